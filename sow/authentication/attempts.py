@@ -2,8 +2,11 @@
 
 An address has so many attempts a second, and each failure in a row doubles how long it waits for
 the next, so that a list of passwords takes years. Whoever is known already is not an attempt:
-behind one proxy those who work go on while somebody guesses. Time is a parameter.
+behind one proxy those who work go on while somebody guesses. Of IPv6 a network counts as one
+address, since who has one has all of it. Time is a parameter.
 """
+
+from ipaddress import IPv6Address, ip_address
 
 from sow.clock import SECOND_US
 
@@ -25,6 +28,7 @@ class Attempts:
 
     def wait_us(self, address: str, now_us: int) -> int:
         """Take one attempt of an address; how long it has to wait for it: then none is taken."""
+        address = whose(address)
         place = self._places.pop(address, None) or _Address(self._per_second, now_us)
         self._places[address] = place
         if len(self._places) > ADDRESSES_KEPT:
@@ -33,13 +37,25 @@ class Attempts:
 
     def failed(self, address: str, now_us: int) -> None:
         """It was nobody."""
-        if place := self._places.get(address):
+        if place := self._places.get(whose(address)):
             place.failed(now_us)
 
     def succeeded(self, address: str) -> None:
         """It was somebody."""
-        if place := self._places.get(address):
+        if place := self._places.get(whose(address)):
             place.failures = 0
+
+
+def whose(address: str) -> str:
+    """The addresses that are whose this is, by one name: of IPv6 the network of 64 bits, which is
+    what a single machine is given."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    if not isinstance(found, IPv6Address) or found.is_link_local:
+        return address
+    return str(found.ipv4_mapped or IPv6Address(int(found) >> 64 << 64))
 
 
 class _Address:

@@ -257,6 +257,10 @@ class LogDoor:
         oldest = self._driver.journal.first_seq - 1
         now_us = self._driver.now_us()
         rights = rights_of(request)
+        if not (rights.reads or rights.may("admin")):
+            raise NotEntitled(
+                "there is no topic that you may read: nothing is kept for you to read"
+            )
         owner = self._consumers.owner(name)
         if owner is not None and not owns(rights, owner):
             raise NotEntitled(f"consumer {clipped(name)} is another user's; take another name")

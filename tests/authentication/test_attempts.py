@@ -1,7 +1,7 @@
 """How often somebody at an address may try."""
 
 from sow.authentication import attempts
-from sow.authentication.attempts import FREE_FAILURES, LONGEST_WAIT_US, Attempts
+from sow.authentication.attempts import FREE_FAILURES, LONGEST_WAIT_US, Attempts, whose
 
 
 def test_there_are_so_many_a_second_and_as_many_at_once():
@@ -48,3 +48,12 @@ def test_so_many_addresses_are_kept(monkeypatch):
     assert tries.wait_us("a", 0) == 0, "it came longest ago"
     tries.failed("nobody", 0)
     tries.succeeded("nobody")
+
+
+def test_who_has_a_network_has_the_attempts_of_one_address():
+    here = Attempts(2)
+    waits = [here.wait_us(f"2001:db8:0:7::{at:x}", 0) for at in range(4)]
+    assert [wait > 0 for wait in waits] == [False, False, True, True]
+    for other in ("2001:db8:0:8::1", "192.0.2.1", "::ffff:192.0.2.2", "fe80::1", "fe80::2", ""):
+        assert here.wait_us(other, 0) == 0
+    assert whose("::ffff:192.0.2.1") == "192.0.2.1"
