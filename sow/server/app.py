@@ -43,7 +43,7 @@ from sow.server.routes import WEBSOCKET, Doors, open_doors, routes
 from sow.server.speaking import Speaking, http_log
 from sow.server.status import StatusDoor
 from sow.server.step_watch import StepWatch
-from sow.server.tls import server_context
+from sow.server.tls import believes, server_context
 from sow.server.turns import Turns
 from sow.steps import Steps
 from sow.store.protocols import Journal, LogEntry
@@ -289,7 +289,11 @@ class Server:
         )
         app[REQUESTS] = self._requests
         self._doorman = Doorman(
-            self.configuration.security, self._authenticator, self._own_token, self._clock.now_us
+            self.configuration.security,
+            self._authenticator,
+            self._own_token,
+            self._clock.now_us,
+            lambda then: believes(self._encryption, then),
         )
         app[DOORMAN] = self._doorman
         self._status = StatusDoor(self._replay, crowd, self._requests.budget)

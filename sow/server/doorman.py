@@ -7,7 +7,9 @@ the users or roles read again, the users of live sessions are found out anew.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from hmac import compare_digest
+from ssl import SSLContext
 from typing import NamedTuple, Protocol
 
 from aiohttp import ClientError as CallFailed
@@ -53,10 +55,11 @@ class Identifies(Protocol):
 
 
 class Shown(NamedTuple):
-    """What somebody at an address has shown."""
+    """What somebody at an address has shown; `encryption` is what has checked his certificate."""
 
     credentials: Credentials
     address: str
+    encryption: SSLContext | None = None
 
 
 class Who(NamedTuple):
@@ -76,8 +79,11 @@ class Doorman:
         make: Callable[[Authentication], Identifies],
         own_token: str = "",
         now_us: Callable[[], int] = lambda: 0,
+        believes: Callable[[SSLContext | None], bool] = lambda _then: True,
     ) -> None:
+        """`believes` says whether who has checked a certificate would find it good now."""
         self._make = make
+        self._believes = believes
         self._now_us = now_us
         self._own_token = own_token.encode()
         self._names: Callable[[], Iterable[str]] = tuple
@@ -147,6 +153,9 @@ class Doorman:
             return EVERYTHING, None
         transport = request.transport
         certificate = transport and transport.get_extra_info("peercert")
+        encryption = transport.get_extra_info("sslcontext") if transport and certificate else None
+        if certificate and not self._believes(encryption):
+            certificate = None
         header = request.headers.getall(hdrs.AUTHORIZATION, ())
         if len(header) > 1:
             raise ClientError("the header Authorization stands there twice")
@@ -157,8 +166,8 @@ class Doorman:
         token = credentials.token.encode(errors="surrogatepass")
         if self._own_token and compare_digest(token, self._own_token):
             return EVERYTHING, None
-        shown = Shown(credentials, client_address(request))
-        user = await authenticator.identify(*shown)
+        shown = Shown(credentials, client_address(request), encryption)
+        user = await authenticator.identify(shown.credentials, shown.address)
         if self._who.entitlements is not entitlements:
             # Read again meanwhile.
             return await self.who_comes(request)
@@ -211,7 +220,7 @@ class Doorman:
         credentials = Credentials(command.user or "", command.password or "", command.token or "")
         shown = Shown(credentials, address)
         try:
-            found: User | ClientError = await authenticator.identify(*shown)
+            found: User | ClientError = await authenticator.identify(credentials, address)
         except ClientError as error:
             found = error.with_traceback(None)
         command.be_identified(Identified(found, entitlements, shown))
@@ -221,8 +230,11 @@ class Doorman:
         authenticator, shown = self._who.authenticator, session.shown
         if authenticator is None or not isinstance(shown, Shown):
             return None
+        credentials = shown.credentials
+        if credentials.certificate and not self._believes(shown.encryption):
+            credentials = replace(credentials, certificate=None)
         try:
-            return await authenticator.identify_again(shown.credentials)
+            return await authenticator.identify_again(credentials)
         except ClientError:
             return None
 

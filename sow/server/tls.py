@@ -54,6 +54,20 @@ def server_context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
+def believes(now: ssl.SSLContext | None, then: ssl.SSLContext | None) -> bool:
+    """Whether a certificate of a client that was good `then`, when its connection began, is good
+    `now`: nobody who may have signed it has been taken out of `ClientCA`."""
+    if then is now:
+        return True
+    if now is None or then is None:
+        return False
+    return _authorities(then) <= _authorities(now)
+
+
+def _authorities(context: ssl.SSLContext) -> set[bytes]:
+    return set(context.get_ca_certs(binary_form=True))
+
+
 def _check_readable(element: str, file: str) -> None:
     try:
         with open(file, "rb"):

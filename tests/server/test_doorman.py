@@ -164,6 +164,32 @@ def test_a_token_that_is_no_text_is_nobodys():
         run(here.who_comes(Request()))
 
 
+def test_a_certificate_goes_with_whoever_may_have_signed_it():
+    class Certificates(Tokens):
+        async def identify(self, shown, address=""):
+            if not shown.certificate:
+                raise Unauthenticated("nobody")
+            return User(shown.certificate["subject"])
+
+    class Transport:
+        def get_extra_info(self, name):
+            return {"peercert": {"subject": "carl"}, "sslcontext": "then"}.get(name)
+
+    class Request(dict):
+        transport, headers = Transport(), CIMultiDict()
+
+    class Session:
+        pass
+
+    good = {"then"}
+    here = Doorman(SECURITY, lambda _by: Certificates(), believes=good.__contains__)
+    rights, Session.shown = run(here.who_comes(Request()))
+    assert rights.user == run(here.find_again(Session)) == User("carl")
+    good.clear()
+    assert run(here.find_again(Session)) is None
+    assert run(here.who_comes(Request()))[0].user is None
+
+
 def test_two_headers_are_refused():
     request = request_of(headers=[("Authorization", "Bearer ann"), ("Authorization", "Bearer b")])
     with pytest.raises(ClientError):

@@ -8,8 +8,8 @@ import pytest
 
 from sow.definitions import Tls
 from sow.errors import ConfigError
-from sow.server.tls import READ_AT_ONCE_BYTES, server_context
-from tests.edge.certificates import certificates
+from sow.server.tls import READ_AT_ONCE_BYTES, believes, server_context
+from tests.edge.certificates import authority, certificates
 
 
 @pytest.fixture
@@ -74,3 +74,17 @@ def test_a_key_with_a_passphrase_asks_nobody(files, tmp_path):
         )
     )
     assert "has a passphrase" in refusal(files.certificate, locked)
+
+
+def test_a_certificate_is_believed_as_long_as_whoever_may_have_signed_it(files, tmp_path):
+    contexts = []
+    for names in (("one",), ("one", "two"), ("two",)):
+        file = tmp_path / f"{len(contexts)}.pem"
+        file.write_bytes(b"".join(authority(name).cert_pem.bytes() for name in names))
+        contexts.append(server_context(Tls(files.certificate, files.key, str(file))))
+    one, both, two = contexts
+    assert believes(one, one)
+    assert believes(both, one)
+    assert not believes(two, one)
+    assert not believes(one, both)
+    assert not believes(None, one)
