@@ -375,6 +375,9 @@ def checked_url(url: str) -> str:
     for another scheme, or no host."""
     text = (url if "://" in url else f"http://{url}").rstrip("/")
     scheme, _, rest = text.partition("://")
+    if "@" in rest.partition("/")[0]:
+        # It would stand in every error, and is not shown here.
+        raise ClientError("the address has a user in it; give user and password by themselves")
     if scheme not in ("http", "https") or not rest:
         raise ClientError(f"{url!r} is not an address such as {URL_DEFAULT}")
     return text

@@ -348,7 +348,9 @@ class Catalog:
             for taken in pattern.copies_of(name):
                 if taken in self.topics or taken in self.patterns:
                     raise InvalidTopic(
-                        f"{clipped(name)} would have a copy {clipped(taken)}, which is a topic"
+                        f"{clipped(name)} would have a copy {clipped(taken)}, which is a topic",
+                        others=(taken,),
+                        alone=f"{clipped(name)} would have a copy whose name a topic has already",
                     )
             assert isinstance(pattern.definition, Topic)
             return self._source(pattern.definition, name, pattern.name)
@@ -361,10 +363,14 @@ class Catalog:
         """
         for copies in self.patterns.values():
             if copies.underlying is not None and copies.may_hold(name):
-                source = clipped(copied_from(copies.definition, name) or "")
+                underlying = copied_from(copies.definition, name) or ""
+                source = clipped(underlying)
                 raise InvalidTopic(
                     f"{clipped(name)} is what the conflated topic {copies.name} calls its copy of "
-                    f"{source}; publish to {source}, or under another name"
+                    f"{source}; publish to {source}, or under another name",
+                    others=(copies.name, underlying),
+                    alone=f"{clipped(name)} is what a conflated topic calls its copy of another; "
+                    "publish under another name",
                 )
 
     def _source(self, definition: Topic, name: str, pattern: str | None = None) -> SourceTopic:

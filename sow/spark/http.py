@@ -86,6 +86,11 @@ class SowServer:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ClientError(f"url {url!r} is no address; write http://host:8080")
+        if "@" in parts.netloc:
+            # It would stand in every error, and is not shown here.
+            raise ClientError("the option url has a user in it; give the option token")
+        if token and not (token.isascii() and token.isprintable() and " " not in token):
+            raise ClientError("the token has characters that no token has; copy it again")
         self.url = url
         self._secure = parts.scheme == "https"
         self._address = (parts.hostname, parts.port or (443 if self._secure else 80))

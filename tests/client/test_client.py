@@ -180,6 +180,7 @@ def test_nobody_at_the_address_is_unreachable():
 
 def test_an_address_may_lack_its_scheme_and_nothing_else():
     assert checked_url("localhost:8080/") == "http://localhost:8080"
-    for text in ("ftp://x", "http://"):
-        with pytest.raises(ClientError):
+    for text in ("ftp://x", "http://", "http://ann:s3cret@box", "ann:s3cret@box:8080"):
+        with pytest.raises(ClientError) as refused:
             checked_url(text)
+        assert "s3cret" not in str(refused.value)

@@ -75,15 +75,22 @@ def test_copies_of_copies_are_named_by_both_formats():
 
 def test_a_copy_cannot_take_the_name_of_a_topic():
     world = World(Topic("/desk/1-C", "json", keys=("/id",)), DESKS, COPIES)
-    with pytest.raises(InvalidTopic, match="would have a copy /desk/1-C"):
+    with pytest.raises(InvalidTopic, match="would have a copy /desk/1-C") as refused:
         world.publish("/desk/1", {"id": 1})
+    assert refused.value.others == ("/desk/1-C",)
+    assert "/desk/1-C" not in refused.value.alone
 
 
 @pytest.mark.parametrize("name", ["/desk/1-C", "/desk/1-C-slow", "/desk/x-C-C", "/desk/-slow-C"])
 def test_names_of_copies_belong_to_the_copies(name):
     world = World(DESKS, COPIES, SLOWER)
-    with pytest.raises(InvalidTopic, match=f"{name} is what the conflated topic .* calls its copy"):
+    with pytest.raises(
+        InvalidTopic, match=f"{name} is what the conflated topic .* calls its copy"
+    ) as refused:
         world.publish(name, {"id": 1})
+    for other in refused.value.others:
+        assert other in refused.value.detail
+        assert other not in refused.value.alone.replace(name, ""), "who does not see it is not told"
     for underlying in ("/desk/1", "/desk/1-slow"):
         world.publish(underlying, {"id": 1})
     world.advance(3 * SECOND)

@@ -90,5 +90,12 @@ def test_an_address_that_is_none_is_refused(url):
         SowServer(url)
 
 
+def test_no_secret_stands_in_what_is_refused():
+    for url, token in (("http://ann:s3cret@box:8080", None), ("http://box", "s3cret\n")):
+        with pytest.raises(ClientError) as refused:
+            SowServer(url, token)
+        assert "s3cret" not in str(refused.value)
+
+
 def test_a_name_is_one_segment_of_a_path():
     assert segment("/a b") == "%2Fa%20b"
