@@ -310,14 +310,17 @@ class Questions:
 
 
 def check_still(session: Session, command: Command) -> None:
-    """Raise what speaks against a command that took a while, if its session's rights are not those
-    any more with which it began."""
+    """Raise what speaks against a command that took a while, if its session may not see the same
+    any more as when it began."""
     before, now = command.rights, session.rights
-    if before is now or before.reads == now.reads:
+    if before is now or before.text == now.text:
         return
-    if is_pattern(command.topic) and not command.options.non_regex_topic:
-        raise Busy("what this session may read has changed meanwhile; send this again")
-    now.check("read", str(command.topic))
+    name = str(command.topic)
+    if not is_pattern(command.topic) or command.options.non_regex_topic:
+        now.check("read", name)
+        if before.guard(name) == now.guard(name):
+            return
+    raise Busy("what this session may see has changed meanwhile; send this again")
 
 
 def acknowledge(session: Session, command: Command, *kinds: str, **more: object) -> None:

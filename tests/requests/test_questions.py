@@ -13,6 +13,7 @@ from sow.requests.subscription import Register
 from sow.rights import Entitlements
 from sow.steps import at_once
 from sow.users import User
+from tests.core.guarding import desk, guarded
 from tests.core.harness import ORDERS, SLOW, World
 
 
@@ -212,3 +213,22 @@ def test_rights_that_are_lost_while_it_is_looked_end_a_command(name, topic):
         at_once(steps)
     assert "unseen" not in str(client.lines())
     assert not client.subscriptions
+
+
+@pytest.mark.parametrize("topic", ["orders", "^o"])
+def test_an_answer_is_not_of_rows_that_were_lost_while_it_was_looked_for(topic):
+    world = World(ORDERS)
+    world.publish("orders", {"id": "unseen", "desk": "b"})
+    client = guarded(world, desk("a", "b"))
+    subscriptions = world.executor.subscriptions
+    for given, refuses in ((desk("a"), True), (desk("a"), False)):
+        command = Command("sow", cid="1", topic=topic, rights=client.session.rights)
+        steps = subscriptions.snapshot(client.session, command)
+        client.session.entitle(given)
+        if refuses:
+            with pytest.raises(Busy):
+                at_once(steps)
+        else:
+            at_once(steps)
+            world.settle()
+        assert "unseen" not in str(client.lines())
