@@ -39,6 +39,7 @@ from sow.server.csv_answers import CsvTable
 from sow.server.describe import describe_pattern, describe_session, describe_topic
 from sow.server.doorman import DOORMAN, rights_of
 from sow.server.driver import Driver
+from sow.server.listing import counting, there_for
 from sow.server.negotiation import accepted, entity_tag, form_of, is_known
 from sow.server.parameters import asked_of, read_flag, read_options, read_seconds
 from sow.server.past import PastStates
@@ -89,6 +90,7 @@ class HttpDoor:
         """All topics, in the order of the configuration; each as it is when it is written."""
         catalog, now_us, rights = self._engine.catalog, self._driver.now_us, rights_of(request)
         listed = [*catalog.listed(), *catalog.patterns.values()]
+        listed = await self._driver.turns.take("a list of topics", there_for(rights, listed))
         counts = await self._counts(listed, rights)
 
         def describe(one: LiveTopic | PatternTopic) -> dict[str, Any]:
@@ -96,9 +98,7 @@ class HttpDoor:
                 return describe_pattern(one, rights, counts)
             return describe_topic(one, now_us(), rights, counts)
 
-        return await self._describe_all(
-            request, [one for one in listed if rights.sees(one.name)], describe
-        )
+        return await self._describe_all(request, listed, describe)
 
     async def _describe_all(
         self,
@@ -132,21 +132,9 @@ class HttpDoor:
         self, described: Sequence[LiveTopic | PatternTopic], rights: Rights
     ) -> dict[str, int]:
         """How many records may be seen of those topics of which not all may be."""
-        counts: dict[str, int] = {}
         if rights.is_open:
-            return counts
-        for one in described:
-            for topic in one.members.values() if isinstance(one, PatternTopic) else (one,):
-                guard = guard_for(rights, topic.records)
-                if guard is None or guard.rows is None or topic.name in counts:
-                    continue
-                if not rights.may("read", topic.name) or topic.name not in self._engine.topics:
-                    counts[topic.name] = 0
-                    continue
-                query = Query(filter=guard.rows, top_n=0)
-                steps = self._engine.answering(topic.name, query)
-                counts[topic.name] = (await self._driver.turns.take("a count", steps)).matches
-        return counts
+            return {}
+        return await self._driver.turns.take("a count", counting(self._engine, rights, described))
 
     def _topic(self, request: web.Request) -> LiveTopic:
         return self._engine.topic(request.match_info["topic"])

@@ -1,0 +1,64 @@
+"""Listing: which topics are there for somebody, and how many of their records he may see.
+
+There may be a hundred thousand of them, so they are looked at in steps. How a topic is described is
+`sow.server.describe`'s business.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from sow.engine.engine import Engine
+from sow.engine.live_topics import LiveTopic
+from sow.engine.patterns import PatternTopic
+from sow.errors import UnknownTopic
+from sow.query import Query
+from sow.requests.seeing import guard_for
+from sow.rights import Rights
+from sow.steps import Steps
+
+LOOKED_AT_ONCE = 500
+"""Topics of which one step asks what somebody may do: some microseconds each where a few Allows
+name topics."""
+
+Listed = LiveTopic | PatternTopic
+
+
+def there_for(rights: Rights, listed: Sequence[Listed]) -> Steps[list[Listed]]:
+    """Those that are there for who has these rights."""
+    if rights.is_open:
+        return [*listed]
+    found = []
+    for at, one in enumerate(listed, 1):
+        if at % LOOKED_AT_ONCE == 0:
+            yield
+        if rights.sees(one.name):
+            found.append(one)
+    return found
+
+
+def counting(engine: Engine, rights: Rights, listed: Sequence[Listed]) -> Steps[dict[str, int]]:
+    """How many records may be seen of those topics, by name, of which not all may be; those of a
+    pattern one by one."""
+    counts: dict[str, int] = {}
+    if rights.is_open:
+        return counts
+    topics = [
+        topic
+        for one in listed
+        for topic in (one.members.values() if isinstance(one, PatternTopic) else (one,))
+    ]
+    for at, topic in enumerate(topics, 1):
+        if at % LOOKED_AT_ONCE == 0:
+            yield
+        guard = guard_for(rights, topic.records)
+        if guard is None or guard.rows is None or topic.name in counts:
+            continue
+        counts[topic.name] = 0
+        if not rights.may("read", topic.name):
+            continue
+        query = Query(filter=guard.rows, top_n=0)
+        # One that has gone meanwhile holds nothing.
+        with suppress(UnknownTopic):
+            counts[topic.name] = (yield from engine.answering(topic.name, query)).matches
+        yield
+    return counts

@@ -1,0 +1,47 @@
+"""Which topics are there for somebody, and what he may see of them."""
+
+import pytest
+
+from sow.definitions import Topic
+from sow.rights import EVERYTHING
+from sow.server.listing import LOOKED_AT_ONCE, counting, there_for
+from sow.steps import at_once
+from tests.core.guarding import reading, rights
+from tests.core.harness import World
+
+NAMES = [f"t{at}" for at in range(3)]
+GIVEN = rights(reading("t0", filter="/desk = 'a'"), reading("t1"))
+
+
+@pytest.fixture
+def world():
+    world = World(*[Topic(name, "json", keys=("/id",)) for name in NAMES])
+    for name in NAMES:
+        world.publish(name, {"id": 1, "desk": "a"}, {"id": 2, "desk": "b"})
+    return world
+
+
+def topics(world):
+    return [world.engine.topic(name) for name in NAMES]
+
+
+def test_those_are_listed_that_are_there_and_counted_of_which_some_rows_are(world):
+    assert [one.name for one in at_once(there_for(GIVEN, topics(world)))] == ["t0", "t1"]
+    assert at_once(counting(world.engine, GIVEN, topics(world))) == {"t0": 1, "t2": 0}
+
+
+def test_who_may_everything_has_all_and_nothing_is_counted(world):
+    assert at_once(there_for(EVERYTHING, topics(world))) == topics(world)
+    assert at_once(counting(world.engine, EVERYTHING, topics(world))) == {}
+
+
+def test_very_many_are_looked_at_in_steps(world):
+    many = topics(world)[:1] * (2 * LOOKED_AT_ONCE)
+    assert sum(1 for _ in there_for(GIVEN, many)) == 2
+    assert sum(1 for _ in counting(world.engine, GIVEN, many)) >= 2
+
+
+def test_a_topic_that_has_gone_meanwhile_holds_nothing(world):
+    found = topics(world)
+    world.engine.catalog.topics.pop("t0")
+    assert at_once(counting(world.engine, GIVEN, found[:1])) == {"t0": 0}
