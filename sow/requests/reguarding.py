@@ -13,7 +13,8 @@ from functools import partial
 from sow.commands import Command
 from sow.delivery.sessions import Session
 from sow.engine.engine import Engine
-from sow.errors import SowError
+from sow.engine.private_names import is_private
+from sow.errors import Busy, SowError
 from sow.requests.aggregations import Aggregations, Share, about_rows, is_aggregated
 from sow.requests.ending import Ending
 from sow.requests.replacing import Replacing
@@ -78,6 +79,8 @@ class Reguarding:
         if self._sees_the_same(subscription, asked, rights):
             subscription.be_guarded_by(rights)
             return
+        if is_private(asked.topic):
+            raise Busy("the groups that were asked for are being answered; ask again")
         if subscription.replay is not None:
             # The log tells it; what it says from now on goes by the new rights.
             subscription.replay.say_all()
@@ -130,7 +133,8 @@ class Reguarding:
         """Whether the new rights make no difference to a subscription."""
         if subscription.pattern is not None:
             return asked.rights.text == rights.text
-        records = self._engine.topic(asked.topic).records
+        # Of what is made for a client the guard is that of the topic that it is made of.
+        records = self._engine.topic(str(asked.topic)).records
         return guard_for(asked.rights, records) == guard_for(rights, records)
 
     def _is_blind(self, subscription: Subscription, rights: Rights) -> bool:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.commands import Command, Identified
+from sow.commands import Command, Identified, Options
 from sow.definitions import Authentication, Role, Security, Topic
 from sow.errors import Busy, Full, TooLarge
 from sow.requests.replacing import Replacing
@@ -110,3 +110,25 @@ def test_who_logs_on_again_as_another_claims_is_told_apart_anew(world):
     logon("a")
     assert short(client.say(c="sow_and_subscribe", t="orders", opts="oof")) == [("sow", A)]
     assert logon("b") == [("entitlement", A), ("p", B)]
+
+
+GROUPS = Options(oof=True, projection=("SUM(/px) AS /px", "/desk"), grouping=("/desk",))
+
+
+@pytest.mark.parametrize("name", "ab")
+def test_groups_that_are_being_answered_do_not_go_on_under_the_rights_of_before(world, name):
+    client = guarded(world, desk("a"))
+    asked = Command(
+        "sow_and_subscribe", topic="orders", options=GROUPS, rights=client.session.rights
+    )
+    steps = world.executor.subscriptions.sow_and_subscribe(client.session, asked)
+    while not client.subscriptions:
+        next(steps)
+    told = regrant(client, desk(name))
+    for _ in steps:
+        pass
+    assert ("unsubscribed" in {line["c"] for line in told}) is (name == "b")
+    assert len(client.subscriptions) == (name == "a")
+    world.publish("orders", A | {"px": 7})
+    assert len(client.lines()) == (name == "a")
+    world.check()
