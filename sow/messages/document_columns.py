@@ -24,8 +24,8 @@ MARKED = (Base64, MarkedText, MarkedInt)
 LEVELS_MAX = 32
 """Names of a path that are levels of the tree. Deeper ones are rare, and the stack has an end."""
 SHARED_PATHS = 64
-"""Paths that are put into a tree at a time, each such tree to be had again: as many take some thirty
-microseconds, as long as copying a tree of a few thousand."""
+"""Paths that are put into a tree at a time, each such tree to be had again: as many take some
+thirty microseconds, as long as copying a tree of a few thousand."""
 TREES_MAX = 256
 """Trees that may be had again: 16,000 paths of one topic, or a few of each of many."""
 
