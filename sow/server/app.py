@@ -398,7 +398,12 @@ class Server:
         self._doorman.go_on_under(who)
         self.executor.go_on_under(who.entitlements)
         for session in self.executor.sessions:
-            await self._entitle_one(session)
+            try:
+                await self._entitle_one(session)
+            except Exception:
+                # Nobody keeps rights by a bug of ours, least of all those who come after him.
+                log.exception("session %s is closed: whose it is was not found out", session.id)
+                self.executor.sessions.bar(session)
         self.driver.wake()
 
     async def _entitle_one(self, session: Session) -> None:

@@ -531,6 +531,26 @@ def test_a_user_who_is_no_more_is_put_out(own):
     assert own.ask("GET", "/v1/topics", ANN).status == 401
 
 
+def test_a_bug_of_ours_leaves_nobody_his_rights(own, monkeypatch):
+    doorman = own.server._doorman
+    found = doorman.find_again
+
+    async def find_again(session):
+        if session.client == "unlucky":
+            raise RuntimeError("a bug")
+        return await found(session)
+
+    monkeypatch.setattr(doorman, "find_again", find_again)
+    with own.socket(headers=READER) as unlucky, own.socket(headers=ANN) as ws:
+        unlucky.ask({"c": "logon", "client": "unlucky"})
+        ws.ask({"c": "heartbeat"})
+        own.say(reader="", admin="")
+        assert own.reload().status == 200
+        assert unlucky.until(c="close")
+        assert ws.until(c="close"), "who comes after him is put out all the same"
+    assert "whose it is was not found out" in own.errors.pop()
+
+
 def test_a_file_that_cannot_be_read_changes_nothing(own):
     (own.place / "tokens").write_text("nonsense\n")
     answer = own.reload()
