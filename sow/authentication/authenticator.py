@@ -83,7 +83,8 @@ class Authenticator:
             self._take_attempt(address)
             try:
                 user = await self._find_out(shown)
-            except Unauthenticated:
+            except (Unauthenticated, asyncio.CancelledError):
+                # Who goes away before he is told has had his try, and somebody's thread.
                 self._failed(address)
                 raise
             if self._attempts is not None:

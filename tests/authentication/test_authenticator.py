@@ -237,6 +237,28 @@ def test_attempts_are_counted_by_address_and_those_who_are_known_are_none(tmp_pa
         door.identify(user="ann", password="guess", address="a")
 
 
+def test_who_goes_away_before_he_is_told_has_failed(tmp_path):
+    door = Door(tmp_path, per_second=20)
+
+    async def never(*_):
+        await asyncio.sleep(0)
+        return False
+
+    door.beside = never
+    door.read()
+
+    async def leave():
+        for at in range(5):
+            one = door.authenticator.identify(Credentials("ann", f"guess {at}"), "a")
+            trying = asyncio.create_task(one)
+            await asyncio.sleep(0)
+            trying.cancel()
+            await asyncio.wait([trying])
+        return trying.exception()
+
+    assert isinstance(asyncio.run(leave()), TooManyLogons)
+
+
 def test_so_many_wait_for_a_thread_and_no_more(door, monkeypatch):
     monkeypatch.setattr(logons, "WAITING_MAX", 3)
     running, most = 0, 0
