@@ -155,7 +155,8 @@ class Server:
             self._closers.append(self._opening.close)
             self._watch = StepWatch(log.warning)
             self._closers.append(GarbageWatch(self._watch).close)
-            self._replay = ReplayWatch(self._opening.progress)
+            asks = self.configuration.security.authentication is not None
+            self._replay = ReplayWatch(self._opening.progress, public=not asks)
             self._entrance = Entrance(self._replay.told)
             make_parser()  # no client is to wait for it
             address = await self._listen()

@@ -263,7 +263,8 @@ class LogDoor:
             )
         owner = self._consumers.owner(name)
         if owner is not None and not owns(rights, owner):
-            raise NotEntitled(f"consumer {clipped(name)} is another user's; take another name")
+            whose = "another user's" if owner else "of a time in which nobody was asked who he is"
+            raise NotEntitled(f"consumer {clipped(name)} is {whose}; take another name")
         if owner is not None and owner != rights.owner_text:
             request.app[DOORMAN].note_admin(request, rights)
         bookmark = self._consumers.move(

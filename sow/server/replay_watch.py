@@ -19,10 +19,12 @@ GUESSED_FROM_S = 0.5
 
 
 class ReplayWatch:
-    """Watches `progress` from now on, until it is ended."""
+    """Watches `progress` from now on, until it is ended. Whoever asks is told all of it only if it
+    is `public`: what topics are called, and what they hold, is nothing for strangers."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Progress, public: bool = True) -> None:
         self.progress = progress
+        self._public = public
         self._loop = asyncio.get_running_loop()
         self._began_s = self._loop.time()
         self.is_over = False
@@ -33,7 +35,7 @@ class ReplayWatch:
         self._timer = self._loop.call_later(TOLD_EVERY_S, self._tell, where)
 
     def _tell(self, where: str) -> None:
-        log.warning("%s; requests to %s wait", self.told(), where)
+        log.warning("%s; requests to %s wait", self._words(), where)
         self.begin(where)
 
     def end(self) -> None:
@@ -43,7 +45,13 @@ class ReplayWatch:
             self._timer.cancel()
 
     def told(self) -> str:
-        """How far it is, in words."""
+        """How far it is, in words, for whoever asks."""
+        if self._public:
+            return self._words()
+        left_s = self.left_s()
+        return "replaying" if left_s is None else f"replaying, about {left_s:.0f} s left"
+
+    def _words(self) -> str:
         progress = self.progress
         if progress.is_settling:
             return f"replaying: making indexes and copies of {progress.topic}"

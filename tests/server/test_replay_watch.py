@@ -33,6 +33,22 @@ async def test_it_says_what_it_is_at():
 
 
 @stepped
+async def test_strangers_are_told_no_topic_and_no_count(said):
+    progress = Progress()
+    watch = ReplayWatch(progress, public=False)
+    assert watch.told() == "replaying"
+    progress.begin(1000)
+    progress.put_back("orders", 250)
+    watch.begin("http://127.0.0.1:8080")
+    await asyncio.sleep(TOLD_EVERY_S)
+    watch.end()
+    assert watch.told() == "replaying, about 15 s left"
+    assert "orders, 250 of 1000" in said()[0], "the log is the operator's"
+    progress.settle("orders")
+    assert watch.told() == "replaying"
+
+
+@stepped
 async def test_nothing_is_guessed_before_something_is_done():
     progress = Progress()
     watch = ReplayWatch(progress)
