@@ -39,6 +39,11 @@ class SelectList:
         return True
 
     @property
+    def hides(self) -> bool:
+        """Whether there is any field that is not visible."""
+        return not all(self._shown.values())
+
+    @property
     def places(self) -> frozenset[Steps]:
         """The fields that it names, and the whole."""
         return frozenset(((), *self._shown))

@@ -17,7 +17,7 @@ from sow.expressions import check_deterministic, check_fields_alone, compile_fie
 from sow.guards import USER_PREFIX, read_condition
 from sow.messages.value_types import value_type
 from sow.paths import parse_path
-from sow.select_list import check_written
+from sow.select_list import check_written, parse_select
 from sow.suggest import nearest
 from sow.topic_patterns import METACHARACTERS, topic_search
 
@@ -134,6 +134,11 @@ def _select(text: str) -> tuple[str, ...]:
         check_written(members)
     except ClientError as error:
         raise MistakeError(*halves(error.detail)) from None
+    if not parse_select(members).hides:
+        raise MistakeError(
+            "hides nothing, since fields that no path decides are shown",
+            "write -/ first, or paths without signs, to show these alone: /id,/px",
+        )
     return members
 
 

@@ -49,6 +49,7 @@ def test_values_of_a_user_are_no_variables_of_the_file(instance):
         ("<Read/><Filter>BOOKMARK() = '1'</Filter>", "compare fields"),
         ("<Read/><Select>-/a[0]</Select>", "has an index"),
         ("<Read/><Select>-/a,</Select>", "a member is empty"),
+        ("<Read/><Select>+/a, +/b</Select>", "hides nothing"),
         ("<Write/><Filter>/desk = 'a'</Filter>", "in an Allow without <Read/>"),
         ("<Read/><Check>/desk = 'a'</Check>", "in an Allow without <Write/> or <Delete/>"),
     ],
