@@ -19,7 +19,15 @@ from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic, SourceTopic
 from sow.engine.publications import SLICE_ROWS, reading
 from sow.engine.reconfiguration import GiveUp, Reconfiguration
-from sow.errors import BadMessage, ClientError, NotEntitled, SowError, Unauthenticated, described
+from sow.errors import (
+    BadMessage,
+    Busy,
+    ClientError,
+    NotEntitled,
+    SowError,
+    Unauthenticated,
+    described,
+)
 from sow.messages.line_bodies import line_bodies
 from sow.publishes import Publishes, Read, put_together
 from sow.query import Query
@@ -274,7 +282,7 @@ class Executor:
             if isinstance(found, ClientError):
                 raise found
             if under is not self.entitlements:
-                raise Unauthenticated("users have been read again in this moment; log on once more")
+                raise Busy("users and roles have been read again in this moment; log on once more")
             user = found
         if user is None:
             before.check("logon")

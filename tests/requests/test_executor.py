@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from sow.commands import Command, Identified
 from sow.definitions import Allow, Authentication, Role, Security
 from sow.encodings import LINES
 from sow.engine import publications
@@ -196,3 +197,16 @@ def test_what_is_another_users_now_is_the_sessions_no_more(world):
     for session, given in ((ann, shown), (ben, also)):
         assert at_once(world.executor.entitle(session, User("ben"), given))
     assert (ann.is_barred, ben.is_barred) == (True, False)
+
+
+def test_who_is_found_out_by_users_of_before_is_asked_to_come_again(world):
+    client = world.client()
+    [*known(world)]
+    command = Command("logon", cid="1", token="t")
+    command.be_identified(Identified(User("ann"), world.executor.entitlements))
+    [*known(world)]
+    client.session.entitle(world.executor.rights(None))
+    world.executor.execute(client.session, command, world.now)
+    world.settle()
+    assert client.lines()[-1]["reason"] == "busy", "he is not refused for good"
+    assert client.session.rights.user is None
