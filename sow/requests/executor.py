@@ -60,7 +60,7 @@ class Executor:
         self.engine = engine
         self.entitlements = Entitlements(engine.configuration.security)
         self.audit = Audit(engine)
-        self.named: Callable[[str], User] = User
+        self._named: Callable[[str], User] = User
         """Whom a name means, for whom another acts: of which groups he is."""
         self.rates = Rates(lambda: engine.configuration.limits)
         self._failures: list[Callable[[str], None]] = []
@@ -103,6 +103,10 @@ class Executor:
         """Other roles hold from now on; live sessions have their old rights until `entitle`."""
         self.entitlements = entitlements
 
+    def know_users_by(self, named: Callable[[str], User]) -> None:
+        """From now on `named` says whom a name means."""
+        self._named = named
+
     def entitle(self, session: Session, found: User | None, shown: object) -> Steps[bool]:
         """Give a live session the rights that its user has now: whom its client was `found` to be
         once more by what it had `shown`, or None, where it is known no longer. False, and nothing
@@ -144,7 +148,7 @@ class Executor:
         if user is None or acts_as is None or rights.is_open:
             return rights
         rights.check("impersonate")
-        return self.entitlements.rights(self.named(acts_as), user)
+        return self.entitlements.rights(self._named(acts_as), user)
 
     def reguard(self, session: Session, rights: Rights) -> Steps[None]:
         """Let a session go on with these rights: what it follows is told apart anew.

@@ -222,7 +222,7 @@ class Server:
             lambda: self.engine.reach(self.driver.now_us()),
         )
         self.executor.go_on_under(self._doorman.entitlements)
-        self.executor.named = self._doorman.named
+        self.executor.know_users_by(self._doorman.named)
         self._status.follow(self.driver, self.executor)
         self._entrance.open(self._doors)
         self.checkpointer.start()

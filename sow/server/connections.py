@@ -78,7 +78,7 @@ class Watched(asyncio.Protocol):
         self._messages: MessageWatch | None = None
         self._unsent = 0
         self._content: StreamReader | None = None
-        self._is_half_closed = self._ends_with_client = False
+        self._is_half_closed = self._ends_with_client = self._is_encrypted = False
         self._timer: asyncio.TimerHandle
 
     # What asyncio calls.
@@ -87,6 +87,8 @@ class Watched(asyncio.Protocol):
         """The socket is open."""
         # That of a socket reads and writes, of whichever loop it is.
         self.transport = cast(asyncio.Transport, transport)
+        # Asked now: one that is closed says nothing of itself any more.
+        self._is_encrypted = transport.get_extra_info("ssl_object") is not None
         self._timer = self._loop.call_later(0, self._look)
         self._inner.connection_made(transport)
 
@@ -101,7 +103,7 @@ class Watched(asyncio.Protocol):
         self._inner.eof_received()
         if self._messages is not None:
             self._messages.hear_end()
-        if self.transport.get_extra_info("ssl_object") is not None:
+        if self._is_encrypted:
             return False  # TLS has no half: who ends his side has ended the connection
         if self._messages is not None:
             return True

@@ -23,7 +23,7 @@ from sow.errors import Busy, ClientError, NotEntitled, SowError, TooManyLogons, 
 from sow.requests.audit import Audit, Deed
 from sow.requests.telling import told
 from sow.rights import EVERYTHING, Demand, Entitlements, Rights
-from sow.server.gate import client_address
+from sow.server.gate import client_address, open_transport
 from sow.users import User
 
 RIGHTS = web.RequestKey("rights", Rights)
@@ -151,7 +151,7 @@ class Doorman:
         authenticator, entitlements = self._who
         if authenticator is None:
             return EVERYTHING, None
-        transport = request.transport
+        transport = open_transport(request)
         certificate = transport and transport.get_extra_info("peercert")
         encryption = transport.get_extra_info("sslcontext") if transport and certificate else None
         if certificate and not self._believes(encryption):

@@ -4,6 +4,7 @@ What the rule is stands in `sow.server.admission`; here it meets aiohttp. The ga
 the pages of other sites that the configuration lists (CORS), and notes whose request it is.
 """
 
+import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import islice
@@ -72,7 +73,7 @@ class Gate:
         """Let a request in, or raise what becomes its answer."""
         self._follow_configuration()
         headers = request.headers
-        transport = request.transport
+        transport = open_transport(request)
         peer = (transport and transport.get_extra_info("peername")) or ("",)
         forwarded_for = headers.getall("X-Forwarded-For", ())
         request[CLIENT_ADDRESS] = self._proxies.client(str(peer[0]), forwarded_for)
@@ -118,3 +119,10 @@ def client_address(request: web.Request) -> str:
     gone already."""
     found: str = request.get(CLIENT_ADDRESS, "")
     return found
+
+
+def open_transport(request: web.Request) -> asyncio.BaseTransport | None:
+    """The socket that a request has come by; None if it is closed: such a one of TLS fails when it
+    is asked about itself."""
+    transport = request.transport
+    return None if transport is None or transport.is_closing() else transport

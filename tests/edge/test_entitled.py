@@ -531,7 +531,7 @@ def test_a_user_who_is_no_more_is_put_out(own):
     assert own.ask("GET", "/v1/topics", ANN).status == 401
 
 
-def test_a_bug_of_ours_leaves_nobody_his_rights(own, monkeypatch):
+def test_a_bug_of_ours_leaves_nobody_his_rights(own, running, monkeypatch):
     doorman = own.server._doorman
     found = doorman.find_again
 
@@ -548,7 +548,9 @@ def test_a_bug_of_ours_leaves_nobody_his_rights(own, monkeypatch):
         assert own.reload().status == 200
         assert unlucky.until(c="close")
         assert ws.until(c="close"), "who comes after him is put out all the same"
+    # The other server of these tests hears of it, too: there is one log in a process.
     assert "whose it is was not found out" in own.errors.pop()
+    running.errors.clear()
 
 
 def test_a_file_that_cannot_be_read_changes_nothing(own):

@@ -11,6 +11,7 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
+from sow.authentication.logons import Logons
 from sow.authentication.tokens import sum_of
 from sow.cli import main
 from sow.client import Client
@@ -66,7 +67,8 @@ def files(tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory, files, place):
     made = configuration(TOPICS, security(files, place))
-    running = Running(made, tmp_path_factory.mktemp("data"))
+    # Here many are refused, who would have to wait.
+    running = Running(made, tmp_path_factory.mktemp("data"), logons=Logons())
     yield running
     assert running.errors == []
     running.close()

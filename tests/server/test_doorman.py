@@ -172,6 +172,8 @@ def test_a_certificate_goes_with_whoever_may_have_signed_it():
             return User(shown.certificate["subject"])
 
     class Transport:
+        is_closing = staticmethod(lambda: False)
+
         def get_extra_info(self, name):
             return {"peercert": {"subject": "carl"}, "sslcontext": "then"}.get(name)
 

@@ -15,7 +15,9 @@ PROXIED = Configuration("test", security=Security(trusted_proxies=("192.0.2.10/3
 
 def ask(gate, peer, **headers):
     """Whose request the gate says it is."""
-    transport = SimpleNamespace(get_extra_info=lambda name, _default=None: peer)
+    transport = SimpleNamespace(
+        get_extra_info=lambda name, _default=None: peer, is_closing=lambda: False
+    )
     named = {name.replace("_", "-"): text for name, text in headers.items()}
     request = make_mocked_request("GET", "/", {"Host": "box"} | named, transport=transport)
 
