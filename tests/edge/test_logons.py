@@ -76,7 +76,7 @@ def server(tmp_path_factory, files, place):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory, place):
-    """One that does not encrypt: a client may end right after its loop, with nothing left to say."""
+    """One that does not encrypt: a client may end with its loop, and has nothing left to say."""
     by = f"<Tokens><File>{place}/tokens</File></Tokens>"
     by += f"<Users><File>{place}/users.htpasswd</File></Users>"
     made = f"<Security><Authentication>{by}</Authentication>{ROLES}</Security>"
