@@ -18,7 +18,7 @@ from yarl import URL
 from sow.client.access import ANYBODY, ClientAccess
 from sow.client.failures import failure, reported
 from sow.client.tables import from_stream, to_pandas, to_polars
-from sow.errors import SowError
+from sow.errors import SowError, Unauthenticated
 from sow.media_types import ARROW, JSON, NDJSON
 
 CONNECT_S = 10.0
@@ -204,5 +204,10 @@ async def _problem(url: str, response: aiohttp.ClientResponse) -> SowError:
         report = orjson.loads(await response.read())
         assert isinstance(report, dict)
     except (orjson.JSONDecodeError, AssertionError):
+        if response.status == Unauthenticated.status:
+            # Not the server, perhaps: a proxy in front of it.
+            return Unauthenticated(
+                f"{url} asks who it is: give a token (SOW_TOKEN), or a user and his password"
+            )
         return SowError(f"{url} does not speak SOW: it answered {response.status}")
     return failure({"status": response.status, **report})

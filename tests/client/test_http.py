@@ -8,7 +8,7 @@ import pytest
 
 from sow.client import Disconnected, Unreachable
 from sow.client.http import Http, Rows, length_prefixed, records_of, topic_path
-from sow.errors import BadFilter, ClientError, SowError, UnknownTopic
+from sow.errors import BadFilter, ClientError, SowError, Unauthenticated, UnknownTopic
 
 
 class Content:
@@ -143,6 +143,13 @@ def test_a_problem_is_raised_as_the_error_it_stands_for(status, report, kind):
 def test_who_answers_without_a_problem_document_does_not_speak_sow(body):
     _, work = asking(Response(body, status=502), "GET", "/")
     with pytest.raises(SowError, match="does not speak SOW: it answered 502"):
+        wait(work)
+
+
+@pytest.mark.parametrize("body", [b"<html>", b""])
+def test_a_proxy_that_asks_who_it_is_is_told_as_one(body):
+    _, work = asking(Response(body, status=401), "GET", "/")
+    with pytest.raises(Unauthenticated, match="asks who it is: give a token"):
         wait(work)
 
 
