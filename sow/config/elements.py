@@ -280,6 +280,14 @@ LIMITS = Element(
             "and says so; nothing that was published is lost.",
         ),
         _limit(
+            "ViewGroups",
+            kinds.count(),
+            "5000000",
+            "view_groups_max",
+            "Groups of one View. A view with more stops and says so; nothing that was published is "
+            "lost. Not of one that Spark runs, whose rows are stored as a topic's are.",
+        ),
+        _limit(
             "RequestMemory",
             kinds.size(),
             "256MB",

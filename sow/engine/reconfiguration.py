@@ -12,7 +12,7 @@ so do the names that new topics will have, so that what was found possible stays
     views               added, removed; other rows, of other topics or by another filter
     any topic           other indexes, another back-pressure policy, another MaxRecords
     topics              other Preprocessing and Enrichment, for what comes
-    Sessions, Limits    for sessions that begin from now on
+    Sessions, Limits    for sessions that begin from now on; views that have too many groups stop
     Security            for requests that come from now on
 """
 
@@ -189,7 +189,15 @@ class Reconfiguration:
                 yield from self._addition(definition)
         for name in ("sessions", "limits", "security"):
             if getattr(old, name) != getattr(new, name):
-                yield ReconfigurationStep([f"{name} changed"], lambda: None)
+                apply = self._reconsider_views if name == "limits" else lambda: None
+                yield ReconfigurationStep([f"{name} changed"], apply)
+
+    def _reconsider_views(self) -> None:
+        """Views that have more groups than they may have now stop, whether they change or not."""
+        for topic in self._engine.topics.values():
+            if isinstance(topic, ViewTopic):
+                topic.view.reconsider()
+        self._engine.tell_of_work()
 
     def _leave(self) -> Iterator[ReconfigurationStep]:
         losing = (topic for topic in self._leaving if topic.records.table.slots)

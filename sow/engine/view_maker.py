@@ -98,9 +98,13 @@ class ViewMaker:
             records, producer, projection, rank, sources, self._wake,
             definition.name in self._asked_newest,
             self.usage_of_clients if is_private(definition.name) else self._usage,
+            None if is_private(definition.name) else self._check_groups,
         )  # fmt: skip
         self._groups.add(view.groups)
         return view
+
+    def _check_groups(self, groups: RowGroups) -> None:
+        groups.check_count(self._configuration().limits.view_groups_max)
 
     def ask_newest(self, definition: View) -> list[ViewTopic]:
         """Know whether a view asks which record of the topics that it is made of is the newest, so

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from sow.changes import Reason
 from sow.digits import Digits
+from sow.errors import TooLarge
 from sow.expressions import Projection
 from sow.keys import are_written_alike, joined, key_text, parted
 from sow.paths import Value
@@ -220,6 +221,18 @@ class RowGroups:
 
     def __getitem__(self, key: str) -> RowGroup:
         return self._groups[key]
+
+    def check_count(self, most: int) -> None:
+        """Raise TooLarge if more than `most` of them have rows."""
+        if len(self) <= most:
+            return
+        # Those without any are forgotten when the turn ends, and are all dirty.
+        count = len(self) - sum(not self._groups[key].count for key in self._dirty)
+        if count > most:
+            raise TooLarge(
+                f"it has {count:,} groups, and the limit is {most:,} (Limits/ViewGroups); group by "
+                "fields with fewer values, filter the records, or raise ViewGroups"
+            )
 
     @property
     def dirty_count(self) -> int:

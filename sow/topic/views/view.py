@@ -45,7 +45,8 @@ class MaterializedView:
     of them that are views. `wake` is called when it has something to
     release, and had nothing. `tells_newest`: a view over this one asks which row is the newest, so
     each is told as new as the newest record of its group, though it be as it was otherwise. What is
-    kept of its groups is counted in `usage`.
+    kept of its groups is counted in `usage`; `check_groups` raises TooLarge or Full for more groups
+    than there may be, and then the view stops.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class MaterializedView:
         wake: Callable[["MaterializedView"], None],
         tells_newest: bool = False,
         usage: Usage | None = None,
+        check_groups: Callable[[RowGroups], None] | None = None,
     ) -> None:
         self.rows = rows
         self.producer = producer
@@ -83,7 +85,8 @@ class MaterializedView:
         self._place_shift = BIRTH_BITS * (len(producer.underlyings) - 1)
         """A joined row is born with the record of its first topic."""
         self._wake = wake
-        self._check_groups: Callable[[RowGroups], None] | None = None
+        self._check_groups = check_groups
+        self._is_of_client = False
         self._bodies = RowWriter(rows.message_type, projection, self.groups.keeping)
 
     @property
@@ -94,9 +97,25 @@ class MaterializedView:
     # Hearing.
 
     def bound(self, check: Callable[[RowGroups], None]) -> None:
-        """Stop when there are more groups than whoever had the view made may have, of which `check`
-        raises TooLarge or Full."""
+        """The view was made for a client, who may have as many groups as `check` lets him."""
         self._check_groups = check
+        self._is_of_client = True
+
+    def reconsider(self) -> None:
+        """Other bounds hold from now on, which it may be over."""
+        if not self.stopped:
+            try:
+                self._check_bounds()
+            except Exception as error:
+                self._stop_for(error)
+
+    def _take(self, changes: RowChanges) -> None:
+        self.groups.take(changes)
+        self._check_bounds()
+
+    def _check_bounds(self) -> None:
+        if self._check_groups is not None:
+            self._check_groups(self.groups)
 
     def hear(self, batch: Batch, _now_us: int) -> bool:
         """Take in changes of an underlying topic. Never due by itself: a turn has an end."""
@@ -106,9 +125,7 @@ class MaterializedView:
         was_dirty = self.is_dirty
         try:
             for changes in self.producer.hear(batch):
-                self.groups.take(changes)
-            if self._check_groups is not None:
-                self._check_groups(self.groups)
+                self._take(changes)
         except Exception as error:
             self._stop_for(error)
         if not was_dirty and self.is_dirty and not self._is_filling:
@@ -151,7 +168,7 @@ class MaterializedView:
         self.filled_seq = seq
         try:
             for changes in self.producer.rows():
-                self.groups.take(changes)
+                self._take(changes)
                 yield
         except Exception as error:
             self._stop_for(error)
@@ -176,7 +193,7 @@ class MaterializedView:
         """The same but for the rows: those that are there are another view's (`succeed`)."""
         self._is_filling = True
         try:
-            yield from self.producer.filling(self.groups.take)
+            yield from self.producer.filling(self._take)
         except TooLarge as error:
             self._stop_for(error)
 
@@ -247,7 +264,7 @@ class MaterializedView:
             self._working = self.producer.work()
         try:
             for changes in self._working:
-                self.groups.take(changes)
+                self._take(changes)
                 self.looked_at = len(changes)
                 return False
         except TooLarge as error:
@@ -264,9 +281,10 @@ class MaterializedView:
         else:
             why = f"the server failed on its rows: {described(error)}"
         self.stopped = (
-            f"the view {self.name} has stopped: {why}; a reload of the configuration makes it again"
-            if self._check_groups is None
-            else f"what a client follows of the groups of {self.name} has stopped: {why}"
+            f"what a client follows of the groups of {self.name} has stopped: {why}"
+            if self._is_of_client
+            else f"the view {self.name} has stopped: {why}; a reload of the configuration makes it "
+            "again"
         )
         self.producer.stop()
         self._inherited.clear()
