@@ -255,6 +255,10 @@ class Router:
         if paths:
             check_watched(self.topic.name, len(paths) + len(self.topic.watched.paths))
 
+    def ordered(self, key: SetKey) -> OrderedSet[WindowFeed] | None:
+        """What live windows of this filter and order look at, if there are any."""
+        return self._ordered.get(key)
+
     def _add_window(self, feed: WindowFeed) -> None:
         key = feed.set_key
         if key not in self._ordered:

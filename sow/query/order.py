@@ -38,6 +38,8 @@ def arrange(ready: Readiness, found: Slots | None, query: Query) -> tuple[Slots,
     """
     indexes = ready.indexes
     page = slice(query.skip_n, query.end)
+    if not query.order_by and query.end == 0:
+        return np.empty(0, np.int64), None  # only how many match is asked
     if not query.order_by:
         table = indexes.table
         return (table.live() if found is None else table.ordered(found))[page], None

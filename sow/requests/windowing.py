@@ -1,22 +1,25 @@
 """Windowing: a live window is opened, and scrolled.
 
 What a window shows at first is a query's answer, and what the query has found is what the window's
-ordered set begins with. To scroll is to replace a window by another one over the same topic in the
+ordered set begins with. Where there is a set that knows as much, nothing is sorted: the query only
+counts. To scroll is to replace a window by another one over the same topic in the
 same order: the session is told the difference between the pages, and no record twice.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from sow import replies
 from sow.commands import ACKS, Command
 from sow.delivery.lines import WindowKey
 from sow.delivery.sessions import Session
-from sow.delivery.windows.ordered_sets import capacity_of
+from sow.delivery.windows.ordered_sets import OrderedSet, capacity_of
 from sow.delivery.windows.pages import EMPTY_PAGE, WindowPage
-from sow.delivery.windows.window_feeds import WindowFeed, set_key_of, terms_of
+from sow.delivery.windows.window_feeds import SetKey, WindowFeed, set_key_of, terms_of
 from sow.delivery.windows.window_strands import WORDED_AT_ONCE, PageAnswer, WindowStrand
 from sow.engine.engine import Engine
+from sow.engine.live_topics import LiveTopic
 from sow.errors import ClientError, InvalidTopic, TooLarge
 from sow.query import Query, QueryAnswer
 from sow.requests.ending import Ending
@@ -33,12 +36,14 @@ their client holds, some dozen microseconds each."""
 
 
 class Opened(NamedTuple):
-    """A window that was asked for: its topic, itself, and what a query has found for it."""
+    """A window that was asked for: its topic, itself, and what a query has found for it; or the set
+    that is `known` to hold what it shows."""
 
     asked: TopicsAsked
     window: WindowKey
     answer: QueryAnswer
     capacity: int
+    known: OrderedSet[WindowFeed] | None
 
 
 class Windowing:
@@ -110,17 +115,23 @@ class Windowing:
         if not topic.records.retains:
             raise InvalidTopic(f"{topic.name} keeps no records that a window could show (Retain)")
         guard = guard_of(command, topic.records)
-        topic.router.check_room(set_key_of(command.filter, window, guard))
+        key = set_key_of(command.filter, window, guard)
+        topic.router.check_room(key)
         if window.top_n > WORDED_AT_ONCE:
             self._questions.unread.check(session.id, window.top_n)
         capacity = capacity_of(window.end, window.top_n)
         query = Query(self._questions.condition(command), None, terms_of(window), capacity)
         query = seen_query(query, guard)
+        if _known(topic, key, window) is not None:
+            count = replace(query, order_by=(), top_n=0)
+            answer = yield from self._engine.answering(topic.name, count)
+            # Meanwhile the name may have become another topic's.
+            topic = self._engine.topic(topic.name)
+            if (known := _known(topic, key, window)) is not None:
+                return Opened(asked._replace(topics=[topic]), window, answer, capacity, known)
         answer = yield from self._engine.answering(topic.name, query)
-        # Meanwhile the name may have become another topic's.
-        return Opened(
-            asked._replace(topics=[self._engine.topic(topic.name)]), window, answer, capacity
-        )
+        topic = self._engine.topic(topic.name)
+        return Opened(asked._replace(topics=[topic]), window, answer, capacity, None)
 
     def _check_room(self, session: Session) -> None:
         count = self._register.window_count(session)
@@ -146,7 +157,10 @@ class Windowing:
         feed, strand = subscription.feeds[topic.name], subscription.strand
         assert isinstance(feed, WindowFeed)
         assert isinstance(strand, WindowStrand)
-        feed.begin_with(opened.answer.slots, opened.capacity, engine.seq)
+        if opened.known is None:
+            feed.begin_with(opened.answer.slots, opened.capacity, engine.seq)
+        else:
+            feed.succeed(opened.known, engine.seq)
         self._following.join(subscription)
         answer = strand.begin(session, held, feed.page(), anew)
         acknowledge(session, command, "processed", s=subscription.name)
@@ -173,6 +187,12 @@ class Windowing:
         frames = ((session.encoding.frame(lines), len(lines)) for lines in said)
         held = self._questions.unread.hold(session.id, answer.rows, frames)
         session.stream(held, self._engine.group, self._engine.now_us)
+
+
+def _known(topic: LiveTopic, key: SetKey, window: WindowKey) -> OrderedSet[WindowFeed] | None:
+    """The set that knows at this moment what a window shows, if there is one."""
+    known = topic.router.ordered(key)
+    return known if known is not None and known.shows(window.end) else None
 
 
 def _check_alike(old: Subscription, command: Command) -> None:

@@ -215,6 +215,12 @@ class OrderedSet(Generic[Reader]):
     def _is_small(self) -> bool:
         return len(self.topic.table) * (1 + len(self.terms)) <= FILLED_AT_ONCE
 
+    def shows(self, end: int) -> bool:
+        """Whether the first `end` records are known, as of this moment."""
+        if self.topic.is_changing or self.is_short:
+            return False
+        return self.head.complete or len(self.head) >= end
+
     def rows(self, first: int, last: int) -> dict[str, PageRow]:
         """The records from the place `first` on, up to `last`, in order and by their identities;
         only while it can be read."""
@@ -282,6 +288,12 @@ class OrderedSet(Generic[Reader]):
         if self.is_short:
             self.close()
             self._hold(slots, asked)
+
+    def succeed(self, known: "OrderedSet[Any]") -> None:
+        """A window goes on with what another one of the same filter and order knew until this
+        moment, when nobody looked at that any more."""
+        if known is not self:
+            self.head, self._rows = known.head, known._rows
 
     def _hold(self, slots: Slots, asked: int) -> None:
         """Hold the first records of the set, as a query for so many has just found them."""

@@ -49,6 +49,12 @@ class WindowFeed(Feed):
         the set goes on from them, unless it knows as much."""
         self.ordered.begin_with(slots, asked, seq)
 
+    def succeed(self, known: OrderedSet["WindowFeed"], seq: int) -> None:
+        """What it shows is known to this set, as of the change `seq`, though the last window over
+        that may just have gone."""
+        self.ordered.succeed(known)
+        self.ordered.seq = max(self.ordered.seq, seq)
+
     @property
     def set_key(self) -> SetKey:
         """What makes the set that it is a stretch of."""

@@ -109,3 +109,62 @@ def test_a_large_set_is_filled_in_steps_and_rests(monkeypatch):
     world.advance(SECOND)
     assert reader.client.lines() == []
     assert world.due_us() is None
+
+
+def asked_of(world, monkeypatch):
+    """What windows ask of the engine: how many records, by how many terms. (A reader that checks
+    what it holds asks for two.)"""
+    asked, answering = [], world.engine.answering
+
+    def noted(name, query):
+        if query.top_n != 2:
+            asked.append((query.top_n, len(query.order_by)))
+        return answering(name, query)
+
+    monkeypatch.setattr(world.engine, "answering", noted)
+    return asked
+
+
+def test_who_scrolls_within_what_is_known_has_nothing_sorted(monkeypatch):
+    """Though nobody else looks at it, and the old window has gone when the new one comes."""
+    monkeypatch.setattr(ordered_sets, "SPARE_MIN", 4)
+    world = World()
+    world.publish("orders", *[{"id": at, "px": at} for at in range(40)])
+    readers = [reader_of(world), reader_of(world, filter="/px < 30")]
+    asked = asked_of(world, monkeypatch)
+    for reader in readers:
+        for skip_n in (2, 4, 0):
+            world.publish("orders", {"id": 30, "px": skip_n + 0.5}, {"id": 1, "px": -skip_n})
+            reader.scroll(skip_n=skip_n)
+            reader.check(world)
+    assert asked == [(0, 0)] * 6, "only counted"
+    asked.clear()
+    readers[0].scroll(skip_n=20)
+    readers[0].check(world)
+    assert asked == [(26, 1)], "beyond it the query is asked"
+    another = reader_of(world, skip_n=18)
+    another.check(world)
+    assert asked[1:] == [(0, 0)], "and who opens a window has it from those that look there"
+    world.check()
+
+
+def test_what_leaves_while_it_is_counted_has_the_order_asked_again(monkeypatch):
+    monkeypatch.setattr(ordered_sets, "SPARE_MIN", 2)
+    monkeypatch.setattr(ordered_sets, "FILLED_AT_ONCE", 0)
+    world = World()
+    world.publish("orders", *[{"id": at, "px": at} for at in range(40)])
+    reader = reader_of(world)
+    answering, asked = world.engine.answering, []
+
+    def leaving(name, query):
+        asked.append(query.top_n)
+        if query.top_n == 0:
+            world.engine.remove(world.engine.topics["orders"], ["0", "1", "2"], "delete", world.now)
+        return answering(name, query)
+
+    monkeypatch.setattr(world.engine, "answering", leaving)
+    client = reader.client
+    said = client.say(**{**reader.command(s=reader.name, opts=("replace",)), "skip_n": 1})
+    shown = [line["d"]["id"] for line in said if line["c"] == "sow"]
+    assert asked == [0, 5]
+    assert (shown, [line["c"] for line in said].count("oof")) == ([4, 5], 2)

@@ -52,6 +52,12 @@ WINDOWS = (
         '                self.parted[identity] = Parted("match", body)',
     ),
     Mutation(
+        "a window is scrolled by an order that does not reach so far",
+        "sow/delivery/windows/ordered_sets.py",
+        "        return self.head.complete or len(self.head) >= end",
+        "        return True",
+    ),
+    Mutation(
         "who does not keep up with a window is told all the same",
         "sow/delivery/windows/window_strands.py",
         'return session.idle if policy == "always" else session.keeps_up',
