@@ -98,9 +98,10 @@ class Outbox(Queue):
         """Put frames that are made when they are pulled before all others."""
         self.prepend(QueuedFrames(0, since_us, frames))
 
-    def push_frames(self, frames: Frames, group: int, since_us: int) -> None:
-        """Queue frames that are made when they are pulled, and so are not counted until then."""
-        self.append(QueuedFrames(group, since_us, frames))
+    def push_frames(self, frames: Frames, group: int, since_us: int, answers: bool = False) -> None:
+        """Queue frames that are made when they are pulled, and so are not counted until then;
+        `answers`: of rows that were found already."""
+        self.append(QueuedFrames(group, since_us, frames, answers))
 
     def push_delivery(self, delivery: Delivery, group: int, since_us: int, conflates: bool) -> None:
         """Queue a strand's frame; may leave the queue over its bounds, which the session judges.
@@ -246,6 +247,16 @@ class Outbox(Queue):
     def has_answers(self) -> bool:
         """Whether anything waits that no strand has said: rows of an answer, perhaps."""
         return any(not isinstance(entry, Foldable) for entry in self.entries)
+
+    @property
+    def makes_answers(self) -> bool:
+        """Whether rows of an answer have to be made yet, which were found already."""
+        return any(isinstance(entry, QueuedFrames) and entry.answers for entry in self.entries)
+
+    @property
+    def makes_next(self) -> bool:
+        """Whether what leaves next has to be made first."""
+        return bool(self.entries) and isinstance(self.entries[0], QueuedFrames)
 
     def check(self) -> None:
         """Assert what everything above relies on."""

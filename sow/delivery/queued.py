@@ -49,13 +49,15 @@ class Queued:
 
 
 class QueuedFrames(Queued):
-    """Frames that are made when they are pulled, and so are not counted until then."""
+    """Frames that are made when they are pulled, and so are not counted until then; `answers`: of
+    rows that were found already."""
 
-    __slots__ = ("frames",)
+    __slots__ = ("answers", "frames")
 
-    def __init__(self, group: int, since_us: int, frames: Frames) -> None:
+    def __init__(self, group: int, since_us: int, frames: Frames, answers: bool = False) -> None:
         super().__init__(group, since_us, b"", 0)
         self.frames = frames
+        self.answers = answers
 
 
 class Foldable(Queued):

@@ -11,14 +11,14 @@ its time is over (`sow.requests.open_sessions`). No I/O here: an edge calls `pul
 can take more, and `apply_back_pressure` after it has.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 from weakref import ref
 
 from sow import replies
 from sow.definitions import SessionSettings
 from sow.delivery.lines import Delivery
-from sow.delivery.outbox import Outbox
+from sow.delivery.outbox import Outbox, Pulled
 from sow.delivery.recovery import Recovery
 from sow.encodings import Encoding, Frames
 from sow.errors import described
@@ -101,6 +101,8 @@ class Session:
         self._on_end = on_end
         self._owner: Callable[[], Owner | None] = no_owner
         self._lines: list[bytes] = []
+        self._held_back: dict[str, list[tuple[Delivery, int]]] | None = None
+        self._held_count = 0
         self._full_since_us: int | None = None
         self._folded_to: tuple[int, int] | None = None
         self._told = (0, 0)
@@ -188,9 +190,48 @@ class Session:
             if self.ended is None:
                 self.outbox.push(self.encoding.frame(lines), len(lines), group, now_us)
 
+    # While its rights change.
+
+    def hold_back(self) -> None:
+        """Its rights have changed, and what it follows goes by the old ones still: until
+        `let_out` what strands say is kept for who puts it under the new ones."""
+        if self._held_back is None:
+            self._held_back, self._held_count = {}, 0
+
+    @property
+    def holds_back(self) -> bool:
+        """Its rights have changed, and not all that it follows goes by the new ones."""
+        return self._held_back is not None
+
+    def held_back(self, name: str) -> Sequence[tuple[Delivery, int]]:
+        """What a strand has said since, with the groups of it."""
+        return (self._held_back or {}).get(name, ())
+
+    def _hold(self, delivery: Delivery, group: int, now_us: int) -> None:
+        assert self._held_back is not None
+        self._held_back.setdefault(delivery.name, []).append((delivery, group))
+        self._held_count += delivery.message_count
+        if self._held_count > self.settings.queue_messages_max:
+            self.end(SLOW, now_us)
+
+    def let_out(self, now_us: int) -> None:
+        """All that it follows goes by its rights: what was kept, and nobody has taken, leaves."""
+        held, self._held_back = self._held_back or {}, None
+        for deliveries in held.values():
+            for delivery, group in deliveries:
+                self._push(delivery, group, now_us)
+
+    # Strands.
+
     def deliver(self, delivery: Delivery, group: int, now_us: int) -> None:
         """Queue a strand's shared frame."""
         self.seal(group, now_us)
+        if self._held_back is not None and self.ended is None:
+            self._hold(delivery, group, now_us)
+        else:
+            self._push(delivery, group, now_us)
+
+    def _push(self, delivery: Delivery, group: int, now_us: int) -> None:
         if self.ended is None:
             try:
                 self.outbox.push_delivery(delivery, group, now_us, self.conflates)
@@ -199,18 +240,25 @@ class Session:
 
     def take_back_all(self, name: str) -> None:
         """Let nothing leave that was told under this name and has not left, nor again what has."""
+        self._forget_held(name)
         self.outbox.take_back_all(name)
         self.recovery.forget()
 
     def leave(self, name: str) -> None:
         """The session has left the strand of a name: nothing is folded into what that said."""
+        self._forget_held(name)
         self.outbox.leave(name)
 
-    def stream(self, frames: Frames, group: int, now_us: int) -> None:
-        """Queue frames that are made as the socket takes them."""
+    def _forget_held(self, name: str) -> None:
+        if self._held_back is not None:
+            self._held_back.pop(name, None)
+
+    def stream(self, frames: Frames, group: int, now_us: int, answers: bool = True) -> None:
+        """Queue frames that are made as the socket takes them; `answers`: of rows that were found
+        already, whatever the session's rights are then."""
         self.seal(group, now_us)
         if self.ended is None:
-            self.outbox.push_frames(frames, group, now_us)
+            self.outbox.push_frames(frames, group, now_us, answers)
 
     def end(self, reason: str, now_us: int) -> None:
         """Give the session up: drop what waits and say why as the last line."""
@@ -219,6 +267,7 @@ class Session:
             self._on_end(self)
             self._lines.clear()
             self.outbox.clear()
+            self._held_back = None
             line = self.encoding.reply(replies.close(reason))
             # Group 0: there is nothing this line would have to wait for.
             self.outbox.push(self.encoding.frame([line]), 1, 0, now_us)
@@ -236,6 +285,7 @@ class Session:
             self._on_end(self)
             self._lines.clear()
             self.outbox.clear()
+            self._held_back = None
             self.recovery.restart()
             said = [replies.unsubscribed(name, AUTHORIZATION, None) for name in names]
             lines = [*map(self.encoding.reply, said), self.encoding.reply(replies.close(BARRED))]
@@ -259,15 +309,21 @@ class Session:
     def pull(self, released: int, now_us: int, makes: bool = True) -> bytes | None:
         """The next frame for the socket, or None when none may leave; see `Outbox.pull`."""
         try:
-            pulled = self.outbox.pull(released, makes)
+            pulled = self._pulled(released, makes)
         except Exception as error:
             self.fail(error, now_us)
-            pulled = self.outbox.pull(released, makes)
+            pulled = self._pulled(released, makes)
         if pulled is None:
             return None
         if self.named and pulled.message_count:
             self.recovery.add(pulled, now_us)
         return pulled.frame
+
+    def _pulled(self, released: int, makes: bool) -> Pulled | None:
+        # What has to be made yet would be made by the rights of before.
+        if self.holds_back and self.outbox.makes_next:
+            return None
+        return self.outbox.pull(released, makes)
 
     def take_back(self, seen: int | None, skip: Callable[[bytes, int], bytes]) -> bool:
         """Queue again what was sent after line `seen`; False if that is not held any more."""
@@ -281,13 +337,14 @@ class Session:
 
     @property
     def idle(self) -> bool:
-        """Nothing waits to be written."""
-        return not self.outbox and not self._lines
+        """Nothing waits to be written, or for its rights."""
+        return not self.outbox and not self._lines and not self.holds_back
 
     @property
     def keeps_up(self) -> bool:
         """What waits is not so much that idle time is spent on conflating it."""
-        return not self.outbox.fills(self.settings.background_conflation_fraction)
+        fraction = self.settings.background_conflation_fraction
+        return not self.holds_back and not self.outbox.fills(fraction)
 
     # Back-pressure.
 

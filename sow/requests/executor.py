@@ -5,7 +5,7 @@ everything before it changes anything; an error of the client's becomes a failur
 else. Replies are said to the session in order; when they leave is decided by the engine's groups.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -32,6 +32,7 @@ from sow.messages.line_bodies import line_bodies
 from sow.publishes import Publishes, Read, put_together
 from sow.query import Query
 from sow.requests.audit import Audit
+from sow.requests.entitling import Prepared
 from sow.requests.open_sessions import NOT_RECOVERED, OpenSessions
 from sow.requests.questions import acknowledge, sow_keys
 from sow.requests.rates import Rates
@@ -99,48 +100,21 @@ class Executor:
         change = Reconfiguration(self.engine, configuration, end_topic, give_up)
         return change.apply(now_us)
 
-    def go_on_under(self, entitlements: Entitlements) -> None:
-        """Other roles hold from now on; live sessions have their old rights until `entitle`."""
+    def go_on_under(
+        self, entitlements: Entitlements, prepared: Mapping[Session, Prepared] | None = None
+    ) -> list[Session]:
+        """Other roles hold from now on, for everybody at this moment; `prepared` are the rights
+        that live sessions have by them. Returns those that are to be settled (`settle`)."""
         self.entitlements = entitlements
+        return [] if prepared is None else self.sessions.go_on_with(prepared)
 
     def know_users_by(self, named: Callable[[str], User]) -> None:
         """From now on `named` says whom a name means."""
         self._named = named
 
-    def entitle(self, session: Session, found: User | None, shown: object) -> Steps[bool]:
-        """Give a live session the rights that its user has now: whom its client was `found` to be
-        once more by what it had `shown`, or None, where it is known no longer. False, and nothing
-        is done, where it has shown something else since.
-
-        What it follows and may not read any more has ended then; of what it may read, other records
-        may be told from then on.
-        """
-        if not self.sessions.has(session):
-            return True
-        if session.shown is not shown:
-            return False
-        had = session.rights
-        rights = self._rights_now(had, found)
-        if rights is None or (rights.reads != had.reads and session.outbox.has_answers):
-            # What waits might be rows that it may not have.
-            self.sessions.bar(session)
-            return True
-        self.sessions.entitle(session, rights, session.shown)
-        yield from self.subscriptions.reguard(session)
-        return True
-
-    def _rights_now(self, had: Rights, found: User | None) -> Rights | None:
-        """What somebody may do now; None: he is known no longer."""
-        if not self.entitlements.asks or (had.user is None and not had.is_open):
-            return self.rights(None)
-        was = had.by or had.user
-        if found is None or was is None or had.user is None or found.name != was.name:
-            # Or what it has shown is somebody else's now.
-            return None
-        if had.by is None:
-            return self.rights(found)
-        may = self.rights(found).may("impersonate")
-        return self.rights(found, had.user.name) if may else None
+    def settle(self, session: Session) -> Steps[None]:
+        """Let what a session follows go by the rights that it has."""
+        return self.subscriptions.reguard(session)
 
     def rights(self, user: User | None, acts_as: str | None = None) -> Rights:
         """The rights of a user, or of the one for whom he acts; raises NotEntitled."""
@@ -157,6 +131,7 @@ class Executor:
         may see now arrive. One is to be over before the next of the session begins.
         """
         session.entitle(rights, session.shown)
+        session.hold_back()
         return self.engine.requests.together(self.subscriptions.reguard(session))
 
     # Commands.
@@ -361,7 +336,8 @@ class Executor:
         self.sessions.forget(session)
         self.engine.touch(old)
         # Another token may say other things of the same user.
-        return None if had.user == rights.user else self.subscriptions.reguard(old)
+        same = had.user == rights.user and not old.holds_back
+        return None if same else self.subscriptions.reguard(old)
 
     def _refuse_resume(self, session: Session, command: Command, reason: str) -> None:
         self._name(session, command, {"resumed": False, "reason": reason})

@@ -98,4 +98,5 @@ class FromBookmark:
             name, now_us = subscription.name, engine.now_us
             session.say_unsubscribed(name, error.reason, now_us, error.detail)
 
-        session.stream(replay.frames(on_live, on_failure), engine.group, engine.now_us)
+        frames = replay.frames(on_live, on_failure)
+        session.stream(frames, engine.group, engine.now_us, answers=False)

@@ -7,12 +7,13 @@ for one of them is its own matter (`sow.delivery.sessions`).
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 
 from sow.delivery.sessions import BACK_PRESSURE, SLOW, Session
 from sow.encodings import Encoding
 from sow.engine.engine import Engine
+from sow.requests.entitling import Prepared
 from sow.requests.subscriptions import Subscriptions
 from sow.rights import EVERYTHING, Rights
 
@@ -142,6 +143,26 @@ class OpenSessions:
         elif waiting is not None:
             self._engine.timers.note(waiting)
 
+    def go_on_with(self, prepared: Mapping[Session, Prepared]) -> list[Session]:
+        """Let all sessions have the rights that were prepared for them, in one step, from which on
+        nobody is told anything that his rights do not allow; returns those that go on. Whose rights
+        are not known ends, and so does who waits for an answer that was found under others."""
+        going_on: list[Session] = []
+        for session in self:
+            found = prepared.get(session)
+            had, rights = session.rights, found and found.rights
+            if found is None or not found.is_of(session) or rights is None:
+                self.bar(session)
+                continue
+            if rights.text != had.text and _has_answers(session, rights):
+                self.bar(session)
+                continue
+            self.entitle(session, rights, session.shown)
+            if rights.text != had.text:
+                session.hold_back()
+            going_on.append(session)
+        return going_on
+
     def _look(self, session: Session, now_us: int) -> None:
         expires_us = session.rights.expires_us
         if expires_us is not None and expires_us <= now_us:
@@ -265,6 +286,13 @@ class OpenSessions:
                 session.conflate(now_us)
                 break
         return bool(self._lagging)
+
+
+def _has_answers(session: Session, rights: Rights) -> bool:
+    """Whether anything waits for a session that might be rows of an answer that it may not have by
+    these rights: what has to be made yet, and all of it where its topics are others."""
+    box = session.outbox
+    return box.has_answers if rights.reads != session.rights.reads else box.makes_answers
 
 
 def _because(session: Session, why: str) -> str:

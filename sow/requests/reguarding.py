@@ -49,7 +49,12 @@ class Reguarding:
         self._ending = ending
 
     def reguard(self, session: Session) -> Steps[None]:
-        """Let a session go on with the rights that it has now, one subscription after the other."""
+        """Let a session go on with the rights that it has now, one subscription after the other.
+
+        Until that is done it is told nothing of what has changed since: closed before, it is told
+        nothing any more, until somebody takes up where this has ended.
+        """
+        session.hold_back()
         rights = session.rights
         for name in [*self._register.of(session)]:
             subscription = self._register.of(session).get(name)
@@ -70,6 +75,9 @@ class Reguarding:
                     self._ending.bar(session, name)
             self._engine.touch(session)
             yield
+        if rights is session.rights:
+            session.let_out(self._engine.now_us)
+            self._engine.touch(session)
 
     def _reguard_one(
         self, session: Session, subscription: Subscription, rights: Rights

@@ -5,6 +5,9 @@ moment. So they are written down before it, as columns, some in each step; the s
 places something changes meanwhile, and these are looked at again. At the moment itself few are
 left. What is known then is what a look at all of them in one step would find, but for their order.
 Where a record stands is known too, so whoever changes it has to tell (`hear`).
+
+A session whose rights change is told nothing meanwhile (`Session.hold_back`): what its strands have
+said since waits like what is in a window, before it.
 """
 
 from array import array
@@ -22,7 +25,7 @@ from sow.steps import Steps
 from sow.store.columns import Slots
 from sow.topic.queue_policy import Key
 from sow.topic.records import Records
-from sow.topic.updates import Update
+from sow.topic.updates import Update, compose
 
 NOTED_AT_ONCE = 250
 """Places that are looked at in one step, four microseconds each; at the moment at which all has to
@@ -77,6 +80,13 @@ class WaitingRows:
         self._waits, self._told, self._to_come = bytearray(), bytearray(), bytearray()
         self._first_seqs, self._first_ts_us = array("q"), array("q")
 
+    def put_before(self, key: Key, update: Update, slot: int) -> None:
+        """The same of what was said before what waits at a key."""
+        row = self._rows.get(key)
+        if row is not None and self._waits[row] and (later := self._updates[row]) is not None:
+            update = compose(update, later)
+        self.put(key, update, slot)
+
     def put(self, key: Key, update: Update | None, slot: int = SLOTLESS) -> None:
         """Know what waits at a key now (None: nothing), and where its record stands."""
         row = self._rows.get(key)
@@ -120,6 +130,39 @@ class WaitingRows:
             yield
 
 
+class SaidSince:
+    """What a strand has said to a session that is told nothing meanwhile, one update a key."""
+
+    def __init__(self, session: Session, name: str) -> None:
+        self._session = session
+        self._name = name
+        self._read = 0
+        self.updates: dict[ConflationPlace, Update] = {}
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more has to be looked at than one step should."""
+        left = self._session.held_back(self._name)[self._read :]
+        return sum(delivery.message_count for delivery, _ in left) > NOTED_AT_ONCE
+
+    def look(self) -> None:
+        """Look at the next that it has said, as much as was said at one time."""
+        delivery, _ = self._session.held_back(self._name)[self._read]
+        self._read += 1
+        for lines, _, update in delivery.keyed():
+            key: Key = (update.identity,)
+            if lines.conflation_key:
+                (key,) = lines.keys((update,))
+            place = lines, key
+            before = self.updates.get(place)
+            self.updates[place] = update if before is None else compose(before, update)
+
+    def look_at_all(self) -> None:
+        """Look at what is left."""
+        while self._read < len(self._session.held_back(self._name)):
+            self.look()
+
+
 NO_WAITING = WaitingRows().columns()
 NO_ROWS = WaitingRows()
 
@@ -130,6 +173,7 @@ class WaitingKnown:
     def __init__(self) -> None:
         self._strand: Strand | None = None
         self._session: Session | None = None
+        self._said: SaidSince | None = None
         self._left: list[ConflationPlace] = []
         """Places at which something waited in the beginning, and that have not been looked at."""
         self._noted: Places = {}
@@ -142,7 +186,9 @@ class WaitingKnown:
 
     def is_behind(self, strand: Strand) -> bool:
         """Whether more has to be looked at than one step should."""
-        return strand is not self._strand or self._count > NOTED_AT_ONCE
+        if strand is not self._strand or self._said is None:
+            return True
+        return self._count > NOTED_AT_ONCE or self._said.is_behind
 
     @property
     def _count(self) -> int:
@@ -157,6 +203,7 @@ class WaitingKnown:
         if strand is not self._strand:
             self.close()
             self._strand, self._session = strand, session
+            self._said = SaidSince(session, strand.name)
             if isinstance(strand, ConflatedStrand):
                 self._left = strand.note(self._noted)
         before = self._count
@@ -166,6 +213,10 @@ class WaitingKnown:
             before = self._count
             if before > NOTED_AT_ONCE:
                 yield
+        assert self._said is not None
+        while self._said.is_behind:
+            self._said.look()
+            yield
 
     def hear(self, records: Records, identities: Iterable[str]) -> None:
         """Records may stand elsewhere now."""
@@ -176,8 +227,13 @@ class WaitingKnown:
                     self._noted[(lines, key)] = None
 
     def as_of_now(self) -> dict[Lines, WaitingRows]:
-        """All that waits of each topic."""
+        """All that waits of each topic, for whoever takes it out in this step."""
         self._look(self._count)
+        assert self._said is not None
+        self._said.look_at_all()
+        for (lines, key), update in self._said.updates.items():
+            rows = self._topics.setdefault(lines, WaitingRows())
+            rows.put_before(key, update, lines.topic.table.slots.get(update.identity, SLOTLESS))
         return self._topics
 
     def _look(self, count: int) -> None:
@@ -203,7 +259,7 @@ class WaitingKnown:
         """Nothing more has to be known."""
         if isinstance(self._strand, ConflatedStrand):
             self._strand.note_no_more(self._noted)
-        self._strand, self._left, self._noted = None, [], {}
+        self._strand, self._said, self._left, self._noted = None, None, [], {}
         self._topics, self._lines, self._keys = {}, {}, {}
 
     def settle(self) -> Steps[None]:

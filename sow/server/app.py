@@ -19,6 +19,7 @@ from sow.engine.homeless import Homeless
 from sow.engine.live_topics import LiveTopic
 from sow.errors import ConfigError, SowError, StoreError
 from sow.expressions import make_parser
+from sow.requests.entitling import Prepared, prepare
 from sow.requests.executor import Executor
 from sow.server.checkpointer import Checkpointer
 from sow.server.connections import Connections, Counted
@@ -395,26 +396,48 @@ class Server:
             return changes
 
     async def _entitle(self, who: Who) -> None:
-        """Let other users and roles hold: for whoever comes from now on, then for each session."""
+        """Let other users and roles hold, for everybody from one moment on; then let what each
+        session follows go by them."""
+        prepared = await self._prepared(who)
         self._doorman.go_on_under(who)
-        self.executor.go_on_under(who.entitlements)
-        for session in self.executor.sessions:
+        for session in self.executor.go_on_under(who.entitlements, prepared):
             try:
-                await self._entitle_one(session)
+                await self.driver.turns.take("a reload", self.executor.settle(session))
             except Exception:
                 # Nobody keeps rights by a bug of ours, least of all those who come after him.
-                log.exception("session %s is closed: whose it is was not found out", session.id)
+                log.exception("session %s is closed: its rights are not in force", session.id)
                 self.executor.sessions.bar(session)
         self.driver.wake()
 
-    async def _entitle_one(self, session: Session) -> None:
-        """Find out again whose a session is, also if it logs on anew meanwhile."""
+    async def _prepared(self, who: Who) -> dict[Session, Prepared]:
+        """The rights of all sessions by these users and roles, as of the moment of return; of one
+        whose client logs on again and again it is not known."""
+        prepared: dict[Session, Prepared] = {}
         for _ in range(FOUND_AGAIN_MAX):
-            shown, found = session.shown, await self._doorman.find_again(session)
-            steps = self.executor.entitle(session, found, shown)
-            if await self.driver.turns.take("a reload", steps):
-                return
-        self.executor.sessions.bar(session)
+            late = [
+                session
+                for session in self.executor.sessions
+                if session not in prepared or not prepared[session].is_of(session)
+            ]
+            if not late:
+                break
+            for session in late:
+                prepared[session] = await self._prepared_one(session, who)
+        return prepared
+
+    async def _prepared_one(self, session: Session, who: Who) -> Prepared:
+        had, shown = session.rights, session.shown
+        try:
+            found = await self._doorman.find_again(shown, who)
+        except Exception:
+            log.exception("session %s is closed: whose it is was not found out", session.id)
+            return Prepared(had, shown, None)
+
+        def preparing() -> Steps[Prepared]:
+            yield
+            return prepare(session, shown, found, who.entitlements, who.named)
+
+        return await self.driver.turns.take("a reload", preparing())
 
     def _give_up(self, topics: dict[LiveTopic, str]) -> Steps[None]:
         """Write out the records of topics that a reload has no place for, some in each step."""

@@ -18,7 +18,6 @@ from aiohttp import ClientSession, ClientTimeout, hdrs, web
 from sow.authentication.credentials import Credentials
 from sow.commands import Command, Identified
 from sow.definitions import Authentication, Security
-from sow.delivery.sessions import Session
 from sow.errors import Busy, ClientError, NotEntitled, SowError, TooManyLogons, Unauthenticated
 from sow.requests.audit import Audit, Deed
 from sow.requests.telling import told
@@ -67,6 +66,10 @@ class Who(NamedTuple):
 
     authenticator: Identifies | None
     entitlements: Entitlements
+
+    def named(self, name: str) -> User:
+        """The user of a name."""
+        return User(name) if self.authenticator is None else self.authenticator.named(name)
 
 
 class Doorman:
@@ -144,6 +147,17 @@ class Doorman:
             raise Busy("users and roles have been read again in this moment; send this again")
         if rights.expires_us is not None and rights.expires_us <= self._now_us():
             raise Unauthenticated("the credentials have expired")
+
+    async def check_going_on(self, request: web.Request) -> None:
+        """Raise Busy or Unauthenticated if whoever sent a request may not have the rest of its
+        answer: he may while he is known by what he has shown, and may do what he might."""
+        under, who, had = request[UNDER], self._who, request[RIGHTS]
+        if under is not who.entitlements and not had.is_open:
+            found = await self.find_again(request[SHOWN], who)
+            rights = who.entitlements.rights(found)
+            if (rights.text, rights.owner) == (had.text, had.owner):
+                request[RIGHTS], request[UNDER] = rights, who.entitlements
+        self.check_still(request[RIGHTS], request[UNDER])
 
     async def who_comes(self, request: web.Request) -> tuple[Rights, Shown | None]:
         """The rights of whoever sends a request, and what he has shown; one that shows nothing
@@ -225,9 +239,9 @@ class Doorman:
             found = error.with_traceback(None)
         command.be_identified(Identified(found, entitlements, shown))
 
-    async def find_again(self, session: Session) -> User | None:
-        """Whom the client of a session is found to be now; None: nobody."""
-        authenticator, shown = self._who.authenticator, session.shown
+    async def find_again(self, shown: object, who: Who | None = None) -> User | None:
+        """Whose it is what was `shown`, as it is known now or by `who`; None: nobody's."""
+        authenticator = (who or self._who).authenticator
         if authenticator is None or not isinstance(shown, Shown):
             return None
         credentials = shown.credentials
@@ -240,8 +254,7 @@ class Doorman:
 
     def named(self, name: str) -> User:
         """The user of a name, for whom another acts."""
-        authenticator = self._who.authenticator
-        return User(name) if authenticator is None else authenticator.named(name)
+        return self._who.named(name)
 
 
 DOORMAN = web.AppKey("doorman", Doorman)
@@ -259,6 +272,12 @@ def rights_of(request: web.Request) -> Rights:
     rights = request[RIGHTS]
     request[LET_IN_BY].check_still(rights, request[UNDER])
     return rights
+
+
+async def check_going_on(request: web.Request) -> None:
+    """The same of an answer that takes its time: whose rights are as they were goes on. Raises Busy
+    and Unauthenticated."""
+    await request[LET_IN_BY].check_going_on(request)
 
 
 def shown_of(request: web.Request) -> object:

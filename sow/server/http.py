@@ -268,7 +268,7 @@ class HttpDoor:
         response = web.StreamResponse(headers=headers)
         response.content_type = kind
         await response.prepare(request)
-        await write_pieces(self._driver.turns, "an answer over HTTP", response, pieces)
+        await write_pieces(self._driver.turns, "an answer over HTTP", request, response, pieces)
         return response
 
     async def _write_arrow(

@@ -29,7 +29,7 @@ from sow.requests.consumers import Consumers, no_consumer
 from sow.requests.seeing import guard_for
 from sow.rights import Rights
 from sow.server.arrow import ArrowStream, of_log, warm_up
-from sow.server.doorman import DOORMAN, rights_of
+from sow.server.doorman import DOORMAN, check_going_on, rights_of
 from sow.server.driver import Driver
 from sow.server.negotiation import form_of
 from sow.server.parameters import asked_of, read_count, read_seconds
@@ -85,7 +85,7 @@ class LogDoor:
         condition, guards = self._condition(asked, topics), guards_of(topics, request)
         part = await self._asked_for(asked, topics)
         # He may not be who waits any more.
-        rights_of(request)
+        await check_going_on(request)
         response = web.StreamResponse(headers={"SOW-Bookmark": str(part.until)})
         response.content_type = kind
         await response.prepare(request)
@@ -93,7 +93,7 @@ class LogDoor:
         if kind == ARROW:
             await warm_up()
         pieces = FORMS[kind](rows)
-        await write_pieces(self._driver.turns, READING, response, pieces)
+        await write_pieces(self._driver.turns, READING, request, response, pieces)
         return response
 
     async def extent(self, request: web.Request) -> web.Response:
@@ -108,7 +108,7 @@ class LogDoor:
         if self._driver.failure is None:
             await self._driver.durable()
         part = await self._asked_for(asked, topics, limit_max=None)
-        rights_of(request)
+        await check_going_on(request)
         journal, rows = self._driver.journal, part.rows
         if condition is not None or guards:
             counting = _counting(log_pieces(journal, part, topics, condition, guards))

@@ -123,7 +123,7 @@ class SnapshotDoor:
         await warm_up()
         shape = seen_shape(WHOLE, taken.guard)
         pieces = streamed(of_snapshot(taken.parts[part], shape))
-        await write_pieces(self._driver.turns, "reading a snapshot", response, pieces)
+        await write_pieces(self._driver.turns, "reading a snapshot", request, response, pieces)
         taken.touch(self._driver.now_us())
         return response
 
@@ -138,6 +138,10 @@ class SnapshotDoor:
         name, rights = request.match_info["id"], rights_of(request)
         taken = self._taken.use(name, self._driver.now_us(), rights.owner)
         rights.check("read", taken.topic.name)
+        if guard_for(rights, taken.topic.records) != taken.guard:
+            # It holds what might be seen then.
+            self._taken.drop(name)
+            self._taken.use(name, self._driver.now_us(), rights.owner)
         if guard_for(rights, taken.topic.records) != taken.guard:
             # It holds what he might see then.
             self._taken.drop(name)

@@ -3,7 +3,8 @@
 Pieces are made in turns with everybody else's work (`sow.server.turns`), some hundred kilobytes at
 most, and written when the client has taken what came before. Who waits for a turn or for the client
 is cancelled when the client goes, so that nothing more is made for it. One that stays and takes
-nothing is given up, since what is left of its answer is held for it.
+nothing is given up, since what is left of its answer is held for it; and one that may not have the
+rest any more, since users and roles have been read again, is cut off.
 """
 
 import asyncio
@@ -11,6 +12,8 @@ from collections.abc import Iterable, Iterator
 
 from aiohttp import web
 
+from sow.errors import SowError
+from sow.server.doorman import check_going_on
 from sow.server.turns import Turns
 from sow.steps import Steps
 
@@ -25,15 +28,23 @@ TAKEN_S_MAX = 60.0
 
 
 async def write_pieces(
-    turns: Turns, name: str, response: web.StreamResponse, pieces: Iterable[bytes]
+    turns: Turns,
+    name: str,
+    request: web.Request,
+    response: web.StreamResponse,
+    pieces: Iterable[bytes],
 ) -> None:
     """Write the rest of a response whose head is written; each piece is made in a short step.
 
     `name` is what an operator calls this work. Raises ConnectionResetError if the client takes
-    nothing.
+    nothing, or may not have the rest.
     """
     rest = iter(pieces)
     while written := await turns.take(name, gathered(rest)):
+        try:
+            await check_going_on(request)
+        except SowError as error:
+            raise ConnectionResetError(f"the rest may not be told: {error.detail}") from None
         for start in range(0, len(written), PART_BYTES):
             if start:
                 await asyncio.sleep(0)  # others have their turn between two parts

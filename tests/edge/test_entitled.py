@@ -535,14 +535,16 @@ def test_a_bug_of_ours_leaves_nobody_his_rights(own, running, monkeypatch):
     doorman = own.server._doorman
     found = doorman.find_again
 
-    async def find_again(session):
-        if session.client == "unlucky":
+    async def find_again(shown, who):
+        if shown is shown_by_unlucky:
             raise RuntimeError("a bug")
-        return await found(session)
+        return await found(shown, who)
 
     monkeypatch.setattr(doorman, "find_again", find_again)
     with own.socket(headers=READER) as unlucky, own.socket(headers=ANN) as ws:
-        unlucky.ask({"c": "logon", "client": "unlucky"})
+        unlucky.ask({"c": "heartbeat"})
+        sessions = own.server.executor.sessions
+        (shown_by_unlucky,) = [one.shown for one in sessions if one.rights.user.name == "reader"]
         ws.ask({"c": "heartbeat"})
         own.say(reader="", admin="")
         assert own.reload().status == 200

@@ -155,3 +155,16 @@ def test_streams_of_a_socket(server):
         said += ws.settled()
     assert MARK not in json.dumps(said)
     assert "entitlement" in json.dumps(said)
+
+
+def test_a_snapshot_is_read_by_the_rights_that_it_was_taken_by(tmp_path):
+    server = Guarded(tmp_path)
+    try:
+        taken = server.ask("POST", "/v1/snapshots?topic=orders", ANN).json["snapshot"]
+        assert server.reload().status == 200
+        assert server.ask("GET", f"/v1/snapshots/{taken}", ANN).status == 200, "nothing changed"
+        server.next = secured(tmp_path, ROLES.replace("<Filter>/desk = ${user.name}</Filter>", ""))
+        assert server.reload().status == 200
+        assert server.ask("GET", f"/v1/snapshots/{taken}", ANN).status == 404
+    finally:
+        server.close()

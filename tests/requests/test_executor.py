@@ -176,29 +176,6 @@ def known(world, *names):
         yield client.session, shown
 
 
-def test_a_session_that_logs_on_while_it_is_found_out_whose_it_is_keeps_what_it_has_shown(world):
-    ((session, shown),) = known(world, "ann")
-    before, later = session.rights, world.executor.rights(User("ann", expires_us=1 << 60))
-    world.executor.sessions.entitle(session, later, "another token")
-    assert not at_once(world.executor.entitle(session, None, shown))
-    assert session.rights is later is not before
-    assert at_once(world.executor.entitle(session, User("ann"), "another token"))
-
-
-def test_a_session_that_has_gone_is_given_nothing(world):
-    ((session, shown),) = known(world, "ann")
-    world.executor.sessions.close(session)
-    assert at_once(world.executor.entitle(session, User("ann", expires_us=1 << 60), shown))
-    assert session.rights.expires_us is None
-
-
-def test_what_is_another_users_now_is_the_sessions_no_more(world):
-    (ann, shown), (ben, also) = known(world, "ann", "ben")
-    for session, given in ((ann, shown), (ben, also)):
-        assert at_once(world.executor.entitle(session, User("ben"), given))
-    assert (ann.is_barred, ben.is_barred) == (True, False)
-
-
 def test_who_is_found_out_by_users_of_before_is_asked_to_come_again(world):
     client = world.client()
     [*known(world)]

@@ -97,15 +97,12 @@ def test_the_user_of_a_live_session_is_found_again_or_is_nobody():
     here = doorman("ann")
     request = asking("ann")
     run(here.admit(request, "read"))
-
-    class Session:
-        shown = shown_of(request)
-
-    assert run(here.find_again(Session)) == User("ann")
-    here.go_on_under(here.read(SECURITY)._replace(authenticator=Tokens()))
-    assert run(here.find_again(Session)) is None
-    Session.shown = None
-    assert run(here.find_again(Session)) is None
+    shown, later = shown_of(request), here.read(SECURITY)._replace(authenticator=Tokens())
+    assert run(here.find_again(shown)) == User("ann")
+    assert run(here.find_again(shown, later)) is None
+    here.go_on_under(later)
+    assert run(here.find_again(shown)) is None
+    assert run(here.find_again(None)) is None
     assert isinstance(shown_of(request), Shown)
 
 
@@ -180,15 +177,12 @@ def test_a_certificate_goes_with_whoever_may_have_signed_it():
     class Request(dict):
         transport, headers = Transport(), CIMultiDict()
 
-    class Session:
-        pass
-
     good = {"then"}
     here = Doorman(SECURITY, lambda _by: Certificates(), believes=good.__contains__)
-    rights, Session.shown = run(here.who_comes(Request()))
-    assert rights.user == run(here.find_again(Session)) == User("carl")
+    rights, shown = run(here.who_comes(Request()))
+    assert rights.user == run(here.find_again(shown)) == User("carl")
     good.clear()
-    assert run(here.find_again(Session)) is None
+    assert run(here.find_again(shown)) is None
     assert run(here.who_comes(Request()))[0].user is None
 
 

@@ -1,23 +1,29 @@
 """A long answer is written as its client takes it, in turns with everybody else."""
 
 import asyncio
+import http.client
 
 import pytest
 from aiohttp import web
 
+from sow.definitions import Allow, Authentication, Role, Security
+from sow.errors import Unauthenticated
 from sow.server import streamed
+from sow.server.doorman import DOORMAN, Doorman
 from sow.server.routes import Route
 from sow.server.streamed import gathered, write_pieces
 from sow.steps import at_once
+from sow.users import User
 from tests.server.stand_ins import Served, World, read_answer, stepped, turns
 
 
 class Place(Served):
-    """A door that answers with as many pieces as it is asked for."""
+    """A door that answers with as many pieces as it is asked for, whoever asks."""
 
-    def __init__(self):
+    def __init__(self, doorman=None):
         world, self.made = World(), 0
-        super().__init__(world, Route("GET", "/pieces/{count}", "logon", self.answer, ""))
+        route = Route("GET", "/pieces/{count}", "logon", self.answer, "")
+        super().__init__(world, route, doorman=doorman)
 
     def pieces(self, count):
         for _ in range(count):
@@ -25,10 +31,11 @@ class Place(Served):
             yield b"x" * 1000
 
     async def answer(self, request):
+        await self.app[DOORMAN].admit(request, "logon")
         response = web.StreamResponse()
         await response.prepare(request)
         pieces = self.pieces(int(request.match_info["count"]))
-        await write_pieces(self.world.driver.turns, "pieces", response, pieces)
+        await write_pieces(self.world.driver.turns, "pieces", request, response, pieces)
         return response
 
 
@@ -97,6 +104,51 @@ async def test_who_takes_nothing_of_an_answer_is_given_up(monkeypatch):
 async def gone(socket):
     socket.protocol.connection_lost(None)
     await turns(5)
+
+
+class Names:
+    """Finds users by tokens that are their names."""
+
+    def __init__(self, *names):
+        self.names = names
+
+    async def identify(self, shown, address=""):
+        if shown.token not in self.names:
+            raise Unauthenticated("not good")
+        return User(shown.token)
+
+    identify_again = identify
+
+
+def security(topic):
+    roles = (Role("desk", ("*",), (Allow(topic, read=True),)),)
+    return Security(authentication=Authentication(tokens_file="tokens"), roles=roles)
+
+
+@pytest.mark.parametrize(
+    ("names", "topic", "goes_on"),
+    [(("ann",), "orders", True), ((), "orders", False), (("ann",), "others", False)],
+)
+@stepped
+async def test_an_answer_goes_on_for_whose_rights_stay_and_no_further_for_others(
+    names, topic, goes_on
+):
+    here = Doorman(security("orders"), lambda _by: Names("ann"))
+    async with Place(here) as place:
+        socket = await place.begin("GET", "/pieces/1000", headers={"Authorization": "Bearer ann"})
+        await turns(2000)
+        told = len(socket.written)
+        here.go_on_under(here.read(security(topic))._replace(authenticator=Names(*names)))
+        while not socket.closed:
+            socket.take()
+            await turns(5)
+        if goes_on:
+            assert read_answer(socket.written).body == b"x" * 1_000_000
+        else:
+            assert len(socket.written) - told <= 2 * streamed.WRITE_BYTES, "what was made then"
+            with pytest.raises(http.client.IncompleteRead):
+                read_answer(socket.written)
+        await gone(socket)
 
 
 @stepped

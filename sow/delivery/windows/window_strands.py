@@ -217,6 +217,9 @@ class WindowStrand(Strand):
 
     def _takes(self, session: Session) -> bool:
         """Whether a member is told now what there is to tell."""
+        if session.holds_back:
+            # What it is told when its rights hold counts from the page that it was told of.
+            return False
         policy = self.view.lines.topic.folding.policy
         if self._key.auto:
             return session.idle
