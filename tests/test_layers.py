@@ -77,7 +77,10 @@ NAMES = {name_of(path) for path in MODULES}
 
 
 def room_of(name):
-    """The room that a module stands in; of `sow` itself none, since it holds nothing."""
+    """The room that a module stands in; of `sow` itself none, since it holds nothing. What
+    ``python -m sow`` runs is the front door of the command line, and no room behind it."""
+    if name == "sow.__main__":
+        return "sow.cli"
     parts = name.split(".")
     if parts[0] == "conflated_topics":
         return ".".join(parts[:2]) if parts[1:2] == ["spark"] else parts[0]

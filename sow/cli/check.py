@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 import orjson
 
-from sow.cli.options import filter_option, json_option, pairs, url_option, variables_option
+from sow.cli.options import example, filter_option, json_option, pairs, url_option, variables_option
 from sow.cli.report import counted
 from sow.config import Finding, Loaded, load
 from sow.config.findings import file_of
@@ -16,7 +16,7 @@ from sow.errors import shown
 from sow.pipelines import Pipeline
 
 
-@click.command()
+@click.command(epilog=example("sow check", "sow check desk.xml orders --as ann"))
 @click.argument("words", nargs=-1, metavar="[CONFIG] [TOPIC]")
 @click.option("--spark", is_flag=True, help="Let Spark's parser read the SQL of pipelines too.")
 @click.option("--xsd", is_flag=True, help="Write the XML schema of CONFIG, for editors, and end.")

@@ -4,11 +4,11 @@ import click
 import orjson
 
 from sow.cli.connecting import connected
-from sow.cli.options import filter_option, json_option, run, url_option
+from sow.cli.options import example, filter_option, json_option, run, url_option
 from sow.cli.report import counted
 
 
-@click.command()
+@click.command(epilog=example("sow delete orders --filter '/qty = 0'"))
 @click.argument("topic")
 @filter_option
 @click.option("--keys", metavar="K,..", help="SowKeys of the records, comma separated.")

@@ -25,7 +25,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from sow.cli.options import json_option, run
+from sow.cli.options import example, json_option, run
 from sow.cli.pipeline import beside
 from sow.cli.supervision import Beside, command, supervised
 from sow.client import Client
@@ -60,7 +60,7 @@ class Figures:
     pending: int
 
 
-@click.command()
+@click.command(epilog=example("sow demo", "sow demo --rate 500 --port 0"))
 @click.option("--rate", type=click.FloatRange(1), default=RATE, show_default=True,
               metavar="N", help="Messages a second in the mean; they come in bursts.")  # fmt: skip
 @click.option("--no-browser", is_flag=True, help="Open no browser (none is opened so far).")

@@ -11,10 +11,13 @@ from importlib import import_module
 from types import ModuleType
 
 import click
+from click.shell_completion import CompletionItem
 
 from sow import __version__
+from sow.cli.options import example
 from sow.cli.report import show_error
-from sow.errors import NotAvailable, SowError
+from sow.errors import NotAvailable, SowError, shown
+from sow.suggest import nearest
 
 WRONG_USAGE = 2
 """The exit code of what does not exist, as click has it, or not yet."""
@@ -38,6 +41,7 @@ SUBCOMMANDS = {
     "load": "sow.cli.unavailable",
     "pipeline": "sow.cli.pipeline",
     "repair": "sow.cli.repair",
+    "completion": "sow.cli.completion",
 }
 """Which module holds the command of this name, as an attribute of the same name."""
 
@@ -74,6 +78,23 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(_imported(module), cmd_name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is asked for, or what is known that is like it."""
+        name = args[0]
+        if name in SUBCOMMANDS or name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        meant = nearest(name, SUBCOMMANDS)
+        instead = f"did you mean {meant}?" if meant else "sow --help lists all"
+        raise click.UsageError(f"there is no command {shown(name)}; {instead}", ctx)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """What may stand there: of commands the names alone, since who presses TAB does not wait
+        until all of them are imported."""
+        names = [name for name in SUBCOMMANDS if name.startswith(incomplete)]
+        return [*map(CompletionItem, names), *click.Command.shell_complete(self, ctx, incomplete)]
+
     def invoke(self, ctx: click.Context) -> object:
         """Run a command; its errors end here."""
         try:
@@ -92,7 +113,16 @@ class LazyGroup(click.Group):
             ctx.exit(1)
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=example(
+        "sow demo",
+        "sow serve config.xml",
+        "sow query orders --filter '/qty > 10'",
+        "sow watch orders-C",
+    ),
+)
 @click.version_option(__version__, prog_name="sow", message="%(prog)s %(version)s")
 def main() -> None:
     """SOW, a state-of-the-world server: serve topics, ask them, follow them."""

@@ -132,6 +132,11 @@ def groups_options(command: Command) -> Command:
     )(command)
 
 
+def example(*lines: str) -> str:
+    """The end of a command's help: how it may be called, a line each."""
+    return "\n".join(["\b", "For example:", *(f"  {line}" for line in lines)])
+
+
 def variables_option(command: Command) -> Command:
     """What ${NAME} stands for in the configuration."""
     return click.option(

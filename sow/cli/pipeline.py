@@ -13,7 +13,7 @@ from typing import Any
 import click
 import orjson
 
-from sow.cli.options import json_option, variables_option
+from sow.cli.options import example, json_option, variables_option
 from sow.cli.orphaned import end_with_input
 from sow.config import require
 from sow.config.findings import MistakeError
@@ -32,7 +32,7 @@ ASIDE_WORDS = {"late": "late", "ahead": "ahead of the clock", "without_key": "wi
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
-@click.group()
+@click.group(epilog=example("sow pipeline list", "sow pipeline run bars --once"))
 def pipeline() -> None:
     """List and run the pipelines of a configuration."""
 
@@ -45,7 +45,7 @@ def _config_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return config(variables_option(json_option(command)))
 
 
-@pipeline.command("list")
+@pipeline.command("list", epilog=example("sow pipeline list --config desk.xml"))
 @_config_options
 def list_pipelines(config: str, variables: dict[str, str], as_json: bool) -> None:
     """Name the pipelines, what they read and where they write."""
@@ -83,7 +83,10 @@ def _described(one: Pipeline) -> dict[str, object]:
     }
 
 
-@pipeline.command("run")
+@pipeline.command(
+    "run",
+    epilog=example("sow pipeline run bars", 'sow pipeline run bars --once --master "local[4]"'),
+)
 @click.argument("name")
 @click.option("--once", is_flag=True, help="Take up all there is, and end.")
 @click.option("--master", metavar="M", help="Where Spark runs, instead of Master in the file.")

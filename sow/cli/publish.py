@@ -14,7 +14,7 @@ from rich.progress import Progress
 
 from sow.cli.connecting import connected
 from sow.cli.csv_tables import csv_tables
-from sow.cli.options import json_option, run, url_option
+from sow.cli.options import example, json_option, run, url_option
 from sow.cli.reading import MessagePlaces, chunks, documents, lines, records
 from sow.cli.report import counted
 from sow.client import Client, Publisher
@@ -45,7 +45,11 @@ class How(TypedDict):
     delta: bool
 
 
-@click.command()
+@click.command(
+    epilog=example(
+        "sow publish orders orders.ndjson", "tail -f feed.ndjson | sow publish orders --delta"
+    )
+)
 @click.argument("topic")
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("--delta", is_flag=True, help="Merge each message into its record.")

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from sow.cli.connecting import connected
 from sow.cli.options import (
+    example,
     filter_option,
     groups_options,
     json_option,
@@ -33,7 +34,12 @@ PIPED_WIDTH = 10_000
 """Characters of a line where no terminal says how wide it is: nothing is cut there."""
 
 
-@click.command()
+@click.command(
+    epilog=example(
+        "sow query orders --filter \"/symbol = 'IBM'\" --order-by '/qty DESC' --top 10",
+        "sow query orders --format csv > orders.csv",
+    )
+)
 @click.argument("topic")
 @filter_option
 @order_option

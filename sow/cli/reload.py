@@ -4,10 +4,10 @@ import click
 import orjson
 
 from sow.cli.connecting import connected
-from sow.cli.options import json_option, run, url_option
+from sow.cli.options import example, json_option, run, url_option
 
 
-@click.command()
+@click.command(epilog=example("sow reload"))
 @url_option
 @click.option(
     "--allow-loss",

@@ -2,10 +2,11 @@
 
 import click
 
+from sow.cli.options import example
 from sow.store.repair import main as repair_file
 
 
-@click.command()
+@click.command(epilog=example("sow repair data journal --after 4711"))
 @click.argument("data_directory", type=click.Path(exists=True, file_okay=False))
 @click.argument("path", type=click.Path())
 @click.option(

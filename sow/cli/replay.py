@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from sow.cli.connecting import connected
-from sow.cli.options import json_option, note_expression, run, url_option
+from sow.cli.options import example, json_option, note_expression, run, url_option
 from sow.cli.recording import Recording, Segment
 from sow.errors import ClientError
 
@@ -92,7 +92,7 @@ def speed_of(_ctx: click.Context, _parameter: click.Parameter, text: str) -> flo
     return factor
 
 
-@click.command()
+@click.command(epilog=example("sow replay day.parquet --topic quotes --speed 10x --time-column ts"))
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option("--topic", required=True, metavar="T", help="Topic to publish to.")
 @click.option("--speed", default="1x", show_default=True, callback=speed_of, metavar="S",

@@ -14,7 +14,7 @@ import click
 import orjson
 
 from sow.authentication.tokens import new_token
-from sow.cli.options import json_option, run, variables_option
+from sow.cli.options import example, json_option, run, variables_option
 from sow.cli.pipeline import beside, run_by_spark
 from sow.cli.supervision import Beside, command, supervised
 from sow.config import exposed, load, require
@@ -30,7 +30,7 @@ Ready = Callable[[str], Mapping[str, Beside]]
 """Given the server's address, says that it is ready; returns the commands to run beside it."""
 
 
-@click.command()
+@click.command(epilog=example("sow serve", "sow serve desk.xml --port 9000 --set HOME=/srv/sow"))
 @click.argument("config", default="config.xml", type=click.Path())
 @variables_option
 @click.option("--host", metavar="H", help="Address to listen on, instead of Listen in CONFIG.")

@@ -11,17 +11,17 @@ import orjson
 
 from sow.authentication import tokens
 from sow.cli.files_of_users import config_options, file_named, refused
-from sow.cli.options import json_option
+from sow.cli.options import example, json_option
 from sow.config.findings import MistakeError
 from sow.config.units import duration_us
 
 
-@click.group()
+@click.group(epilog=example("sow token create feed --expires 90d", "sow token list"))
 def token() -> None:
     """Create, remove and list tokens."""
 
 
-@token.command("create")
+@token.command("create", epilog=example("sow token create feed --group feeds --expires 90d"))
 @click.argument("name")
 @click.option("--group", "groups", multiple=True, metavar="GROUP", help="Of this group; repeated.")
 @click.option(
@@ -39,7 +39,7 @@ def create(name: str, groups: tuple[str, ...], expires: str, file: str) -> None:
     click.echo(made)
 
 
-@token.command("remove")
+@token.command("remove", epilog=example("sow token remove feed"))
 @click.argument("name")
 @config_options("tokens_file", "Tokens")
 def remove(name: str, file: str) -> None:
@@ -50,7 +50,7 @@ def remove(name: str, file: str) -> None:
     click.echo(f"{file}: {found} of {name} removed", err=True)
 
 
-@token.command("list")
+@token.command("list", epilog=example("sow token list --json"))
 @config_options("tokens_file", "Tokens")
 @json_option
 def list_tokens(file: str, as_json: bool) -> None:

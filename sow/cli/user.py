@@ -10,15 +10,15 @@ import orjson
 
 from sow.authentication import htpasswd
 from sow.cli.files_of_users import config_options, file_named, refused
-from sow.cli.options import json_option
+from sow.cli.options import example, json_option
 
 
-@click.group()
+@click.group(epilog=example("sow user add ann --group desk", "sow user list"))
 def user() -> None:
     """Add, remove and list users and their passwords."""
 
 
-@user.command("add")
+@user.command("add", epilog=example("sow user add ann --group desk"))
 @click.argument("name")
 @click.option(
     "--group",
@@ -35,7 +35,7 @@ def add(name: str, groups: tuple[str, ...], file: str) -> None:
     click.echo(f"{file}: {name} {'has another password' if there else 'was added'}", err=True)
 
 
-@user.command("remove")
+@user.command("remove", epilog=example("sow user remove ann"))
 @click.argument("name")
 @config_options("users_file", "Users")
 def remove(name: str, file: str) -> None:
@@ -45,7 +45,7 @@ def remove(name: str, file: str) -> None:
     click.echo(f"{file}: {name} was removed", err=True)
 
 
-@user.command("list")
+@user.command("list", epilog=example("sow user list --config desk.xml"))
 @config_options("users_file", "Users")
 @json_option
 def list_users(file: str, as_json: bool) -> None:

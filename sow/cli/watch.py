@@ -11,6 +11,7 @@ import msgspec
 from sow.cli.connecting import connected
 from sow.cli.live import LiveTable
 from sow.cli.options import (
+    example,
     filter_option,
     groups_options,
     json_option,
@@ -26,7 +27,12 @@ SHOWN = frozenset({"sow", "p", "oof", "gap"})
 ENCODER = msgspec.json.Encoder()
 
 
-@click.command()
+@click.command(
+    epilog=example(
+        "sow watch orders --filter '/qty > 100' --conflation 1s",
+        "sow watch quotes --live --order-by '/px DESC' --top 20",
+    )
+)
 @click.argument("topic")
 @filter_option
 @select_option

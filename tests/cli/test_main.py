@@ -1,3 +1,4 @@
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -61,8 +62,59 @@ def test_all_commands_are_listed():
     assert all(f"  {name} " in listed for name in SUBCOMMANDS)
 
 
-def test_an_unknown_command_is_wrong_usage():
-    assert run("qery").exit_code == 2
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["qery"], "there is no command 'qery'; did you mean query?"),
+        (["xyzzy"], "there is no command 'xyzzy'; sow --help lists all"),
+        (["token", "creat"], "Did you mean 'create'?"),
+        (["query", "orders", "--filtr", "1=1"], "Did you mean '--filter'?"),
+    ],
+)
+def test_a_mistyped_word_is_wrong_usage_and_told_what_was_meant(words, said):
+    result = run(*words)
+    assert (result.exit_code, result.stderr.rstrip().endswith(said)) == (2, True)
+
+
+def all_commands(command=main, name="sow"):
+    """Every command with its whole name."""
+    yield name, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for one in command.list_commands(context):
+            yield from all_commands(command.get_command(context, one), f"{name} {one}")
+
+
+def test_the_help_of_every_command_has_an_example_that_it_takes(monkeypatch):
+    for kind in (click.File, click.Path):
+        monkeypatch.setattr(kind, "convert", lambda _self, value, *_: value)
+    for name, _ in all_commands():
+        if SUBCOMMANDS.get(name[4:]) == "sow.cli.unavailable":
+            continue
+        said = run(*name.split()[1:], "--help").stdout
+        examples = said.partition("\n  For example:\n")[2].splitlines()
+        assert any(f" {name} " in f"{line} " for line in examples), name
+        for line in examples:
+            # What a shell would make of it: up to what it redirects, without what it evaluates.
+            call = line.removesuffix(')"').split("sow ", 1)[1].split(" > ~")[0].split(" > o")[0]
+            parsed(main, shlex.split(call))
+
+
+def parsed(command, words):
+    """Read the words of a call and carry nothing out; raises click's error."""
+    context = command.make_context(command.name, words)
+    if isinstance(command, click.Group):
+        _, chosen, rest = command.resolve_command(
+            context, [*context._protected_args, *context.args]
+        )
+        parsed(chosen, rest)
+
+
+def test_the_package_is_the_command_line():
+    done = subprocess.run(
+        [sys.executable, "-m", "sow", "qery"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "Try 'python -m sow --help'" in done.stderr) == (2, True)
 
 
 def test_a_file_that_is_not_there_is_wrong_usage():

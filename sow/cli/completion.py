@@ -1,0 +1,30 @@
+"""`sow completion`: the script by which a shell completes commands, options and choices.
+
+The script is click's own: it asks `sow` what could stand there whenever somebody presses TAB, so
+it does not grow old.
+"""
+
+import click
+from click.shell_completion import get_completion_class
+
+from sow.cli.options import example
+
+SHELLS = ("bash", "zsh", "fish")
+VARIABLE = "_SOW_COMPLETE"
+"""By which the script tells `sow` what it wants to know: as click derives it from the name."""
+
+
+@click.command(
+    epilog=example(
+        "sow completion bash > ~/.local/share/bash-completion/completions/sow",
+        'eval "$(sow completion zsh)"',
+        "sow completion fish > ~/.config/fish/completions/sow.fish",
+    )
+)
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Write the script that completes commands and options in SHELL."""
+    made_for = get_completion_class(shell)
+    assert made_for is not None  # click has all of SHELLS
+    root = click.get_current_context().find_root().command
+    click.echo(made_for(root, {}, "sow", VARIABLE).source(), nl=False)
