@@ -23,6 +23,7 @@ from sow.cli.options import (
     select_option,
     url_option,
 )
+from sow.cli.tables import printable
 from sow.client import Rows
 from sow.client.questions import Question
 from sow.messages.cells import cells, columns
@@ -151,17 +152,8 @@ def as_table(records: Sequence[dict[str, str]]) -> Table:
     for name in names:
         table.add_column(Text(name), overflow="ellipsis", no_wrap=True)
     for record in records:
-        table.add_row(*(Text(_printable(record.get(name, ""))) for name in names))
+        table.add_row(*(Text(printable(record.get(name, ""))) for name in names))
     return table
-
-
-def _printable(text: str) -> str:
-    """Text that cannot move the cursor or ring the bell of whoever looks at it."""
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() else repr(character)[1:-1] for character in text
-    )
 
 
 def terminal_console() -> Console:

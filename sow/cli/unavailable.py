@@ -25,6 +25,5 @@ def _unavailable(name: str, purpose: str) -> click.Command:
     )
 
 
-top = _unavailable("top", "Live rates, lag, conflation ratio and slow sessions")
 dump = _unavailable("dump", "Write a topic's records to a file")
 load = _unavailable("load", "Read a topic's records from a file")

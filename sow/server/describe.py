@@ -38,6 +38,8 @@ def describe_topic(
         "records": counts.get(topic.name, len(records.table)),
         "bytes": None if topic.name in counts else records.table.bytes,
         "subscriptions": topic.router.subscription_count,
+        # What others publish is not his to count.
+        "updates": None if topic.name in counts else topic.updates,
     }
     if topic.pattern is not None and rights.sees(topic.pattern):
         described["of_pattern"] = topic.pattern

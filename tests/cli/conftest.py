@@ -10,6 +10,7 @@ from tests.edge.serving import Running, configuration
 
 TOPICS = """
 <Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
+<Topic><Name>pairs</Name><MessageType>json</MessageType><Key>/a</Key><Key>/b/c</Key></Topic>
 <Topic><Name>short</Name><MessageType>json</MessageType><Key>/id</Key>
   <Expiration>enabled</Expiration></Topic>
 <Topic><Name>desks</Name><MessageType>json</MessageType><Key>/id</Key>

@@ -17,7 +17,7 @@ def run(*arguments):
     return CliRunner().invoke(main, arguments)
 
 
-@pytest.mark.parametrize("name", ["top", "dump", "load"])
+@pytest.mark.parametrize("name", ["dump", "load"])
 def test_a_command_that_is_not_built_is_refused_by_name(name):
     result = run(name, "--anything", "x")
     assert (result.exit_code, result.stderr) == (2, f"sow: sow {name} is not available yet\n")

@@ -1,0 +1,97 @@
+"""`sow ping`: how long a server takes to answer, and to have a message on its disk.
+
+One request after the other on a connection that stays open, so what is measured is the way there
+and back and the server's turn, and for a durable publish its disk. Nothing is written unless
+somebody names a topic for it.
+"""
+
+import time
+
+import click
+import orjson
+
+from sow.cli.connecting import connected
+from sow.cli.options import example, json_option, run, url_option
+from sow.cli.query import terminal_console
+from sow.cli.scratch import Scratch
+from sow.cli.spread import SPREAD_COLUMNS, Spread
+from sow.cli.tables import figures
+from sow.client import Client
+
+PINGS = 100
+"""Times that are measured: the 99th percentile is then one of them, and a slow disk takes a
+second."""
+WORD = "sow-ping"
+UNWRITTEN = (
+    "the durable round trip was not measured; name a topic that a record may be written to and "
+    "deleted from: --topic TOPIC"
+)
+
+
+@click.command(epilog=example("sow ping", "sow ping --topic orders --count 1000"))
+@click.option(
+    "--topic",
+    metavar="T",
+    help="Write one record of T over and over, then delete it.",
+)
+@click.option(
+    "--count",
+    type=click.IntRange(1, 1_000_000),
+    default=PINGS,
+    show_default=True,
+    metavar="N",
+    help="How often.",
+)
+@url_option
+@json_option
+def ping(topic: str | None, count: int, url: str, as_json: bool) -> None:
+    """Measure how long the server takes to answer and, with --topic, to make a message durable."""
+    answered, durable = run(_ping(url, topic, count))
+    if as_json:
+        found = {
+            "round_trip": answered.document(),
+            "durable": None if durable is None else durable.document(),
+        }
+        click.echo(orjson.dumps(found))
+        return
+    rows = [answered.row("round trip")]
+    rows += [] if durable is None else [durable.row("durable")]
+    console = terminal_console()
+    console.print(figures(SPREAD_COLUMNS, rows, console.width))
+    if durable is None:
+        click.echo(f"sow: {UNWRITTEN}", err=True)
+
+
+async def _ping(url: str, topic: str | None, count: int) -> tuple[Spread, Spread | None]:
+    async with connected(url, "sow ping") as client:
+        # What is refused is refused at once.
+        scratch = None if topic is None else await Scratch.begin(client, topic, WORD)
+        answered = await _answered(client, count)
+        return answered, None if scratch is None else await _durable(client, scratch, count)
+
+
+async def _answered(client: Client, count: int) -> Spread:
+    taken_s = []
+    for _ in range(count + 1):
+        began_s = time.perf_counter()
+        async with client.http.request("GET", "/healthz") as answer:
+            await answer.read()
+        taken_s.append(time.perf_counter() - began_s)
+    # The first one has made the connection.
+    return Spread.of(taken_s[1:])
+
+
+async def _durable(client: Client, scratch: Scratch, count: int) -> Spread:
+    taken_s = []
+    async with await client.publisher(scratch.topic) as publisher:
+        try:
+            for number in range(count):
+                message = scratch.document(0, ping=number)
+                began_s = time.perf_counter()
+                await publisher.send([message])
+                await publisher.drain()
+                taken_s.append(time.perf_counter() - began_s)
+        finally:
+            if publisher.is_open:
+                await scratch.take_away(publisher)
+    return Spread.of(taken_s)

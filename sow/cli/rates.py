@@ -1,0 +1,173 @@
+"""Rates: what a server did between two looks at it.
+
+A look is what `/v1/topics`, `/v1/sessions` and `/metrics` say at one time. Nothing here asks, reads
+a clock or draws.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sow.cli.sessions import slowness
+
+Described = Mapping[str, Any]
+PATTERN = "pattern"
+
+
+class Look(NamedTuple):
+    """What a server said at the time `at_s`; the longest steps in seconds, by name, if it told."""
+
+    at_s: float
+    topics: Sequence[Described]
+    sessions: Sequence[Described]
+    steps_s: Mapping[str, float] | None
+
+
+class TopicRates(NamedTuple):
+    """What one topic did, or all of a pattern: changes a second that came in and that it let out,
+    how many it has taken in for each that it let out since its start, and what waits."""
+
+    name: str
+    kind: str
+    records: int
+    in_per_s: float
+    out_per_s: float
+    ratio: float
+    pending: int
+    oldest_ms: float
+
+
+class Activity(NamedTuple):
+    """What a server did from one look to the next."""
+
+    in_per_s: float
+    """Changes of the topics that are published to."""
+    topics: list[TopicRates]
+    sessions: int
+    away: int
+    slow: list[Described]
+    """Sessions for which something waits, those furthest behind first."""
+    lag_ms: float
+    queued: int
+    longest: tuple[str, float] | None
+    """The step that has kept everybody waiting longest since the server's start, in seconds."""
+
+    def document(self) -> dict[str, Any]:
+        """The same for programs."""
+        longest = self.longest and {"step": self.longest[0], "ms": round(self.longest[1] * 1000, 3)}
+        return {
+            "in_per_s": round(self.in_per_s, 1),
+            "sessions": {
+                "connected": self.sessions - self.away,
+                "away": self.away,
+                "lag_ms": self.lag_ms,
+                "queue_messages": self.queued,
+                "slow": list(self.slow),
+            },
+            "longest_step": longest,
+            "topics": [
+                {name: round(v, 3) if isinstance(v, float) else v for name, v in one.items()}
+                for one in (topic._asdict() for topic in self.topics)
+            ],
+        }
+
+
+SORTS: Mapping[str, str] = {
+    "in": "in_per_s",
+    "out": "out_per_s",
+    "ratio": "ratio",
+    "pending": "pending",
+    "lag": "oldest_ms",
+    "records": "records",
+    "name": "name",
+}
+"""By what topics may be sorted, and what that is of `TopicRates`."""
+
+
+def activity(before: Look, now: Look) -> Activity:
+    """What has happened between two looks; a server that was started anew has just begun."""
+    elapsed_s = max(1e-6, now.at_s - before.at_s)
+    earlier = {one["name"]: _counts(one) for one in before.topics}
+    topics = [_rates(one, earlier, elapsed_s) for one in now.topics]
+    found = _folded(topics, now.topics)
+    slow = sorted(filter(_is_behind, now.sessions), key=slowness, reverse=True)
+    return Activity(
+        in_per_s=sum(one.in_per_s for one in topics if one.kind == "topic"),
+        topics=found,
+        sessions=len(now.sessions),
+        away=sum(not one["connected"] for one in now.sessions),
+        slow=slow,
+        lag_ms=max((one["lag_ms"] for one in now.sessions), default=0.0),
+        queued=sum(one["queue_messages"] for one in now.sessions),
+        longest=_longest(now.steps_s),
+    )
+
+
+def ordered(topics: Iterable[TopicRates], sort: str) -> list[TopicRates]:
+    """Topics by one of `SORTS`: names from A on, of figures the greatest first."""
+    field = SORTS[sort]
+    by_name = sorted(topics, key=lambda one: one.name)
+    if field == "name":
+        return by_name
+    return sorted(by_name, key=lambda one: float(getattr(one, field)), reverse=True)
+
+
+def _counts(one: Described) -> tuple[int, int]:
+    """Changes in and out since the server's start."""
+    updates = one.get("updates") or 0
+    return one.get("updates_in", updates), one.get("updates_out", updates)
+
+
+def _rates(one: Described, earlier: Mapping[str, tuple[int, int]], elapsed_s: float) -> TopicRates:
+    taken, given = _counts(one)
+    # One that is new has done all of it since.
+    before_taken, before_given = earlier.get(one["name"], (0, 0))
+    if taken < before_taken:
+        before_taken = before_given = 0
+    return TopicRates(
+        one["name"],
+        one["kind"],
+        one["records"],
+        (taken - before_taken) / elapsed_s,
+        (given - before_given) / elapsed_s,
+        taken / given if given and "updates_out" in one else 1.0,
+        one.get("pending", 0),
+        one.get("oldest_pending_ms", 0.0),
+    )
+
+
+def _folded(topics: Sequence[TopicRates], described: Sequence[Described]) -> list[TopicRates]:
+    """Topics of a pattern are one line, its own; where nothing says so each is its own."""
+    patterns = {one.name: one for one in topics if one.kind == PATTERN}
+    members: dict[str, list[TopicRates]] = {name: [] for name in patterns}
+    alone = []
+    for one, known in zip(topics, described, strict=True):
+        pattern = known.get("of_pattern")
+        if pattern in members:
+            members[pattern].append(one)
+        elif one.kind != PATTERN:
+            alone.append(one)
+    return alone + [_sum(patterns[name], some) for name, some in members.items()]
+
+
+def _sum(pattern: TopicRates, members: Sequence[TopicRates]) -> TopicRates:
+    in_per_s, out_per_s = (sum(getattr(one, name) for one in members) for name in RATES)
+    return pattern._replace(
+        in_per_s=in_per_s,
+        out_per_s=out_per_s,
+        ratio=in_per_s / out_per_s if out_per_s else 1.0,
+        pending=sum(one.pending for one in members),
+        oldest_ms=max((one.oldest_ms for one in members), default=0.0),
+    )
+
+
+RATES = ("in_per_s", "out_per_s")
+
+
+def _is_behind(one: Described) -> bool:
+    return bool(one["queue_messages"] or one["reason"])
+
+
+def _longest(steps_s: Mapping[str, float] | None) -> tuple[str, float] | None:
+    if not steps_s:
+        return None
+    return max(steps_s.items(), key=lambda step: step[1])

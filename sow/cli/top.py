@@ -1,0 +1,248 @@
+"""`sow top`: what a server is doing, second by second.
+
+In a terminal a page that is drawn in place, sorted by whatever key is pressed; elsewhere a line a
+tick, as of `redis-cli --stat`. Asking is work for the server too: with very many topics it takes as
+long as a tick, and then the next one is put off by as long.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+import click
+import orjson
+from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from sow.cli.connecting import connected
+from sow.cli.keyboard import keys
+from sow.cli.options import example, json_option, run, url_option
+from sow.cli.query import terminal_console
+from sow.cli.rates import SORTS, Activity, Look, TopicRates, activity, ordered
+from sow.cli.sessions import SESSION_COLUMNS
+from sow.cli.sessions import row as session_row
+from sow.cli.tables import Column, duration, figures
+from sow.client import Client
+from sow.errors import NotEntitled
+
+INTERVAL_S = 1.0
+"""Rates are of a second, and so is what is looked at."""
+SLOW_SHOWN = 5
+"""Slow sessions that are shown: who looks for more asks `sow sessions`."""
+LAG_MS = 1000
+"""A session that is so far behind is shown as one to look at: people see that it is late."""
+RATE_COLUMNS = (
+    Column("topic"),
+    Column("in/s", is_number=True),
+    Column("out/s", is_number=True),
+    Column("ratio", is_number=True),
+    Column("pending", is_number=True),
+    Column("oldest", is_number=True),
+    Column("records", is_number=True),
+    Column("kind"),
+)
+LINE = ("time", "in/s", "lag", "queue", "sessions", "longest step", "first topic")
+WIDTHS = (9, 10, 8, 9, 9, 13, 0)
+STEPS = "sow_step_longest_seconds"
+KEYS = {name[0]: name for name in SORTS if name != "records"} | {"c": "records"}
+"""By which key topics are sorted by what; r is the ratio, as it is what one looks for."""
+
+
+@click.command(epilog=example("sow top", "sow top --sort ratio", "sow top --json --count 1"))
+@click.option(
+    "--sort",
+    type=click.Choice(list(SORTS)),
+    default="in",
+    show_default=True,
+    help="What topics are sorted by; in a terminal keys change it.",
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.1, 3600),
+    default=INTERVAL_S,
+    show_default=True,
+    metavar="S",
+    help="Seconds of a tick.",
+)
+@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N ticks.")
+@url_option
+@json_option
+def top(sort: str, interval: float, count: int | None, url: str, as_json: bool) -> None:
+    """Show what a server is doing: rates, conflation, what waits, who is slow.
+
+    In a terminal a page until q or Ctrl-C; elsewhere, and with --json, a line each tick.
+    """
+    run(_top(url, TopScreen(url, sort, as_json), interval, count))
+
+
+async def _top(url: str, screen: "TopScreen", interval_s: float, count: int | None) -> None:
+    async with connected(url, "sow top") as client:
+        with screen.open(), keys(screen.press):
+            shown = 0
+            async for now in _ticks(client, interval_s, screen.ended):
+                screen.show(now)
+                shown += 1
+                if shown == count:
+                    return
+
+
+async def _ticks(
+    client: Client, interval_s: float, ended: asyncio.Event
+) -> AsyncIterator[Activity]:
+    before = await _look(client)
+    while True:
+        took_s = time.monotonic() - before.at_s
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), max(took_s, interval_s - took_s))
+            return
+        now = await _look(client)
+        yield activity(before, now)
+        before = now
+
+
+async def _look(client: Client) -> Look:
+    at_s = time.monotonic()
+    topics = await client.topics()
+    sessions = await client.http.json("GET", "/v1/sessions")
+    return Look(at_s, topics, sessions, await _steps(client))
+
+
+async def _steps(client: Client) -> dict[str, float] | None:
+    """The longest steps; None for who may not see the metrics."""
+    try:
+        async with client.http.request("GET", "/metrics", accept="text/plain") as answer:
+            text = await answer.text()
+    except NotEntitled:
+        return None
+    wanted = "\n".join(line for line in text.splitlines() if line.startswith(STEPS))
+    return {
+        sample.labels["step"]: sample.value
+        for family in text_string_to_metric_families(f"{wanted}\n")
+        for sample in family.samples
+    }
+
+
+class TopScreen:
+    """What is shown of the server at `url`: a page in a terminal, else a line a tick."""
+
+    def __init__(
+        self, url: str, sort: str, as_json: bool = False, console: Console | None = None
+    ) -> None:
+        self.ended = asyncio.Event()
+        """Somebody has had enough."""
+        self._url = url
+        self._sort = sort
+        self._as_json = as_json
+        self._console = console or terminal_console()
+        self._live: Live | None = None
+        self._last: Activity | None = None
+        self._headed = False
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """Draw for as long as this is open."""
+        if self._as_json or not self._console.is_terminal:
+            yield
+            return
+        waiting = Text(f"sow top  {self._url}: the first figures come after one tick", style="dim")
+        with Live(waiting, console=self._console, auto_refresh=False, screen=True) as self._live:
+            yield
+        # What was seen last stays where it can be read.
+        if self._last is not None:
+            self._console.print(self.page(self._last))
+
+    def press(self, key: str) -> None:
+        """A key was pressed."""
+        if key == "q":
+            self.ended.set()
+        elif key in KEYS:
+            self._sort = KEYS[key]
+            if self._last is not None:
+                self.show(self._last)
+
+    def show(self, now: Activity) -> None:
+        """Draw, or write, what has happened."""
+        self._last = now
+        if self._live is not None:
+            self._live.update(self.page(now), refresh=True)
+        elif self._as_json:
+            click.echo(orjson.dumps(now.document()))
+        else:
+            self._print(now)
+
+    def page(self, now: Activity) -> RenderableType:
+        """Everything, as much of it as there is room for."""
+        console, slow = self._console, now.slow[:SLOW_SHOWN]
+        parts: list[RenderableType] = [self._heading(now), Text("")]
+        below: list[RenderableType] = [Text(""), self._slow(now)] if slow else []
+        # The heading, the table's own, the line of keys, and those of slow sessions.
+        room = max(1, console.height - 5 - (len(slow) + 2 if slow else 0))
+        topics = ordered(now.topics, self._sort)
+        rows = [topic_row(one) for one in topics[:room]]
+        parts += [figures(RATE_COLUMNS, rows, console.width), *below]
+        left = len(topics) - len(rows)
+        parts.append(self._keys(f"{left:,} more; " if left else ""))
+        return Group(*parts)
+
+    def _heading(self, now: Activity) -> Text:
+        text = Text(f"sow top  {self._url}\n", no_wrap=True, overflow="ellipsis")
+        away = f" ({now.away:,} away)" if now.away else ""
+        text.append(f"in {now.in_per_s:,.0f}/s  sessions {now.sessions:,}{away}  ")
+        late = "bold red" if now.lag_ms >= LAG_MS else ""
+        text.append(f"lag {duration(now.lag_ms / 1000)}  queue {now.queued:,}", style=late)
+        if now.longest is not None:
+            step, took_s = now.longest
+            text.append(f"  longest step {duration(took_s)} ({step})", style="dim")
+        return text
+
+    def _slow(self, now: Activity) -> Table:
+        shown = now.slow[:SLOW_SHOWN]
+        styles = ["bold red" if one["lag_ms"] >= LAG_MS else "" for one in shown]
+        return figures(SESSION_COLUMNS, [*map(session_row, shown)], self._console.width, styles)
+
+    def _keys(self, before: str) -> Text:
+        named = " ".join(f"{key}={name}" for key, name in KEYS.items())
+        text = f"{before}by {self._sort}; sort: {named}; q ends"
+        return Text(text, style="dim", no_wrap=True, overflow="ellipsis")
+
+    def _print(self, now: Activity) -> None:
+        """A line of what all topics do together, and of the first one."""
+        if not self._headed:
+            self._headed = True
+            click.echo(_line(LINE))
+        longest = "" if now.longest is None else duration(now.longest[1])
+        first = next(iter(ordered(now.topics, self._sort)), None)
+        busiest = "" if first is None else f"{first.name} {_rates_of(first)}"
+        cells = (
+            time.strftime("%H:%M:%S"), f"{now.in_per_s:,.0f}", duration(now.lag_ms / 1000),
+            f"{now.queued:,}", f"{now.sessions:,}", longest, busiest,
+        )  # fmt: skip
+        click.echo(_line(cells))
+
+
+def _line(cells: Sequence[str]) -> str:
+    """Cells below each other, whatever the figures."""
+    return " ".join(map(str.ljust, cells, WIDTHS)).rstrip()
+
+
+def _rates_of(one: TopicRates) -> str:
+    return f"{one.in_per_s:,.0f}/s in {one.out_per_s:,.0f}/s out {one.ratio:.1f}x"
+
+
+def topic_row(one: TopicRates) -> dict[str, str]:
+    """A topic as a row of the page."""
+    is_folding = one.kind not in ("topic", "pattern")
+    return {
+        "topic": one.name,
+        "kind": one.kind,
+        "records": f"{one.records:,}",
+        "in/s": f"{one.in_per_s:,.0f}",
+        "out/s": f"{one.out_per_s:,.0f}" if is_folding else "",
+        "ratio": f"{one.ratio:.1f}x" if is_folding else "",
+        "pending": f"{one.pending:,}" if is_folding else "",
+        "oldest": duration(one.oldest_ms / 1000) if is_folding else "",
+    }

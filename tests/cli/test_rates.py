@@ -1,0 +1,91 @@
+"""What a server did between two looks at it."""
+
+import pytest
+
+from sow.cli.rates import SORTS, Look, activity, ordered
+
+
+def topic(name, updates, **more):
+    return {"name": name, "kind": "topic", "records": 1, "updates": updates, **more}
+
+
+def copy(name, taken, given, **more):
+    return topic(name, given, kind="conflated", updates_in=taken, updates_out=given, **more)
+
+
+def session(lag_ms, queue, **more):
+    known = {"lag_ms": lag_ms, "queue_messages": queue, "connected": True, "reason": None}
+    return {**known, **more}
+
+
+def between(before, now, sessions=(), steps_s=None, elapsed_s=2.0):
+    return activity(Look(10.0, before, (), None), Look(10.0 + elapsed_s, now, sessions, steps_s))
+
+
+def rates(found):
+    return {one.name: (one.in_per_s, one.out_per_s) for one in found.topics}
+
+
+def test_rates_are_differences_over_the_time_between():
+    found = between(
+        [topic("orders", 100), copy("orders-C", 100, 10)],
+        [topic("orders", 300), copy("orders-C", 300, 20, pending=7, oldest_pending_ms=40.0)],
+    )
+    assert rates(found) == {"orders": (100.0, 100.0), "orders-C": (100.0, 5.0)}
+    assert found.in_per_s == 100.0, "what is made of topics is no traffic of its own"
+    made = found.topics[1]
+    assert (made.ratio, made.pending, made.oldest_ms) == (15.0, 7, 40.0)
+
+
+def test_a_new_topic_and_a_server_started_anew_begin_at_nothing():
+    assert rates(between([], [topic("orders", 10)])) == {"orders": (5.0, 5.0)}
+    assert rates(between([topic("orders", 900)], [topic("orders", 10)])) == {"orders": (5.0, 5.0)}
+
+
+def test_two_looks_at_the_same_time_are_no_division_by_nothing():
+    assert between([topic("a", 1)], [topic("a", 1)], elapsed_s=0.0).in_per_s == 0.0
+
+
+def test_topics_of_a_pattern_are_one_line():
+    pattern = {"name": "desks", "kind": "pattern", "records": 5}
+    found = between(
+        [], [topic("/d/1", 4, of_pattern="desks"), topic("/d/2", 6, of_pattern="desks"), pattern]
+    )
+    assert rates(found) == {"desks": (5.0, 5.0)}
+    assert found.topics[0].records == 5
+    lone = between([], [topic("/desk/1", 4, of_pattern="desks")])
+    assert rates(lone) == {"/desk/1": (2.0, 2.0)}, "where the pattern is not to be seen"
+
+
+def test_what_may_not_be_counted_is_nothing():
+    assert rates(between([], [topic("orders", None)])) == {"orders": (0.0, 0.0)}
+
+
+def test_sessions_that_are_behind_are_named_the_slowest_first():
+    all_of_them = [session(0, 0), session(5, 9), session(80, 1), session(0, 0, connected=False)]
+    found = between([], [], all_of_them)
+    assert [one["lag_ms"] for one in found.slow] == [80, 5]
+    assert (found.sessions, found.away, found.lag_ms, found.queued) == (4, 1, 80, 10)
+
+
+def test_the_longest_step_is_named():
+    assert between([], [], steps_s={"a query": 0.2, "a stream": 0.5}).longest == ("a stream", 0.5)
+    assert between([], [], steps_s=None).longest is None
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_topics_are_sorted_by_every_key(sort):
+    found = between(
+        [], [copy("b", 10, 2, pending=1, oldest_pending_ms=1.0), copy("c", 90, 3, pending=9,
+             oldest_pending_ms=9.0) | {"records": 7}, topic("a", 1)],
+    )  # fmt: skip
+    names = [one.name for one in ordered(found.topics, sort)]
+    assert names == (["a", "b", "c"] if sort == "name" else names)
+    assert (names[0] == "c") != (sort == "name")
+
+
+def test_for_programs():
+    found = between([], [topic("orders", 3)], steps_s={"a query": 0.25}).document()
+    assert found["longest_step"] == {"step": "a query", "ms": 250.0}
+    assert found["topics"][0]["in_per_s"] == 1.5
+    assert between([], []).document()["longest_step"] is None

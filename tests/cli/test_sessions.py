@@ -1,0 +1,48 @@
+"""`sow sessions`: who is connected."""
+
+import json
+
+from sow.cli.sessions import row
+from tests.cli.terminal import Terminal
+
+SLOW = {
+    "id": "7", "client": None, "connected": True, "connected_ms": 90_000, "subscriptions": 2,
+    "queue_messages": 5000, "queue_bytes": 2048, "conflated": True, "conflated_messages": 1234,
+    "dropped_messages": 0, "lag_ms": 250, "reason": None,
+}  # fmt: skip
+
+
+def test_a_session_is_a_line(sow, server):
+    with server.socket() as socket:
+        socket.ask({"c": "logon", "client": "grid"})
+        head, line = sow.ok("sessions").splitlines()
+        assert head.split()[:4] == ["client", "lag", "queue", "state"]
+        assert line.split()[0] == "grid"
+        assert "connected" in line
+        (found,) = json.loads(sow.ok("sessions", "--json"))
+        assert found["client"] == "grid"
+
+
+def test_nobody_is_no_table(sow):
+    result = sow("sessions")
+    assert (result.stdout, result.stderr) == ("", "0 sessions\n")
+
+
+def test_what_waits_for_a_slow_one_is_said():
+    shown = row(SLOW)
+    assert (shown["client"], shown["lag"], shown["queue"]) == ("(no name)", "250 ms", "5,000")
+    assert (shown["size"], shown["conflated"], shown["since"]) == ("2.0 KiB", "1,234", "90.0 s")
+    assert row({**SLOW, "conflated": False})["conflated"] == "off"
+
+
+def test_whether_it_is_away_or_is_being_given_up_is_said():
+    assert row({**SLOW, "connected": False})["state"] == "away"
+    assert row({**SLOW, "connected": False, "reason": "slow client"})["state"] == "slow client"
+
+
+def test_what_a_person_sees_on_a_terminal(server):
+    with server.socket() as socket:
+        socket.ask({"c": "logon", "client": "grid"})
+        with Terminal("sessions", "--url", server.url) as terminal:
+            code, text = terminal.end()
+    assert (code, "grid" in text, "1 session" in text) == (0, True, True)

@@ -1,0 +1,111 @@
+"""`sow top`: what a server is doing, as a page, as lines and for programs."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from sow.cli.rates import Look, activity
+from sow.cli.top import KEYS, TopScreen
+from tests.cli.terminal import Terminal
+from tests.cli.test_rates import copy, session, topic
+
+SLOW = {
+    "id": "7", "client": "grid", "connected_ms": 90_000, "subscriptions": 2, "queue_bytes": 2048,
+    "conflated": True, "conflated_messages": 1234, "dropped_messages": 0,
+}  # fmt: skip
+NOW = [topic("orders", 300), copy("orders-C", 300, 20), *(topic(f"t{n:02}", 0) for n in range(30))]
+
+
+def page(columns=100, lines=24, sessions=(), sort="in", steps_s=None, topics=NOW):
+    console = Console(file=io.StringIO(), width=columns, height=lines, force_terminal=True,
+                      color_system=None)  # fmt: skip
+    screen = TopScreen("http://127.0.0.1:8080", sort, console=console)
+    console.print(screen.page(activity(Look(0, [], (), None), Look(1, topics, sessions, steps_s))))
+    return console.file.getvalue().splitlines()
+
+
+def test_a_page_is_not_longer_than_the_terminal_and_says_what_is_left_out():
+    shown = page(lines=24)
+    assert len(shown) <= 24
+    assert "300/s" in shown[1]
+    assert shown[-1].startswith(f"{32 - (24 - 5)} more; by in; sort: ")
+    assert len(page(lines=3)) <= 7, "and in a tiny one a topic is left"
+
+
+def test_a_slow_session_is_named_below_the_topics():
+    slow = session(2500, 9000, **SLOW)
+    shown = page(sessions=[slow], lines=24)
+    assert len(shown) <= 24
+    assert next(line for line in shown if line.startswith("grid")).split()[1:4] == [
+        "2.5", "s", "9,000",
+    ]  # fmt: skip
+
+
+def test_the_longest_step_is_named_where_it_is_known():
+    assert "longest step 250 ms (a query)" in page(columns=120, steps_s={"a query": 0.25})[1]
+    assert "longest" not in page()[1]
+
+
+@pytest.mark.parametrize("columns", [20, 33, 40, 60, 200])
+def test_a_page_is_no_wider_than_the_terminal(columns):
+    shown = page(columns=columns, sessions=[session(2500, 9, **SLOW)])
+    assert max(map(len, shown)) <= columns
+    assert any("300" in line for line in shown[3:]), "the rate is there in the narrowest"
+
+
+def test_a_key_sorts_and_q_ends():
+    screen = TopScreen("http://x", "in", console=Console(file=io.StringIO(), width=80))
+    now = activity(Look(0, [], (), None), Look(1, [topic("b", 9), topic("a", 1)], (), None))
+    screen.show(now)
+    for key in KEYS:
+        screen.press(key)
+    screen.press("?")
+    assert not screen.ended.is_set()
+    screen.press("q")
+    assert screen.ended.is_set()
+
+
+def test_piped_it_is_a_line_a_tick(sow, server, orders):
+    orders({"id": 1})
+    head, *lines = sow.ok("top", "--count", "2", "--interval", "0.1", "--sort", "name").splitlines()
+    assert head.split()[:5] == ["time", "in/s", "lag", "queue", "sessions"]
+    assert len(lines) == 2
+    assert "blobs 0/s in 0/s out 1.0x" in lines[0]
+
+
+def test_for_programs_it_is_an_object_a_tick(sow, server, orders):
+    orders({"id": 1})
+    out = sow.ok("top", "--count", "2", "--interval", "0.1", "--json")
+    first, second = map(json.loads, out.splitlines())
+    assert first.keys() == second.keys() == {"in_per_s", "sessions", "longest_step", "topics"}
+    assert {one["name"] for one in first["topics"]} >= {"orders", "orders-C", "desks"}
+    assert first["longest_step"]["ms"] > 0
+
+
+def test_what_a_person_sees_and_types(server, orders):
+    orders({"id": 1})
+    words = ("top", "--interval", "0.1", "--url", server.url)
+    with Terminal(*words, columns=60, lines=20) as terminal:
+        assert "sow top  http://" in terminal.wait_for("by in; sort")
+        terminal.type("n")
+        terminal.wait_for("by name; sort")
+        terminal.type("q")
+        code, text = terminal.end()
+    assert code == 0
+    assert "orders-C" in text, "what was seen last stays there"
+
+
+def test_without_colour_there_is_none(server):
+    words = ("top", "--interval", "0.1", "--count", "1", "--url", server.url)
+    with Terminal(*words, NO_COLOR="1") as terminal:
+        code, text = terminal.end()
+    assert (code, "orders-C" in text, terminal.has_colour) == (0, True, False)
+
+
+def test_a_server_that_is_not_there_is_a_sentence_and_no_page():
+    with Terminal("top", "--url", "http://127.0.0.1:1") as terminal:
+        code, text = terminal.end()
+    assert code == 1
+    assert "sow: no server answers at http://127.0.0.1:1" in text
