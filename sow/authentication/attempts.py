@@ -6,6 +6,7 @@ behind one proxy those who work go on while somebody guesses. Of IPv6 a network 
 address, since who has one has all of it. Time is a parameter.
 """
 
+from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
 
 from sow.clock import SECOND_US
@@ -20,20 +21,21 @@ LONGEST_WAIT_US = 5 * SECOND_US
 
 
 class Attempts:
-    """The attempts of each address: `per_second` of them, and as many at once."""
+    """The attempts of each address: `per_second` of them, and as many at once, as it says now."""
 
-    def __init__(self, per_second: int) -> None:
+    def __init__(self, per_second: Callable[[], int]) -> None:
         self._per_second = per_second
         self._places: dict[str, _Address] = {}
 
     def wait_us(self, address: str, now_us: int) -> int:
         """Take one attempt of an address; how long it has to wait for it: then none is taken."""
         address = whose(address)
-        place = self._places.pop(address, None) or _Address(self._per_second, now_us)
+        per_second = self._per_second()
+        place = self._places.pop(address, None) or _Address(per_second, now_us)
         self._places[address] = place
         if len(self._places) > ADDRESSES_KEPT:
             del self._places[next(iter(self._places))]
-        return place.wait_us(self._per_second, now_us)
+        return place.wait_us(per_second, now_us)
 
     def failed(self, address: str, now_us: int) -> None:
         """It was nobody."""

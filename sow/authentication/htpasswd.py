@@ -2,8 +2,8 @@
 
 The hash is bcrypt's or argon2's: both are made to be slow, so that a stolen file does not give the
 passwords away. What htpasswd can write besides (MD5, SHA-1, crypt) is refused, since it does.
-Groups stand in a file of their own beside it: `GROUP: NAME NAME`. Checking takes as long for a name
-that is not there as for one that is.
+Groups stand in a file of their own beside it: `GROUP: NAME NAME`. Checking takes the same work for
+every name, one that is not there included: a hash of each kind that stands in the file.
 """
 
 import os
@@ -36,7 +36,9 @@ class Users:
     def __init__(self, hashes: Mapping[str, str], groups: Mapping[str, frozenset[str]]) -> None:
         self.hashes = hashes
         self._groups = groups
-        self._nobodys = next(iter(hashes.values()), "") or HASHER.hash("")
+        kinds = {_kind_of(kept): kept for kept in hashes.values()}
+        self._nobodys = kinds or {"": HASHER.hash("")}
+        """A hash of each kind, for whoever has none of it."""
 
     @classmethod
     def read(cls, file: str) -> "Users":
@@ -48,9 +50,12 @@ class Users:
         return self._groups.get(name, frozenset())
 
     def is_password(self, name: str, password: str) -> bool:
-        """Whether it is this user's. Slow, for one who is not there too."""
+        """Whether it is this user's. Slow, and as slow for whoever is not there, or has a hash of
+        another kind."""
         kept = self.hashes.get(name)
-        return matches(kept or self._nobodys, password) and kept is not None
+        nobodys = self._nobodys if kept is None else self._nobodys | {_kind_of(kept): kept}
+        found = [one for one in nobodys.values() if matches(one, password)]
+        return kept in found
 
 
 def groups_file(file: str) -> str:
@@ -161,6 +166,11 @@ def matches(kept: str, password: str) -> bool:
         return HASHER.verify(kept, secret)
     except (ValueError, argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
         return False
+
+
+def _kind_of(kept: str) -> str:
+    """What checking a hash costs: its algorithm and that one's parameters."""
+    return kept[4:6] if kept.startswith("$2") else kept.rsplit("$", 2)[0]
 
 
 def hashed(password: str) -> str:

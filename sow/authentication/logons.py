@@ -48,9 +48,9 @@ class Known:
 
 class Logons:
     """What goes on from one authenticator to the next: who is known, who is being hashed, and how
-    often somebody at an address has tried; `per_second` of that, 0: as often as he likes."""
+    often somebody at an address has tried; `per_second` of that, None: as often as he likes."""
 
-    def __init__(self, per_second: int = 0) -> None:
+    def __init__(self, per_second: Callable[[], int] | None = None) -> None:
         self.known = Known()
         self.hashing = Hashing()
         self.attempts = Attempts(per_second) if per_second else None

@@ -1,10 +1,11 @@
 """The audit log: who logged on, was refused, administered, deleted by filter, and for whom.
 
 It is a topic of the server's own, `/sow/audit`, to be queried and followed like any by whoever has
-a role for it. It holds the latest records and no more, each in the place of one that came long
-before. What somebody can have written as often as he likes, by being refused or by logging on again
-and again, is bounded, or he would have what he did before go out of it: beyond that it is counted,
-and the next record tells how many were left out. Where nobody is asked who he is, nothing is noted.
+a role for it. It holds the latest records of each deed and no more, each in the place of one that
+came long before; so whoever is refused again and again, which anybody can be, has nothing go out of
+it but refusals. What somebody can have written as often as he likes is bounded, too: beyond that it
+is counted, and the next record tells how many were left out. Where nobody is asked who he is,
+nothing is noted.
 """
 
 from typing import Literal
@@ -19,8 +20,8 @@ from sow.errors import SowError, clipped
 from sow.rights import Rights
 
 Deed = Literal["logon", "refused", "admin", "delete"]
-KEPT_MAX = 100_000
-"""Records: some 30 MB, and weeks of what people do."""
+KEPT_MAX = 25_000
+"""Records of each deed: some 30 MB of all, and weeks of what people do."""
 NOTED_AT_ONCE = 100
 """Refusals of all, and logons or deletes of one user, that are noted at once: a program that errs
 shows all of what it tries."""
@@ -36,6 +37,8 @@ class Audit:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._number: int | None = None
+        self._counts: dict[Deed, int] = {}
+        """How many-th of its deed the next record is, as its place says."""
         self._rooms: dict[tuple[str, ...], tuple[float, int]] = {}
         self._left_out = 0
 
@@ -51,8 +54,9 @@ class Audit:
             return
         account = engine.catalog.account(AUDIT)
         number = self._next()
+        count = self._counts.get(deed, 0)
         record = {
-            "place": str(number % KEPT_MAX),
+            "place": f"{deed} {count % KEPT_MAX}",
             "number": number,
             "at": timestamp(engine.now_us),
             "deed": deed,
@@ -70,15 +74,23 @@ class Audit:
             self._left_out += 1
             return
         self._number, self._left_out = number, 0
+        self._counts[deed] = count + 1
         engine.tell_of_work()
 
     def _next(self) -> int:
         """The number of the next record; after a start, what follows the newest that there is."""
         if self._number is None:
             table = self._engine.catalog.account(AUDIT).records.table
-            bodies = (table.bodies[slot] or b"{}" for slot in table.slots.values())
             # Once, also where the disk takes no record.
-            self._number = max((orjson.loads(body)["number"] for body in bodies), default=0)
+            self._number = 0
+            newest: dict[Deed, int] = {}
+            for slot in table.slots.values():
+                record = orjson.loads(table.bodies[slot] or b"{}")
+                number, deed = record["number"], record["deed"]
+                self._number = max(self._number, number)
+                if number > newest.get(deed, 0):
+                    newest[deed] = number
+                    self._counts[deed] = int(record["place"].rpartition(" ")[2]) + 1
         return self._number + 1
 
     def _has_room(self, deed: Deed, rights: Rights) -> bool:

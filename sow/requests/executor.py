@@ -385,17 +385,6 @@ class Executor:
             rights=command.rights,
         )
         acknowledge(session, command, *ACKS, deleted=deleted)
-        self.note_delete(session.rights, topic, command.filter, deleted)
-
-    def note_delete(
-        self, rights: Rights, topic: LiveTopic, filter_text: str | None, deleted: int
-    ) -> None:
-        """Somebody has deleted so many records that a filter has found."""
-        if filter_text is not None:
-            self.audit.note(
-                "delete", rights, "sow_delete", topic=topic.name, filter=filter_text,
-                deleted=deleted,
-            )  # fmt: skip
 
     @staticmethod
     def _bodies(
@@ -427,15 +416,22 @@ class Executor:
         which they are found; returns how many.
 
         Of those that a user of these `rights` may not delete none goes, and nothing is said of
-        them: to him they are not there.
+        them: to him they are not there. How many a filter finds says what records are like, so it
+        is noted who deletes by one, and he has to be one who may read them.
 
-        Raises ClientError for another number of selectors, and what `Engine.removal` does.
+        Raises ClientError for another number of selectors, NotEntitled, and what `Engine.removal`
+        does.
         """
         given = [selector is not None for selector in (filter_text, sow_keys, identities)]
         if sum(given) != 1:
             raise ClientError(
                 "a delete takes exactly one of a filter (1=1 for all), keys, or bodies whose "
                 f"key fields name the records; {sum(given)} were given"
+            )
+        if filter_text is not None and not rights.may("read", topic.name):
+            raise NotEntitled(
+                "who deletes by a filter finds out what records are like, and no role allows you "
+                f"to read topic {topic.name}; name them by keys or bodies"
             )
         permit = permit_for(rights, "delete", topic.name)
         # What this client has left of a publish came before.
@@ -459,6 +455,16 @@ class Executor:
                 names = [name for name, may in zip(names, allowed, strict=True) if may]
             there = dict.fromkeys([held[name] for name in names])
             slots = np.fromiter(there, np.int64, len(there))
+        if filter_text is not None:
+            # Before the first goes: nobody has to wait for the end of it.
+            self.audit.note(
+                "delete",
+                rights,
+                "sow_delete",
+                topic=topic.name,
+                filter=filter_text,
+                deleted=len(slots),
+            )
         return (yield from self.engine.removal(topic.name, slots, now_us))
 
     def _sow(self, session: Session, command: Command, _now_us: int) -> Steps[None]:

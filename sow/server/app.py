@@ -123,7 +123,7 @@ class Server:
         self._replay: ReplayWatch
         self._entrance: Entrance[Doors]
         self._doorman: Doorman
-        self._logons = logons or Logons(configuration.limits.logons_per_second_max)
+        self._logons = logons or Logons(lambda: self.configuration.limits.logons_per_second_max)
         self._status: StatusDoor
         self._doors: Doors
         self._runner: web.AppRunner

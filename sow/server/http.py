@@ -408,7 +408,6 @@ class HttpDoor:
                 rights=rights,
             ),
         )
-        self._executor.note_delete(rights, topic, asked.get("filter"), deleted)
         await self._driver.durable()
         return json_response({"deleted": deleted})
 

@@ -37,7 +37,8 @@ class Door:
             jwt=Jwt(JWT.issuer, JWT.audience, str(directory / "keys.json")),
             client_certificates=True,
         )
-        self.logons = Logons(changed.get("per_second", 0))
+        self.per_second = changed.get("per_second", 0)
+        self.logons = Logons((lambda: self.per_second) if self.per_second else None)
         self.read()
 
     @staticmethod

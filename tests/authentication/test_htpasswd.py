@@ -92,3 +92,30 @@ def test_a_group_that_is_wrong_is_named(file):
     file.with_suffix(".groups").write_text("desk ann")
     with pytest.raises(ConfigError, match=r"line 1 of .*users\.groups is not `GROUP: NAME NAME`"):
         Users.read(str(file))
+
+
+def test_every_name_takes_the_same_work_whatever_its_hash(monkeypatch):
+    def weak(password, cost):
+        return bcrypt.hashpw(password, bcrypt.gensalt(cost)).decode()
+
+    hashes = {
+        "ann": hashed("s3cret"),
+        "ben": weak(b"s3cret", 4),
+        "carl": weak(b"other", 5),
+        "dora": weak(b"s3cret", 4).replace("$2b$", "$2y$"),
+    }
+    users, asked = Users(hashes, {}), []
+    judge = htpasswd.matches
+
+    def noted(kept, password):
+        asked.append(htpasswd._kind_of(kept))
+        return judge(kept, password)
+
+    monkeypatch.setattr(htpasswd, "matches", noted)
+    work = []
+    for name in (*hashes, "nobody"):
+        assert users.is_password(name, "s3cret") is (name not in ("carl", "nobody"))
+        work.append(sorted(asked))
+        asked.clear()
+    assert work == [work[0]] * len(work)
+    assert len(work[0]) == 3

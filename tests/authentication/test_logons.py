@@ -26,7 +26,7 @@ def test_what_is_known_for_a_while_is_not_known_after_it():
 
 def test_attempts_are_bounded_where_it_is_said():
     assert Logons().attempts is None
-    assert Logons(20).attempts.wait_us("a", 0) == 0
+    assert Logons(lambda: 20).attempts.wait_us("a", 0) == 0
 
 
 def test_who_goes_away_leaves_no_room_for_more_threads():

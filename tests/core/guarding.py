@@ -4,8 +4,17 @@ from sow.definitions import Allow, Authentication, Role, Security
 from sow.rights import Entitlements
 from sow.steps import at_once
 from sow.users import User
+from tests.core.harness import World
 
-READ = {"read": True}
+A, B = {"id": 1, "desk": "a", "px": 1}, {"id": 2, "desk": "b", "px": 2}
+"""Records of two desks."""
+
+
+def two_desks(*topics):
+    """A world with a record of each of two desks."""
+    world = World(*topics)
+    world.publish("orders", A, B)
+    return world
 
 
 def rights(*allows, name="ann", **claims):

@@ -3,18 +3,15 @@
 import pytest
 
 from sow.definitions import ConflatedTopic, Topic
-from tests.core.guarding import desk, guarded, reading, regrant, rights
+from tests.core.guarding import A, B, desk, guarded, reading, regrant, rights, two_desks
 from tests.core.harness import SECOND, World, short
 
-A, B = {"id": 1, "desk": "a", "px": 1}, {"id": 2, "desk": "b", "px": 2}
 MINE = reading(filter="/desk = ${user.desk}")
 
 
 @pytest.fixture
 def world():
-    world = World()
-    world.publish("orders", A, B)
-    return world
+    return two_desks()
 
 
 @pytest.fixture

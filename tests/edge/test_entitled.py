@@ -618,6 +618,31 @@ def test_who_guesses_has_to_wait_and_who_is_known_does_not(tmp_path):
         place.close()
 
 
+def test_a_reload_says_how_often_may_be_tried_and_published(tmp_path):
+    slow = (
+        "<Limits><LogonsPerSecond>1</LogonsPerSecond>"
+        "<PublishesPerSecond>1</PublishesPerSecond></Limits>"
+    )
+    place = Secured(tmp_path, logons=None)
+
+    def statuses():
+        wrong = {"Authorization": "Bearer wrong"}
+        tried = [place.ask("GET", "/v1/topics", wrong).status for _ in range(2)]
+        body = b'[{"id":1},{"id":2},{"id":3}]'
+        return tried, [place.ask("POST", records("orders"), ADMIN, body).status for _ in range(2)]
+
+    try:
+        place.next = secured(tmp_path, more=slow)
+        assert place.reload().status == 200
+        assert statuses() == ([401, 429], [200, 503])
+        place.next = secured(tmp_path, more=slow.replace(">1<", ">1000000<"))
+        assert place.reload().status == 200
+        assert statuses()[1] == [200, 200]
+        assert place.ask("GET", "/v1/topics", {"Authorization": "Bearer wrong"}).status == 401
+    finally:
+        place.close()
+
+
 def test_a_connection_without_a_logon_is_not_kept(tmp_path):
     limits = "<Limits><HeaderTimeout>200ms</HeaderTimeout></Limits>"
     server = Secured(tmp_path, settings=limits)

@@ -8,19 +8,16 @@ from sow.errors import NotEntitled
 from sow.requests.staged_rows import StagedRows
 from sow.requests.staged_writes import StagedWrites
 from sow.steps import at_once
-from tests.core.guarding import guarded, reading, rights
+from tests.core.guarding import A, B, guarded, reading, rights, two_desks
 from tests.core.harness import World
 
-A, B = {"id": 1, "desk": "a", "px": 1}, {"id": 2, "desk": "b", "px": 2}
 CHECK = "/desk = ${user.desk}"
 WRITES = Allow(topic="orders", write=True, delete=True, check=CHECK)
 
 
 @pytest.fixture
 def world():
-    world = World()
-    world.publish("orders", A, B)
-    return world
+    return two_desks()
 
 
 @pytest.fixture
@@ -91,7 +88,8 @@ def test_publishes_that_share_their_cost_are_each_judged(world, client):
         ({"d": {"id": 2}}, [A, B]),
     ],
 )
-def test_deletes_concern_what_may_be_deleted(world, client, asked, left):
+def test_deletes_concern_what_may_be_deleted(world, asked, left):
+    client = guarded(world, rights(WRITES, reading(), desk="a"))
     (ack,) = client.say(c="sow_delete", t="orders", cid="1", **asked)
     assert ack["deleted"] == 2 - len(left)
     assert world.records("orders") == left

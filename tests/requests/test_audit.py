@@ -2,12 +2,13 @@
 
 import json
 
-from sow.definitions import AUDIT, Authentication, Security
+from sow.definitions import AUDIT, Allow, Authentication, Security
 from sow.errors import DiskFull
 from sow.requests import audit
 from sow.requests.audit import NOTED_AT_ONCE, NOTED_PER_S, Audit
 from sow.rights import EVERYTHING, Entitlements
 from sow.users import User
+from tests.core.guarding import guarded, reading, rights
 from tests.core.harness import ORDERS, SECOND, World
 
 ANN = Entitlements(Security(authentication=Authentication())).rights(User("ann"))
@@ -93,3 +94,64 @@ def test_where_the_disk_takes_nothing_it_is_not_looked_again_what_there_is(monke
     monkeypatch.undo()
     log.note("admin", ANN, "after it")
     assert (noted(world)[-1]["number"], noted(world)[-1]["left_out"]) == (2, 5)
+
+
+def test_refusals_let_nothing_else_go_out_of_it(monkeypatch):
+    monkeypatch.setattr(audit, "KEPT_MAX", 3)
+    world = World(ORDERS, AUDIT)
+    log = Audit(world.engine)
+    log.note("delete", ANN, "sow_delete")
+    for _ in range(5):
+        log.note("refused", ANN, "GET /metrics")
+    log = Audit(world.engine)  # after a start
+    for _ in range(2):
+        log.note("refused", ANN, "GET /metrics")
+    found = [(one["deed"], one["number"]) for one in noted(world)]
+    assert sorted(found) == [("delete", 1), ("refused", 6), ("refused", 7), ("refused", 8)]
+
+
+def test_what_no_check_lets_pass_is_noted(monkeypatch):
+    world = World(ORDERS, AUDIT)
+    given = rights(reading(write=True, delete=True, check="/desk = 'a'"))
+    client = guarded(world, given)
+    for line in (
+        {"c": "publish", "d": {"id": 1, "desk": "b"}},
+        {"c": "delta_publish", "d": {"id": 1, "desk": "b"}},
+    ):
+        assert client.say(t="orders", cid="1", **line)[0]["reason"] == "not entitled"
+    found = [(one["deed"], one["user"], one["what"], one["topic"]) for one in noted(world)]
+    assert found == [
+        ("refused", "ann", "publish", "orders"),
+        ("refused", "ann", "delta_publish", "orders"),
+    ]
+
+
+def test_a_delete_by_a_filter_is_noted_before_it_begins():
+    world = World(ORDERS, AUDIT)
+    world.publish("orders", *[{"id": at, "desk": "a"} for at in range(3_000)])
+    steps = world.executor.deletion(
+        world.engine.topics["orders"],
+        world.now,
+        filter_text="/id >= 0",
+        sow_keys=None,
+        identities=None,
+        rights=rights(reading(delete=True)),
+    )
+    while not noted(world):
+        next(steps)
+    assert len(world.records("orders")) > 2_000, "whoever goes away now has been noted"
+    assert noted(world)[0]["deleted"] == 3_000
+    for _ in steps:
+        pass
+    assert world.records("orders") == []
+
+
+def test_who_may_not_read_finds_nothing_out_by_deleting():
+    world = World(ORDERS, AUDIT)
+    world.publish("orders", {"id": 1, "desk": "a"})
+    client = guarded(world, rights(Allow("orders", delete=True)))
+    (ack,) = client.say(c="sow_delete", t="orders", cid="1", filter="/desk = 'a'")
+    assert ack["reason"] == "not entitled"
+    assert world.records("orders") == [{"id": 1, "desk": "a"}]
+    (ack,) = client.say(c="sow_delete", t="orders", cid="1", d={"id": 1})
+    assert ack["deleted"] == 1

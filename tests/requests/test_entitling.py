@@ -8,9 +8,8 @@ from sow.requests.waiting import SaidSince
 from sow.rights import Entitlements
 from sow.steps import at_once
 from sow.users import User
-from tests.core.harness import World, short
-
-A, B = {"id": 1, "desk": "a", "px": 1}, {"id": 2, "desk": "b", "px": 2}
+from tests.core.guarding import A, B, two_desks
+from tests.core.harness import short
 
 
 def roles(desk):
@@ -27,9 +26,8 @@ class Shown:
 
 @pytest.fixture
 def world():
-    world = World()
+    world = two_desks()
     world.executor.go_on_under(roles("a"))
-    world.publish("orders", A, B)
     return world
 
 

@@ -9,17 +9,13 @@ from sow.requests.replacing import Replacing
 from sow.rights import Entitlements
 from sow.steps import at_once
 from sow.users import User
-from tests.core.guarding import desk, guarded, reading, regrant, rights
+from tests.core.guarding import A, B, desk, guarded, reading, regrant, rights, two_desks
 from tests.core.harness import World, short
-
-A, B = {"id": 1, "desk": "a", "px": 1}, {"id": 2, "desk": "b", "px": 2}
 
 
 @pytest.fixture
 def world():
-    world = World()
-    world.publish("orders", A, B)
-    return world
+    return two_desks()
 
 
 def test_a_session_that_nobody_is_connected_to_is_told_when_it_is_taken_up(world):
