@@ -14,6 +14,7 @@ import aiohttp
 from sow.client.access import ClientAccess, Token
 from sow.client.asking import Asking
 from sow.client.bodies import Document, encode_all
+from sow.client.connector import Connector
 from sow.client.http import (
     CONNECT_S,
     Http,
@@ -117,7 +118,7 @@ class Client:
     def _http(self) -> aiohttp.ClientSession:
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
-            connector = aiohttp.TCPConnector(ssl=self._access.context())
+            connector = Connector(self._access.context())
             self._session = aiohttp.ClientSession(timeout=timeout, connector=connector)
         return self._session
 

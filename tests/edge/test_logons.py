@@ -74,18 +74,6 @@ def server(tmp_path_factory, files, place):
     running.close()
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory, place):
-    """One that does not encrypt: a client may end with its loop, and has nothing left to say."""
-    by = f"<Tokens><File>{place}/tokens</File></Tokens>"
-    by += f"<Users><File>{place}/users.htpasswd</File></Users>"
-    made = f"<Security><Authentication>{by}</Authentication>{ROLES}</Security>"
-    running = Running(configuration(TOPICS, made), tmp_path_factory.mktemp("plain"))
-    yield running
-    assert running.errors == []
-    running.close()
-
-
 def signed(**claims):
     return token({"iss": JWT.issuer, "aud": "sow", "sub": "dan", "exp": time.time() + 60} | claims)
 
@@ -147,16 +135,16 @@ def test_nobody_gets_nothing_by_http_or_websocket(server, files, shown):
         assert secret not in said
 
 
-def test_the_client_without_asyncio_shows_the_same(plain):
-    with SyncClient(plain.url, user="ben", password="s3cret") as client:
+def test_the_client_without_asyncio_shows_the_same(server, files):
+    with SyncClient(server.url, ca=files.ca, user="ben", password="s3cret") as client:
         assert client.query("orders").matches >= 0
         with pytest.raises(NotEntitled):
             client.publish("orders", {"id": 1})
 
 
-def test_commands_need_no_more_than_their_users_may(plain):
+def test_commands_need_no_more_than_their_users_may(server, files):
     def run(*words, typed=None, **environment):
-        words = (*words, "--url", plain.url)
+        words = (*words, "--url", server.url, "--ca", files.ca)
         return CliRunner().invoke(main, words, input=typed, env=environment)
 
     published = run("publish", "orders", typed='{"id":"cli"}\n', SOW_TOKEN="t0ken")

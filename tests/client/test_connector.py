@@ -1,0 +1,97 @@
+"""A client whose loop ends with it leaves no socket behind."""
+
+import asyncio
+import gc
+import ssl
+import warnings
+
+import pytest
+
+from sow.client import Client
+from sow.client import connector as module
+from sow.client.connector import Connector
+from tests.edge.certificates import certificates
+from tests.edge.serving import Running, configuration
+
+TOPIC = "<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def encrypting(tmp_path_factory, files):
+    tls = (
+        f"<Security><TLS><Certificate>{files.certificate}</Certificate>"
+        f"<PrivateKey>{files.key}</PrivateKey></TLS></Security>"
+    )
+    running = Running(configuration(TOPIC, tls), tmp_path_factory.mktemp("data"))
+    yield running
+    assert running.errors == []
+    running.close()
+
+
+async def query(client):
+    await asyncio.gather(*[client.query("orders") for _ in range(3)])
+
+
+async def publish(client):
+    await client.publish("orders", {"id": 1})
+
+
+async def follow(client):
+    async with client.live("orders"):
+        await client.publish("orders", {"id": 1})
+
+
+def left_by(work):
+    """What the collector finds of a loop that has run this and ended."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for _ in range(5):
+            asyncio.run(work())
+            gc.collect()
+    return [str(one.message) for one in found]
+
+
+@pytest.mark.parametrize("use", [query, publish, follow])
+def test_nothing_is_left_when_the_loop_ends_with_the_client(encrypting, files, use):
+    async def work():
+        async with Client(encrypting.url, ca=files.ca) as client:
+            await use(client)
+
+    assert left_by(work) == []
+
+
+def test_from_a_server_that_does_not_say_goodbye_connections_are_taken(files, monkeypatch):
+    monkeypatch.setattr(module, "GOODBYE_S", 0.0)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.key)
+    trusting = ssl.create_default_context(cafile=files.ca)
+
+    async def work():
+        asked, over = asyncio.Event(), asyncio.Event()
+
+        async def silent(reader, writer):
+            await reader.readuntil(b"\r\n\r\n")
+            asked.set()
+            await over.wait()
+            writer.transport.abort()
+
+        server = await asyncio.start_server(silent, "127.0.0.1", 0, ssl=context)
+        port = server.sockets[0].getsockname()[1]
+        connector = Connector(trusting)
+        async with module.aiohttp.ClientSession(connector=connector) as http:
+            waits = asyncio.create_task(http.get(f"https://127.0.0.1:{port}/"))
+            await asked.wait()
+            (transport,) = connector._still_open.values()
+            waits.cancel()
+        assert transport.is_closing()
+        await asyncio.gather(waits, return_exceptions=True)
+        over.set()
+        server.close()
+        await server.wait_closed()
+
+    assert left_by(work) == []
