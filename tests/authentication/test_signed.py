@@ -36,7 +36,11 @@ def user(text, keys=ALL, jwt=JWT, now_us=NOW_US):
 
 
 def encoded(document):
-    return base64.urlsafe_b64encode(orjson.dumps(document)).rstrip(b"=").decode()
+    return encoded_bytes(orjson.dumps(document))
+
+
+def encoded_bytes(data):
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 @pytest.mark.parametrize(
@@ -131,6 +135,12 @@ def forged():
     yield token(claims(), stranger, x5u="https://evil.example/cert", kid="../../dev/null")
     yield token(claims(), key(), kid="' UNION SELECT 'k1")
     yield token(claims(), key(), crit=["kid"])
+    yield token(claims(), key(), crit=["b64"], b64=False)
+    yield token(claims(), key("RSA", "r"), kid="k1")
+    yield token(claims(), key("OKP", "o"), kid="s")
+    header, said, _ = token(claims()).split(".")
+    yield f"{header}.{said}.{encoded_bytes(bytes(64))}"
+    yield f"{header}.{said}.{encoded_bytes(b'0' * 10_000)}"
     header, said, signature = token(claims()).split(".")
     yield f"{header}.{encoded(claims(sub='admin'))}.{signature}"
     yield f"{header}.{said}.{signature[:-4]}"

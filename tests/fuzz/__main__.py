@@ -12,10 +12,12 @@ import sys
 import time
 
 from tests.fuzz.arrow import ArrowDoor
+from tests.fuzz.credentials import CredentialsDoor
 from tests.fuzz.doors import ConfigurationDoor, FilterDoor, FrameDoor
 
 DOORS = {
     "arrow": ArrowDoor,
+    "credentials": CredentialsDoor,
     "frame": FrameDoor,
     "filter": FilterDoor,
     "configuration": ConfigurationDoor,
@@ -31,12 +33,13 @@ def main() -> None:
     parser.add_argument("--block", type=int, help="only this one")
     asked = parser.parse_args()
     blocks = [asked.block] if asked.block is not None else range(-(-asked.inputs // BLOCK))
-    begun_s, let_in = time.monotonic(), 0
+    begun_s, let_in, longest_s = time.monotonic(), 0, 0.0
     before_bytes = peak_bytes()
     for block in blocks:
         # The last line that is there tells where it ended.
         print(f"{asked.door} --seed {asked.seed} --block {block}", file=sys.stderr, flush=True)
-        let_in += knocks(DOORS[asked.door](), random.Random(f"{asked.seed} {block}"))
+        came_in, took_s = knocks(DOORS[asked.door](), random.Random(f"{asked.seed} {block}"))
+        let_in, longest_s = let_in + came_in, max(longest_s, took_s)
     inputs = len(blocks) * BLOCK
     seconds = time.monotonic() - begun_s
     grown = (peak_bytes() - before_bytes) // 1024**2
@@ -47,23 +50,26 @@ def main() -> None:
                 "inputs": inputs,
                 "let_in": let_in,
                 "a_second": round(inputs / seconds),
+                "longest_ms": round(longest_s * 1_000, 1),
                 "grown_mb": grown,
             }
         )
     )
 
 
-def knocks(door, rng: random.Random) -> int:
-    """How many of a block's inputs are let in."""
-    let_in = 0
+def knocks(door, rng: random.Random) -> tuple[int, float]:
+    """How many of a block's inputs are let in, and the seconds of the one that took longest."""
+    let_in, longest_s = 0, 0.0
     for _ in range(BLOCK):
         data = door.input(rng)
+        begun_s = time.perf_counter()
         try:
             let_in += door.knock(data)
         except BaseException:
             print(f"by the input {data!r}", file=sys.stderr)
             raise
-    return let_in
+        longest_s = max(longest_s, time.perf_counter() - begun_s)
+    return let_in, longest_s
 
 
 def peak_bytes() -> int:
