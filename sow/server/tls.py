@@ -30,6 +30,8 @@ def server_context(tls: Tls) -> ssl.SSLContext:
     be used."""
     SSLProtocol.max_size = READ_AT_ONCE_BYTES
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # Some systems build Python so that theirs says what is old enough.
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     for element, file in (("Certificate", tls.certificate), ("PrivateKey", tls.private_key)):
         _check_readable(element, file)
     if tls.client_ca:

@@ -3,11 +3,13 @@
 import ssl
 from asyncio.sslproto import SSLProtocol
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from sow.definitions import Tls
 from sow.errors import ConfigError
+from sow.server import tls
 from sow.server.tls import READ_AT_ONCE_BYTES, believes, server_context
 from tests.edge.certificates import authority, certificates
 
@@ -19,6 +21,20 @@ def files(tmp_path):
 
 def test_a_certificate_and_its_key_make_a_context(files):
     assert server_context(Tls(files.certificate, files.key)).verify_mode == ssl.CERT_NONE
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+def test_nothing_older_than_tls_1_2_is_spoken_whatever_the_system_says(files, monkeypatch):
+    """As where Python was built so that OpenSSL's own settings say what is old enough."""
+
+    def lenient(protocol):
+        context = ssl.SSLContext(protocol)
+        context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+        return context
+
+    monkeypatch.setattr(tls, "ssl", SimpleNamespace(**vars(ssl) | {"SSLContext": lenient}))
+    context = server_context(Tls(files.certificate, files.key))
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 def test_a_connection_keeps_no_more_than_a_record_to_be_read(files):
