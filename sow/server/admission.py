@@ -31,6 +31,9 @@ from sow.hosts import (
 
 CONSOLE = "/"
 """The path of the page that people open, also by a link on another site."""
+ELSEWHERE = ("cross-site", "same-site")
+"""Pages of another site, or of another server of the same one: another port of this machine is
+that, or another name of the same firm."""
 ECHO_MAX = 80
 """Characters of a header that an answer repeats: a name with its port fits, a flood of text that
 somebody has written there to be shown to others does not."""
@@ -84,11 +87,12 @@ class Admission:
         """
         called = self._called(asked, machine)
         if not asked.origins:
-            if asked.fetch_site == "cross-site" and not _opens_the_console(asked):
+            if asked.fetch_site in ELSEWHERE and not _opens_the_console(asked):
                 raise ForeignOrigin(
-                    "the browser says that a page of another site makes this request "
-                    "(Sec-Fetch-Site: cross-site), and not which; a page whose origin stands in "
-                    "<AllowedOrigins> of <Security> may, by fetch() or EventSource, which say it"
+                    "the browser says that a page from elsewhere makes this request "
+                    f"(Sec-Fetch-Site: {asked.fetch_site}), and not which; one whose origin "
+                    "stands in <AllowedOrigins> of <Security> may, by fetch() or EventSource, "
+                    "which say it"
                 )
             return None
         if len(asked.origins) > 1:

@@ -17,14 +17,18 @@ from sow.hosts import parse_host
 from sow.server.admission import Admission, Asked
 from sow.server.forwarded import Proxies
 
+KEPT_TO_ITSELF = {
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+"""What browsers keep from other pages that put an answer in as a script or a picture, of which they
+do not say whose page it is when neither speaks TLS."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 CLIENT_ADDRESS = web.RequestKey("client_address", str)
 LISTED_ORIGIN = web.RequestKey("listed_origin", str)
 PREFLIGHT = {
     "Access-Control-Allow-Methods": "GET, HEAD, POST, PUT, PATCH, DELETE",
-    # The star stands for every header but this one.
-    "Access-Control-Allow-Headers": "*, Authorization",
     "Access-Control-Max-Age": "600",
 }
 
@@ -94,17 +98,20 @@ class Gate:
         if origin is not None:
             request[LISTED_ORIGIN] = origin
             if request.method == "OPTIONS" and "Access-Control-Request-Method" in headers:
-                return web.Response(status=204, headers=PREFLIGHT)
+                return web.Response(status=204, headers=PREFLIGHT | _allowed_headers(request))
         return await handler(request)
 
     async def mark(self, request: web.Request, response: web.StreamResponse) -> None:
         """Say in an answer whose pages may read it; a signal, since streams prepare themselves."""
+        response.headers.update(KEPT_TO_ITSELF)
         if not self._admission.origins:
             return
         response.headers.add(hdrs.VARY, hdrs.ORIGIN)
         if origin := request.get(LISTED_ORIGIN):
             response.headers["Access-Control-Allow-Origin"] = origin
-            response.headers["Access-Control-Expose-Headers"] = "*"
+            # Where a browser adds what it knows of its user, no star is believed: all by name.
+            response.headers["Access-Control-Expose-Headers"] = ", ".join({**response.headers})
+            response.headers["Access-Control-Allow-Credentials"] = "true"
 
     def _follow_configuration(self) -> None:
         configuration = self._configuration()
@@ -112,6 +119,12 @@ class Gate:
             self._read = configuration
             self._admission = Admission(configuration.security, configuration.host)
             self._proxies = Proxies(configuration.security.trusted_proxies)
+
+
+def _allowed_headers(request: web.Request) -> dict[str, str]:
+    """Those that a page asks to send."""
+    asked = request.headers.get("Access-Control-Request-Headers")
+    return {"Access-Control-Allow-Headers": asked} if asked else {}
 
 
 def client_address(request: web.Request) -> str:

@@ -15,15 +15,18 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import aiohttp
 import pytest
 
+from sow.authentication import htpasswd, tokens
 from tests.edge.serving import Running, configuration
 
 pytestmark = pytest.mark.browser
 
 PAGE = Path(__file__).with_name("page.html").read_bytes()
 TOPICS = "<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>"
-NAMES = ("desk.example", "evil.example", "rebound.example")
+SITE = ("db.firm.example", "desk.firm.example", "evil.firm.example")
+NAMES = ("desk.example", "evil.example", "rebound.example", *SITE)
 OPTIONS = (
     "--headless",
     "--no-sandbox",
@@ -116,16 +119,26 @@ def shown(profile, url):
 
 REFUSED = {
     "get": "TypeError",
-    "get_without_cors": "opaque",  # which nobody can read, nor tell from a refusal
+    "get_without_cors": "TypeError",
     "post": "TypeError",
-    "post_without_cors": "opaque",
+    "post_without_cors": "TypeError",  # as of a listed page: of what came of it, nothing is told
     "patch": "TypeError",
+    "beacon": True,  # which is: it will be sent
     "reload": "TypeError",
+    "reload_without_cors": "TypeError",
     "socket": "refused",
     "events": "refused",
     "script": "refused",
+    "image": "refused",
     "form": "sent",
+    "form_of_fields": "sent",
+    "form_to_reload": "sent",
+    "delete": "TypeError",
 }
+
+
+DONE = {"secret", "post", "blind", "patch", "beacon", "ws", "form"}
+"""What a page has published of which nothing is refused."""
 
 
 def by_name(server, name):
@@ -141,8 +154,7 @@ def test_a_page_of_another_site_is_refused_everything(server, port, tmp_path, na
 
 def test_so_is_another_program_of_the_same_machine(server, port, tmp_path):
     became = opened(tmp_path / "profile", f"localhost:{port}", by_name(server, "localhost"))
-    # Of the same site, as browsers see it: a script may be asked for, and cannot be read.
-    assert became | {"script": ""} == REFUSED | {"script": ""}
+    assert became == REFUSED
     assert server.records("orders") == [{"id": "secret"}]
 
 
@@ -150,10 +162,10 @@ def test_a_page_that_the_server_lists_may_do_all(server, port, tmp_path):
     became = opened(tmp_path / "profile", f"desk.example:{port}", by_name(server, "localhost"))
     assert became["get"] == '200 scan [{"id": "secret"}]'
     assert (became["post"], became["patch"]) == (200, 200)
-    assert (became["socket"], became["events"]) == ("open", "open")
+    assert (became["socket"], became["events"]) == ("success", "open")
     assert became["reload"] == 400, "this server was not started from a file, which the page reads"
-    ids = {record["id"] for record in server.records("orders")}
-    assert {"secret", "post", "patch", "ws"} <= ids
+    assert became["delete"] == 200
+    assert {record["id"] for record in server.records("orders")} == DONE
 
 
 def test_a_name_that_was_made_to_point_here_shows_nothing(server, tmp_path):
@@ -165,3 +177,174 @@ def test_a_name_that_was_made_to_point_here_shows_nothing(server, tmp_path):
 def test_an_address_that_somebody_types_is_shown(server, tmp_path):
     page = shown(tmp_path / "profile", by_name(server, "localhost") + "/v1/topics")
     assert "orders" in page
+
+
+# A server that asks who it is, and a user whose browser knows his password.
+
+PASSWORD = "s3cret"
+SECURITY = """<Security><AllowedHosts>db.firm.example</AllowedHosts>
+<AllowedOrigins>http://desk.example:{port}, http://desk.firm.example:{port}</AllowedOrigins>
+<Authentication>
+<Users><File>{place}/users</File></Users><Tokens><File>{place}/tokens</File></Tokens>
+</Authentication><Role><Name>all</Name><Member>*</Member><Allow><Topic>.*</Topic><Read/><Write/>
+<Delete/></Allow><Allow><Topic>/sow/audit</Topic><Read/></Allow><Allow><Admin/></Allow></Role>
+</Security>"""
+
+
+class Asking(Running):
+    """A server that asks who it is. Ann may do everything there; so may a program, by a token."""
+
+    def __init__(self, place, port):
+        htpasswd.put(str(place / "users"), "ann", PASSWORD)
+        self.token = tokens.create(str(place / "tokens"), "program", (), "")
+        security = SECURITY.format(port=port, place=place)
+        super().__init__(configuration(TOPICS, security), place / "data")
+
+    async def _request(self, method, path, **more):
+        more["headers"] = more.get("headers", {}) | {"Authorization": f"Bearer {self.token}"}
+        return await super()._request(method, path, **more)
+
+    def deeds_of_ann(self):
+        """What she is noted to have done, but for logons."""
+        noted = [one for one in self.records("/sow/audit") if one["user"] == "ann"]
+        return [one["what"] for one in noted if one["deed"] != "logon"]
+
+    def is_known(self, name):
+        return name in {one["user"] for one in self.records("/sow/audit")}
+
+
+@pytest.fixture
+def asking(tmp_path, port):
+    server = Asking(tmp_path, port)
+    server.publish("orders", {"id": "secret"})
+    yield server
+    server.close()
+    assert server.errors == []
+
+
+class Tab:
+    """A tab of a browser that a program moves (the DevTools protocol)."""
+
+    def __init__(self, running, profile):
+        self._running = running
+        self._at = f"http://127.0.0.1:{first_line(profile / 'DevToolsActivePort')}"
+        self._ws = running.wait(self._open())
+        self.ask("Page.enable")
+
+    async def _open(self):
+        self._calls = aiohttp.ClientSession()
+        async with self._calls.put(f"{self._at}/json/new?about:blank") as answer:
+            told = await answer.json(content_type=None)
+        return await self._calls.ws_connect(told["webSocketDebuggerUrl"])
+
+    def hear(self, is_it):
+        while True:
+            told = self._running.wait(self._ws.receive_json())
+            if is_it(told):
+                return told
+
+    def ask(self, method, **parameters):
+        said = {"id": 1, "method": method, "params": parameters}
+        self._running.wait(self._ws.send_json(said))
+        return self.hear(lambda told: told.get("id") == 1)["result"]
+
+    def open(self, url):
+        """Open a page, and return its text when all of it is there."""
+        self.ask("Page.navigate", url=url)
+        return self.shown()
+
+    def shown(self):
+        """The text of the next page that is there."""
+        self.hear(lambda told: told.get("method") == "Page.loadEventFired")
+        text = self.ask("Runtime.evaluate", expression="document.body.innerText")
+        return text["result"]["value"]
+
+    def close(self):
+        self._running.wait(self._calls.close())
+
+
+def first_line(file):
+    """That of a file, once it is there."""
+    command = ["tail", "--follow=name", "--retry", "--lines=+1", file]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as tail:
+        try:
+            return tail.stdout.readline().strip()
+        finally:
+            tail.terminate()
+
+
+@contextmanager
+def logged_on(server, profile, name="localhost"):
+    """A tab of a browser that knows Ann's password for a server; and what that said to her."""
+    profile.mkdir()
+    with browser(profile, "--remote-debugging-port=0", "about:blank"):
+        tab = Tab(server, profile)
+        try:
+            url = by_name(server, name).replace("://", f"://ann:{PASSWORD}@")
+            yield tab, tab.open(f"{url}/v1/topics")
+        finally:
+            tab.close()
+
+
+def tried(tab, site, server, name):
+    """What became of the tries of the page of `site`, opened in this tab."""
+    tab.open(f"http://{site}/page?server={by_name(server, name)}")
+    return Pages.became.get(timeout=WAIT_S)
+
+
+def left_by_a_form(tab):
+    """What the browser shows when the page in this tab has sent a form and become its answer."""
+    form = """form(records, "text/plain", '{"id":"top","x":"', '"}', "_top")"""
+    tab.ask("Runtime.evaluate", expression=f"{form}; 1")
+    return tab.shown()
+
+
+@pytest.mark.parametrize("site", ["evil.example", "evil.firm.example"])
+def test_no_page_of_another_site_does_anything_as_who_has_logged_on(asking, port, tmp_path, site):
+    with logged_on(asking, tmp_path / "profile", SITE[0]) as (tab, shown):
+        assert "orders" in shown
+        assert tried(tab, f"{site}:{port}", asking, SITE[0]) == REFUSED
+        assert "foreign origin" in left_by_a_form(tab)
+    assert asking.records("orders") == [{"id": "secret"}]
+    assert asking.deeds_of_ann() == []
+
+
+def test_a_listed_page_does_all_as_who_has_logged_on(asking, port, tmp_path):
+    """Pages of the same firm: for those of others Chromium keeps what it knows of users apart."""
+    with logged_on(asking, tmp_path / "profile", SITE[0]) as (tab, _):
+        became = tried(tab, f"desk.firm.example:{port}", asking, SITE[0])
+        check_that_all_was_done(asking, became, {"blind", "beacon", "form"})
+        assert "POST /v1/config/reload" in asking.deeds_of_ann(), "the browser showed her password"
+        assert "bookmark" in left_by_a_form(tab)
+
+
+def test_a_listed_page_does_all_by_a_token(asking, port, tmp_path):
+    target = f"{by_name(asking, 'localhost')}&token={asking.token}"
+    became = opened(tmp_path / "profile", f"desk.example:{port}", target)
+    # Nobody but the page knows the token: what a browser sends by itself is nobody's.
+    assert became["events"] == "refused"
+    check_that_all_was_done(asking, became | {"events": "open"}, set())
+
+
+def test_a_page_of_another_site_does_nothing_by_a_token_that_is_good(asking, port, tmp_path):
+    target = f"{by_name(asking, 'localhost')}&token={asking.token}"
+    assert opened(tmp_path / "profile", f"evil.example:{port}", target) == REFUSED
+    assert asking.records("orders") == [{"id": "secret"}]
+
+
+def test_a_name_that_was_made_to_point_here_asks_nobody_for_a_password(asking, tmp_path):
+    with logged_on(asking, tmp_path / "profile", "rebound.example") as (_, shown):
+        assert "unknown host" in shown
+    assert not asking.is_known("ann")
+
+
+def check_that_all_was_done(server, became, by_itself):
+    """Records are there of all that came with what makes a user known."""
+    assert became["get"] == '200 scan [{"id": "secret"}]'
+    statuses = [became[name] for name in ("post", "patch", "reload", "delete")]
+    assert statuses == [200, 200, 400, 200]
+    assert (became["socket"], became["events"]) == ("success", "open")
+    ids = {record["id"] for record in server.records("orders")}
+    assert ids == {"secret", "post", "patch", "ws"} | by_itself

@@ -65,6 +65,7 @@ def test_no_door_opens_to_another_name_or_another_sites_page(server, method, pat
             asked(Origin=server.url.replace("http:", "ftp:")),
             asked(Origin="http://127.0.0.1:1"),
             asked(Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors"),
+            asked(Sec_Fetch_Site="same-site", Sec_Fetch_Mode="no-cors"),
         ],
     }
     for status, answers in refused.items():
@@ -95,6 +96,7 @@ BY_A_PAGE = {
     "fetch without cors": ("GET", records("orders"), NO_CORS | {"Sec-Fetch-Dest": "empty"}, None),
     "an image": ("GET", "/v1/topics", NO_CORS | {"Sec-Fetch-Dest": "image"}, None),
     "a script": ("GET", records("orders"), NO_CORS | {"Sec-Fetch-Dest": "script"}, None),
+    "a neighbour's script": ("GET", records("orders"), {"Sec-Fetch-Site": "same-site"}, None),
     "a frame": ("GET", "/", NAVIGATE | {"Sec-Fetch-Dest": "iframe"}, None),
     "a link into the data": ("GET", records("orders"), NAVIGATE, None),
     "a simple publish": ("POST", records("orders"), ACROSS | TEXT, b'{"id":"forged"}'),
@@ -159,7 +161,11 @@ def test_a_listed_page_may_do_all_and_read_the_answers(guarded):
     for answer in answers:
         assert answer.headers["Access-Control-Allow-Origin"] == DESK
         assert answer.headers["Vary"] == "Origin"
-        assert answer.headers["Access-Control-Expose-Headers"] == "*"
+        assert answer.headers["Access-Control-Allow-Credentials"] == "true"
+        readable = answer.headers["Access-Control-Expose-Headers"].split(", ")
+        ours = {name for name in answer.headers if name.startswith(("SOW-", "ETag"))}
+        assert ours <= {*readable}
+    assert "SOW-Matches" in answers[1].headers["Access-Control-Expose-Headers"]
     with guarded.events("orders", headers=listed) as events:
         assert events.headers["Access-Control-Allow-Origin"] == DESK
         assert events.until("group_end")[1].line["d"] == {"id": 1}
@@ -179,7 +185,18 @@ def test_a_listed_pages_preflight_is_answered(guarded):
         assert answer.status == 204
         assert answer.headers["Access-Control-Allow-Origin"] == DESK
         assert "DELETE" in answer.headers["Access-Control-Allow-Methods"]
-        assert "Authorization" in answer.headers["Access-Control-Allow-Headers"]
+        assert answer.headers["Access-Control-Allow-Headers"] == "authorization,content-type"
+        assert answer.headers["Access-Control-Allow-Credentials"] == "true"
+    del asked["Access-Control-Request-Headers"]
+    answer = guarded.request("OPTIONS", "/v1/topics", headers=asked)
+    assert "Access-Control-Allow-Headers" not in answer.headers
+
+
+@pytest.mark.parametrize(("method", "path"), ADDRESSES, ids=lambda text: text)
+def test_no_answer_is_put_into_another_page(server, method, path):
+    answer = server.request(method, path)
+    assert answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
 def test_nobody_else_is_told_that_he_may_read(guarded):

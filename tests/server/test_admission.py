@@ -145,13 +145,19 @@ def test_origins_are_one_or_none():
     assert verdict(RULE, origins=["http://localhost:8080", "http://evil.example"]) == 403
 
 
-def test_a_request_across_sites_that_does_not_say_from_where_is_refused():
-    across = {"fetch_site": "cross-site"}
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_a_request_from_elsewhere_that_does_not_say_from_where_is_refused(site):
+    across = {"fetch_site": site}
     assert verdict(RULE, **across) == 403
     assert verdict(RULE, **across, fetch_mode="no-cors") == 403
     assert verdict(RULE, **across, path="/v1/topics", fetch_mode="navigate") == 403
-    assert verdict(RULE, **across, origins=["http://localhost:8080"]) == 403
-    for site in ("same-origin", "same-site", "none", ""):
+    assert verdict(RULE, **across, path="/", fetch_mode="navigate") is None
+    own = verdict(RULE, **across, origins=["http://localhost:8080"])
+    assert own == (403 if site == "cross-site" else None)
+
+
+def test_a_request_of_a_page_of_ones_own_and_of_no_page_comes_in():
+    for site in ("same-origin", "none", ""):
         assert verdict(RULE, fetch_site=site) is None
 
 
