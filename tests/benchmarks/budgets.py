@@ -321,6 +321,18 @@ ONE_GROUP_EACH = (
     "socket, the journal's thread and the socket; and the rest is what a frame costs by itself, in "
     f"caches that were used by others meanwhile: {PROFILED}"
 )
+ON_THE_DISK = (
+    "half a millisecond or so of the answer is its own work, twice what it is without updates: "
+    "caches are colder, and what has changed is read first. It holds what the last frame has "
+    "changed, and leaves when that is on the disk: after the commit that is under way, as a rule, "
+    "and the one that follows. Frames that came before have their turns meanwhile, and the "
+    f"publisher's thread shares a processor with who asks: {PROFILED}"
+)
+BODIES_JOINED = (
+    "some ten thousand bodies stand in as many places of the memory, and to bring them together is "
+    "nine tenths of it, as it is with numpy and columns that are ready; which they are is known in "
+    "half a millisecond"
+)
 REASONS: Mapping[str, str] = {
     "ingest, frames of 100": MANY_PARTS,
     "ingest against its floor": (
@@ -357,6 +369,16 @@ REASONS: Mapping[str, str] = {
         "client holds and writes what differs, most of what windows take; the rest is to compare "
         f"each update with the bounds of ten orders: {PROFILED}"
     ),
+    "a filter with REGEXP_REPLACE, every text a different one": (
+        "to search a text and to put another in its place takes Python's own expressions more than "
+        "half of it; the rest is to go through the different texts, and to compare what comes of it"
+    ),
+    "query, 1 % range": BODIES_JOINED,
+    **{
+        f"query over HTTP, {case}, updates beside it": ON_THE_DISK
+        for case in ("hash index, 1 symbol of 5000", "compound, 1 record in 10,000", "top 10")
+    },
+    "query over HTTP, range, 1 %, updates beside it": f"{BODIES_JOINED}. {ON_THE_DISK}",
     "query, 1 % range, right after 10,000 updates": (
         "the question first reads the field of all that has changed since the last one; a server "
         f"does that between other work, and has nothing left to read a moment later: {PROFILED}"

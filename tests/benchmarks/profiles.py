@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 
 from tests.benchmarks import (
@@ -229,6 +230,30 @@ def ranges(sizes: Sizes) -> Iterator[Share]:
     yield from shares(path, Samples(found, cpu_s), 1e3 / times, "ms")
 
 
+def waited(sizes: Sizes) -> Iterator[Share]:
+    """What a question over HTTP waits for beside updates: asked without any, beside those of a
+    topic that is not stored, and beside those of one that is, whose answer waits for the disk."""
+    for question in (queries.QUESTIONS[2], queries.QUESTIONS[4]):
+        alone_ms, volatile_ms = _asked_beside(sizes, question, durable=False)
+        _, stored_ms = _asked_beside(sizes, question, durable=True)
+        parts = {
+            "the question, HTTP and the client": alone_ms,
+            "turns of updates, what they have changed, colder caches": volatile_ms - alone_ms,
+            "until what it has read is on the disk": stored_ms - volatile_ms,
+        }
+        path = f"query over HTTP, {question.case}, updates beside it"
+        for part, took_ms in parts.items():
+            yield Share(path, part, took_ms, "ms", took_ms / stored_ms)
+
+
+def _asked_beside(sizes: Sizes, question: queries.Question, durable: bool) -> tuple[float, float]:
+    """Milliseconds of a question without updates, and beside 20,000 a second."""
+    with ServerProcess(configuration(index=True, durable=durable)) as server:
+        queries.load(server, sizes.records)
+        alone, beside = queries.beside_updates(server, sizes, question)
+    return median(alone.ours), median(beside.ours)
+
+
 def crowd(sizes: Sizes) -> Iterator[Share]:
     """10,000 who follow 100 keys."""
     scene = followers.SCENES[-1]
@@ -320,6 +345,7 @@ PROFILES: dict[str, Profile] = {
     "large-messages": large,
     "copies": many_copies,
     "ranges": ranges,
+    "queries": waited,
     "views": grouped,
     "windows": windowed,
     "crowd": crowd,

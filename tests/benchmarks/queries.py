@@ -167,16 +167,36 @@ def under_updates(sizes: Sizes) -> Iterator[Figure]:
     with ServerProcess(configuration(index=True)) as server:
         load(server, sizes.records)
         connection = HTTPConnection(server.host, server.port)
-        frames = publishes(updates(min(UPDATES, sizes.records), sizes.records), UPDATE_FRAME)
-        client = Client(server.host, server.port)
-        with Publisher(client, frames, UPDATE_FRAME, UPDATES_A_SECOND) as publisher:
+        with _publisher(server, sizes) as publisher:
             for question in QUESTIONS:
                 before = publisher.progress()
-                figure = _got(sizes, connection, question, LONG_S if sizes.repetitions > 1 else 0)
+                figure = _got(sizes, connection, question, _long_s(sizes))
                 reached = publisher.progress().rate_since(before)
                 note = f"{reached:,.0f} updates/s were taken"
                 yield replace(figure, benchmark="query over HTTP, 20,000 updates/s", note=note)
         connection.close()
+
+
+def beside_updates(
+    server: ServerProcess, sizes: Sizes, question: Question
+) -> tuple[Figure, Figure]:
+    """One question to a server that has all records, without updates and beside them."""
+    connection = HTTPConnection(server.host, server.port)
+    alone = _got(sizes, connection, question, _long_s(sizes))
+    with _publisher(server, sizes):
+        beside = _got(sizes, connection, question, _long_s(sizes))
+    connection.close()
+    return alone, beside
+
+
+def _publisher(server: ServerProcess, sizes: Sizes) -> Publisher:
+    frames = publishes(updates(min(UPDATES, sizes.records), sizes.records), UPDATE_FRAME)
+    client = Client(server.host, server.port)
+    return Publisher(client, frames, UPDATE_FRAME, UPDATES_A_SECOND)
+
+
+def _long_s(sizes: Sizes) -> float:
+    return LONG_S if sizes.repetitions > 1 else 0
 
 
 def _got(
