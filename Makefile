@@ -49,11 +49,12 @@ planted: $(INSTALLED)  ## plant bugs one at a time and see that the suite catche
 crash: $(INSTALLED)  ## kill the server 500 times at random moments
 	SOW_KILLS=500 $(BIN)/python -m pytest tests/crash
 
-crash-spark: $(INSTALLED)  ## kill Spark's drivers and executors, and run two attempts at once
+crash-spark: $(INSTALLED)  ## kill Spark's drivers and executors, and the server beside them, and run two attempts at once
 	$(BIN)/python -m pytest -m slow tests/spark
 	$(BIN)/python -m pytest tests/crash/spark/drivers.py
 	$(BIN)/python -m pytest tests/crash/spark/executors.py
 	$(BIN)/python -m pytest tests/crash/spark/speculation.py
+	$(BIN)/python -m pytest tests/crash/spark/lives.py
 
 fuzz: $(INSTALLED)  ## a long run of every fuzz test; a million inputs where no socket is needed
 	SOW_FUZZ_EXAMPLES=5000 SOW_FUZZ_INPUTS=1000000 $(BIN)/python -m pytest tests/fuzz
