@@ -11,10 +11,14 @@ would never leave if each change were folded into the one that waits. So an upda
 into one that is on its way, but gets an entry of its own, into which all that follow are folded.
 There are two of a place at most, a *pair*: the older leaves as soon as the disk has it. If it only
 waits for the client, both become one again.
+
+A whole queue is folded in a *passage* through it, some of it in each step. In front stands what was
+gone through, within which updates are folded; between two steps anything may leave or be added.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
+from sow.definitions import Policy
 from sow.delivery.lines import Delivery, FoldPlace, Lines
 from sow.delivery.queue import Queue
 from sow.delivery.queued import Foldable, Membership, QueuedDelivery, QueuedUpdate
@@ -31,24 +35,38 @@ class Folding:
 
     # Deliveries.
 
-    def spread_all(self, wanted: Callable[[QueuedDelivery], bool]) -> None:
-        """Turn shared frames into single updates, and fold these into what stands before them."""
-        for entry in self._queue:
-            if isinstance(entry, Foldable):
-                entry.membership.restart()
-        for entry in self._queue.take_all():
-            if isinstance(entry, QueuedDelivery) and wanted(entry):
-                entry.membership.remove(entry.delivery)
-                self.spread(entry.membership, entry.delivery, entry.group, entry.since_us)
-            elif entry.lives:
-                # What was folded before only has to stay where it is, and to be found.
-                self._queue.append(entry)
-                if isinstance(entry, QueuedUpdate):
-                    entry.membership.enter(entry)
-                    self._reunite(entry)
-                elif isinstance(entry, QueuedDelivery) and entry.delivery.is_dated:
-                    # It stays as it is, and nothing that comes after it may go before it.
-                    entry.membership.close_places()
+    def go_on(self, passage: int, policies: Collection[Policy], messages_max: int) -> bool:
+        """Go through some of what is still to be gone through in this passage: turn shared frames
+        of these policies into single updates, and fold these into what stands before them; whether
+        there is more."""
+        unfolded, done = self._queue.unfolded, 0
+        while unfolded and done < messages_max:
+            done += 1 + unfolded[0].message_count
+            self._pass(passage, policies)
+        return bool(unfolded)
+
+    def _pass(self, passage: int, policies: Collection[Policy]) -> None:
+        """Go through the first entry that was not."""
+        entry = self._queue.take_unfolded()
+        if isinstance(entry, Foldable):
+            entry.membership.begin(passage)
+        if isinstance(entry, QueuedDelivery) and entry.policy in policies:
+            entry.membership.remove(entry.delivery)
+            self.spread(entry.membership, entry.delivery, entry.group, entry.since_us)
+        elif entry.lives:
+            # What was folded before only has to stay where it is, and to be found.
+            self._queue.append_folded(entry)
+            if isinstance(entry, QueuedUpdate):
+                entry.membership.enter(entry)
+                self._reunite(entry)
+            elif isinstance(entry, QueuedDelivery) and entry.delivery.is_dated:
+                # It stays as it is, and nothing that comes after it may go before it.
+                entry.membership.close_places()
+
+    def pass_unfolded(self, passage: int) -> None:
+        """Go through the first entry that was not, and leave it as it is, since nothing that it
+        could be folded into stands before it."""
+        self._pass(passage, ())
 
     def spread(self, membership: Membership, delivery: Delivery, group: int, since_us: int) -> None:
         """Queue the updates of a delivery, or let what waits take them in."""
@@ -104,7 +122,7 @@ class Folding:
             self._enter_behind(moved, older, apart)
 
     def _enter(self, entry: QueuedUpdate) -> None:
-        self._queue.append(entry)
+        self._queue.append_folded(entry)
         entry.membership.enter(entry)
 
     def _rewrite(self, entry: QueuedUpdate, update: Update, group: int) -> None:

@@ -14,7 +14,7 @@ Counts of messages and bytes are exact at all times (`sow.delivery.queue`). No I
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
-from sow.definitions import SessionSettings
+from sow.definitions import Policy, SessionSettings
 from sow.delivery.folding import Folding, folded_alone
 from sow.delivery.lines import Delivery
 from sow.delivery.queue import Queue
@@ -30,6 +30,16 @@ from sow.encodings import Frames
 
 GATHERED_MAX = 500
 """So many single updates leave in one frame, which is written whole before others have a turn."""
+FOLDED_AT_ONCE = 50
+"""Messages that are gone through in one step of folding a queue: each takes some seven microseconds
+where it is one update of a frame, and one where it was folded before."""
+ARREARS_FACTOR = 2
+"""A queue so far over its bounds is gone through as it is added to, for each message so many, since
+else a busy publisher could be ahead of it for ever."""
+
+EAGER: tuple[Policy, ...] = ("always",)
+ALL: tuple[Policy, ...] = ("always", "conflate", "unsubscribe")
+"""Policies of what a passage through the queue folds: as it is queued, and when it is full."""
 
 
 class Pulled(NamedTuple):
@@ -50,6 +60,11 @@ class Outbox(Queue):
         self._notice: Queued | None = None
         self._memberships: dict[str, Membership] = {}
         """By name: of strands that the session is a member of and has been told something by."""
+        self._passage = 0
+        """Which passage through the queue is the last one, what it folds, and whether another one
+        is to follow."""
+        self._folds: tuple[Policy, ...] = ()
+        self._again = False
         self.folded = 0
         """Messages that folding has saved."""
 
@@ -117,22 +132,24 @@ class Outbox(Queue):
                 folded = delivery.folded(folded_alone)
                 self.folded += delivery.message_count - folded.message_count
                 delivery = folded
-                if self:
-                    self._push_folded(membership, delivery, group, since_us)
+                if not delivery.message_count and not self:
                     return
-                if not delivery.message_count:
+                if self and membership.eager:
+                    self._begin(EAGER)
+                if self and not self.unfolded:
+                    self._push_folded(membership, delivery, group, since_us)
                     return
             membership.add(delivery)
         self.append(QueuedDelivery(membership, delivery, group, since_us))
+        if self.unfolded and self._folds is EAGER:
+            self.fold_some()
+        elif self.unfolded and self.fills(ARREARS_FACTOR):
+            self.fold_some(ARREARS_FACTOR * delivery.message_count)
 
     def _push_folded(
         self, membership: Membership, delivery: Delivery, group: int, since_us: int
     ) -> None:
         before = self.line_count + delivery.message_count
-        if membership.eager:
-            self._folding.spread_all(
-                lambda entry: entry.membership is membership and entry.policy == "always"
-            )
         self._folding.spread(membership, delivery, group, since_us)
         self.bury()
         self.folded += before - self.line_count
@@ -149,8 +166,7 @@ class Outbox(Queue):
         An empty frame says: ask again soon, there is work to do and nothing yet to show for it.
         So it is if the next frame has to be made and the caller, not `makes`, has no time for it.
         """
-        while self.entries and self.entries[0].group <= released:
-            head = self.entries[0]
+        while (head := self._head()) is not None and head.group <= released:
             if isinstance(head, QueuedDelivery):
                 # First, since nearly every entry is one while clients keep up.
                 self.pop()
@@ -174,6 +190,12 @@ class Outbox(Queue):
                     self._notice = None
                 return Pulled(head.frame, head.message_count, head.since_us)
         return None
+
+    def _head(self) -> Queued | None:
+        """What leaves next."""
+        while not self.entries and self.unfolded:
+            self._folding.pass_unfolded(self._passage)
+        return self.entries[0] if self.entries else None
 
     def _gather(self, released: int) -> Pulled | None:
         """One frame of the single updates at the head; None if all of them were folded away."""
@@ -203,12 +225,32 @@ class Outbox(Queue):
 
     # Under back-pressure.
 
-    def conflate(self) -> None:
-        """Fold the whole queue, topic by topic, in one batch."""
+    def begin_folding(self) -> None:
+        """Begin to fold the whole queue, topic by topic; a passage that folds less is ended first,
+        since nothing may be folded into what stands before that which it has passed."""
+        self._again = bool(self.unfolded) and self._folds is not ALL
+        self._begin(ALL)
+
+    def _begin(self, policies: tuple[Policy, ...]) -> None:
+        if not self.unfolded:
+            self.begin_again()
+            self._passage += 1
+            self._folds = policies
+
+    def stop_folding(self) -> None:
+        """What is not folded yet stays as it is."""
+        self._folds, self._again = (), False
+
+    def fold_some(self, messages_max: int | None = None) -> bool:
+        """Go on folding the queue; whether there is more of it."""
         before = self.line_count
-        self._folding.spread_all(lambda entry: entry.policy != "off")
-        self.bury(always=True)
+        more = self._folding.go_on(self._passage, self._folds, messages_max or FOLDED_AT_ONCE)
+        self.bury()
         self.folded += before - self.line_count
+        if not more and self._again:
+            self._again = False
+            self._begin(ALL)
+        return bool(self.unfolded)
 
     def to_give_up(self) -> list[Membership]:
         """Memberships with a topic that says that under back-pressure it is given up.
@@ -218,7 +260,7 @@ class Outbox(Queue):
         """
         found = dict.fromkeys(
             entry.membership
-            for entry in self.entries
+            for entry in self
             if isinstance(entry, Foldable) and entry.policy == "unsubscribe"
         )
         return [one for one in found if self._memberships.get(one.name) is one]
@@ -226,27 +268,29 @@ class Outbox(Queue):
     def drop(self, memberships: Collection[Membership]) -> int:
         """Drop what waits of memberships; returns how many lines that were."""
         before = self.line_count
-        for entry in self.take_all():
+
+        def stays(entry: Queued) -> bool:
             if not isinstance(entry, Foldable) or entry.membership not in memberships:
-                if entry.lives:
-                    self.append(entry)
-                continue
+                return True
             if isinstance(entry, QueuedUpdate):
                 self.part(entry)
             elif isinstance(entry, QueuedDelivery):
                 entry.membership.remove(entry.delivery)
             entry.membership.restart()
+            return False
+
+        self.sift(stays)
         return before - self.line_count
 
     def take_back_all(self, name: str) -> None:
         """Drop what waits of a strand, which the session may have left."""
-        waiting = (entry for entry in self.entries if isinstance(entry, Foldable))
+        waiting = (entry for entry in self if isinstance(entry, Foldable))
         self.drop({entry.membership for entry in waiting if entry.membership.name == name})
 
     @property
     def has_answers(self) -> bool:
         """Whether anything waits that no strand has said: rows of an answer, perhaps."""
-        return any(not isinstance(entry, Foldable) for entry in self.entries)
+        return any(not isinstance(entry, Foldable) for entry in self)
 
     @property
     def makes_answers(self) -> bool:
@@ -261,9 +305,13 @@ class Outbox(Queue):
     def check(self) -> None:
         """Assert what everything above relies on."""
         super().check()
-        living = [entry for entry in self.entries if entry.lives]
-        assert self._notice is None or self._notice in living
+        assert self._notice is None or self._notice in self
         assert all(one.name == name for name, one in self._memberships.items())
-        foldable = [entry for entry in living if isinstance(entry, Foldable)]
+        foldable = [one for one in self if one.lives and isinstance(one, Foldable)]
+        folded = len([one for one in self.entries if one.lives and isinstance(one, Foldable)])
         for membership in {entry.membership for entry in foldable} | {*self._memberships.values()}:
-            membership.check([entry for entry in foldable if entry.membership is membership])
+            living, unfolded = (
+                [entry for entry in part if entry.membership is membership]
+                for part in (foldable[:folded], foldable[folded:])
+            )
+            membership.check(living, unfolded, self._passage)

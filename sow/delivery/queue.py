@@ -3,11 +3,14 @@
 What was folded away stays where it stands, as nothing, until it is at the head or most of the queue
 is such: taking single entries out of the middle would cost as much as the queue is long. Entries
 have waited the longer the nearer they are to the head. A pair counts as one message.
+
+While the queue is gone through to fold it, what is still to come stands apart (`unfolded`): behind
+all others, where new entries are put too. It is counted like the rest, and leaves like the rest.
 """
 
 from collections import deque
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Callable, Iterator
+from itertools import chain, pairwise
 
 from sow.delivery.queued import Queued, QueuedUpdate
 from sow.topic.updates import Update
@@ -21,6 +24,8 @@ class Queue:
 
     def __init__(self) -> None:
         self.entries: deque[Queued] = deque()
+        self.unfolded: deque[Queued] = deque()
+        """What stands behind them, to be gone through."""
         self._dead = 0
         self._pairs = 0
         self.message_count = 0
@@ -28,10 +33,10 @@ class Queue:
         self.bytes = 0
 
     def __bool__(self) -> bool:
-        return len(self.entries) > self._dead
+        return len(self.entries) + len(self.unfolded) > self._dead
 
     def __iter__(self) -> Iterator[Queued]:
-        return iter(self.entries)
+        return chain(self.entries, self.unfolded)
 
     @property
     def line_count(self) -> int:
@@ -40,13 +45,19 @@ class Queue:
 
     def oldest_us(self) -> int | None:
         """Since when the head of the queue has waited; nothing has waited longer."""
-        return next((entry.since_us for entry in self.entries if entry.lives), None)
+        return next((entry.since_us for entry in self if entry.lives), None)
 
     # In and out.
 
     def append(self, entry: Queued) -> None:
         """Put an entry at the end."""
-        entries = self.entries
+        self._append(self.unfolded or self.entries, entry)
+
+    def append_folded(self, entry: Queued) -> None:
+        """Put an entry behind what has been gone through."""
+        self._append(self.entries, entry)
+
+    def _append(self, entries: deque[Queued], entry: Queued) -> None:
         if entries and entry.since_us < entries[-1].since_us:
             entry.wait_after(entries[-1])
         entries.append(entry)
@@ -64,22 +75,36 @@ class Queue:
 
     def pop(self) -> None:
         """Take the first entry out."""
-        entry = self.entries.popleft()
+        self._take_first(self.entries)
+
+    def _take_first(self, entries: deque[Queued]) -> Queued:
+        entry = entries.popleft()
         self._dead -= not entry.lives
         self.message_count -= entry.message_count
         self.bytes -= len(entry.frame)
+        return entry
 
-    def take_all(self) -> deque[Queued]:
-        """All entries, out of the queue and its counts, to be put back one by one."""
-        entries, self.entries = self.entries, deque()
-        self.bytes = self._dead = 0
-        # Pairs are pairs still.
-        self.message_count = -self._pairs
-        return entries
+    def begin_again(self) -> None:
+        """Begin to go through all entries, unless that is being done."""
+        if not self.unfolded:
+            self.entries, self.unfolded = self.unfolded, self.entries
+
+    def take_unfolded(self) -> Queued:
+        """Take out the first entry that was not gone through, to be put where it belongs."""
+        return self._take_first(self.unfolded)
+
+    def sift(self, wanted: Callable[[Queued], bool]) -> None:
+        """Keep the entries that are wanted, and that say something."""
+        for entries in (self.entries, self.unfolded):
+            for _ in range(len(entries)):
+                entry = self._take_first(entries)
+                if entry.lives and wanted(entry):
+                    self._append(entries, entry)
 
     def clear(self) -> None:
         """Drop all that waits."""
         self.entries.clear()
+        self.unfolded.clear()
         self.message_count = self.bytes = self._dead = self._pairs = 0
 
     # Entries that wait.
@@ -118,12 +143,13 @@ class Queue:
     def bury(self, always: bool = False) -> None:
         """Take out what was folded away, once it is most of the queue."""
         if always or (self._dead > DEAD_MIN and 2 * self._dead > len(self.entries)):
+            count = len(self.entries)
             self.entries = deque(entry for entry in self.entries if entry.lives)
-            self._dead = 0
+            self._dead -= count - len(self.entries)
 
     def check(self) -> None:
         """Assert what everything above relies on."""
-        entries, living = list(self.entries), [e for e in self.entries if e.lives]
+        entries, living = list(self), [e for e in self if e.lives]
         singles = [entry for entry in living if isinstance(entry, QueuedUpdate)]
         assert self.line_count == sum(entry.message_count for entry in entries)
         assert self.bytes == sum(len(entry.frame) for entry in entries)

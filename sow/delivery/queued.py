@@ -6,6 +6,7 @@ a session's joining a strand to its leaving it, within which updates are folded.
 own state; where it stands and what all of them come to is the queue's (`sow.delivery.queue`).
 """
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from sow.definitions import Policy
@@ -161,11 +162,12 @@ class Membership:
     `eager` counts the waiting frames of topics that are always conflated.
     """
 
-    __slots__ = ("_number", "eager", "name", "newest", "reached")
+    __slots__ = ("_number", "_passage", "eager", "name", "newest", "reached")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.eager = 0
+        self._passage = 0
         self.restart()
 
     def restart(self) -> None:
@@ -175,6 +177,12 @@ class Membership:
         """The newest single update of each place, into which later ones are folded."""
         self.reached: dict[tuple[Lines, str], int] = {}
         """The number of each record's last update: with Match it may wait in several places."""
+
+    def begin(self, passage: int) -> None:
+        """The first of its entries is met in a passage through the queue."""
+        if self._passage != passage:
+            self._passage = passage
+            self.restart()
 
     def add(self, delivery: Delivery) -> None:
         """A frame has begun to wait."""
@@ -226,14 +234,15 @@ class Membership:
                 break
             del self.reached[record]
 
-    def check(self, living: list[Foldable]) -> None:
-        """Assert what folding relies on; `living` are its entries that wait, in their order."""
-        frames = [entry for entry in living if isinstance(entry, QueuedDelivery)]
+    def check(
+        self, living: Sequence[Foldable], unfolded: Sequence[Foldable] = (), passage: int = 0
+    ) -> None:
+        """Assert what folding relies on; `living` are its entries that wait, in their order, and
+        behind them those that a passage has still to go through."""
+        every = [*living, *unfolded]
+        frames = [entry for entry in every if isinstance(entry, QueuedDelivery)]
         assert self.eager == sum(entry.policy == "always" for entry in frames)
-        singles = [entry for entry in living if isinstance(entry, QueuedUpdate)]
-        assert all(one.number < other.number for one, other in pairwise(singles))
-        last = {entry.place: entry for entry in singles}
-        assert all(last[place] is entry for place, entry in self.newest.items())
+        singles = [entry for entry in every if isinstance(entry, QueuedUpdate)]
         seqs: dict[tuple[Lines, str], int] = {}
         for entry in singles:
             record, seq = (entry.lines, entry.update.identity), entry.update.seq
@@ -241,4 +250,13 @@ class Membership:
             if not entry.lines.key.conflation_key:
                 assert seqs.get(record, 0) < seq, f"{record[1]} goes backwards"
                 seqs[record] = seq
-            assert self.reached[record] >= entry.number
+        if unfolded and self._passage != passage:
+            assert not living, "it was gone through, and nobody began"
+            return
+        singles = [entry for entry in living if isinstance(entry, QueuedUpdate)]
+        assert all(one.number < other.number for one, other in pairwise(singles))
+        last = {entry.place: entry for entry in singles}
+        assert all(last[place] is entry for place, entry in self.newest.items())
+        assert all(
+            self.reached[entry.lines, entry.update.identity] >= entry.number for entry in singles
+        )

@@ -103,6 +103,8 @@ class Session:
         self._lines: list[bytes] = []
         self._held_back: dict[str, list[tuple[Delivery, int]]] | None = None
         self._held_count = 0
+        self.folds = False
+        """What waits is being folded, a step at a time."""
         self._full_since_us: int | None = None
         self._folded_to: tuple[int, int] | None = None
         self._told = (0, 0)
@@ -145,6 +147,8 @@ class Session:
     def allow_folding(self, allowed: bool) -> None:
         """From now on what waits may be folded, or nothing is."""
         self.conflates = allowed
+        if not allowed:
+            self.outbox.stop_folding()
 
     # Saying.
 
@@ -352,7 +356,8 @@ class Session:
         """Bring the queue under its bounds if it is over them, or give the session up; whether
         anything waits.
 
-        For the edge to call once the socket has taken what it takes.
+        For the edge to call once the socket has taken what it takes. A queue that is being folded
+        is judged when that is done.
         """
         if not self.outbox:
             self._full_since_us = self._folded_to = None
@@ -362,7 +367,7 @@ class Session:
             return True
         if self.ended is None and self._worth_folding():
             self.conflate(now_us)
-        if not self.outbox.full:
+        if self.folds or not self.outbox.full:
             return bool(self.outbox)
         if self._full_since_us is None:
             self._full_since_us = now_us
@@ -372,7 +377,8 @@ class Session:
         return True
 
     def conflate(self, now_us: int) -> None:
-        """Give up what may be given up, and fold the whole queue if the session allows it."""
+        """Give up what may be given up, and begin to fold the whole queue if the session allows
+        it: who sees that it `folds` has to go on with `fold_some`."""
         given_up = self.outbox.to_give_up()
         for membership in given_up:
             self._give_up(self, membership.name)
@@ -380,13 +386,20 @@ class Session:
             # After their end, which hands out what has gathered: nothing is told beyond a gap.
             self.dropped += self.outbox.drop(given_up)
         if self.conflates:
-            try:
-                self.outbox.conflate()
-            except Exception as error:
-                self.fail(error, now_us)
-                return
-        self._folded_to = (self.outbox.message_count, self.outbox.bytes)
-        self._tell(now_us)
+            self.outbox.begin_folding()
+        self.fold_some(now_us)
+
+    def fold_some(self, now_us: int) -> bool:
+        """Fold a little more of the queue; whether there is more of it."""
+        try:
+            self.folds = self.outbox.fold_some()
+        except Exception as error:
+            self.folds = False
+            self.fail(error, now_us)
+        if self.ended is None and not self.folds:
+            self._folded_to = (self.outbox.message_count, self.outbox.bytes)
+            self._tell(now_us)
+        return self.folds
 
     def wants_folding(self) -> bool:
         """Whether idle time is well spent on conflating the queue before it is full."""
@@ -394,6 +407,8 @@ class Session:
         return self.conflates and self.outbox.fills(fraction) and self._worth_folding()
 
     def _worth_folding(self) -> bool:
+        if self.folds:
+            return False
         if self._folded_to is None:
             return True
         message_count, size = self._folded_to

@@ -81,6 +81,8 @@ class OpenSessions:
         self._entitled: dict[Session, Entitled] = {}
         self._gone: dict[str, str] = {}
         self._lagging: dict[Session, None] = {}
+        self._folding: dict[Session, None] = {}
+        self._folding_listeners: list[Callable[[], None]] = []
         self._notices: list[Callable[[str], None]] = []
         self.closed = Counter(dict.fromkeys(CLOSED_BECAUSE, 0))
         """Sessions that are gone, by why."""
@@ -260,6 +262,7 @@ class OpenSessions:
                 if len(self._gone) > FORGOTTEN_MAX:
                     del self._gone[next(iter(self._gone))]
         self._lagging.pop(session, None)
+        self._folding.pop(session, None)
         self.come_back(session)
 
     def end(self, session: Session, reason: str) -> None:
@@ -275,6 +278,8 @@ class OpenSessions:
         if session.ended is not None:
             if not session.connected:
                 self.close(session, f"closed for {session.ended}")
+        elif session.folds:
+            self._note_folding(session)
         elif waits and session.wants_folding():
             self._lagging[session] = None
 
@@ -284,8 +289,35 @@ class OpenSessions:
             session = self._lagging.popitem()[0]
             if session.ended is None and session.wants_folding():
                 session.conflate(now_us)
+                if session.folds:
+                    self._note_folding(session)
                 break
         return bool(self._lagging)
+
+    def hear_of_folding(self, heard: Callable[[], None]) -> None:
+        """Call `heard` when a queue is so long that it has to be folded in steps (`fold_some`)."""
+        self._folding_listeners.append(heard)
+
+    def _note_folding(self, session: Session) -> None:
+        self._folding[session] = None
+        for heard in self._folding_listeners:
+            heard()
+
+    def fold_some(self, now_us: int) -> bool:
+        """Go on folding one of the queues that are being folded, by a step; whether there is more
+        to do. One that is done is judged and written."""
+        session = next(iter(self._folding), None)
+        if session is None:
+            return False
+        # The next step is another one's.
+        del self._folding[session]
+        if session.fold_some(now_us):
+            self._folding[session] = None
+        else:
+            self._engine.touch(session)
+            self._engine.tell_of_work()
+            self.apply_back_pressure(session, now_us)
+        return bool(self._folding)
 
 
 def _has_answers(session: Session, rights: Rights) -> bool:

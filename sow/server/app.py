@@ -27,6 +27,7 @@ from sow.server.crowd import Crowd
 from sow.server.doorman import DOORMAN, Doorman, Identifies, Who, fetch
 from sow.server.driver import Driver
 from sow.server.entrance import Entrance
+from sow.server.folding_queues import FoldingQueues
 from sow.server.garbage import Garbage
 from sow.server.garbage_watch import GarbageWatch
 from sow.server.gate import Gate, machine_names
@@ -208,7 +209,9 @@ class Server:
         self.executor.sessions.hear_of_slow_clients(log.warning)
         self.executor.hear_of_failures(log.error)
         self.engine.hear_of_stopped(log.error)
-        self.driver.idle_work["conflating queues"] = self.executor.sessions.conflate_in_background
+        sessions = self.executor.sessions
+        self.driver.idle_work["conflating queues"] = sessions.conflate_in_background
+        FoldingQueues(sessions, self.driver.turns, self.driver.now_us)
         self.checkpointer = Checkpointer(
             self.driver, opening.checkpoints, journal.trim, self._replayed_bytes
         )

@@ -140,6 +140,7 @@ class World:
         self.engine.release(group)
         for session in group.sessions:
             self.executor.sessions.apply_back_pressure(session, self.now)
+        self.executor.sessions.fold_some(self.now)
 
     def due_us(self):
         """When something next happens by itself, or None."""
@@ -198,6 +199,7 @@ class SlowDisk(World):
             self.engine.release(group)
             for session in group.sessions:
                 self.executor.sessions.apply_back_pressure(session, self.now)
+        self.executor.sessions.fold_some(self.now)
 
     def catch_up(self):
         """Everything is on the disk, and what follows is at once."""

@@ -54,6 +54,14 @@ class Waiting:
             self.membership.add(delivery)
             self.queue.append(entry)
 
+    def fold(self, passage=1, at_once=1_000_000, policies=("conflate",)):
+        """Go through the whole queue, `at_once` messages in a step."""
+        self.queue.begin_again()
+        while self.folding.go_on(passage, policies, at_once):
+            self.queue.check()
+        self.queue.bury(always=True)
+        self.queue.check()
+
     def says(self):
         """What waits: (record, newest value), in order."""
         return [
@@ -83,12 +91,75 @@ def test_placed_at_the_end_the_last_comes_last(log):
 def test_frames_that_are_taken_apart_fold_as_if_they_had_come_so(log):
     waiting, at_once = Waiting(), Waiting()
     waiting.wait(*log)
-    waiting.folding.spread_all(lambda entry: True)
-    waiting.queue.bury(always=True)
-    waiting.queue.check()
+    waiting.fold()
     at_once.spread(*log)
     assert waiting.says() == at_once.says()
     assert waiting.membership.eager == 0
+
+
+SAID = st.lists(st.lists(st.sampled_from("abcd"), min_size=1, max_size=4), max_size=8)
+
+
+def long_queue(placement, first, second):
+    """Frames that were folded, and frames behind them that were not; some is on its way."""
+    waiting = Waiting(replace(ORDERS, placement=placement), released=1)
+    for group, frames in enumerate((first, second)):
+        for identities in frames:
+            updates = [waiting.update(one, gone=one == "d") for one in identities]
+            delivery = waiting.delivery(*updates)
+            waiting.membership.add(delivery)
+            waiting.queue.append(QueuedDelivery(waiting.membership, delivery, 2 * group, 0))
+        if not group:
+            waiting.fold(passage=1)
+    return waiting
+
+
+def state(waiting):
+    """Everything that waits, and by what it would be found."""
+    newest = {place[2]: entry.number for place, entry in waiting.membership.newest.items()}
+    entries = [
+        (one.frame, one.group, one.number, one.moved, one.apart, one.older and one.older.number)
+        for one in waiting.queue
+    ]
+    reached = {identity: at for (_, identity), at in waiting.membership.reached.items()}
+    return entries, newest, reached, waiting.queue.message_count, waiting.queue.bytes
+
+
+@given(st.sampled_from(["replace", "append"]), SAID, SAID, st.integers(1, 6))
+def test_a_queue_that_is_folded_in_slices_is_what_it_would_be_at_once(
+    placement, first, second, at_once
+):
+    sliced, whole = (long_queue(placement, first, second) for _ in range(2))
+    sliced.fold(passage=2, at_once=at_once)
+    whole.fold(passage=2)
+    assert state(sliced) == state(whole)
+
+
+@given(SAID, st.integers(1, 4), st.integers(0, 6))
+def test_what_comes_while_a_queue_is_folded_stands_behind_all_of_it(frames, at_once, after):
+    waiting, whole = Waiting(), Waiting()
+    for one in (waiting, whole):
+        for identities in frames:
+            one.wait(*identities)
+    waiting.queue.begin_again()
+    for _ in range(after):
+        waiting.folding.go_on(1, ("conflate",), at_once)
+    for one in (waiting, whole):
+        one.wait("a", "b")
+    while waiting.folding.go_on(1, ("conflate",), at_once):
+        waiting.queue.check()
+    waiting.fold(passage=2, at_once=at_once)
+    whole.fold()
+    assert waiting.says() == whole.says()
+
+
+def test_a_step_goes_through_so_many_messages_and_no_more():
+    waiting = Waiting()
+    waiting.wait(*"abcdef")
+    waiting.queue.begin_again()
+    assert waiting.folding.go_on(1, ("conflate",), 4)
+    assert (len(waiting.queue.entries), len(waiting.queue.unfolded)) == (2, 4)
+    waiting.queue.check()
 
 
 def test_what_came_and_went_unseen_is_gone():

@@ -36,7 +36,8 @@ ACTS = st.lists(
         READ,
         READ,
         DISK,
-        st.sampled_from([("again", None), ("conflate", None), ("on", None), ("off", None)]),
+        st.sampled_from([("conflate", None), ("fold", None)]),
+        st.sampled_from([("again", None), ("on", None), ("off", None)]),
     ),
     max_size=40,
 )
@@ -44,9 +45,10 @@ ACTS = st.lists(
 
 @pytest.fixture(autouse=True, scope="module")
 def small_frames():
-    """So that a queue is read in pieces."""
+    """So that a queue is read in pieces, and folded in steps between which it is."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(outbox, "GATHERED_MAX", 2)
+        patch.setattr(outbox, "FOLDED_AT_ONCE", 3)
         yield
 
 
@@ -99,6 +101,8 @@ class Player:
             )
         elif act == "conflate":
             self.session.conflate(self.world.now)
+        elif act == "fold":
+            self.session.fold_some(self.world.now)
         elif act == "lag":
             self.world.lag = value
         else:
@@ -218,7 +222,7 @@ def test_a_session_that_is_never_conflated_gets_every_update_in_order(acts, plac
     player.session.allow_folding(False)
     read = []
     for act, value in acts:
-        if act not in ("on", "conflate"):
+        if act not in ("on", "conflate", "fold"):
             read += player.play(act, value)
     read += player.rest()
     assert [line["d"] for line in read if line["c"] == "p"] == player.published

@@ -112,15 +112,37 @@ def test_bytes_are_counted_anew_when_an_entry_says_something_else():
     assert b"longer" in entry.frame
 
 
-def test_all_can_be_taken_out_and_put_back_or_dropped():
+def test_what_is_to_be_gone_through_stands_behind_what_was():
     queue = Queue()
-    queue.append(frame())
-    taken = queue.take_all()
-    assert (len(taken), bool(queue), queue.bytes) == (1, False, 0)
-    queue.append(taken[0])
+    for text in (b"1", b"22", b"333"):
+        queue.append(frame(text))
+    queue.begin_again()
+    assert (len(queue.unfolded), bool(queue), queue.bytes) == (3, True, 6)
+    taken = queue.take_unfolded()
+    assert queue.bytes == 5
+    queue.append_folded(taken)
+    queue.append(frame(b"4444"))
+    queue.begin_again()
     queue.check()
+    assert [len(part) for part in (queue.entries, queue.unfolded)] == [1, 3]
+    assert [one.frame for one in queue] == [b"1", b"22", b"333", b"4444"]
     queue.clear()
     assert (bool(queue), queue.message_count, queue.bytes) == (False, 0, 0)
+
+
+def test_only_what_is_wanted_is_kept_wherever_it_stands():
+    queue, gone = Queue(), single("1")
+    for entry in (gone, frame(b"a"), frame(b"b"), frame(b"c")):
+        queue.append(entry)
+    queue.kill(gone)
+    queue.begin_again()
+    queue.take_unfolded()  # which says nothing any more
+    for _ in range(2):
+        queue.append_folded(queue.take_unfolded())
+    queue.sift(lambda entry: entry.frame != b"b")
+    assert [len(part) for part in (queue.entries, queue.unfolded)] == [1, 1]
+    assert [one.frame for one in queue] == [b"a", b"c"]
+    queue.check()
 
 
 def test_a_check_finds_a_wrong_count():

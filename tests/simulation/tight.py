@@ -15,6 +15,7 @@ BOUNDS = {
     ("sow.history.held:PICKED_ROWS_MAX",): (0, 2, 500),
     ("sow.requests.replay:RECORDS_AT_ONCE",): (1, 3, 2000),
     ("sow.delivery.outbox:GATHERED_MAX",): (1, 3, 1000),
+    ("sow.delivery.outbox:FOLDED_AT_ONCE",): (1, 4, 50),
     ("sow.delivery.queue:DEAD_MIN",): (0, 3, 64),
     ("sow.delivery.folding:DISPLACEMENTS_MAX",): (0, 2, 8),
     ("sow.topic.expirations:ENTRIES_MIN",): (1, 8, 1024),

@@ -24,8 +24,8 @@ DELIVERY = (
     Mutation(
         "topics with the policy off are folded too",
         "sow/delivery/outbox.py",
-        'self._folding.spread_all(lambda entry: entry.policy != "off")',
-        "self._folding.spread_all(lambda _entry: True)",
+        'ALL: tuple[Policy, ...] = ("always", "conflate", "unsubscribe")',
+        'ALL: tuple[Policy, ...] = ("always", "conflate", "unsubscribe", "off")',
     ),
     Mutation(
         "later updates are folded in front of a new snapshot",
@@ -42,8 +42,14 @@ DELIVERY = (
     Mutation(
         "an update is folded into one that stands behind it",
         "sow/delivery/folding.py",
-        "                entry.membership.restart()\n",
-        "                pass\n",
+        "            entry.membership.begin(passage)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "what comes while a queue is folded overtakes what is not folded yet",
+        "sow/delivery/queue.py",
+        "self._append(self.unfolded or self.entries, entry)",
+        "self._append(self.entries, entry)",
     ),
     Mutation(
         "who hears of leavings has one record's update stand for another's",
