@@ -193,23 +193,25 @@ class FocusedConflator(Generic[K, V]):
         """Take in updates of the underlying topic, in order, at the time `now_us`."""
         self.take_in(Offered(keys, values, passes), now_us)
 
-    def take_in(self, offered: Offered[K, V], now_us: int) -> None:
-        """The same of a batch that many copies take in.
+    def take_in(self, offered: Offered[K, V], now_us: int) -> bool:
+        """The same of a batch that many copies take in; True when something waits now, and did
+        not.
 
         One that does not pass is a removal of a record that the copy holds or is about to, and
         otherwise nothing.
         """
-        keys, passes = offered.keys, offered.passes
-        if passes is None:
-            self.updates_in += len(keys)
-            self._conflator.offer(keys, offered.values, now_us)
-        else:
-            wanted, entries = self._are_wanted(offered, now_us), offered.entries
+        keys: Sequence[K] = offered.keys
+        values: Sequence[Any] = offered.values
+        if offered.passes is not None:
+            wanted, values = self._are_wanted(offered, now_us), offered.entries
             if not all(wanted):
-                keys, entries = list(compress(keys, wanted)), list(compress(entries, wanted))
-            if keys:
-                self.updates_in += len(keys)
-                self._conflator.offer(keys, entries, now_us)
+                keys, values = list(compress(keys, wanted)), list(compress(values, wanted))
+        if not keys:
+            return False
+        was_idle = self._conflator.is_idle
+        self.updates_in += len(keys)
+        self._conflator.offer(keys, values, now_us)
+        return was_idle
 
     def _are_wanted(self, offered: Offered[K, V], now_us: int) -> list[bool]:
         """Which updates say something: those that count, and those of records that the copy holds,

@@ -200,7 +200,8 @@ class Columns:
         sow_keys = self._make_sow_keys(self._domain, identities)
         if len(slots) == 1:
             # As `sow_keys` reads one: without a view of the row.
-            self._numbers[KEY, slots[0]] = sow_keys[0] - (sow_keys[0] >> 63 << 64)
+            (key,) = sow_keys
+            self._numbers[KEY, slots[0]] = key - (key >> 63 << 64)
         else:
             self._sow_keys[slots] = sow_keys
         if self._keyed_to:

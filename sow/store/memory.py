@@ -128,7 +128,9 @@ class Table(Columns):
         for identity, body, born in zip(identities, bodies, births or seqs, strict=True):
             slot = find(identity)
             if slot is None:
-                slot = self._insert(identity, born if births else self._birth(born))
+                if self._arrivals is not None and not births:
+                    self._arrivals = born = self._arrivals + 1
+                slot = self._insert(identity, born)
                 new.append(slot)
                 names.append(identity)
             slots.append(slot)
@@ -141,6 +143,8 @@ class Table(Columns):
             self.slots = parted_if_long(self.slots)
             self._name(new, names)
             self._count_names(names, 1)
+            if self._bears:
+                self._see_order(new)
         if self._body_holds is not None and not self._body_holds.tell(slots, olds):
             self._body_holds = None
         self._stamp(slots, seqs, ts_us, expires_us)
@@ -152,12 +156,6 @@ class Table(Columns):
         """Records have come or gone; what leaves a copy is not logged."""
         if self._arrivals is None:
             self._usage.named_bytes += times * sum(map(len, identities))
-
-    def _birth(self, seq: int) -> int:
-        if self._arrivals is not None:
-            self._arrivals += 1
-            return self._arrivals
-        return seq
 
     def _stamp(
         self,
@@ -194,8 +192,6 @@ class Table(Columns):
             self.reserve(slot + 1)
         self.slots[identity] = slot
         self._numbers[BORN, slot] = born
-        if self._bears and slot and self._numbers[BORN, slot - 1] > born:
-            self._in_order = False
         return slot
 
     def arrange(
@@ -229,11 +225,16 @@ class Table(Columns):
             self._grow(slots)
             born = self.born
         self._bears = True
+        self._see_order(slots)
+
+    def _see_order(self, slots: Sequence[int]) -> None:
+        """Find out whether records still stand in order, of which these have got their births."""
         if self._in_order and slots:
             # From the first to the last with what stands beside them: new ones are at the end, and
             # what moves from further ahead ends the order, so that it is looked for no more.
             start, stop = max(0, min(slots) - 1), min(max(slots) + 2, len(self.bodies))
-            self._in_order = bool((born[start : stop - 1] < born[start + 1 : stop]).all())
+            born = self._numbers[BORN, start:stop]
+            self._in_order = bool((born[:-1] < born[1:]).all())
 
     def drop(self, identities: Iterable[str]) -> tuple[list[str], list[int], list[bytes]]:
         """Remove the records that are there; returns their identities, slots and bodies."""

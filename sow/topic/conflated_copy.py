@@ -179,14 +179,12 @@ class ConflatedCopy:
         """
         if self.stopped:
             return False
-        was_idle = self.conflation.is_idle
         try:
-            if are_messages and self.copy.folding.merger is not None:
+            if are_messages and self.copies[0].folding.merger is not None:
                 offered = self._as_merged(offered)
-            self.conflation.take_in(offered, now_us)
+            return self.conflation.take_in(offered, now_us)
         except Exception as error:
             return self.stop_for(error)
-        return was_idle and not self.conflation.is_idle
 
     def _as_merged(self, offered: Offered[str, CopyUpdate]) -> Offered[str, CopyUpdate]:
         """Messages of the underlying topic as a merge begins with them."""

@@ -102,4 +102,8 @@ class CopyFocus:
         changes = batch.changes
         offered = Offered(identities, states, passes, changes.reason or "match")
         are_messages = changes.news is not None
-        return [copy for copy in self.copies if copy.take_in(offered, are_messages, now_us)]
+        woken: list[ConflatedCopy] = []
+        for copy in self.copies:
+            if copy.take_in(offered, are_messages, now_us):
+                woken.append(copy)
+        return woken
