@@ -50,4 +50,4 @@ class FeedIndex:
         if old := self._terms.paths(old=True):
             batch.read(old, old=True)
             self._terms.find(batch.old_column, every, found, old=True)
-        return {feed: sorted(set(places)) for feed, places in found.items()}
+        return {feed: sorted(set(places)) for feed, places in found.items()} if found else found

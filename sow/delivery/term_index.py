@@ -8,7 +8,7 @@ region and then by bounds, whichever of the two it is that lets few through.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from sow.delivery.term_places import TermPlaces, keys_of, kind_of
@@ -43,8 +43,10 @@ class TermIndex(Generic[Sought]):
         self._kinds: dict[Kind, TermPlaces[Place[Sought]]] = {}
         self._wants_old: Counter[Kind] = Counter()
         """How many of those in each also care about what a record was before."""
-        self._paths: tuple[list[Path], list[Path]] | None = None
-        """What `paths` has found since somebody came or went."""
+        self._paths: Counter[Path] = Counter()
+        self._old_paths: Counter[Path] = Counter()
+        """The fields that are looked at, in new and in old states, and in how many places they are
+        asked for."""
 
     def __bool__(self) -> bool:
         return bool(self._kinds)
@@ -53,7 +55,6 @@ class TermIndex(Generic[Sought]):
         """File a feed; False when there is nothing to find it by."""
         if access is None:
             return False
-        self._paths = None
         for kind, key in _places_of(access):
             places = self._kinds.get(kind)
             if places is None:
@@ -63,30 +64,31 @@ class TermIndex(Generic[Sought]):
                 place = Place()
                 places.hold(key, place)
             place.add(feed, access)
+            self._paths[kind[0]] += 1
             self._wants_old[kind] += feed.wants_old
+            if feed.wants_old:
+                self._old_paths[kind[0]] += 1
         return True
 
     def remove(self, feed: Sought, access: Access | None) -> None:
         """Take out a feed that was filed by this."""
         assert access is not None
-        self._paths = None
         for kind, key in _places_of(access):
             places = self._kinds[kind]
             place = places.held[key]
             place.remove(feed, access)
+            _take(self._paths, kind[0])
             self._wants_old[kind] -= feed.wants_old
+            if feed.wants_old:
+                _take(self._old_paths, kind[0])
             if not place:
                 places.release(key)
             if not places.held:
                 del self._kinds[kind], self._wants_old[kind]
 
-    def paths(self, *, old: bool) -> Sequence[Path]:
+    def paths(self, *, old: bool) -> Collection[Path]:
         """The fields that are looked at; only those that are in old states, too, if `old`."""
-        if self._paths is None:
-            every = dict.fromkeys(path for path, _ in self._kinds)
-            wants_old = dict.fromkeys(kind[0] for kind in self._kinds if self._wants_old[kind])
-            self._paths = list(every), list(wants_old)
-        return self._paths[old]
+        return self._old_paths if old else self._paths
 
     def find(
         self, column_of: ColumnOf, at: Sequence[int], found: Found[Sought], *, old: bool
@@ -123,6 +125,9 @@ class TermIndex(Generic[Sought]):
         there = {(kind, key) for kind, places in self._kinds.items() for key in places.held}
         assert there == expected.keys(), "a feed is filed under other terms than it has"
         assert wants_old == self._wants_old
+        counted = Counter(kind[0] for (kind, _), feeds in expected.items() for _ in feeds)
+        assert counted == self._paths
+        assert {kind[0] for kind in +wants_old} == self._old_paths.keys()
         for kind, places in self._kinds.items():
             places.check()
             for key, place in places.held.items():
@@ -164,6 +169,13 @@ class Place(Generic[Sought]):
         assert self.index is not None or not apart, "a feed is not where it belongs"
         if self.index is not None:
             self.index.check(apart)
+
+
+def _take(counts: Counter[Path], path: Path) -> None:
+    """Count one less, and not at all what is not there."""
+    counts[path] -= 1
+    if not counts[path]:
+        del counts[path]
 
 
 def _places_of(access: Access) -> Iterator[tuple[Kind, Hashable]]:

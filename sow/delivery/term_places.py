@@ -57,6 +57,21 @@ class TermPlaces(ABC, Generic[Held]):
 class ValuePlaces(TermPlaces[Held]):
     """Keys are values, numbers instead of the texts that spell them."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._others = 0
+        """How many keys are no texts: without one, what a text spells leads nowhere."""
+
+    def hold(self, key: Any, held: Held) -> None:
+        """Hold something for a value that holds nothing."""
+        super().hold(key, held)
+        self._others += not isinstance(key, str)
+
+    def release(self, key: Any) -> None:
+        """Hold nothing for a value any more."""
+        super().release(key)
+        self._others -= not isinstance(key, str)
+
     def find(self, column: Column, at: Sequence[int]) -> Iterator[tuple[int, Held]]:
         """What is held for the same values."""
         get = self.held.get
@@ -68,9 +83,15 @@ class ValuePlaces(TermPlaces[Held]):
                     if held is not None:
                         yield number, held
             elif value is not None:
-                held = get(value_key(value))
+                held = get(value)
+                if held is None and self._others and isinstance(value, str):
+                    held = get(value_key(value))
                 if held is not None:
                     yield number, held
+
+    def check(self) -> None:
+        """Assert that it is known whether there are keys that a text may spell."""
+        assert self._others == sum(not isinstance(key, str) for key in self.held)
 
 
 class RangePlaces(TermPlaces[Held]):

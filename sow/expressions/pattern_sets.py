@@ -32,6 +32,13 @@ SUITED_STEPS_MAX = 500
 """Of a pattern's program; those of longer ones may take milliseconds to make."""
 SET_BYTES_MAX = 4 * 1024**2
 """What RE2 may take for a set; it looks for states as it goes, and keeps them."""
+KNOWN_PART = 8
+"""Texts of which is remembered what was found, for each pattern: fields say the same again and
+again, and what is remembered is a small multiple of what there is."""
+KNOWN_CHARS_MAX = 64
+"""Texts that are longer are seldom the same."""
+KNOWN_FOUND_MAX = 16
+"""Patterns that may be remembered of one text."""
 
 
 _steps_of = lru_cache(maxsize=1024)(steps_of)
@@ -55,12 +62,15 @@ class PatternSets:
         self._sets: dict[PatternSet, None] = {}
         """All large sets that have patterns."""
         self._homes: dict[str, PatternSet] = {}
+        self._known: dict[str, list[str]] = {}
+        """What was found in texts since a pattern came or went; only to be looked at."""
 
     def __len__(self) -> int:
         return len(self._homes)
 
     def add(self, pattern: str) -> None:
         """Look for one pattern more."""
+        self._known = {}
         self._move((pattern,), self._gathering)
         if not self._gathering.has_room(SMALL_SET_MAX):
             if not self._growing.has_room(LARGE_SET_MAX):
@@ -77,6 +87,7 @@ class PatternSets:
 
     def remove(self, pattern: str) -> None:
         """Do not look for a pattern any more."""
+        self._known = {}
         home = self._homes.pop(pattern)
         home.remove(pattern)
         if home in self._sets and home.is_sparse:
@@ -87,7 +98,17 @@ class PatternSets:
                 self.add(other)
 
     def found_in(self, text: str) -> list[str]:
-        """The patterns that may be found in a text, and all that are."""
+        """The patterns that may be found in a text, and all that are; only to be looked at."""
+        found = self._known.get(text)
+        if found is None:
+            found = self._looked_for_in(text)
+            if len(text) <= KNOWN_CHARS_MAX and len(found) <= KNOWN_FOUND_MAX:
+                if len(self._known) >= KNOWN_PART * len(self._homes):
+                    self._known = {}
+                self._known[text] = found
+        return found
+
+    def _looked_for_in(self, text: str) -> list[str]:
         encoded = text.encode(errors="replace")
         if not self._gathering.is_made:
             self._gathering.make()

@@ -5,7 +5,7 @@ wants it: columns of the fields that filters name, deltas, rendered lines. Feeds
 and the attribute index all read from the same batch.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from sow.changes import Changes
 from sow.delta import Document, difference
@@ -61,9 +61,11 @@ class Batch:
 
     def column(self, path: Path) -> Column:
         """Values of a field in the new states; only for batches that have them."""
-        if path not in self._columns:
+        try:
+            return self._columns[path]
+        except KeyError:
             self.read((path,))
-        return self._columns[path]
+            return self._columns[path]
 
     def old_column(self, path: Path) -> Column:
         """Values of a field in the old states; None where there was none."""
@@ -71,12 +73,12 @@ class Batch:
             self.read((path,), old=True)
         return self._old_columns[path]
 
-    def read(self, paths: Iterable[Path], *, old: bool = False) -> None:
+    def read(self, paths: Collection[Path], *, old: bool = False) -> None:
         """Read fields of the new or the old states in one pass, those that are not known yet."""
         known = self._old_columns if old else self._columns
-        wanted = tuple(path for path in paths if path not in known)
-        if not wanted:
+        if all(map(known.__contains__, paths)):
             return
+        wanted = tuple(path for path in paths if path not in known)
         bodies = self.changes.olds if old else self.changes.news
         assert bodies is not None
         there = [body for body in bodies if body is not None]

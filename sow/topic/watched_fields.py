@@ -34,12 +34,13 @@ class WatchedFields:
     def add(self, paths: Iterable[Path]) -> None:
         """Read these fields of every message as it comes in, because a filter or index needs
         them."""
-        known = len(self._counts)
         if self._counts is NOTHING_WATCHED:
             self._counts = Counter()
-        self._counts.update(paths)
-        if len(self._counts) > known:
-            self._renew()
+        for path in paths:
+            if path not in self._counts and path not in self._keys:
+                # Not all of them anew: there may be a thousand.
+                self.paths += (path,)
+            self._counts[path] += 1
 
     def remove(self, paths: Iterable[Path]) -> None:
         """Undo one `add` of the same paths."""
@@ -49,10 +50,7 @@ class WatchedFields:
             if not self._counts[path]:
                 del self._counts[path]
         if len(self._counts) < known:
-            self._renew()
-
-    def _renew(self) -> None:
-        self.paths = tuple(dict.fromkeys((*self._keys, *self._counts)))
+            self.paths = tuple(dict.fromkeys((*self._keys, *self._counts)))
 
     def check_room(self, name: str, condition: Filter, others: Collection[Path] = ()) -> None:
         """Raise TooLarge if a subscription with this filter to the topic, whose `name` it is,

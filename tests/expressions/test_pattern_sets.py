@@ -69,3 +69,20 @@ def test_long_programs_fill_a_set_sooner(monkeypatch):
         sets.add(f"[0-9]{{5}}x{number}")
     sets.check()
     assert len(sets._sets) > 3
+
+
+def test_what_is_remembered_is_bounded_and_forgotten_when_a_pattern_comes_or_goes():
+    sets = PatternSets()
+    sets.add("^a")
+    sets.add("b$")
+    assert found_by(sets, "ab") == found_by(sets, "ab") == ["^a", "b$"]
+    sets.add(".")
+    assert found_by(sets, "ab") == [".", "^a", "b$"]
+    sets.remove("^a")
+    assert found_by(sets, "ab") == [".", "b$"]
+    for number in range(1000):
+        assert found_by(sets, f"a{number}") == found_by(sets, f"{number}a") == ["."]
+        assert len(sets._known) <= pattern_sets.KNOWN_PART * 2
+    long = "a" * (pattern_sets.KNOWN_CHARS_MAX + 1)
+    assert found_by(sets, long) == ["."]
+    assert long not in sets._known

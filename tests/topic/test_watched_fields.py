@@ -71,3 +71,12 @@ def test_who_is_over_the_bound_already_may_ask_for_what_is_read(monkeypatch):
     fields = WatchedFields(KEYS)
     fields.add(paths("a", "b"))  # by indexes, of which there may be more
     fields.check_room("orders", compile_filter("/a = 1 AND /b = 1"))
+
+
+def test_fields_stand_in_the_order_in_which_they_came_each_once():
+    fields = WatchedFields(KEYS)
+    fields.add(paths("b", "a", "b", "id"))
+    fields.add(paths("a", "c"))
+    assert fields.paths == (*KEYS, *paths("b", "a", "c"))
+    fields.remove(paths("b", "a", "b", "id"))
+    assert fields.paths == (*KEYS, *paths("a", "c"))
