@@ -33,6 +33,7 @@ from sow.server.log import EXTENT_PARAMETERS, LOG_PARAMETERS, LogDoor
 from sow.server.long_filters import compile_beside, long_among
 from sow.server.parameters import admit, asked_of
 from sow.server.past import PastStates
+from sow.server.shipped import ShippedFile
 from sow.server.snapshots import READ_PARAMETERS, TAKE_PARAMETERS, SnapshotDoor
 from sow.server.sse import STREAM_PARAMETERS, EventDoor
 from sow.server.status import StatusDoor
@@ -341,6 +342,8 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
             "GET", WEBSOCKET, "nothing", through(lambda doors: doors.websocket.handle), "WebSocket"
         ),
         Route("GET", "/", "nothing", console, "The console (not available yet)"),
+        Route("GET", "/sow.js", "nothing", ShippedFile("sow.js").handle, "The JavaScript client"),
+        Route("GET", "/sow.d.ts", "nothing", ShippedFile("sow.d.ts").handle, "Its types"),
         Route("GET", "/v1/functions", "logon", functions, "The functions of filters and fields"),
         Route("GET", "/openapi.json", "nothing", openapi, "This list, as OpenAPI"),
         Route("GET", "/metrics", "admin", status.metrics, "Prometheus metrics"),

@@ -1,7 +1,8 @@
 """No block of code on a page is only paint: each is run, read or checked, whatever it is in.
 
-Run by `test_examples.py` (python, console), `test_timetables.py` (timetable), and with a Spark by
-`tests/spark/test_guide.py` (python, sql). The others are checked here as far as they can be.
+Run by `test_examples.py` (python, console), `test_timetables.py` (timetable), with a Spark by
+`tests/spark/test_guide.py` (python, sql), with a Node or a browser by `tests/client/javascript`
+(javascript, html). The others are checked here as far as they can be.
 """
 
 import json
@@ -19,7 +20,7 @@ from sow.expressions import compile_filter
 from sow.wire import read_frame
 from tests.docs.blocks import ROOT, fenced, shell_lines
 
-RUN = {"python", "console", "sql", "timetable"}
+RUN = {"python", "console", "sql", "timetable", "javascript", "html"}
 CHECKED = {"xml", "json", "filter", "sh"}
 NO_CODE = {"text"}
 """Drawings, grammars, messages, and what is shown because it does not do what it says."""

@@ -50,7 +50,7 @@ ANN = {"Authorization": "Bearer ann-token"}
 """A user of the desk: she may read and write orders and a few others, and nothing else is there."""
 ADMIN = {"Authorization": "Bearer admin-token"}
 READER = {"Authorization": "Bearer reader-token"}
-FREE = {"/healthz", "/readyz", "/openapi.json", "/", "/v1/ws"}
+FREE = {"/healthz", "/readyz", "/openapi.json", "/", "/sow.js", "/sow.d.ts", "/v1/ws"}
 """What needs no credentials; a WebSocket asks for them before anything else."""
 
 

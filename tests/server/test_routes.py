@@ -73,7 +73,10 @@ async def test_a_parameter_that_is_not_in_the_table_reaches_no_handler():
         assert "not available yet" in (await place.get("/x?b=1")).json["detail"]
 
 
-AT_ONCE = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/functions", "/"}
+AT_ONCE = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/functions", "/"} | {
+    "/sow.js",
+    "/sow.d.ts",
+}
 
 
 @stepped

@@ -1,0 +1,1259 @@
+/* SOW in JavaScript: one file, no build, no dependencies (docs/javascript.md; types: sow.d.ts).
+ *
+ * For pages, and for Node 20 or newer, which before 22 has no WebSocket of its own: give one as
+ * `WebSocket`. A client is one WebSocket, and everything goes over it: questions, publishes, deletes and
+ * all that is followed. A connection that breaks is made again. Both sides count lines, so the server goes
+ * on with the very next one; if it does not have the session any more, what is followed begins anew and
+ * says so with a message "gap".
+ *
+ * Nothing of what comes is ever run or made a part of a page. Of what a logon shows, the user and his
+ * password or the token are kept until `close` or the end, in memory alone, to come back with; of a
+ * function that gives tokens the function.
+ */
+
+const FRAME_MESSAGES = 1000; // of one publish: all or none; as many as the Python client sends
+const HEARTBEAT_S = 20; // the server, too, looks for who is silent, within a minute
+const LOGON_S = 10; // somebody who takes connections and never answers is no server of ours
+const UNREAD_MAX = 100_000; // messages of one subscription that nobody reads: some ten megabytes
+const BASE64_BYTES = 8192; // as many arguments as every engine takes in one call
+const GIVEN_UP = 1008; // WebSocket codes: the server has ended the session,
+const BARRED = 4401; // and this is because nobody is logged on any more
+
+const FINAL = new WeakSet(); // errors after which there is nothing to come back to
+
+/** What a server refuses, or what stands between it and us. */
+export class SowError extends Error {
+  /** `more` may have `position` and `expected` (in an expression), `index` and `field` (of a message). */
+  constructor(reason, detail, more = {}) {
+    super(detail);
+    this.name = "SowError";
+    this.reason = reason;
+    for (const name of ["position", "expected", "index", "field"]) {
+      if (more[name] !== undefined && more[name] !== null) this[name] = more[name];
+    }
+  }
+}
+
+/** Log on to a server: the client once it is let in; throws a SowError otherwise. */
+export async function connect(options = {}) {
+  const connection = new Connection(checked(options, CONNECT_OPTIONS, "connect"));
+  const sow = new Sow(connection);
+  connection.onstate = (state) => sow.onstate?.(state);
+  await connection.begin();
+  return sow;
+}
+
+// What may be asked, by name.
+
+const CONNECT_OPTIONS = [
+  "url", "token", "user", "password", "as", "name", "WebSocket", "retry", "after", "random",
+];
+const QUERY_FIELDS = ["filter", "keys", "order_by", "top_n", "skip_n", "select", "projection", "grouping"];
+const FLAGS = ["oof", "no_empties", "timestamp", "no_sowkey", "live", "positions"];
+const SUBSCRIPTION_OPTIONS = [
+  ...QUERY_FIELDS, ...FLAGS, "snapshot", "delta", "conflation", "conflation_key", "bookmark",
+];
+const LIVE_OPTIONS = [
+  ...QUERY_FIELDS, "delta", "no_empties", "timestamp", "conflation", "conflation_key",
+];
+
+function checked(options, known, method) {
+  for (const name of Object.keys(options)) {
+    if (!known.includes(name)) {
+      throw new SowError("bad request", `${method} has no option ${name}; it takes ${known.join(", ")}`);
+    }
+  }
+  return options;
+}
+
+/** Lists as the comma text of the protocol; `grouped` are those in whose members commas may stand. */
+function listed(value, grouped = false) {
+  if (!Array.isArray(value)) return value;
+  return grouped ? `[${value.join(",")}]` : value.join(",");
+}
+
+function questionFields(options) {
+  const fields = {};
+  for (const name of QUERY_FIELDS) {
+    if (options[name] === undefined || options[name] === null) continue;
+    fields[name] = listed(options[name], name === "projection" || name === "grouping");
+  }
+  return fields;
+}
+
+/** A subscription as a line: `options` of `subscribe`, and what the client adds. */
+function subscriptionLine(topic, options, more = []) {
+  const opts = [...more, ...FLAGS.filter((flag) => options[flag])];
+  if (options.conflation) opts.push(`conflation=${options.conflation}`);
+  if (options.conflation_key) opts.push(`conflation_key=[${listed(options.conflation_key)}]`);
+  const line = {
+    c: `${options.snapshot ? "sow_and_" : ""}${options.delta ? "delta_" : ""}subscribe`,
+    t: topic,
+    ...questionFields(options),
+  };
+  if (options.bookmark !== undefined && options.bookmark !== null) line.bm = String(options.bookmark);
+  if (opts.length > 0) line.opts = opts.join(",");
+  return line;
+}
+
+/** What to ask for in place of a bookmark when everything up to `seen` has come: a range keeps its end. */
+function goingOn(bookmark, seen) {
+  const range = /^\s*[[(](.*)([\])])\s*$/s.exec(bookmark);
+  if (range === null) return seen;
+  // A time may have colons of its own, so the last one is tried first.
+  for (let at = range[1].lastIndexOf(":"); at >= 0; at = at > 0 ? range[1].lastIndexOf(":", at - 1) : -1) {
+    const [start, end] = [range[1].slice(0, at).trim(), range[1].slice(at + 1).trim()];
+    if (isPlace(start) && isPlace(end)) return `(${seen}:${end}${range[2]}`;
+  }
+  return seen;
+}
+
+function isPlace(text) {
+  return /^(|now|0\|1\||\d+|\d{8}T\d{6}(\.\d{1,6})?Z?|\d{4}-\d{2}-\d{2}([T ][\d:.]+(Z|[+-][\d:]+)?)?)$/.test(text);
+}
+
+/** The WebSocket of the server at `url`; without one of where this file comes from. */
+function address(url) {
+  let base = url ?? new URL(".", import.meta.url).href;
+  if (!base.includes("://") && !base.startsWith("/")) base = `http://${base}`;
+  let found;
+  try {
+    found = new URL(base, globalThis.location?.href);
+  } catch {
+    throw new SowError("bad request", `${url} is not an address such as http://127.0.0.1:8080`);
+  }
+  if (found.username || found.password) {
+    // It would stand in every error, and is not shown here.
+    throw new SowError("bad request", "the address has a user in it; give user and password by themselves");
+  }
+  const scheme = { "http:": "ws:", "https:": "wss:", "ws:": "ws:", "wss:": "wss:" }[found.protocol];
+  if (scheme === undefined) {
+    throw new SowError("bad request", `${found.href} is not an address of http, https, ws or wss; give url`);
+  }
+  found.protocol = scheme;
+  found.pathname = `${found.pathname.replace(/\/+$/, "")}/v1/ws`;
+  found.search = found.hash = "";
+  return found.href;
+}
+
+// Messages as they are written and read.
+
+const HALF = /\p{Surrogate}/u;
+
+/** A document as JSON. What JSON does not have is refused by its place, and nothing becomes null by itself;
+ * fields that are undefined are left out, and a BigInt keeps its digits. */
+function written(value, place, index) {
+  if (typeof value === "number" && !Number.isFinite(value)) {
+    throw unwritable(place, index, `is ${value}, which JSON does not have; send null, or leave the field out`);
+  }
+  if (typeof value === "string" && HALF.test(value)) {
+    throw unwritable(place, index, "has half of a surrogate pair, which is no character");
+  }
+  if (typeof value === "bigint") return String(value);
+  if (value === null || ["string", "number", "boolean"].includes(typeof value)) return JSON.stringify(value);
+  if (typeof value !== "object") {
+    throw unwritable(place, index, `is ${typeof value}, which JSON does not have`);
+  }
+  if (typeof value.toJSON === "function") return written(value.toJSON(), place, index);
+  if (Array.isArray(value)) {
+    return `[${Array.from(value, (one, at) => written(one, `${place}[${at}]`, index)).join(",")}]`;
+  }
+  if (value instanceof Map || value instanceof Set || ArrayBuffer.isView(value)) {
+    throw unwritable(place, index, `is a ${value.constructor.name}, which JSON does not have`);
+  }
+  const fields = Object.entries(value).filter(([, one]) => one !== undefined);
+  const parts = fields.map(([name, one]) => `${written(name, place, index)}:${written(one, `${place}/${name}`, index)}`);
+  return `{${parts.join(",")}}`;
+}
+
+function unwritable(place, index, what) {
+  const field = place || "/";
+  return new SowError("bad message", `message ${index}: ${field} ${what}`, { index, field });
+}
+
+/** Messages as bodies of lines: `enc` where they are bytes; `d` where one cannot stand on a line of its own. */
+function bodiesOf(records) {
+  const messages = Array.isArray(records) ? records : [records];
+  const bytes = messages.filter((one) => one instanceof Uint8Array || one instanceof ArrayBuffer).length;
+  if (bytes > 0 && bytes < messages.length) {
+    throw new SowError("bad message", "some of the messages are bytes and some are not; publish them apart");
+  }
+  return {
+    enc: bytes > 0 ? "base64" : undefined,
+    bodies: messages.map((one, index) => (bytes > 0 ? base64(one) : bodyOf(one, index))),
+  };
+}
+
+function bodyOf(message, index) {
+  if (typeof message !== "string") {
+    try {
+      return written(message, "", index);
+    } catch (error) {
+      if (!(error instanceof RangeError)) throw error;
+      throw unwritable("", index, "is nested too deeply, or holds itself");
+    }
+  }
+  if (HALF.test(message)) throw unwritable("", index, "has half of a surrogate pair, which is no character");
+  // Of a document line breaks are only space; of a text they are part, and it travels alone.
+  return /^\s*\{/.test(message) ? message.replace(/[\r\n]+/g, " ") : message;
+}
+
+function base64(bytes) {
+  const all = new Uint8Array(bytes.buffer ?? bytes, bytes.byteOffset ?? 0, bytes.byteLength);
+  const parts = [];
+  for (let at = 0; at < all.length; at += BASE64_BYTES) {
+    parts.push(String.fromCharCode(...all.subarray(at, at + BASE64_BYTES)));
+  }
+  return btoa(parts.join(""));
+}
+
+function recordOf(line) {
+  if (line.enc !== "base64") return line.d;
+  return Uint8Array.from(atob(line.d), (one) => one.charCodeAt(0));
+}
+
+function isObject(value) {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** `record` with a delta merged into it path by path; neither is changed. */
+function merged(record, delta) {
+  const result = { ...record };
+  for (const [name, value] of Object.entries(delta)) {
+    const under = Object.hasOwn(result, name) && isObject(result[name]) ? result[name] : {};
+    const now = isObject(value) ? merged(under, value) : value;
+    // Defined, not assigned: "__proto__" is the name of a field like any other.
+    Object.defineProperty(result, name, { value: now, writable: true, enumerable: true, configurable: true });
+  }
+  return result;
+}
+
+function same(one, other) {
+  return one !== undefined && JSON.stringify(one) === JSON.stringify(other);
+}
+
+const TEXT = new TextDecoder();
+
+function linesOf(data) {
+  const text = typeof data === "string" ? data : TEXT.decode(data);
+  const lines = [];
+  for (const line of text.split("\n")) if (line !== "") lines.push(JSON.parse(line));
+  return lines;
+}
+
+// The connection.
+
+function afterSeconds(seconds, work) {
+  const timer = setTimeout(work, seconds * 1000);
+  return () => clearTimeout(timer);
+}
+
+/** One session, on one socket after the other. */
+class Connection {
+  state = "connecting";
+  onstate = null;
+  conflated = 0;
+  dropped = 0;
+  #url;
+  #options;
+  #name;
+  #retry;
+  #after;
+  #random;
+  #socket = null;
+  #attempt = 0; // what waits for an earlier one has been overtaken
+  #session = null;
+  #seen = 0;
+  #cids = 0;
+  #heard = true;
+  #farewell = "";
+  #stopWatch = () => {};
+  #pending = new Map(); // cid -> request
+  #sinks = new Map(); // the server's name of an answer or subscription -> who hears its lines
+  #followed = new Set(); // subscriptions
+  #touched = new Set(); // those that have heard something of this frame
+
+  constructor(options) {
+    this.#url = address(options.url);
+    this.#options = options;
+    this.#name = options.name ?? "sow.js";
+    this.#retry = { first_s: 0.1, longest_s: 5, give_up_s: Infinity, ...options.retry };
+    this.#after = options.after ?? afterSeconds;
+    this.#random = options.random ?? Math.random;
+  }
+
+  // States.
+
+  async begin() {
+    this.#attempt += 1;
+    try {
+      await this.#open(this.#attempt);
+    } catch (error) {
+      this.end(error);
+      throw error;
+    }
+  }
+
+  #say(state, reason = "") {
+    this.state = state;
+    guarded(() => this.onstate?.({ state, reason }));
+  }
+
+  pause() {
+    if (this.state === "closed" || this.state === "paused") return;
+    this.#leave();
+    this.#say("paused");
+  }
+
+  resume() {
+    if (this.state === "paused") this.#comeBack("", 0);
+  }
+
+  close() {
+    if (this.#socket !== null && this.#followed.size > 0) {
+      // Said, so that the server does not keep the session for us to come back.
+      this.#socket.send(JSON.stringify({ c: "unsubscribe", s: "all" }));
+    }
+    this.end(null);
+  }
+
+  /** It is over: `error` says why, null that the client has closed it. */
+  end(error) {
+    if (this.state === "closed") return;
+    this.#leave();
+    this.#options = {}; // and with it what a logon shows
+    this.#session = null;
+    const why = error ?? new SowError("disconnected", "the client was closed");
+    for (const request of [...this.#pending.values()]) this.#settle(request, () => request.reject(why));
+    for (const followed of [...this.#followed]) followed.end(error);
+    this.#followed.clear();
+    this.#sinks.clear();
+    this.#say("closed", error === null ? "" : why.message);
+  }
+
+  /** Let the socket go, and whatever waits for another one. */
+  #leave() {
+    this.#attempt += 1;
+    this.#stopWatch();
+    const socket = this.#socket;
+    this.#socket = null;
+    socket?.close();
+  }
+
+  // Coming and coming back.
+
+  /** One attempt: a socket that is logged on becomes the connection's. */
+  async #open(attempt) {
+    const shown = await shownBy(this.#options);
+    if (attempt !== this.#attempt) return;
+    const Socket = this.#options.WebSocket ?? globalThis.WebSocket;
+    if (Socket === undefined) {
+      throw new SowError(
+        "bad request",
+        "there is no WebSocket here; Node has one from 22 on, or with --experimental-websocket, or " +
+          "give another one: connect({WebSocket})",
+      );
+    }
+    await new Promise((resolve, reject) => {
+      let socket;
+      try {
+        socket = new Socket(this.#url);
+      } catch (error) {
+        throw new SowError("unreachable", `no connection to ${this.#url}: ${error.message}`);
+      }
+      const stop = this.#after(LOGON_S, () => fail(this.#unreachable("it did not answer in time")));
+      const fail = (error) => {
+        stop();
+        silence(socket);
+        socket.close();
+        reject(error);
+      };
+      socket.binaryType = "arraybuffer";
+      socket.onerror = () => {}; // a close follows, which says as much
+      socket.onclose = ({ code, reason }) => fail(this.#broken(code, reason, true));
+      socket.onopen = () => {
+        if (attempt !== this.#attempt) return fail(new SowError("disconnected", "given up"));
+        const session = this.#session === null ? {} : { session: this.#session, seen: this.#seen };
+        return socket.send(line({ c: "logon", cid: "logon", client: this.#name, ...shown, ...session }));
+      };
+      // In one step from the ack on: frames may follow each other without a pause.
+      socket.onmessage = ({ data }) => {
+        if (attempt !== this.#attempt) return fail(new SowError("disconnected", "given up"));
+        let ack;
+        try {
+          // The ack comes alone in its frame, so that both sides count lines from the same place.
+          [ack] = linesOf(data);
+        } catch {
+          return fail(new SowError("unreachable", `${this.#url} does not speak SOW`));
+        }
+        if (ack?.c !== "ack" || ack.status !== "success") return fail(this.#refused(ack));
+        stop();
+        this.#welcome(socket, ack);
+        return resolve();
+      };
+    });
+  }
+
+  #welcome(socket, ack) {
+    this.#socket = socket;
+    socket.onmessage = ({ data }) => this.#hear(socket, data);
+    socket.onclose = ({ code, reason }) => this.#lose(socket, this.#broken(code, reason));
+    this.#watch();
+    if (ack.resumed === true) {
+      this.#say("connected");
+      this.#findLost();
+    } else {
+      this.#session = ack.session;
+      this.#seen = 0;
+      this.#say("connected", ack.reason ?? "");
+      this.#beginAnew(ack.reason ?? "");
+    }
+  }
+
+  #refused(ack) {
+    if (ack?.c === "close") return closedByServer(ack.reason);
+    if (ack?.reason === "invalid seen") this.#session = null; // and try again, as somebody new
+    const error = failure(ack ?? {});
+    return ["invalid seen", "too many logons", "busy", "replaying"].includes(error.reason) ? error : asFinal(error);
+  }
+
+  #unreachable(what) {
+    return new SowError(
+      "unreachable",
+      `no server answers at ${this.#url}, or it does not take this page: ${what}; start one with ` +
+        "sow serve, give its address as url, or list the page's origin in <AllowedOrigins>",
+    );
+  }
+
+  /** Why a socket has closed. */
+  #broken(code, reason, before = false) {
+    if (code === BARRED) return barred();
+    if (code === GIVEN_UP || this.#farewell !== "") return closedByServer(this.#farewell || reason);
+    if (before) return this.#unreachable(reason || `closed with ${code}`);
+    return new SowError("disconnected", `the connection was lost: ${reason || `closed with ${code}`}`);
+  }
+
+  #lose(socket, error) {
+    if (socket !== this.#socket) return;
+    this.#leave();
+    if (FINAL.has(error)) this.end(error);
+    else this.#comeBack(error.message, this.#retry.first_s);
+  }
+
+  /** Come back: at once or soon, then more and more patiently. */
+  async #comeBack(reason, wait_s) {
+    const attempt = ++this.#attempt;
+    this.#say("reconnecting", reason);
+    let waited_s = 0;
+    for (;;) {
+      // Half of a wait is left to chance, so that many clients do not come back at one moment.
+      const pause_s = wait_s * (1 - 0.5 * this.#random());
+      if (pause_s > 0) await new Promise((done) => this.#after(pause_s, done));
+      waited_s += pause_s;
+      if (attempt !== this.#attempt) return;
+      try {
+        await this.#open(attempt);
+        return;
+      } catch (error) {
+        if (attempt !== this.#attempt) return;
+        if (FINAL.has(error) || waited_s >= this.#retry.give_up_s) return this.end(error);
+      }
+      wait_s = wait_s === 0 ? this.#retry.first_s : Math.min(this.#retry.longest_s, wait_s * 2);
+    }
+  }
+
+  /** A server that has gone without a word is asked, and given up when it says nothing. */
+  #watch() {
+    this.#stopWatch();
+    let asked = false;
+    this.#heard = true;
+    const look = () => {
+      if (this.#heard) asked = false;
+      else if (asked) return this.#lose(this.#socket, new SowError("disconnected", "the server is silent"));
+      else {
+        asked = true;
+        this.#socket.send('{"c":"heartbeat"}');
+      }
+      this.#heard = false;
+      this.#stopWatch = this.#after(HEARTBEAT_S, look);
+    };
+    this.#stopWatch = this.#after(HEARTBEAT_S, look);
+  }
+
+  // Requests.
+
+  /** Send a command: `frame(cid)` is its text, or null while it cannot be said yet. Resolves with its
+   * last ack. `again` says that it does no harm to ask once more; `heard(ack)` is called at once. */
+  request({ frame, again = false, last = "processed", heard = () => {} }) {
+    return new Promise((resolve, reject) => {
+      if (this.state === "closed") throw new SowError("disconnected", "the client is closed; connect again");
+      const request = { frame, again, last, heard, resolve, reject, cid: "", sent: false };
+      this.#number(request);
+      this.#send(request);
+    });
+  }
+
+  #number(request) {
+    this.#pending.delete(request.cid);
+    request.cid = String(++this.#cids);
+    request.sent = false;
+    this.#pending.set(request.cid, request);
+  }
+
+  #send(request) {
+    const text = this.#socket === null ? null : request.frame(request.cid);
+    if (text === null) return;
+    request.sent = true;
+    this.#socket.send(text);
+  }
+
+  #sendWaiting() {
+    for (const request of [...this.#pending.values()]) if (!request.sent) this.#send(request);
+  }
+
+  #settle(request, done) {
+    this.#pending.delete(request.cid);
+    done();
+  }
+
+  /** The session goes on, but what was on its way to the server may be lost: who is not answered before
+   * a flush is asked once more where that does no harm. */
+  #findLost() {
+    const before = [...this.#pending.values()].filter((request) => request.sent);
+    if (before.length > 0) {
+      const find = () => this.#askAgain(before.filter((request) => this.#pending.get(request.cid) === request));
+      this.request({ frame: (cid) => line({ c: "flush", cid }), heard: find }).catch(() => {});
+    }
+    this.#sendWaiting();
+  }
+
+  #askAgain(requests) {
+    for (const request of requests) {
+      if (request.again) this.#number(request);
+      else this.#settle(request, () => request.reject(lost()));
+    }
+    this.#sendWaiting();
+  }
+
+  #beginAnew(reason) {
+    this.#sinks.clear();
+    const before = [...this.#pending.values()].filter((request) => request.sent);
+    for (const followed of [...this.#followed]) followed.beginAnew(reason);
+    this.#askAgain(before);
+  }
+
+  // Lines.
+
+  #hear(socket, data) {
+    if (socket !== this.#socket) return;
+    this.#heard = true;
+    let lines;
+    try {
+      lines = linesOf(data);
+    } catch {
+      return this.end(new SowError("unreachable", `${this.#url} does not speak SOW`));
+    }
+    for (const each of lines) {
+      this.#seen += 1;
+      this.#take(each);
+      if (this.#socket !== socket) break;
+    }
+    const touched = [...this.#touched];
+    this.#touched.clear();
+    for (const followed of touched) followed.settle();
+  }
+
+  #take(each) {
+    if (each.c === "ack") return this.#acknowledge(each);
+    if (each.c === "close") {
+      this.#farewell = each.reason || "no reason given"; // the code that follows says which kind of end it is
+      return undefined;
+    }
+    if (each.c === "heartbeat") {
+      this.conflated = each.conflated ?? this.conflated;
+      this.dropped = each.dropped ?? this.dropped;
+      return undefined;
+    }
+    return this.#sinks.get(each.s)?.hear(each);
+  }
+
+  #acknowledge(ack) {
+    const request = this.#pending.get(ack.cid);
+    if (request === undefined) {
+      this.#sinks.get(ack.s)?.hear(ack);
+      return;
+    }
+    if (ack.status === "failure") {
+      this.#settle(request, () => {
+        const error = failure(ack);
+        request.heard(ack, error);
+        request.reject(error);
+      });
+      return;
+    }
+    request.heard(ack, null);
+    if (ack.a === request.last) this.#settle(request, () => request.resolve(ack));
+  }
+
+  // Who hears lines.
+
+  name(name, sink) {
+    this.#sinks.set(name, sink);
+  }
+
+  unname(name) {
+    this.#sinks.delete(name);
+  }
+
+  follow(subscription) {
+    this.#followed.add(subscription);
+  }
+
+  forget(subscription) {
+    this.#followed.delete(subscription);
+    this.#sinks.delete(subscription.name);
+  }
+
+  touch(subscription) {
+    this.#touched.add(subscription);
+  }
+
+  /** Somebody has got the name that others wait for. */
+  named() {
+    this.#sendWaiting();
+  }
+}
+
+/** A line to send; what is undefined or null is left out. */
+function line(fields, bodies = []) {
+  const given = Object.entries(fields).filter(([, value]) => value !== undefined && value !== null);
+  return [JSON.stringify(Object.fromEntries(given)), ...bodies].join("\n");
+}
+
+function silence(socket) {
+  socket.onopen = socket.onmessage = socket.onclose = null;
+}
+
+/** What a logon shows. */
+async function shownBy({ token, user, password, as }) {
+  if (token !== undefined && user !== undefined) {
+    throw final("bad request", "a token says who one is; give it, or user and password, not both");
+  }
+  if (user !== undefined && password === undefined) {
+    throw final("bad request", `user ${user} has no password; give password as well`);
+  }
+  const shown = as === undefined ? {} : { as };
+  if (user !== undefined) return { user, password, ...shown };
+  if (token === undefined) return shown;
+  return { token: typeof token === "function" ? await token() : token, ...shown };
+}
+
+function asFinal(error) {
+  FINAL.add(error);
+  return error;
+}
+
+function final(reason, detail) {
+  return asFinal(new SowError(reason, detail));
+}
+
+function closedByServer(reason) {
+  return final("closed", `the server has closed the session: ${reason || "no reason given"}`);
+}
+
+function barred() {
+  return final("auth failure", "the server knows this user no more: the credentials have expired, or the user has gone; connect anew");
+}
+
+function failure(ack) {
+  return new SowError(ack.reason ?? "internal error", ack.detail ?? ack.reason ?? "the server gave no reason", ack);
+}
+
+function lost() {
+  return new SowError("disconnected", "the connection was lost before the answer: it may or may not have been done");
+}
+
+/** Call what somebody else wrote: an error of theirs is theirs, and shows as one that nobody caught. */
+function guarded(work) {
+  try {
+    work();
+  } catch (error) {
+    queueMicrotask(() => {
+      throw error;
+    });
+  }
+}
+
+// Subscriptions.
+
+/** Messages of one topic, in order; an async iterator. */
+class Subscription {
+  name = "";
+  bookmark = "";
+  gaps = 0;
+  #connection;
+  #topic;
+  #options;
+  #listener; // hears messages instead of whoever iterates
+  #unread = [];
+  #readers = [];
+  #ended = false;
+  #error = null;
+
+  constructor(connection, topic, options, listener = null) {
+    this.#connection = connection;
+    this.#topic = topic;
+    this.#options = options;
+    this.#listener = listener;
+  }
+
+  get topic() {
+    return this.#topic;
+  }
+
+  /** What is asked for now. */
+  get options() {
+    return { ...this.#options };
+  }
+
+  async open() {
+    this.#connection.follow(this);
+    try {
+      await this.#ask(this.#options);
+    } catch (error) {
+      this.#connection.forget(this);
+      throw error;
+    }
+    return this;
+  }
+
+  /** `first` is called when the server agrees, before anything that it tells. */
+  #ask(options, first = () => {}) {
+    const acks = options.bookmark === undefined ? "processed" : "processed,completed";
+    return this.#connection.request({
+      again: true,
+      frame: (cid) => line({ ...subscriptionLine(this.#topic, options), cid, a: acks }),
+      heard: (ack, error) => {
+        if (error !== null) return;
+        first();
+        this.#accept(ack);
+      },
+    });
+  }
+
+  #accept(ack) {
+    if (this.#ended) return this.#unsubscribe(ack.s);
+    this.name = ack.s;
+    this.#connection.name(ack.s, this);
+    return this.#connection.named();
+  }
+
+  /** Ask for something else in place of what is followed: `changes` are put to the options there are. */
+  async replace(changes) {
+    const options = { ...this.#options, ...checked(changes, SUBSCRIPTION_OPTIONS, "replace") };
+    for (const [name, value] of Object.entries(options)) if (value === undefined || value === null) delete options[name];
+    await this.#connection.request({
+      again: true,
+      // Not before the subscription has a name, which after a gap is another one.
+      frame: (cid) => (this.name === "" ? null : line({ ...subscriptionLine(this.#topic, options, ["replace"]), cid, s: this.name })),
+      heard: (_ack, error) => {
+        if (error !== null) return;
+        this.#options = options;
+        this.#listener?.replaced(options);
+      },
+    });
+  }
+
+  /** The session has gone: follow again on a new one, from the last bookmark where one was asked for. */
+  beginAnew(reason) {
+    if (this.name === "") return; // still being asked for, and asked again
+    this.name = "";
+    this.gaps += 1;
+    const goesOn = !this.#options.snapshot && this.#options.bookmark !== undefined && this.bookmark !== "";
+    const options = goesOn
+      ? { ...this.#options, bookmark: goingOn(String(this.#options.bookmark), this.bookmark) }
+      : this.#options;
+    const say = (exact) => this.#give({ command: "gap", reason, exact });
+    if (!goesOn) say(Boolean(this.#options.snapshot));
+    this.#ask(options, () => goesOn && say(true)).catch((error) => {
+      if (this.#ended) return undefined;
+      if (!goesOn || !["invalid bookmark", "invalid topic"].includes(error.reason)) return this.end(error);
+      // What was missed is not kept any more, or never was: go on with what comes.
+      return this.#ask(this.#options, () => say(false)).catch((again) => this.end(again));
+    });
+  }
+
+  hear(each) {
+    if (each.c === "ack") return this.#complete(each);
+    const message = { command: each.c };
+    if (each.t !== undefined) message.topic = each.t;
+    if (each.k !== undefined) message.key = each.k;
+    if (each.d !== undefined) message.record = recordOf(each);
+    if (each.bm !== undefined) message.bookmark = each.bm;
+    for (const name of ["delta", "reason", "detail", "at", "ts"]) if (each[name] !== undefined) message[name] = each[name];
+    if ((each.c === "p" || each.c === "group_end") && each.bm !== undefined) this.bookmark = each.bm;
+    this.#give(message);
+    if (each.c === "unsubscribed") this.end(null);
+    return undefined;
+  }
+
+  /** The log is read to its end, or to that of a range, which ends the subscription. */
+  #complete(ack) {
+    if (ack.a !== "completed" || this.#options.bookmark === undefined) return;
+    this.#give({ command: "completed" });
+    if (/^\s*[[(]/.test(String(this.#options.bookmark))) this.end(null);
+  }
+
+  #give(message) {
+    this.#connection.touch(this);
+    if (this.#listener !== null) return this.#listener.hear(message);
+    const reader = this.#readers.shift();
+    if (reader !== undefined) return reader.resolve({ value: message, done: false });
+    this.#unread.push(message);
+    if (this.#unread.length > UNREAD_MAX) {
+      this.close();
+      this.#error = new SowError("not read", `${UNREAD_MAX} messages of ${this.#topic} wait to be read, and none is; read faster, or use live() or conflation`);
+    }
+    return undefined;
+  }
+
+  /** A frame has been heard. */
+  settle() {
+    this.#listener?.settle();
+  }
+
+  end(error) {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#error = error;
+    this.#connection.forget(this);
+    this.#listener?.end(error);
+    for (const reader of this.#readers.splice(0)) this.#answer(reader);
+  }
+
+  #answer({ resolve, reject }) {
+    if (this.#error === null) return resolve({ value: undefined, done: true });
+    const error = this.#error;
+    this.#error = null;
+    return reject(error);
+  }
+
+  /** End it; what has arrived may still be read. */
+  close() {
+    if (this.#ended) return;
+    const name = this.name;
+    this.end(null);
+    if (name !== "") this.#unsubscribe(name);
+  }
+
+  #unsubscribe(name) {
+    // Refused where the server has ended it meanwhile, and lost with the session: over either way.
+    this.#connection.request({ frame: (cid) => line({ c: "unsubscribe", s: name, cid }) }).catch(() => {});
+  }
+
+  next() {
+    if (this.#unread.length > 0) return Promise.resolve({ value: this.#unread.shift(), done: false });
+    return new Promise((resolve, reject) => {
+      if (this.#ended) this.#answer({ resolve, reject });
+      else this.#readers.push({ resolve, reject });
+    });
+  }
+
+  /** Leaving a loop does not end what is followed: `close` does. */
+  [Symbol.asyncIterator]() {
+    return { next: () => this.next() };
+  }
+}
+
+// Live views.
+
+/** Changes that wait for one reader: of each record one, from what he last saw to what holds. */
+class Changes {
+  #waiting = new Map();
+  #reader = null;
+  #over = null;
+  #forget;
+
+  constructor(forget) {
+    this.#forget = forget;
+  }
+
+  add(change) {
+    const known = this.#waiting.get(change.key);
+    const old = known === undefined ? change.old : known.old;
+    this.#waiting.delete(change.key);
+    if (old !== undefined || change.new !== undefined) this.#waiting.set(change.key, { ...change, old });
+  }
+
+  end(error) {
+    this.#over = { error };
+    this.settle();
+  }
+
+  settle() {
+    if (this.#reader === null || (this.#waiting.size === 0 && this.#over === null)) return;
+    const { resolve, reject } = this.#reader;
+    this.#reader = null;
+    this.#answer(resolve, reject);
+  }
+
+  #answer(resolve, reject) {
+    const [first] = this.#waiting.values();
+    if (first !== undefined) {
+      this.#waiting.delete(first.key);
+      resolve({ value: first, done: false });
+    } else if (this.#over.error) {
+      const { error } = this.#over;
+      this.#over = { error: null };
+      reject(error);
+    } else {
+      resolve({ value: undefined, done: true });
+    }
+  }
+
+  next() {
+    return new Promise((resolve, reject) => {
+      if (this.#waiting.size > 0 || this.#over !== null) this.#answer(resolve, reject);
+      else this.#reader = { resolve, reject };
+    });
+  }
+
+  /** A loop is left. */
+  return() {
+    this.#forget();
+    this.end(null);
+    return Promise.resolve({ value: undefined, done: true });
+  }
+
+  [Symbol.asyncIterator]() {
+    return this;
+  }
+}
+
+/** Records by SowKey that stay current. */
+class Live extends Map {
+  onchange = null;
+  onend = null;
+  #subscription;
+  #connection;
+  #topic;
+  #isWindow = false;
+  #isOver = false;
+  #isWhole = true; // the next group is all that there is
+  #holds = true; // lines wait for the end of a group
+  #turn = [];
+  #order = [];
+  #rows = null;
+  #changed = [];
+  #readers = new Set();
+  #synced;
+
+  constructor(connection, topic, options) {
+    super();
+    this.#connection = connection;
+    this.#topic = topic;
+    this.#subscribe(liveOptions(options));
+  }
+
+  #subscribe(options) {
+    this.#isWindow = Boolean(options.live);
+    this.#isWhole = this.#holds = true;
+    this.#turn = [];
+    const subscription = new Subscription(this.#connection, this.#topic, options, {
+      hear: (message) => subscription === this.#subscription && this.#hear(message),
+      settle: () => this.#settle(),
+      replaced: () => {
+        this.#holds = true;
+      },
+      end: (error) => subscription === this.#subscription && this.#end(error),
+    });
+    this.#subscription = subscription;
+  }
+
+  async open() {
+    const synced = new Promise((resolve, reject) => {
+      this.#synced = { resolve, reject };
+    });
+    synced.catch(() => {}); // where opening fails nobody waits for it
+    await this.#subscription.open();
+    await synced;
+    return this;
+  }
+
+  // What is there.
+
+  get topic() {
+    return this.#topic;
+  }
+
+  /** What is asked for now. */
+  get options() {
+    const asked = Object.entries(this.#subscription.options);
+    return Object.fromEntries(asked.filter(([name]) => LIVE_OPTIONS.includes(name)));
+  }
+
+  /** How often it had to begin anew. */
+  get gaps() {
+    return this.#subscription.gaps;
+  }
+
+  /** The keys: of a window in its order, otherwise in that of first telling. */
+  get order() {
+    return this.#isWindow ? [...this.#order] : [...this.keys()];
+  }
+
+  /** The records in that order. */
+  get rows() {
+    this.#rows ??= this.order.map((key) => this.get(key));
+    return this.#rows;
+  }
+
+  // What comes.
+
+  #keyOf({ topic, key }) {
+    return topic === undefined || topic === this.#topic ? key : `${topic}:${key}`;
+  }
+
+  #hear(message) {
+    switch (message.command) {
+      case "gap":
+        this.#isWhole = this.#holds = true;
+        this.#turn = [];
+        break;
+      case "group_begin":
+        this.#holds = true;
+        break;
+      case "group_end":
+        this.#holds = false;
+        this.#apply();
+        this.#synced?.resolve();
+        break;
+      case "turn_end":
+        this.#apply();
+        break;
+      case "sow":
+      case "p":
+      case "oof":
+        this.#turn.push(message);
+        if (!this.#holds && !this.#isWindow) this.#apply();
+        break;
+      case "unsubscribed":
+        this.#end(null, message);
+        break;
+      default:
+    }
+  }
+
+  /** Let all be seen at once that has been held back. */
+  #apply() {
+    const turn = this.#turn;
+    const isWhole = this.#isWhole;
+    this.#turn = [];
+    if (isWhole) this.#leaveBut(new Set(turn.map((message) => this.#keyOf(message))));
+    for (const message of turn) {
+      const key = this.#keyOf(message);
+      const { command, record, delta } = message;
+      if (command === "oof") this.#put(key, undefined, message);
+      else if (delta && this.has(key) && !isObject(record)) return this.#takeWhole();
+      else if (delta && this.has(key)) this.#put(key, merged(this.get(key), record), message);
+      else if (isWhole && same(this.get(key), record)) this.#place(key, message.at);
+      else this.#put(key, record, message);
+    }
+    return undefined;
+  }
+
+  /** What comes is all that there is. */
+  #leaveBut(told) {
+    this.#isWhole = false;
+    this.#order = [];
+    for (const key of [...this.keys()]) if (!told.has(key)) this.#put(key, undefined, { reason: "gap" });
+  }
+
+  /** A delta of a text, whose fields are not known here: follow again and ask for whole records. */
+  #takeWhole() {
+    const before = this.#subscription;
+    this.#subscribe({ ...before.options, delta: false });
+    before.close();
+    this.#subscription.open().catch((error) => this.#end(error));
+  }
+
+  #put(key, record, { at, reason }) {
+    const old = this.get(key);
+    this.#place(key, record === undefined ? undefined : at);
+    if (record === undefined) this.delete(key);
+    else this.set(key, record);
+    const change = { key, old, new: record };
+    if (reason !== undefined) change.reason = reason;
+    if (at !== undefined) change.at = at;
+    this.#changed.push(change);
+    for (const reader of this.#readers) reader.add(change);
+  }
+
+  /** Where a record stands from now on; undefined: nowhere, or there are no places. */
+  #place(key, at) {
+    this.#rows = null;
+    const before = this.#order.indexOf(key);
+    if (before >= 0) this.#order.splice(before, 1);
+    if (at !== undefined) this.#order.splice(at, 0, key);
+  }
+
+  #settle() {
+    if (this.#changed.length === 0) return;
+    const changed = this.#changed;
+    this.#changed = [];
+    guarded(() => this.onchange?.(changed));
+    for (const reader of this.#readers) reader.settle();
+  }
+
+  #end(error, { reason = "", detail = "" } = {}) {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#settle();
+    for (const reader of this.#readers) reader.end(error);
+    this.#synced?.reject(error ?? new SowError("disconnected", detail || reason || "the live view was closed"));
+    guarded(() => this.onend?.({ error, reason: reason || error?.reason || "", detail: detail || error?.message || "" }));
+  }
+
+  // What may be done.
+
+  /** Changes from now on, `for await`. */
+  changes() {
+    const changes = new Changes(() => this.#readers.delete(changes));
+    if (this.#isOver) changes.end(null);
+    else this.#readers.add(changes);
+    return changes;
+  }
+
+  async replace(changes) {
+    await this.#subscription.replace(liveOptions({ ...this.options, ...checked(changes, LIVE_OPTIONS, "live.replace") }));
+  }
+
+  close() {
+    this.#end(null);
+    this.#subscription.close();
+  }
+}
+
+/** A live view's options as those of its subscription. */
+function liveOptions(options) {
+  const isWindow = options.top_n !== undefined && options.top_n !== null;
+  const window = isWindow ? { live: true, positions: true, skip_n: options.skip_n ?? 0 } : {};
+  return { delta: true, ...options, snapshot: true, oof: true, ...window };
+}
+
+// The client.
+
+/** A server, as it is used: made by `connect`. */
+class Sow {
+  onstate = null;
+  #connection;
+
+  constructor(connection) {
+    this.#connection = connection;
+  }
+
+  get state() {
+    return this.#connection.state;
+  }
+
+  /** How many messages the server has folded into later ones for this client, or dropped. */
+  get conflated() {
+    return this.#connection.conflated;
+  }
+
+  get dropped() {
+    return this.#connection.dropped;
+  }
+
+  /** The records that match, as they stood at one moment. */
+  async query(topic, options = {}) {
+    checked(options, QUERY_FIELDS, "query");
+    let records = [];
+    let keys = [];
+    let bookmark = "";
+    let name = "";
+    const sink = {
+      hear: (each) => {
+        if (each.c === "sow") {
+          records.push(recordOf(each));
+          keys.push(each.k);
+        } else if (each.c === "group_end") bookmark = each.bm;
+      },
+    };
+    const ack = await this.#connection.request({
+      again: true,
+      last: "completed",
+      frame: (cid) => {
+        [records, keys] = [[], []];
+        return line({ c: "sow", t: topic, ...questionFields(options), cid, a: "processed,completed" });
+      },
+      heard: (said, error) => {
+        if (error !== null || said.a === "completed") this.#connection.unname(name);
+        else this.#connection.name((name = said.s), sink);
+      },
+    });
+    const more = { matches: ack.matches, bookmark, order: keys };
+    for (const [field, value] of Object.entries(more)) Object.defineProperty(records, field, { value });
+    return records;
+  }
+
+  /** Messages of a topic from now on, or from a bookmark on; with `snapshot` its records come first. */
+  async subscribe(topic, options = {}) {
+    return new Subscription(this.#connection, topic, { ...checked(options, SUBSCRIPTION_OPTIONS, "subscribe") }).open();
+  }
+
+  /** The records of a topic as a map that stays current; with `top_n` as rows that stay in order. */
+  async live(topic, options = {}) {
+    return new Live(this.#connection, topic, checked(options, LIVE_OPTIONS, "live")).open();
+  }
+
+  /** Publish one message or many; the last one's bookmark once all are durable. */
+  async publish(topic, records, options = {}) {
+    const { delta, key, expires_s } = checked(options, ["delta", "key", "expires_s"], "publish");
+    const { enc, bodies } = bodiesOf(records);
+    const head = { c: delta ? "delta_publish" : "publish", t: topic, enc, k: key, x: expires_s, a: "persisted" };
+    const acks = [];
+    for (let start = 0, end; start < bodies.length; start = end) {
+      const isBroken = (body) => /[\r\n]/.test(body);
+      end = start + 1;
+      while (!isBroken(bodies[start]) && end < bodies.length && end - start < FRAME_MESSAGES && !isBroken(bodies[end])) end += 1;
+      acks.push(this.#publish(head, bodies.slice(start, end), start, isBroken(bodies[start])));
+    }
+    const said = await Promise.all(acks);
+    return said.at(-1)?.bm ?? "";
+  }
+
+  async #publish(head, bodies, start, alone) {
+    try {
+      return await this.#connection.request({
+        last: "persisted",
+        frame: (cid) => (alone ? line({ ...head, cid, d: bodies[0] }) : line({ ...head, cid, n: bodies.length }, bodies)),
+      });
+    } catch (error) {
+      if (error.index !== undefined) error.index += start;
+      throw error;
+    }
+  }
+
+  /** Delete the records that `filter` matches, or of these `keys`; how many there were. */
+  async delete(topic, options = {}) {
+    const { filter, keys } = checked(options, ["filter", "keys"], "delete");
+    const ack = await this.#connection.request({
+      frame: (cid) => line({ c: "sow_delete", t: topic, filter, keys: listed(keys), cid }),
+    });
+    return ack.deleted;
+  }
+
+  /** Be told nothing for a while; the server keeps the session, and folds what waits. */
+  pause() {
+    this.#connection.pause();
+  }
+
+  resume() {
+    this.#connection.resume();
+  }
+
+  close() {
+    this.#connection.close();
+  }
+}
