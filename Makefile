@@ -66,8 +66,8 @@ cluster: $(INSTALLED)  ## SOW and Spark on a standalone cluster of real processe
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings editable_mode=compat --editable '.[connect]'
 	$(BIN)/python -m pytest tests/cluster
 
-browser: $(INSTALLED)  ## pages of other sites in a real browser are refused everything (needs Chromium)
-	$(BIN)/python -m pytest -m browser tests/browser
+browser: $(INSTALLED)  ## what needs a browser or a Node, alone
+	$(BIN)/python -m pytest -m 'browser or node'
 
 bench: $(INSTALLED)  ## measure, each figure beside its floor, for docs/performance.md; over half an hour
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings editable_mode=compat --editable '.[uvloop]'
@@ -92,7 +92,7 @@ serve: $(INSTALLED)  ## run the shipped configuration
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings editable_mode=compat --editable '.[dev,spark]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings editable_mode=compat --editable '.[dev,spark,console-test]'
 	$(BIN)/python -m sow.spark.java || $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[java]' --config-settings editable_mode=compat
 	touch $@
 

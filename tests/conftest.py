@@ -14,6 +14,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.effort import TIMES
+from tests.needs import LeftOut
+from tests.pages import Browser
 from tests.recordings import recordings as found_or_made
 
 TESTS = Path(__file__).parent
@@ -37,6 +39,8 @@ gc.disable()
 # Nothing here is signed by an authority that the machine trusts. aiohttp reads them all, twice,
 # when it is imported: a tenth of what it costs to start a server.
 os.environ["SSL_CERT_FILE"] = os.devnull
+
+NOTHING_RUN = pytest.ExitCode.NO_TESTS_COLLECTED
 
 EXAMPLES = 50
 """What a property tries that does not say how much: half of what Hypothesis would."""
@@ -93,8 +97,40 @@ def pytest_runtest_protocol(item):
     return (yield)
 
 
-def pytest_collection_modifyitems(items):
+LEFT_OUT = pytest.StashKey[LeftOut]()
+
+
+def pytest_configure(config):
+    config.stash[LEFT_OUT] = LeftOut()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    # Last: what was not asked for is not missed.
+    if left := config.stash[LEFT_OUT].leave_out(items):
+        config.hook.pytest_deselected(items=left)
     items.sort(key=lambda item: rank_of(item.path))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    node.config.stash[LEFT_OUT].hear(getattr(node, "workeroutput", {}).get("left_out", {}))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session):
+    """Say what was left out: a core to who has started it, the run in its last line."""
+    left_out = session.config.stash[LEFT_OUT]
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = left_out.counts
+        return (yield)
+    finished = yield
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    for line in left_out.lines():
+        terminal.write_line(line, red=left_out.fails, yellow=not left_out.fails)
+    if left_out.fails and session.exitstatus in (pytest.ExitCode.OK, NOTHING_RUN):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    return finished
 
 
 def pytest_collection_finish():
@@ -102,6 +138,20 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A Chromium, for tests that are marked `browser`."""
+    found = Browser()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def pages(request):
+    """Opens pages, each in a context of its own; the browser starts with the first."""
+    return lambda **options: request.getfixturevalue("browser").page(**options)
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,11 @@
 
 The pages are served by a second server, under names that the browser is told to find on loopback.
 Every page runs the same script: what one of them is refused, the other, whose origin the server
-lists, is not, so that a refusal is the server's and not the browser's. `make browser` runs this; it
-needs Chromium.
+lists, is not, so that a refusal is the server's and not the browser's. It needs Chromium.
 """
 
 import json
 import queue
-import shutil
 import subprocess
 import threading
 from contextlib import contextmanager
@@ -20,6 +18,7 @@ import pytest
 
 from sow.authentication import htpasswd, tokens
 from tests.edge.serving import Running, configuration
+from tests.needs import chromium
 
 pytestmark = pytest.mark.browser
 
@@ -94,9 +93,7 @@ def server(running):
 
 @contextmanager
 def browser(profile, *arguments):
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    assert program, "no Chromium is installed: apt-get install chromium"
-    command = [program, *OPTIONS, f"--user-data-dir={profile}", *arguments]
+    command = [chromium(), *OPTIONS, f"--user-data-dir={profile}", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         yield process

@@ -1,0 +1,115 @@
+// The steps of the tables (tables.txt), done with sow.js: in Node (node.mjs) and in a page.
+
+export class Agent {
+  #sow = null;
+  #open = new Map();
+  #changes = new Map();
+  #away = false;
+  #waiting = [];
+
+  constructor(client, url) {
+    this.client = client;
+    this.url = url;
+  }
+
+  async act(verb, words) {
+    try {
+      this.#sow ??= await this.client.connect({
+        url: this.url,
+        name: "agent",
+        random: () => 0,
+        after: (seconds, work) => this.#after(seconds, work),
+      });
+      return (await this[verb](...words)) ?? null;
+    } catch (error) {
+      if (!(error instanceof this.client.SowError)) throw error;
+      return { refused: { reason: error.reason, index: error.index, position: error.position } };
+    }
+  }
+
+  /** No time passes: waits to come back end at once, or when it is said; all longer ones never. */
+  #after(seconds, work) {
+    if (seconds > 5) return () => {};
+    if (this.#away) this.#waiting.push(work);
+    else queueMicrotask(work);
+    return () => {};
+  }
+
+  query = async (topic, options) => (await this.#sow.query(topic, options)).map((one) => (one instanceof Uint8Array ? [...one] : one));
+  matches = async (topic, options) => (await this.#sow.query(topic, options)).matches;
+  bookmark = async (_name, topic) => (await this.#sow.query(topic)).bookmark;
+  delete = (topic, options) => this.#sow.delete(topic, options);
+
+  async publish(topic, messages) {
+    await this.#sow.publish(topic, messages);
+    return "done";
+  }
+
+  async delta(topic, message) {
+    await this.#sow.publish(topic, message, { delta: true });
+    return "done";
+  }
+
+  many(topic, count) {
+    const messages = Array.from({ length: count > 0 ? count : 2000 }, (_, id) => ({ id }));
+    if (count < 0) messages[1500] = { px: 1 };
+    return this.publish(topic, messages);
+  }
+
+  nan = (topic) => this.publish(topic, [{ id: 1 }, { id: 2, px: NaN }]);
+
+  async bytes(topic, key, numbers) {
+    await this.#sow.publish(topic, Uint8Array.from(numbers), { key });
+    return "done";
+  }
+
+  async subscribe(name, topic, options) {
+    this.#open.set(name, await this.#sow.subscribe(topic, options));
+  }
+
+  async next(name) {
+    const { value, done } = await this.#open.get(name).next();
+    if (value?.command === "completed") return this.next(name); // which Python does not say
+    return done ? "end" : value;
+  }
+
+  async live(name, topic, options) {
+    const live = await this.#sow.live(topic, options);
+    this.#open.set(name, live);
+    this.#changes.set(name, live.changes());
+  }
+
+  rows(name) {
+    const live = this.#open.get(name);
+    const rows = [...live.rows];
+    return live.options.top_n === undefined ? rows.sort((one, other) => (JSON.stringify(one) < JSON.stringify(other) ? -1 : 1)) : rows;
+  }
+
+  async until(name, expected) {
+    const changes = this.#open.get(name).changes();
+    while (JSON.stringify(this.rows(name)) !== JSON.stringify(expected)) {
+      const { done } = await changes.next();
+      if (done) break;
+    }
+    changes.return();
+    return this.rows(name);
+  }
+
+  async change(name) {
+    const { value, done } = await this.#changes.get(name).next();
+    return done ? "end" : { old: value.old ?? null, new: value.new ?? null };
+  }
+
+  gaps = (name) => this.#open.get(name).gaps;
+
+  away() {
+    this.#away = true;
+  }
+
+  back() {
+    this.#away = false;
+    for (const work of this.#waiting.splice(0)) work();
+  }
+
+  close = (name) => this.#open.get(name).close();
+}

@@ -1,0 +1,65 @@
+"""The steps of the tables, done with sow.js by `agent.mjs`: in a Node, and in a page."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from sow.server.shipped import CONSOLE
+from tests.needs import node
+from tests.pages import Page
+
+HERE = Path(__file__).parent
+PAGE = """<!doctype html><meta charset="utf-8"><title>agent</title>
+<script type="module" src="/agent/begin.mjs"></script>"""
+BEGIN = """import * as client from "/sow.js";
+import { Agent } from "./agent.mjs";
+window.agent = new Agent(client);"""
+
+
+class NodeAgent:
+    """A process that reads steps and writes outcomes."""
+
+    def __init__(self, url: str) -> None:
+        self._process = subprocess.Popen(
+            [*(node() or ()), str(HERE / "node.mjs"), str(CONSOLE / "sow.js"), url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def act(self, verb: str, words: list[Any]) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"verb": verb, "words": words}) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+class BrowserAgent:
+    """A page of the server's own, which says of itself what it may load: itself alone."""
+
+    def __init__(self, url: str, page: Page) -> None:
+        self._page = page
+        page.serve(f"{url}/agent/", PAGE, "text/html")
+        page.serve(f"{url}/agent/begin.mjs", BEGIN, "text/javascript")
+        page.serve(f"{url}/agent/agent.mjs", (HERE / "agent.mjs").read_text(), "text/javascript")
+        page.open(f"{url}/agent/")
+        page.wait_for("window.agent")
+
+    def act(self, verb: str, words: list[Any]) -> Any:
+        asked = json.dumps({"verb": verb, "words": words})
+        script = """async (asked) => {
+            const {verb, words} = JSON.parse(asked);
+            return JSON.stringify(await window.agent.act(verb, words));
+        }"""
+        return json.loads(self._page.evaluate(script, asked))
+
+    def close(self) -> None:
+        self._page.close()
+        # A browser says so itself when a connection breaks or is refused.
+        assert [one for one in self._page.errors if "WebSocket connection to" not in one] == []
