@@ -26,6 +26,7 @@ INTERRUPTED = 130
 
 SUBCOMMANDS = {
     "serve": "sow.cli.serve",
+    "init": "sow.cli.init",
     "check": "sow.cli.check",
     "demo": "sow.cli.demo",
     "replay": "sow.cli.replay",

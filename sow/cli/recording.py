@@ -193,6 +193,9 @@ def json_texts(column: Any) -> list[bytes]:
             b"null" if text is None else b'"%b"' % text.encode() for text in spelled.to_pylist()
         ]
     values = column.to_pylist()
+    if pa.types.is_decimal(kind):
+        # A number, with all its digits.
+        return [b"null" if value is None else format(value, "f").encode() for value in values]
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
         return orjson.dumps(values)[1:-1].split(b",") if values else []
     return [orjson.dumps(value, default=str) for value in values]

@@ -6,22 +6,25 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import orjson
+from click.core import ParameterSource
 
 from sow.authentication.tokens import new_token
 from sow.cli.options import example, json_option, run, variables_option
 from sow.cli.pipeline import beside, run_by_spark
+from sow.cli.starters import DATA_DIRECTORY, document, named_topic
 from sow.cli.supervision import Beside, command, supervised
-from sow.config import exposed, load, require
+from sow.config import exposed, load, loads, require
 from sow.definitions import Configuration
-from sow.errors import SowError
+from sow.errors import ClientError, SowError
 from sow.server.app import Server
 from sow.server.loop import LOOPS, loop_factory
+from sow.store.manifest import MANIFEST_FILE
 
 STOP_S_MAX = 5.0
 """How long stopping may take: less than the ten seconds after which Docker kills a container."""
@@ -30,8 +33,21 @@ Ready = Callable[[str], Mapping[str, Beside]]
 """Given the server's address, says that it is ready; returns the commands to run beside it."""
 
 
-@click.command(epilog=example("sow serve", "sow serve desk.xml --port 9000 --set HOME=/srv/sow"))
+@click.command(
+    epilog=example(
+        "sow serve",
+        "sow serve --topic quotes:/symbol --topic orders:/id",
+        "sow serve desk.xml --port 9000 --set HOME=/srv/sow",
+    )
+)
 @click.argument("config", default="config.xml", type=click.Path())
+@click.option(
+    "--topic",
+    "named",
+    multiple=True,
+    metavar="NAME:KEY",
+    help="Without CONFIG: a json topic, such as quotes:/symbol; repeated.",
+)
 @variables_option
 @click.option("--host", metavar="H", help="Address to listen on, instead of Listen in CONFIG.")
 @click.option(
@@ -68,6 +84,7 @@ Ready = Callable[[str], Mapping[str, Beside]]
 def serve(
     ctx: click.Context,
     config: str,
+    named: tuple[str, ...],
     variables: dict[str, str],
     host: str | None,
     port: int | None,
@@ -78,14 +95,17 @@ def serve(
     loop_wanted: str | None,
     as_json: bool,
 ) -> None:
-    """Run the server that CONFIG (config.xml) describes.
+    """Run the server that CONFIG (config.xml) describes, or one of the topics of --topic.
 
     Writes one line when it is ready: all records are there. Until then requests wait, and a start
     that takes long says how far it is. SIGTERM or Ctrl-C stops it cleanly, at any time; SIGHUP
     reads CONFIG again and changes what can be changed, or says why it does not.
     """
     logging.basicConfig(format="sow: %(message)s", level=logging.WARNING, stream=sys.stderr)
-    loaded = load(config, variables, os.environ)
+    if named:
+        loaded = loads(_starter(ctx, named, data_dir), "--topic")
+    else:
+        loaded = load(config, variables, os.environ)
     for finding in loaded.findings:
         click.echo(finding.labelled, err=True)
     if loaded.configuration is None:
@@ -97,7 +117,8 @@ def serve(
         return dataclasses.replace(configuration, **changes)
 
     def reread() -> Configuration:
-        return as_given(require(config, variables, os.environ))
+        # What was said on the command line stays as it is.
+        return configuration if named else as_given(require(config, variables, os.environ))
 
     configuration = as_given(loaded.configuration)
     place = "--host" if host or loaded.exposure is None else loaded.exposure.place
@@ -123,6 +144,21 @@ def serve(
         click.echo(f"sow: gave up stopping after {STOP_S_MAX:g} s; no data is lost", err=True)
         # Something holds a thread; what was acknowledged is in the journal.
         os._exit(1)
+
+
+def _starter(ctx: click.Context, named: Sequence[str], data_dir: str | None) -> str:
+    """The configuration of topics that were named instead of a file."""
+    if ctx.get_parameter_source("config") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--topic stands in place of CONFIG; add the topic to the file")
+    directory = Path(DATA_DIRECTORY)
+    # A folder of this name is often somebody's, for data of another kind.
+    is_taken = directory.is_dir() and any(directory.iterdir())
+    if data_dir is None and is_taken and not (directory / MANIFEST_FILE).exists():
+        raise ClientError(
+            f"the folder {DATA_DIRECTORY} here holds something else; say where records are to be "
+            "kept: --data-dir DIRECTORY"
+        )
+    return document([*map(named_topic, named)])
 
 
 def _may_listen(configuration: Configuration, place: str, insecure: bool) -> bool:

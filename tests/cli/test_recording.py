@@ -2,13 +2,14 @@
 
 import asyncio
 import datetime
+from decimal import Decimal
 
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sow.cli.recording import Recording, documents
+from sow.cli.recording import Recording, documents, json_texts
 from sow.cli.replay import SPEED_MAX, ReplayPace, play
 from sow.errors import BadFilter, ClientError
 
@@ -180,3 +181,8 @@ def test_times_that_are_texts_are_refused(file):
     path = file(ts=["10:00"], price=[1.0])
     with pytest.raises(ClientError, match="not times or seconds"):
         list(Recording(path, "ts").segments(["/price"], 1.0))
+
+
+def test_decimals_are_numbers_with_all_their_digits():
+    column = pa.array([Decimal("1.50"), None, Decimal("0.0000001")], pa.decimal128(38, 7))
+    assert json_texts(column) == [b"1.5000000", b"null", b"0.0000001"]

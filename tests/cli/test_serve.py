@@ -317,3 +317,50 @@ def test_damage_that_is_found_on_the_way_ends_the_start_with_a_sentence(command,
     assert "is whole up to record 0: the checksum does not match" in done.stderr
     assert "stop the server and run: " in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def topics_of(*named):
+    base = [sys.executable, "-m", "sow", "serve", "--port", "0"]
+    return [*base, *(word for name in named for word in ("--topic", name))]
+
+
+def test_topics_may_be_served_without_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for expected in (0, 1):
+        with started(topics_of("orders:/id", "notes")) as (process, line):
+            assert line.endswith(" (2 topics, data in data)\n")
+            assert len(records(line)) == expected
+            publish(line, {"id": 7})
+            process.terminate()
+            process.communicate(timeout=STOP_S_MAX)
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def records(line):
+    with urlopen(f"{line.split()[3]}/v1/topics/orders/records") as answer:
+        return json.load(answer)
+
+
+def test_what_began_without_a_file_goes_on_with_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with started(topics_of("orders:/id")) as (process, line):
+        publish(line, {"id": 7})
+        process.terminate()
+        process.communicate(timeout=STOP_S_MAX)
+    made = CliRunner().invoke(main, ["init", "--topic", "orders:/id", "--yes"])
+    assert made.exit_code == 0
+    with started([sys.executable, "-m", "sow", "serve", "--port", "0"]) as (_, line):
+        assert records(line) == [{"id": 7}]
+
+
+def test_a_folder_of_other_data_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "mine.csv").write_text("a,b\n")
+    assert "say where records are to be kept: --data-dir" in refused(topics_of("orders:/id"))
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["mine.csv"]
+
+
+def test_a_file_and_topics_do_not_go_together(command):
+    result = CliRunner().invoke(main, [*command[3:], "--topic", "orders:/id"])
+    assert (result.exit_code, "stands in place of CONFIG" in result.stderr) == (2, True)

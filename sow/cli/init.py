@@ -1,0 +1,152 @@
+"""`sow init`: a config.xml to begin with, from a file of data or from a few questions.
+
+What is written is checked first, as `sow check` does, and nothing that is there is overwritten.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+import orjson
+
+from sow.cli.options import example, json_option
+from sow.cli.report import counted
+from sow.cli.samples import Sample, sample
+from sow.cli.starters import COPY, StarterTopic, document, named_topic
+from sow.config import loads
+from sow.errors import ClientError, shown
+
+NONE = "none"
+INTERVAL = "1s"
+"""Of the conflated topic that is proposed: as often as a person looks."""
+
+
+@click.command(
+    epilog=example("sow init", "sow init orders.csv --yes", "sow init --topic quotes:/symbol --yes")
+)
+@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--topic",
+    "named",
+    multiple=True,
+    metavar="NAME:KEY",
+    help="A topic, such as quotes:/symbol; repeated. With FILE: what its topic is called.",
+)
+@click.option(
+    "--conflated",
+    "interval",
+    metavar="1s",
+    help=f"A conflated topic of each, at most one update of a record in so long; or {NONE}.",
+)
+@click.option("--config", default="config.xml", show_default=True, metavar="PATH",
+              type=click.Path(), help="The file to write.")  # fmt: skip
+@click.option("--yes", is_flag=True, help="Ask nothing: take what is proposed.")
+@json_option
+def init(
+    file: str | None,
+    named: tuple[str, ...],
+    interval: str | None,
+    config: str,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Write a config.xml to begin with.
+
+    Its topic is that of FILE (Parquet, CSV or JSON lines), with a key and types as the data
+    suggests, or those that --topic names, or what you answer. A file that is there is kept.
+    """
+    _refuse_there(config)
+    asking = not yes and not as_json and sys.stdin.isatty()
+    topics = _topics(file, named, asking)
+    interval = interval or (_ask_interval() if asking else INTERVAL)
+    if interval != NONE:
+        topics = [StarterTopic(one.name, one.keys, one.types, interval) for one in topics]
+    text = document(topics)
+    _check(text)
+    _write(config, text)
+    if as_json:
+        click.echo(orjson.dumps({"config": config, "topics": [one.name for one in topics]}))
+        return
+    click.echo(f"{config}: written ({', '.join(one.name for one in topics)})")
+    click.echo(_next(config, file, topics[0]))
+
+
+def _refuse_there(config: str) -> None:
+    if os.path.lexists(config):
+        raise ClientError(f"{config} is there, and is not overwritten; name another by --config")
+
+
+def _topics(file: str | None, named: Sequence[str], asking: bool) -> list[StarterTopic]:
+    if file is not None:
+        if len(named) > 1:
+            raise click.UsageError("FILE is of one topic; give --topic once, or leave FILE out")
+        return [_of_file(sample(file), named_topic(named[0]) if named else None, asking)]
+    if named:
+        return [*map(named_topic, named)]
+    if not asking:
+        raise click.UsageError(
+            "there is no terminal to ask at; name a FILE of data, or --topic quotes:/symbol"
+        )
+    name = click.prompt("What is the topic called", default="orders", err=True)
+    key = click.prompt("By which field is a record known", default="/id", err=True)
+    return [named_topic(f"{name}:{key if key.startswith('/') else f'/{key}'}")]
+
+
+def _of_file(found: Sample, named: StarterTopic | None, asking: bool) -> StarterTopic:
+    """The topic of a file, as it was named or else proposed."""
+    name = named.name if named is not None else found.name
+    keys = list(named.keys) if named is not None and named.keys else found.keys
+    if asking and (named is None or not named.keys):
+        proposed = ",".join(keys) or None
+        click.echo(f"{counted(found.rows, 'row')} with {', '.join(found.types)}", err=True)
+        key = click.prompt("By which fields is a record known", default=proposed, err=True)
+        keys = list(named_topic(f"x:/{key.removeprefix('/')}").keys)
+    if not keys:
+        raise ClientError(
+            f"no column tells records apart; say which is the key: --topic {name}:/FIELD"
+        )
+    if strange := [key for key in keys if key not in found.types]:
+        known = ", ".join(found.types)
+        raise ClientError(f"the file has no {shown(strange[0])} to be a key; it has {known}")
+    return StarterTopic(name, keys, found.types)
+
+
+def _ask_interval() -> str:
+    answer: str = click.prompt(
+        f"A conflated topic of it: one update of a record in how long (or {NONE})",
+        default=INTERVAL,
+        err=True,
+    )
+    return answer
+
+
+def _check(text: str) -> None:
+    """Refuse what would not start a server, in the words of `sow check`."""
+    errors = [found for found in loads(text).findings if found.severity == "error"]
+    if errors:
+        raise ClientError("; ".join(one.advice for one in errors))
+
+
+def _write(config: str, text: str) -> None:
+    """Write the whole file, or none; what came there meanwhile stays too."""
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(open(config, "x", encoding="utf-8"))
+        except FileExistsError:
+            _refuse_there(config)
+            raise
+        file.write(text)
+
+
+def _next(config: str, file: str | None, topic: StarterTopic) -> str:
+    """What one would do then."""
+    serve = "sow serve" if config == "config.xml" else f"sow serve {config}"
+    steps = [serve, f"sow publish {topic.name} {file or 'FILE'}"]
+    if file is not None and file.endswith(".csv"):
+        steps[1] += " --format csv"
+    if file is not None and file.endswith(".parquet"):
+        steps[1] = f"sow replay {file} --topic {topic.name} --speed max"
+    steps.append(f"sow watch {COPY.format(topic.name) if topic.interval else topic.name}")
+    return "next:\n" + "\n".join(f"  {step}" for step in steps)

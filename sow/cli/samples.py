@@ -1,0 +1,169 @@
+"""What a file of data suggests for a topic: the types of its fields, and a key.
+
+Parquet, CSV and JSON lines are read by Arrow, the first rows of them. A type is suggested where
+every value of the sample has it; what is of several types, or of none, is left undeclared. The key
+is a guess for somebody to confirm: a column that tells rows apart, or is called as if it did.
+"""
+
+import contextlib
+import io
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet as pq
+
+from sow.errors import ClientError, shown
+from sow.paths import Path, parse_path
+
+SAMPLE_BYTES = 16 * 1024**2
+"""So much of a file is looked at: a second, and rows enough to see what tells them apart."""
+SAMPLE_ROWS = 100_000
+"""The same of Parquet, whose rows are compressed."""
+CALLED_AS_KEY = re.compile(r"(^|_)(id|key|symbol|sym|isin|ticker|code|uuid)$", re.IGNORECASE)
+"""What columns are called whose values people tell things by."""
+
+
+class Sample(NamedTuple):
+    """What a file suggests: its topic's `name`, the type of each field by path, and a key."""
+
+    name: str
+    types: dict[str, str]
+    keys: list[str]
+    rows: int
+
+
+def sample(path: str) -> Sample:
+    """Look at a file; raises ClientError for what is none of data."""
+    try:
+        table = _reader(path)(path)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        said = str(error).splitlines()[0][:200]
+        raise ClientError(f"{path} cannot be read as {_kind(path)}: {said}") from None
+    types, columns = {}, {}
+    for name, column in _columns(table):
+        columns[name] = column
+        kind = _type(column)
+        if kind is not None:
+            types[name] = kind
+    if not columns:
+        raise ClientError(f"{path} has no columns that could be fields of a topic")
+    return Sample(_topic_name(path), types, _key(columns, types), table.num_rows)
+
+
+def _kind(path: str) -> str:
+    return {".csv": "CSV", ".parquet": "Parquet"}.get(PurePath(path).suffix.lower(), "JSON lines")
+
+
+def _reader(path: str) -> Callable[[str], Any]:
+    readers = {".parquet": _parquet, ".csv": _csv}
+    readers |= dict.fromkeys((".ndjson", ".jsonl", ".json"), _json)
+    suffix = PurePath(path).suffix.lower()
+    if suffix not in readers:
+        raise ClientError(
+            f"{shown(path)} is none of {', '.join(readers)}; name the topic itself: "
+            "sow init --topic quotes:/symbol"
+        )
+    return readers[suffix]
+
+
+def _parquet(path: str) -> Any:
+    rows = pq.ParquetFile(path).iter_batches(SAMPLE_ROWS)
+    first = next(rows, None)
+    return pa.table({}) if first is None else pa.Table.from_batches([first])
+
+
+def _csv(path: str) -> Any:
+    return pyarrow.csv.read_csv(io.BytesIO(_beginning(path)))
+
+
+def _json(path: str) -> Any:
+    options = pyarrow.json.ReadOptions(block_size=SAMPLE_BYTES)
+    return pyarrow.json.read_json(io.BytesIO(_beginning(path)), read_options=options)
+
+
+def _beginning(path: str) -> bytes:
+    """The first lines of a file, each of them whole."""
+    with open(path, "rb") as file:
+        text = file.read(SAMPLE_BYTES)
+        return text if len(text) == os.fstat(file.fileno()).st_size else text[: text.rfind(b"\n")]
+
+
+def _columns(table: Any) -> Iterator[tuple[str, Any]]:
+    """Each field by its path; what is within an object is a field of its own."""
+    for name in table.schema.names:
+        yield from _within((name,), table.column(name).combine_chunks())
+
+
+def _within(steps: tuple[str, ...], column: Any) -> Iterator[tuple[str, Any]]:
+    if pa.types.is_struct(column.type):
+        for field in column.type:
+            yield from _within((*steps, field.name), pc.struct_field(column, field.name))
+        return
+    # The head of a CSV may be a path itself. A name that no path can hold is no field's.
+    text = steps[0] if steps[0].startswith("/") else str(Path(steps))
+    with contextlib.suppress(ClientError):
+        path = parse_path(text)
+        if path.index is None and (path.steps == steps or steps[0].startswith("/")):
+            yield str(path), column
+
+
+def _type(column: Any) -> str | None:
+    """The type that a Schema may declare of a column; None: none."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_boolean(kind):
+        return "bool"
+    if pa.types.is_integer(kind):
+        return None if pa.types.is_uint64(kind) else "int64"
+    if pa.types.is_floating(kind):
+        return "float64"
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})" if kind.scale >= 0 else None
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return "string"
+    if pa.types.is_date(kind):
+        return "date"
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if _is_of_microseconds(column) else "string"
+    if pa.types.is_nested(kind):
+        return "json"
+    return None
+
+
+def _is_of_microseconds(column: Any) -> bool:
+    try:
+        column.cast(pa.timestamp("us", column.type.tz))
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _key(columns: dict[str, Any], types: dict[str, str]) -> list[str]:
+    """The column that tells rows apart, or is called so; the first of the best."""
+
+    def worth(name: str) -> tuple[bool, bool]:
+        return bool(CALLED_AS_KEY.search(name.rpartition("/")[2])), _tells_apart(columns[name])
+
+    fit = [name for name in columns if types.get(name) in ("int64", "string")]
+    fit = [name for name in fit if not columns[name].null_count and any(worth(name))]
+    # What is called a key need not tell rows apart: they may be updates of the same records.
+    return [max(fit, key=worth)] if fit else []
+
+
+def _tells_apart(column: Any) -> bool:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return len(column) > 1 and bool(pc.count_distinct(column).as_py() == len(column))
+
+
+def _topic_name(path: str) -> str:
+    """What the file is called, as a topic may be."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", PurePath(path).stem).strip("-") or "topic"
