@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import click
@@ -25,6 +26,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from sow.cli.browser import open_page
 from sow.cli.options import example, json_option, run
 from sow.cli.pipeline import beside
 from sow.cli.supervision import Beside, command, supervised
@@ -41,7 +43,7 @@ FOLLOWED = "quotes-C"
 SHOWN = ("quotes", "quotes-fast", "quotes-C", "orders", "orders-C", "orders-open", "bars")
 REFRESH_S = 1.0
 """How often the figures are drawn: they are rates of a second."""
-ROWS = 8
+ROWS = 7
 """Quotes that are shown: with the figures they fit into a terminal of 24 lines."""
 RATE = 4000.0
 """Messages a second: about what the recorded feed has in the median (docs/recorded-data.md)."""
@@ -63,7 +65,7 @@ class Figures:
 @click.command(epilog=example("sow demo", "sow demo --rate 500 --port 0"))
 @click.option("--rate", type=click.FloatRange(1), default=RATE, show_default=True,
               metavar="N", help="Messages a second in the mean; they come in bursts.")  # fmt: skip
-@click.option("--no-browser", is_flag=True, help="Open no browser (none is opened so far).")
+@click.option("--no-browser", is_flag=True, help="Open no browser at the console.")
 @click.option("--seconds", type=click.FloatRange(0), default=0.0, metavar="S",
               help="Stop so long after the feed began; 0: at Ctrl-C.")  # fmt: skip
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True,
@@ -82,14 +84,20 @@ def demo(
     as_json: bool,
 ) -> None:
     """Run a server with a live market and show what conflation does."""
-    del no_browser  # there is no console to open yet
+    browses = not (no_browser or as_json) and sys.stdout.isatty()
     with contextlib.ExitStack() as stack:
         path = config or stack.enter_context(as_file(files("sow.cli") / CONFIG))
-        run(_demo(str(path), rate, seconds, port, seed, as_json))
+        run(_demo(str(path), rate, seconds, port, seed, as_json, browses))
 
 
 async def _demo(
-    path: str, rate: float, seconds: float, port: int, seed: int, as_json: bool
+    path: str,
+    rate: float,
+    seconds: float,
+    port: int,
+    seed: int,
+    as_json: bool,
+    browses: bool,
 ) -> None:
     configuration = require(path, environment=os.environ)
     stop = asyncio.Event()
@@ -100,6 +108,11 @@ async def _demo(
         # A demo is for whoever started it, wherever the file has the server listen.
         server = Server(replace(configuration, host=LOOPBACK, port=port), Path(data_directory))
         url = await server.start()
+        if not as_json:
+            click.echo(f"sow: the console is at {url}/")
+        if browses:
+            # Some browsers keep whoever starts them waiting, and nobody waits for them here.
+            Thread(target=open_page, args=(f"{url}/", os.environ), daemon=True).start()
         try:
             commands = {
                 name: Beside(command(name, path, url, Path(data_directory), {}))
@@ -272,6 +285,7 @@ class DemoScreen:
 
     def _hints(self) -> str:
         return (
+            f"console: {self._url}/\n"
             f"sow watch quotes-C --url {self._url}\n"
             f"curl '{self._url}/v1/topics/orders/records?filter=/symbol=%27AAPL%27&top_n=3'\n"
             "Ctrl-C stops the demo and removes its data."

@@ -67,13 +67,14 @@ async def bind(host: str, port: int) -> list[socket.socket]:
 def raise_files_limit() -> int:
     """Let the process have as many files as the system allows; returns how many connections it
     then has files for."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = before, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
         except (ValueError, OSError):
             pass  # some systems say "unlimited" and mean less
+    log.info("may have %s files open%s", _said(soft), f", not {before:,}" * (soft != before))
     if soft == resource.RLIM_INFINITY:
         return 2**31
     try:
@@ -81,6 +82,10 @@ def raise_files_limit() -> int:
     except OSError:
         in_use = 32
     return max(1, soft - in_use - min(FILES_KEPT_MAX, soft // 4))
+
+
+def _said(files: int) -> str:
+    return "any number of" if files == resource.RLIM_INFINITY else f"{files:,}"
 
 
 class Listening:

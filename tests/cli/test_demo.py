@@ -1,6 +1,7 @@
 """`sow demo` brings all it needs with it, and says what it lacks."""
 
 import json
+import signal
 import subprocess
 import sys
 import tomllib
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sow.config import loads, require
+from tests.cli.terminal import Terminal
 
 TOP = Path(__file__).parents[2]
 WAIT_S = 60
@@ -85,3 +87,15 @@ def test_every_file_beside_the_modules_is_told_to_be_packaged():
             if path.is_file() and path.suffix not in (".py", ".pyc")
         }
         assert packaged == there
+
+
+@pytest.mark.edge
+def test_what_a_person_sees_is_where_the_console_is_and_the_rates(tmp_path):
+    with Terminal("demo", "--port", "0", cwd=tmp_path, lines=24, DISPLAY="") as terminal:
+        assert "sow: the console is at http://127.0.0.1:" in terminal.wait_for("the console is at")
+        shown = terminal.wait_for("Ctrl-C stops the demo")
+        assert "SOW demo  http://127.0.0.1:" in shown
+        terminal.process.send_signal(signal.SIGINT)
+        code, _ = terminal.end()
+    assert code == 0
+    assert list(tmp_path.iterdir()) == []
