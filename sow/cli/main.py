@@ -40,6 +40,7 @@ SUBCOMMANDS = {
     "topics": "sow.cli.topics",
     "sessions": "sow.cli.sessions",
     "ping": "sow.cli.ping",
+    "doctor": "sow.cli.doctor",
     "top": "sow.cli.top",
     "dump": "sow.cli.unavailable",
     "load": "sow.cli.unavailable",

@@ -46,15 +46,15 @@ UNWRITTEN = (
 @json_option
 def ping(topic: str | None, count: int, url: str, as_json: bool) -> None:
     """Measure how long the server takes to answer and, with --topic, to make a message durable."""
-    answered, durable = run(_ping(url, topic, count))
+    back, durable = run(_ping(url, topic, count))
     if as_json:
         found = {
-            "round_trip": answered.document(),
+            "round_trip": back.document(),
             "durable": None if durable is None else durable.document(),
         }
         click.echo(orjson.dumps(found))
         return
-    rows = [answered.row("round trip")]
+    rows = [back.row("round trip")]
     rows += [] if durable is None else [durable.row("durable")]
     console = terminal_console()
     console.print(figures(SPREAD_COLUMNS, rows, console.width))
@@ -66,11 +66,12 @@ async def _ping(url: str, topic: str | None, count: int) -> tuple[Spread, Spread
     async with connected(url, "sow ping") as client:
         # What is refused is refused at once.
         scratch = None if topic is None else await Scratch.begin(client, topic, WORD)
-        answered = await _answered(client, count)
-        return answered, None if scratch is None else await _durable(client, scratch, count)
+        back = await answered(client, count)
+        return back, None if scratch is None else await _durable(client, scratch, count)
 
 
-async def _answered(client: Client, count: int) -> Spread:
+async def answered(client: Client, count: int) -> Spread:
+    """How long a server takes to answer a question that needs no thought, so many times."""
     taken_s = []
     for _ in range(count + 1):
         began_s = time.perf_counter()

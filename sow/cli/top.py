@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 import click
 import orjson
-from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -23,11 +22,11 @@ from sow.cli.keyboard import keys
 from sow.cli.options import example, json_option, run, url_option
 from sow.cli.query import terminal_console
 from sow.cli.rates import SORTS, Activity, Look, TopicRates, activity, ordered
+from sow.cli.scrape import scraped
 from sow.cli.sessions import SESSION_COLUMNS
 from sow.cli.sessions import row as session_row
 from sow.cli.tables import Column, duration, figures
 from sow.client import Client
-from sow.errors import NotEntitled
 
 INTERVAL_S = 1.0
 """Rates are of a second, and so is what is looked at."""
@@ -108,22 +107,8 @@ async def _look(client: Client) -> Look:
     at_s = time.monotonic()
     topics = await client.topics()
     sessions = await client.http.json("GET", "/v1/sessions")
-    return Look(at_s, topics, sessions, await _steps(client))
-
-
-async def _steps(client: Client) -> dict[str, float] | None:
-    """The longest steps; None for who may not see the metrics."""
-    try:
-        async with client.http.request("GET", "/metrics", accept="text/plain") as answer:
-            text = await answer.text()
-    except NotEntitled:
-        return None
-    wanted = "\n".join(line for line in text.splitlines() if line.startswith(STEPS))
-    return {
-        sample.labels["step"]: sample.value
-        for family in text_string_to_metric_families(f"{wanted}\n")
-        for sample in family.samples
-    }
+    known = await scraped(client)
+    return Look(at_s, topics, sessions, None if known is None else known.get(STEPS, {}))
 
 
 class TopScreen:

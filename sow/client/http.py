@@ -128,8 +128,10 @@ class Http:
         accept: str = JSON,
         body: bytes | None = None,
         content_type: str | None = None,
+        any_status: bool = False,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A response that is no error (`async with`), its body not read yet.
+        """A response that is no error (`async with`), its body not read yet; with `any_status` one
+        that is an error, too.
 
         `path` is that of the address, percent-encoded; `asked` its parameters, of which those that
         are None are left out; `accept` and `content_type` are media types, `body` is sent as it is.
@@ -141,7 +143,7 @@ class Http:
         with reported(self.url):
             address = URL(self.url + path, encoded=True).update_query(params)
             response = await self._session.request(method, address, headers=headers, data=body)
-            if response.status >= 400:
+            if response.status >= 400 and not any_status:
                 raise await _problem(self.url, response)
         # What the caller does with the answer, and gets wrong, is not the network's fault.
         async with response:

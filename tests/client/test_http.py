@@ -179,3 +179,12 @@ def test_names_of_topics_are_literal_in_an_address():
 
 def test_bodies_of_any_bytes_stand_behind_their_length():
     assert length_prefixed([b"a\n", b""]) == b"\0\0\0\2a\n\0\0\0\0"
+
+
+def test_an_answer_that_is_an_error_is_given_to_who_asks_for_any():
+    async def work():
+        http = Http("http://there", Session(Response(b"replaying", status=503)))
+        async with http.request("GET", "/readyz", any_status=True) as response:
+            return response.status, await response.read()
+
+    assert wait(work()) == (503, b"replaying")

@@ -42,7 +42,8 @@ class Http:
         """A response that is no error, read whole (`with`).
 
         `path` is that of the address, percent-encoded; `asked` its parameters, of which those that
-        are None are left out; `more` may be `accept`, `body` and `content_type`.
+        are None are left out; `more` may be `accept`, `body`, `content_type` and
+        `any_status`.
         """
         with self._bridge.entered(self._http.request(method, path, asked, **more)) as response:
             body = self._bridge.wait(response.read())

@@ -1,0 +1,183 @@
+"""`sow doctor`: what is not as it should be, here or in a running server, and what to do.
+
+Without a server it looks at the configuration and at the machine that would run it; with --server
+at one that runs. It changes nothing: to learn how long the disk takes it writes a small file beside
+the data and removes it.
+"""
+
+import os
+import resource
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+import orjson
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sow.cli import checkups
+from sow.cli.checkups import Checkup
+from sow.cli.connecting import connected
+from sow.cli.options import example, json_option, run, url_option, variables_option
+from sow.cli.ping import answered
+from sow.cli.query import terminal_console
+from sow.cli.report import counted
+from sow.cli.scrape import scraped
+from sow.cli.spread import Spread
+from sow.client import Client
+from sow.config import load
+from sow.definitions import Configuration, Limits
+from sow.store.environment import space
+
+FLUSHES = 20
+"""So many flushes of a small file tell a slow disk from a fast one, in a second at most."""
+FLUSHED_BYTES = 4096
+"""A block: what a single publish comes to."""
+ANSWERS = 20
+"""The same of questions to a server."""
+STYLES = {"ok": "green", "warning": "bold yellow", "error": "bold red"}
+
+
+@click.command(epilog=example("sow doctor", "sow doctor desk.xml", "sow doctor --server"))
+@click.argument("config", default="config.xml", type=click.Path())
+@variables_option
+@click.option("--data-dir", metavar="D", type=click.Path(), help="Instead of DataDirectory.")
+@click.option("--server", "online", is_flag=True, help="Look at the server at --url instead.")
+@url_option
+@json_option
+@click.pass_context
+def doctor(
+    ctx: click.Context,
+    config: str,
+    variables: dict[str, str],
+    data_dir: str | None,
+    online: bool,
+    url: str,
+    as_json: bool,
+) -> None:
+    """Look for what is not as it should be, and say what to do about it.
+
+    Without --server it reads CONFIG (config.xml) and looks at this machine. Exit code 1 says that
+    something is wrong; warnings alone are 0.
+    """
+    found = run(_of_server(url)) if online else list(_of_machine(config, variables, data_dir))
+    if as_json:
+        click.echo(orjson.dumps([asdict(one) for one in found]))
+    else:
+        _show(found, terminal_console())
+    ctx.exit(1 if any(one.level == "error" for one in found) else 0)
+
+
+# This machine.
+
+
+def _of_machine(
+    config: str, variables: Mapping[str, str], data_dir: str | None
+) -> Iterator[Checkup]:
+    loaded = load(config, variables, os.environ).checked
+    for finding in loaded.findings:
+        told = f"{finding.place}: {finding.message}"
+        yield Checkup("config", finding.severity, told, finding.instead)
+    configuration = loaded.configuration
+    if configuration is not None and not loaded.findings:
+        yield Checkup("config", "ok", f"{config}: {counted(len(configuration.topics), 'topic')}")
+    directory = Path(data_dir or (configuration.data_directory if configuration else "data"))
+    yield from _of_directory(directory, configuration)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limits = configuration.limits if configuration is not None else Limits()
+    may_have = None if hard == resource.RLIM_INFINITY else hard
+    yield checkups.files(may_have, limits.connections_max)
+
+
+def _of_directory(directory: Path, configuration: Configuration | None) -> Iterator[Checkup]:
+    there = next(one for one in (directory, *directory.absolute().parents) if one.is_dir())
+    free_bytes, reserve_bytes = space(there)
+    yield checkups.disk(free_bytes, shutil.disk_usage(there).total, reserve_bytes, str(directory))
+    files = [one.stat() for one in directory.rglob("*") if one.is_file()]
+    if configuration is not None:
+        journal = directory / configuration.journal.directory
+        taken = sum(one.stat().st_blocks * 512 for one in journal.rglob("*") if one.is_file())
+        yield checkups.retention(configuration.journal.retention_bytes, taken, free_bytes)
+    if directory.is_dir() and stat.S_IMODE(directory.stat().st_mode) & 0o077:
+        yield Checkup(
+            "directory",
+            "warning",
+            f"other users can look into {directory}",
+            f"chmod 700 {directory}",
+        )
+    newest_s = max((one.st_mtime for one in files), default=0.0)
+    yield checkups.clock(newest_s - time.time())
+    try:
+        yield checkups.fsync(_flushed(there))
+    except OSError as error:
+        told = f"{there} cannot be written: {error.strerror}"
+        yield Checkup("fsync", "error", told, "run this as the user who runs the server")
+
+
+def _flushed(directory: Path) -> Spread:
+    """How long the disk takes to have a small write for good."""
+    taken_s = []
+    with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+        for _ in range(FLUSHES):
+            file.write(os.urandom(FLUSHED_BYTES))
+            began_s = time.perf_counter()
+            os.fsync(file.fileno())
+            taken_s.append(time.perf_counter() - began_s)
+    return Spread.of(taken_s)
+
+
+# A server.
+
+
+async def _of_server(url: str) -> list[Checkup]:
+    async with connected(url, "sow doctor") as client:
+        found = [await _readiness(client), checkups.answers(await answered(client, ANSWERS))]
+        if found[0].level == "error":
+            # What else it is asked may wait until it is ready.
+            return found
+        found.append(checkups.topics(await client.topics()))
+        found.append(checkups.sessions(await client.http.json("GET", "/v1/sessions")))
+        found += await _figures(client)
+        return found
+
+
+async def _readiness(client: Client) -> Checkup:
+    request = client.http.request("GET", "/readyz", accept="text/plain", any_status=True)
+    async with request as answer:
+        return checkups.readiness(answer.status, (await answer.text()).strip())
+
+
+async def _figures(client: Client) -> list[Checkup]:
+    known = await scraped(client)
+    if known is None:
+        told = "the metrics are for administrators"
+        return [Checkup("metrics", "warning", told, "ask with a token that may: --token TOKEN")]
+
+    def figure(name: str) -> float:
+        return known.get(name, {}).get("", 0.0)
+
+    return [
+        checkups.memory(figure("sow_memory_bytes"), figure("sow_memory_limit_bytes")),
+        checkups.connections(figure("sow_connections"), figure("sow_connections_max")),
+        checkups.clock(figure("sow_clock_ahead_seconds")),
+        checkups.steps(known.get("sow_step_longest_seconds", {})),
+    ]
+
+
+def _show(found: list[Checkup], console: Console) -> None:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for one in found:
+        said = Text(one.found)
+        if one.instead:
+            said.append(f"\n{one.instead}", style="italic" if one.level == "ok" else "bold")
+        table.add_row(Text(one.subject), Text(one.level, style=STYLES[one.level]), said)
+    console.print(table)
+    wrong = sum(one.level == "error" for one in found)
+    warnings = sum(one.level == "warning" for one in found)
+    click.echo(f"{counted(wrong, 'error')}, {counted(warnings, 'warning')}", err=True)

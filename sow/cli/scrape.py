@@ -1,0 +1,33 @@
+"""Figures of `/metrics`, for commands that show or judge them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from sow.client import Client
+from sow.errors import NotEntitled
+
+Samples = Mapping[str, Mapping[str, float]]
+"""By name, and by the value of its only label, "" where it has none."""
+
+
+async def scraped(client: Client) -> Samples | None:
+    """The figures of a server; None for who may not see them."""
+    try:
+        async with client.http.request("GET", "/metrics", accept="text/plain") as answer:
+            return samples(await answer.text())
+    except NotEntitled:
+        return None
+
+
+def samples(text: str) -> Samples:
+    """The figures of an exposition, those of single topics left out: they may be very many."""
+    lines = [line for line in text.splitlines() if 'topic="' not in line]
+    found: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families("\n".join([*lines, ""])):
+        sample: Any
+        for sample in family.samples:
+            label = next(iter(sample.labels.values()), "")
+            found.setdefault(sample.name, {})[label] = sample.value
+    return found
