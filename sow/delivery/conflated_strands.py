@@ -92,6 +92,8 @@ class ConflatedStrand(Strand):
             self._demand or PerKey(interval_us or 1), _folded
         )
         self._heard = 0
+        self.lines_out = 0
+        """Lines that its windows have come to; newcomers hear of them by themselves."""
         self._released: list[tuple[ConflationPlace, Waiting]] = []
         self._newcomers: dict[Session, Newcomer] = {}
         self._offered_behind: list[tuple[ConflationPlace, Update]] = []
@@ -116,6 +118,11 @@ class ConflatedStrand(Strand):
         behind, self._offered_behind = self._offered_behind, []
         for place, update in behind:
             self.offer(place, update, now_us)
+
+    @property
+    def updates_in(self) -> int:
+        """Updates that it has taken in."""
+        return self._heard
 
     @property
     def waiting(self) -> bool:
@@ -188,6 +195,7 @@ class ConflatedStrand(Strand):
         released, self._released = self._released, []
         for noted in self._noting:
             noted.update([(place, None) for place, _ in released])
+        self.lines_out += len(released)
         settled = [session for session in self.members if session not in self._newcomers]
         if settled:
             self._tell(settled, _updates(released), group, now_us)

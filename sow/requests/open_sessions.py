@@ -6,9 +6,10 @@ still ask. What sessions ask for is carried out elsewhere (`sow.requests.executo
 for one of them is its own matter (`sow.delivery.sessions`).
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
+from typing import NamedTuple
 
 from sow.delivery.sessions import BACK_PRESSURE, SLOW, Session
 from sow.encodings import Encoding
@@ -24,6 +25,21 @@ NAMED_MAX = 100
 """So much of a client's name is repeated to an operator."""
 FORGOTTEN_MAX = 1000
 """Of so many sessions that are gone it is remembered why."""
+GONE_MAX = 100
+"""So many that are gone are described to who looks: a page of them, some ten kilobytes."""
+
+
+class Gone(NamedTuple):
+    """What is told of a session that is gone."""
+
+    id: str
+    client: str | None
+    rights: Rights
+    connected_us: int
+    closed_us: int
+    folded: int
+    dropped: int
+    reason: str
 
 
 class AwaitedSession:
@@ -86,6 +102,8 @@ class OpenSessions:
         self._notices: list[Callable[[str], None]] = []
         self.closed = Counter(dict.fromkeys(CLOSED_BECAUSE, 0))
         """Sessions that are gone, by why."""
+        self.gone: deque[Gone] = deque(maxlen=GONE_MAX)
+        """Those that are gone, the last one last."""
         self._folded_before = 0
         self._dropped_before = 0
 
@@ -254,6 +272,7 @@ class OpenSessions:
         self._subscriptions.end_all(session)
         if self.forget(session):
             self.closed[_because(session, why)] += 1
+            self.gone.append(_gone(session, why, self._engine.now_us))
             self._folded_before += session.outbox.folded
             self._dropped_before += session.dropped
             session.abandon()
@@ -325,6 +344,20 @@ def _has_answers(session: Session, rights: Rights) -> bool:
     these rights: what has to be made yet, and all of it where its topics are others."""
     box = session.outbox
     return box.has_answers if rights.reads != session.rights.reads else box.makes_answers
+
+
+def _gone(session: Session, why: str, now_us: int) -> Gone:
+    """What is remembered of a session; not itself, which refers to much."""
+    return Gone(
+        session.id,
+        None if session.client is None else session.client[:NAMED_MAX],
+        session.rights,
+        session.connected_us,
+        now_us,
+        session.outbox.folded,
+        session.dropped,
+        session.ended or why,
+    )
 
 
 def _because(session: Session, why: str) -> str:

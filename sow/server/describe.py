@@ -1,18 +1,24 @@
 """What the server tells of its topics and sessions (field names: docs/http.md)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from sow.definitions import ConflatedTopic, Topic, View
+from sow.delivery.conflated_strands import ConflatedStrand
 from sow.delivery.sessions import Session
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.patterns import PatternTopic
 from sow.guards import Guard
 from sow.paths import parse_path
+from sow.requests.open_sessions import Gone
 from sow.requests.seeing import guard_for
+from sow.requests.subscription import Subscription
 from sow.rights import EVERYTHING, Rights
 
 NO_COUNTS: Mapping[str, int] = {}
+FOLLOWED_MAX = 1000
+"""Subscriptions of a session that are described: as many as anybody looks at, in a millisecond."""
 
 
 def describe_topic(
@@ -179,4 +185,44 @@ def describe_session(session: Session, subscriptions: int, now_us: int) -> dict[
         "dropped_messages": session.dropped,
         "lag_ms": 0 if oldest_us is None else max(0, now_us - oldest_us) / 1000,
         "reason": session.ended,
+    }
+
+
+def describe_followed(followed: Iterable[Subscription], now_us: int) -> list[dict[str, Any]]:
+    """What a session follows, and what its conflation has come to so far."""
+    return [_describe_one(one, now_us) for one in islice(followed, FOLLOWED_MAX)]
+
+
+def _describe_one(one: Subscription, now_us: int) -> dict[str, Any]:
+    key, strand = one.key, one.strand
+    described: dict[str, Any] = {
+        "s": one.name,
+        "topic": one.topic,
+        "filter": key.filter,
+        "interval_ms": None if key.interval_us is None else key.interval_us / 1000,
+        "auto": key.auto,
+        "window": key.window is not None,
+    }
+    if isinstance(strand, ConflatedStrand):
+        oldest_us = strand.conflator.oldest_us()
+        described |= {
+            "pending": len(strand.conflator),
+            "oldest_pending_ms": 0 if oldest_us is None else max(0, now_us - oldest_us) / 1000,
+            "updates_in": strand.updates_in,
+            "updates_out": strand.lines_out,
+        }
+    return described
+
+
+def describe_gone(gone: Gone, now_us: int) -> dict[str, Any]:
+    """A session that is gone, and why."""
+    return {
+        "id": gone.id,
+        "client": gone.client,
+        "connected": False,
+        "connected_ms": max(0, gone.closed_us - gone.connected_us) / 1000,
+        "closed_ms": max(0, now_us - gone.closed_us) / 1000,
+        "conflated_messages": gone.folded,
+        "dropped_messages": gone.dropped,
+        "reason": gone.reason,
     }

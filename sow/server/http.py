@@ -29,14 +29,20 @@ from sow.paths import value_at
 from sow.query import Query
 from sow.requests.asking import Found, ask
 from sow.requests.executor import Executor
-from sow.requests.open_sessions import OPERATOR
+from sow.requests.open_sessions import OPERATOR, Gone
 from sow.requests.seeing import guard_for, permit_for, seen_query, seen_shape, shows
 from sow.rights import Rights
 from sow.select_list import parse_select
 from sow.server.arrow import in_turns, of_documents, of_snapshot, streamed, warm_up
 from sow.server.bodies import Reading, take_messages
 from sow.server.csv_answers import CsvTable
-from sow.server.describe import describe_pattern, describe_session, describe_topic
+from sow.server.describe import (
+    describe_followed,
+    describe_gone,
+    describe_pattern,
+    describe_session,
+    describe_topic,
+)
 from sow.server.doorman import DOORMAN, rights_of
 from sow.server.driver import Driver
 from sow.server.listing import counting, there_for
@@ -57,6 +63,7 @@ QUERY_PARAMETERS = (
 PUBLISH_PARAMETERS = ("k", "expiration", "ack")
 DELETE_PARAMETERS = ("filter", "keys")
 SESSIONS_PARAMETERS = ("filter",)
+SESSIONS_LIST_PARAMETERS = ("closed",)
 DESCRIBED_AT_ONCE = 50
 """Topics or sessions described in one step: half a millisecond."""
 FORMATS = (JSON, NDJSON, CSV, ARROW, FRAMES)
@@ -430,14 +437,25 @@ class HttpDoor:
     # Sessions and the server.
 
     async def sessions(self, request: web.Request) -> web.StreamResponse:
-        """Who is connected, and what waits for them; each as it is when it is written."""
+        """Who is connected, and what waits for them; each as it is when it is written. With
+        `closed`, the last that are gone."""
         rights = rights_of(request)
+        if read_flag(asked_of(request), "closed"):
+            gone = [one for one in reversed(self._executor.sessions.gone) if is_of(one, rights)]
+            return json_response([describe_gone(one, self._driver.now_us()) for one in gone])
         sessions = [one for one in self._executor.sessions if is_of(one, rights)]
         return await self._describe_all(request, sessions, self._described)
 
     def _described(self, session: Session) -> dict[str, Any]:
         followed = self._executor.subscriptions.of(session)
         return describe_session(session, len(followed), self._driver.now_us())
+
+    async def session(self, request: web.Request) -> web.Response:
+        """One session, and what it follows."""
+        session = self._found(request)
+        followed = self._executor.subscriptions.of(session)
+        following = describe_followed(followed.values(), self._driver.now_us())
+        return json_response({**self._described(session), "following": following})
 
     async def change_session(self, request: web.Request) -> web.Response:
         """Allow or forbid that a session's queue is conflated."""
@@ -478,12 +496,16 @@ class HttpDoor:
         self._driver.wake()
         return json_response({"closed": session.id})
 
-    def _session(self, request: web.Request) -> Any:
+    def _found(self, request: web.Request) -> Session:
         session_id = request.match_info["id"]
         session = self._executor.sessions.find(session_id)
         if session is None or not is_of(session, rights_of(request)):
             raise UnknownRecord(f"no session {shown(session_id)}; GET /v1/sessions lists them")
-        rights = rights_of(request)
+        return session
+
+    def _session(self, request: web.Request) -> Session:
+        """The session that is to be changed; who changes another's administers the server."""
+        session, rights = self._found(request), rights_of(request)
         if session.rights.owner != rights.owner:
             request.app[DOORMAN].note_admin(request, rights)
         return session
@@ -507,7 +529,7 @@ class HttpDoor:
             raise ClientError(str(error), reason=error.reason) from None
 
 
-def is_of(session: Session, rights: Rights) -> bool:
+def is_of(session: Session | Gone, rights: Rights) -> bool:
     """Whether a session is there for who has these rights: his own, or, for who administers the
     server, anybody's."""
     return rights.may("admin") or session.rights.owner == rights.owner

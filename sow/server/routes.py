@@ -14,7 +14,7 @@ from sow import __version__
 from sow.commands import COMMANDS, OPTIONS, Option
 from sow.definitions import OF_TOPICS
 from sow.engine.filters import Filters
-from sow.errors import NotAvailable, SowError
+from sow.errors import SowError
 from sow.expressions import described_functions
 from sow.media_types import JSON
 from sow.requests.executor import Executor
@@ -26,11 +26,13 @@ from sow.server.http import (
     DELETE_PARAMETERS,
     PUBLISH_PARAMETERS,
     QUERY_PARAMETERS,
+    SESSIONS_LIST_PARAMETERS,
     SESSIONS_PARAMETERS,
     HttpDoor,
 )
 from sow.server.log import EXTENT_PARAMETERS, LOG_PARAMETERS, LogDoor
 from sow.server.long_filters import compile_beside, long_among
+from sow.server.pages import Pages
 from sow.server.parameters import admit, asked_of
 from sow.server.past import PastStates
 from sow.server.shipped import ShippedFile
@@ -141,9 +143,7 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
     async def functions(_request: web.Request) -> web.Response:
         return web.Response(body=orjson.dumps(described_functions()), content_type=JSON)
 
-    async def console(_request: web.Request) -> web.Response:
-        raise NotAvailable("the console is not available yet; GET /openapi.json lists what is")
-
+    pages = Pages()
     topic = "/v1/topics/{topic}"
     records = topic + "/records"
     batch = "/v1/writes/{writer}/{epoch}"
@@ -300,6 +300,14 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
             "logon",
             through(lambda doors: doors.http.sessions),
             "Sessions and their queues",
+            SESSIONS_LIST_PARAMETERS,
+        ),
+        Route(
+            "GET",
+            "/v1/sessions/{id}",
+            "logon",
+            through(lambda doors: doors.http.session),
+            "One session, and what it follows",
         ),
         Route(
             "POST",
@@ -341,7 +349,9 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
         Route(
             "GET", WEBSOCKET, "nothing", through(lambda doors: doors.websocket.handle), "WebSocket"
         ),
-        Route("GET", "/", "nothing", console, "The console (not available yet)"),
+        Route("GET", "/", "nothing", pages.index, "The console"),
+        Route("GET", "/console/{file}", "nothing", pages.file, "A file of the console"),
+        Route("GET", "/console/{folder}/{file}", "nothing", pages.file, "A file of the console"),
         Route("GET", "/sow.js", "nothing", ShippedFile("sow.js").handle, "The JavaScript client"),
         Route("GET", "/sow.d.ts", "nothing", ShippedFile("sow.d.ts").handle, "Its types"),
         Route("GET", "/v1/functions", "logon", functions, "The functions of filters and fields"),

@@ -1,4 +1,5 @@
-"""Files that come with the server and are handed out as they are, to anybody: the client for pages.
+"""Files that come with the server and are handed out as they are, to anybody: the client for pages
+and the console.
 
 They are read once, when the server is made, so that what is handed out is what was started. A page
 or a proxy asks each time whether its copy is still the one (`ETag`), and is told so in a line.
@@ -16,6 +17,10 @@ CONSOLE = Path(__file__).with_name("console")
 TYPES: Mapping[str, str] = {
     ".js": "text/javascript",
     ".ts": "application/typescript",
+    ".html": "text/html",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+    ".LICENSE": "text/plain",
 }
 HEADERS: Mapping[str, str] = {
     # Kept, and asked about: an upgrade of the server is seen with the next request.
@@ -27,17 +32,20 @@ HEADERS: Mapping[str, str] = {
 
 
 class ShippedFile:
-    """One file, by its path below `sow/server/console`."""
+    """One file, by its path below `folder`; `headers` say what may be done with it."""
 
-    def __init__(self, name: str) -> None:
-        path = CONSOLE / name
+    def __init__(
+        self, name: str, folder: Path = CONSOLE, headers: Mapping[str, str] = HEADERS
+    ) -> None:
+        path = folder / name
+        self._headers = headers
         self.body = path.read_bytes()
         self.etag = f'"{hashlib.sha256(self.body).hexdigest()[:32]}"'
         self._type = TYPES[path.suffix]
 
     async def handle(self, request: web.Request) -> web.Response:
         """The file, or that whoever asks has it."""
-        headers = {**HEADERS, "ETag": self.etag}
+        headers = {**self._headers, "ETag": self.etag}
         if is_known(request, self.etag):
             return web.Response(status=304, headers=headers)
         return web.Response(

@@ -50,7 +50,10 @@ ANN = {"Authorization": "Bearer ann-token"}
 """A user of the desk: she may read and write orders and a few others, and nothing else is there."""
 ADMIN = {"Authorization": "Bearer admin-token"}
 READER = {"Authorization": "Bearer reader-token"}
-FREE = {"/healthz", "/readyz", "/openapi.json", "/", "/sow.js", "/sow.d.ts", "/v1/ws"}
+FREE = {"/healthz", "/readyz", "/openapi.json", "/", "/sow.js", "/sow.d.ts", "/v1/ws"} | {
+    "/console/{file}",
+    "/console/{folder}/{file}",
+}
 """What needs no credentials; a WebSocket asks for them before anything else."""
 
 
@@ -128,7 +131,15 @@ class Anything:
 
 
 TABLE = routes(Anything(), Anything())
-PARTS = {"key": "1", "writer": "w", "epoch": "1", "id": "1", "name": "n"}
+PARTS = {
+    "file": "app.js",
+    "folder": "pages",
+    "key": "1",
+    "writer": "w",
+    "epoch": "1",
+    "id": "1",
+    "name": "n",
+}
 
 
 def path_of(route, topic):
@@ -235,6 +246,7 @@ QUERIES = (
     "/v1/log/extent?topics=public-view",
     "/v1/log/consumers",
     "/v1/sessions",
+    "/v1/sessions?closed=true",
     "/v1/topics/orders/records?explain=true&filter=/zz=1",
     "/v1/topics/orderz/records",
     "/v1/topics/orders/records?projection=COUNT(/id)%20AS%20/n&grouping=[zq]./id",
@@ -396,12 +408,16 @@ def test_a_session_is_there_for_its_user_and_for_who_administers(server):
             one["id"] for one in server.ask("GET", "/v1/sessions", ADMIN).json
         }
         for called in (others["id"], others["session"]):
-            for method in ("POST", "DELETE"):
+            for method in ("GET", "POST", "DELETE"):
                 answer = server.ask(method, f"/v1/sessions/{called}", ANN, b'{"conflated":true}')
                 assert answer.status == 404
         changed = server.ask("POST", "/v1/sessions?filter=1=1", ANN, b'{"conflated":false}').json
         assert others["id"] not in changed["changed"]
         assert server.ask("DELETE", f"/v1/sessions/{others['id']}", ADMIN).status == 200
+        other.rest()
+        for user, is_told in ((ANN, False), (ADMIN, True)):
+            gone = server.ask("GET", "/v1/sessions?closed=true", user).json
+            assert (others["id"] in {one["id"] for one in gone}) == is_told
 
 
 def test_a_session_is_taken_up_by_its_user_alone(server):

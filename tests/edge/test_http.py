@@ -412,6 +412,22 @@ def test_sessions_are_described_and_can_be_closed(server):
         assert (session["client"], session["subscriptions"]) == ("me", 1)
         assert server.request("DELETE", f"/v1/sessions/{session['id']}").status == 200
         assert ws.rest()[-1]["c"] == "close"
+    gone = server.get("/v1/sessions?closed=true").json[0]
+    assert (gone["id"], gone["client"]) == (session["id"], "me")
+    assert gone["reason"] == "closed by an operator"
+
+
+def test_what_a_session_follows_is_told_with_what_its_conflation_has_come_to(server):
+    with server.socket() as ws:
+        session = ws.ask({"c": "logon", "client": "me"})[-1]["id"]
+        ws.ask({"c": "subscribe", "t": "orders", "filter": "/price > 1", "opts": "conflation=1h"})
+        server.publish("orders", {"id": 1, "price": 2}, {"id": 1, "price": 3}, {"id": 2})
+        found = server.get(f"/v1/sessions/{session}").json
+        (one,) = found["following"]
+        assert found["subscriptions"] == 1
+        assert (one["topic"], one["filter"], one["interval_ms"]) == ("orders", "/price > 1", 3.6e6)
+        assert (one["updates_in"], one["pending"], one["updates_out"]) == (2, 1, 0)
+    assert server.get("/v1/sessions/none").status == 404
 
 
 @pytest.mark.parametrize("path", ["/v1/config", "/openapi.json"])
@@ -431,12 +447,6 @@ def test_the_server_is_well(server, path):
 
 def test_metrics_are_prometheus_text(orders):
     assert b'sow_topic_records{topic="orders"} 3.0' in orders.get("/metrics").body
-
-
-def test_what_is_not_built_yet_is_refused_by_name(server):
-    answer = server.get("/")
-    assert answer.json["reason"] == "not available yet"
-    assert "console" in answer.json["detail"]
 
 
 @pytest.mark.parametrize("path", ["/v1/topics/nope", records("nope"), records("nope") + "/1"])

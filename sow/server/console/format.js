@@ -1,0 +1,75 @@
+// How numbers, times and values read: short, aligned, and the same everywhere.
+
+const whole = new Intl.NumberFormat("en", {maximumFractionDigits: 0});
+const one = new Intl.NumberFormat("en", {minimumFractionDigits: 1, maximumFractionDigits: 1});
+
+export const count = (value) => (value == null ? "" : whole.format(value));
+
+export function rate(value) {
+  if (value == null) return "";
+  if (value === 0) return "0";
+  return value < 10 ? one.format(value) : whole.format(value);
+}
+
+export const ratio = (value) => (value == null ? "" : `${one.format(value)}×`);
+
+export function bytes(value) {
+  if (value == null) return "";
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let place = 0;
+  while (value >= 1000 && place < units.length - 1) {
+    value /= 1000;
+    place += 1;
+  }
+  return `${place && value < 100 ? one.format(value) : whole.format(value)} ${units[place]}`;
+}
+
+export function duration(ms) {
+  if (ms == null) return "";
+  if (ms < 1000) return `${whole.format(ms)} ms`;
+  if (ms < 60_000) return `${one.format(ms / 1000)} s`;
+  if (ms < 3_600_000) return `${Math.floor(ms / 60_000)} min`;
+  if (ms < 172_800_000) return `${one.format(ms / 3_600_000)} h`;
+  return `${whole.format(ms / 86_400_000)} d`;
+}
+
+// A value of a record as a cell shows it.
+export function cell(value) {
+  if (value === undefined || value === null) return "";
+  if (typeof value === "object") return JSON.stringify(value);
+  return String(value);
+}
+
+// The fields of a document, as paths: objects within it field by field.
+export function paths(document, before = "", found = []) {
+  if (document === null || typeof document !== "object" || Array.isArray(document)) return found;
+  for (const [name, value] of Object.entries(document)) {
+    const path = `${before}/${name}`;
+    if (value && typeof value === "object" && !Array.isArray(value)) paths(value, path, found);
+    else found.push(path);
+  }
+  return found;
+}
+
+// The value at a path of a document.
+export function at(document, path) {
+  let value = document;
+  for (const name of path.slice(1).split("/")) {
+    if (value === null || typeof value !== "object") return undefined;
+    value = value[name];
+  }
+  return value;
+}
+
+// The cells of a column: where numbers stand, their points are below each other.
+export function aligned(column) {
+  const behind = (text) => (text.includes("e") ? 0 : text.length - 1 - text.indexOf(".", 1)) % text.length;
+  const texts = column.map(cell);
+  const places = column.map((value, at) => (Number.isFinite(value) && !Number.isInteger(value) ? behind(texts[at]) : 0));
+  const most = Math.max(0, ...places);
+  if (!most) return texts;
+  // A figure space is as wide as a figure, and the point as wide as that here.
+  return texts.map((text, at) =>
+    Number.isFinite(column[at]) ? text + "\u2007".repeat(most - places[at] + (places[at] ? 0 : 1)) : text,
+  );
+}

@@ -1,0 +1,92 @@
+// The configuration: the file as it is now, each finding below its line; whether the server runs by
+// it; the values by which it does run; and the reload, which says what has changed or why not.
+
+import {html, useState, useEffect, attempt} from "../parts.js";
+import {call, read} from "../server.js";
+import * as format from "../format.js";
+
+export function Config() {
+  const [file, setFile] = useState(null);
+  const [running, setRunning] = useState(null);
+  const [changes, setChanges] = useState(null);
+  const learn = () =>
+    attempt(async () => {
+      const [now, found] = await Promise.all([read("v1/config"), read("v1/config/file")]);
+      setRunning(now);
+      setFile(found);
+    });
+  useEffect(() => {
+    learn();
+  }, []);
+  const reload = () =>
+    attempt(async () => {
+      setChanges(null);
+      const answer = await call("v1/config/reload", {}, {method: "POST"});
+      setChanges((await answer.json()).changes);
+      await learn();
+    });
+  if (!running) return html`<p class="dim">Asking for the configuration …</p>`;
+  const errors = file.findings.filter((one) => one.severity === "error").length;
+  return html`<div class="bar">
+      <h1>${running.name}</h1>
+      <span class="dim code">${file.file}</span>
+      <span id="verdict" class=${errors ? "bad" : "good"}>${verdict(file, errors)}</span>
+      <button class="right first" disabled=${errors > 0 || !file.file} onClick=${reload}>Reload</button>
+    </div>
+    ${changes &&
+    html`<p class="panel padded" role="status" id="changes">
+      ${changes.length ? `Reloaded: ${changes.join(", ")}` : "Reloaded: nothing has changed."}
+    </p>`}
+    <div class="columns">
+      ${file.file && html`<${Listing} file=${file} />`}
+      <${Values} running=${running} />
+    </div>`;
+}
+
+function verdict(file, errors) {
+  if (!file.file) return "This server was not started from a file.";
+  if (errors) return `${errors} ${errors === 1 ? "error" : "errors"}`;
+  const warnings = file.findings.length;
+  return warnings ? `valid, ${warnings} ${warnings === 1 ? "warning" : "warnings"}` : "valid";
+}
+
+function Listing({file}) {
+  const found = new Map();
+  for (const one of file.findings) found.set(one.line, [...(found.get(one.line) || []), one]);
+  return html`<section class="panel listing" aria-label="The file">
+    ${file.text.split("\n").map(
+      (line, place) => html`<div key=${place}>${line || " "}</div>
+        ${(found.get(place + 1) || []).map(
+          (one, number) => html`<div class="finding ${one.severity}" key=${`${place}-${number}`} role="note">
+            ${one.element}: ${one.message}${one.instead ? `; ${one.instead}` : ""}
+          </div>`,
+        )}`,
+    )}
+  </section>`;
+}
+
+// Sections of the running values, each value by its path.
+function Values({running}) {
+  const rows = [];
+  const walk = (value, path) => {
+    if (Array.isArray(value) && value.some((one) => one && typeof one === "object")) {
+      value.forEach((one) => walk(one, `${path}[${one.name ?? value.indexOf(one)}]`));
+    } else if (value && typeof value === "object" && !Array.isArray(value)) {
+      for (const [name, inside] of Object.entries(value)) walk(inside, path ? `${path}.${name}` : name);
+    } else if (value !== null && value !== "" && !(Array.isArray(value) && !value.length)) {
+      rows.push([path, value]);
+    }
+  };
+  walk(running, "");
+  return html`<section class="panel scrolls" aria-label="Running values">
+    <table class="plain" id="values">
+      <caption class="padded"><h2>Running values</h2></caption>
+      <tbody>
+        ${rows.map(([path, value]) => html`<tr key=${path}>
+          <th scope="row" class="code">${path}</th>
+          <td class="code">${format.cell(value)}</td>
+        </tr>`)}
+      </tbody>
+    </table>
+  </section>`;
+}

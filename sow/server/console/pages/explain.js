@@ -1,0 +1,75 @@
+// How the server would answer a query: each term of the filter with the index that serves it and the
+// rows that it leaves, how many records were looked at one by one, and what would make it faster.
+
+import {html, problem, useEffect, useState} from "../parts.js";
+import {ask, linkTo} from "../address.js";
+import {read, topicPath} from "../server.js";
+import {ExpressionBox, FILTER, ORDER, ofFilter, ofOrder} from "../expression_box.js";
+import {TopicChoice} from "../topic_choice.js";
+import * as format from "../format.js";
+
+export function Explain({name, asked}) {
+  const [plan, setPlan] = useState(null);
+  const [wrong, setWrong] = useState(null);
+  const {filter = "", order = ""} = asked;
+  useEffect(() => {
+    let over = false;
+    setWrong(null);
+    setPlan(null);
+    if (name) {
+      const query = {filter, order_by: order, explain: true};
+      read(topicPath(name, "/records"), query).then(
+        (found) => over || setPlan(found),
+        (error) => {
+          if (over) return;
+          setWrong(error);
+          if (!ofFilter(error) && !ofOrder(error)) problem.value = error;
+        },
+      );
+    }
+    return () => (over = true);
+  }, [name, filter, order]);
+  return html`<div class="bar">
+      <h1>Explain</h1>
+      <${TopicChoice} page="explain" name=${name} asked=${asked} />
+      <${ExpressionBox} ...${FILTER} topic=${name} value=${filter} wrong=${ofFilter(wrong)} onSet=${(text) => ask({filter: text})} />
+      <${ExpressionBox} ...${ORDER} topic=${name} value=${order} wrong=${ofOrder(wrong)} onSet=${(text) => ask({order: text})} />
+    </div>
+    ${!name && html`<p class="dim">Choose a topic, and write a filter.</p>`}
+    ${plan && html`<${Plan} plan=${plan} name=${name} asked=${asked} />`}`;
+}
+
+function Plan({plan, name, asked}) {
+  return html`<div class="figures">
+      <div class="figure accent">
+        <div class="what">records looked at one by one</div>
+        <div class="value" id="rows-touched">${format.count(plan.rows_touched)}</div>
+      </div>
+      <div class="figure">
+        <div class="what">terms</div>
+        <div class="value">${plan.terms.length}</div>
+      </div>
+    </div>
+    <div class="panel scrolls">
+      <table class="plain" id="plan">
+        <caption class="hidden">Terms of the filter, in the order in which they are used</caption>
+        <thead>
+          <tr><th scope="col">term</th><th scope="col">index</th><th scope="col" class="number">rows left</th></tr>
+        </thead>
+        <tbody>
+          ${plan.terms.map(
+            (term, place) => html`<tr key=${place}>
+              <td class="code">${term.expression}</td>
+              <td class=${term.index === "scan" ? "bad" : "good"}>${term.index}</td>
+              <td class="number">${format.count(term.rows)}</td>
+            </tr>`,
+          )}
+        </tbody>
+      </table>
+      ${!plan.terms.length && html`<p class="padded dim">Without a filter every record is looked at.</p>`}
+    </div>
+    ${plan.advice
+      ? html`<p class="panel padded" id="advice"><b>Advice.</b> ${plan.advice}</p>`
+      : html`<p class="dim" id="advice">Nothing would make this faster.</p>`}
+    <p><a href=${linkTo("topic", name, {filter: asked.filter, order: asked.order})}>See the records</a></p>`;
+}

@@ -1,0 +1,35 @@
+// Who somebody is, where the server asks for it: a name with a password, or a token. Nothing else
+// is shown before. What was given is kept in this tab, until it is closed or somebody logs off.
+
+import {html, useState} from "../parts.js";
+import {credentials, logOn, read, asks} from "../server.js";
+
+export function LogOn() {
+  const [wrong, setWrong] = useState("");
+  const [busy, setBusy] = useState(false);
+  const send = async (event) => {
+    event.preventDefault();
+    const form = new FormData(event.target);
+    const [user, password, token] = ["user", "password", "token"].map((name) => form.get(name));
+    if (!user && !token) return setWrong("Give a name and a password, or a token.");
+    setBusy(true);
+    credentials.value = token ? {token} : {user, password};
+    try {
+      await read("v1/topics");
+      logOn(credentials.peek());
+      asks.value = false;
+    } catch (error) {
+      credentials.value = null;
+      setWrong(error.status === 401 ? "That is not known here." : error.message);
+    }
+    return setBusy(false);
+  };
+  return html`<form class="logon panel padded" onSubmit=${send}>
+    <h1>Log on</h1>
+    <label>Name <input name="user" autocomplete="username" autofocus /></label>
+    <label>Password <input name="password" type="password" autocomplete="current-password" /></label>
+    <label>or a token <input name="token" type="password" autocomplete="off" /></label>
+    ${wrong && html`<div class="bad" role="alert">${wrong}</div>`}
+    <button class="first" disabled=${busy}>Log on</button>
+  </form>`;
+}

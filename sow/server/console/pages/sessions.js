@@ -1,0 +1,178 @@
+// Who is connected and how he keeps up: what waits in his queue, for how long, what conflation has
+// spared him and what was dropped; and who is gone, with the reason. The queue of each is a line
+// over the last minutes. A session may be told not to conflate, and can be closed.
+
+import {html, useSignal, signal, useEvery, attempt} from "../parts.js";
+import {linkTo} from "../address.js";
+import {call, read} from "../server.js";
+import * as format from "../format.js";
+
+const EVERY_MS = 1000;
+const KEPT = 120;
+
+const sessions = signal(null);
+const gone = signal([]);
+const chosen = signal(null);
+const queues = new Map();
+
+async function refresh(id) {
+  const [found, closed] = await Promise.all([
+    read("v1/sessions"),
+    read("v1/sessions", {closed: true}),
+  ]);
+  for (const one of found) {
+    const past = queues.get(one.id) || [];
+    past.push(one.queue_messages);
+    if (past.length > KEPT) past.shift();
+    queues.set(one.id, past);
+  }
+  const known = new Set(found.map((one) => one.id));
+  for (const name of queues.keys()) if (!known.has(name)) queues.delete(name);
+  sessions.value = found;
+  gone.value = closed;
+  chosen.value = known.has(id) ? await read(`v1/sessions/${encodeURIComponent(id)}`) : null;
+}
+
+function Queue({past}) {
+  if (!past || past.length < 2) return null;
+  const most = Math.max(10, ...past);
+  const line = past.map(
+    (value, place) =>
+      `${place ? "L" : "M"}${((96 * place) / (KEPT - 1)).toFixed(1)} ${(17 - (15 * value) / most).toFixed(1)}`,
+  );
+  return html`<svg class="spark" viewBox="0 0 96 18" preserveAspectRatio="none" aria-hidden="true">
+    <path class="out" d=${line.join("")} />
+  </svg>`;
+}
+
+function policy(one) {
+  return one.conflated ? "conflates when full" : "conflates nothing";
+}
+
+function Session({one, isChosen}) {
+  const path = `v1/sessions/${encodeURIComponent(one.id)}`;
+  const send = (method, body) =>
+    attempt(async () => {
+      await call(path, {}, {method, body});
+      await refresh(isChosen ? one.id : "");
+    });
+  return html`<tr aria-selected=${isChosen}>
+    <td><a href=${linkTo("sessions", "", {session: isChosen ? "" : one.id})}>${one.client || one.id}</a></td>
+    <td class="faint minor">${one.client ? one.id : ""}</td>
+    <td class=${one.connected ? "" : "bad"}>${one.connected ? "connected" : "away"}</td>
+    <td class="number minor">${format.duration(one.connected_ms)}</td>
+    <td class="number">${format.count(one.subscriptions)}</td>
+    <td class="number">${format.count(one.queue_messages)}</td>
+    <td class="sparks minor"><${Queue} past=${queues.get(one.id)} /></td>
+    <td class="number minor">${format.bytes(one.queue_bytes)}</td>
+    <td class="number ${one.lag_ms > 1000 ? "bad" : ""}">${format.duration(one.lag_ms)}</td>
+    <td class="number">${format.count(one.conflated_messages)}</td>
+    <td class="number ${one.dropped_messages ? "bad" : ""}">${format.count(one.dropped_messages)}</td>
+    <td>
+      <button
+        aria-pressed=${String(one.conflated)}
+        title=${policy(one)}
+        onClick=${() => send("POST", JSON.stringify({conflated: !one.conflated}))}
+      >
+        conflate ${one.conflated ? "on" : "off"}
+      </button>
+      <button class="danger" onClick=${() => send("DELETE")}>disconnect</button>
+    </td>
+  </tr>`;
+}
+
+function Following({one}) {
+  if (!one) return null;
+  return html`<section class="panel scrolls" aria-label="What the session follows">
+    <table class="plain">
+      <caption class="padded">
+        <h2>What ${one.client || one.id} follows</h2>
+      </caption>
+      <thead>
+        <tr>
+          <th scope="col">topic</th><th scope="col">filter</th><th scope="col" class="number">interval</th>
+          <th scope="col" class="number">in</th><th scope="col" class="number">out</th>
+          <th scope="col" class="number">folded</th><th scope="col" class="number">pending</th>
+          <th scope="col" class="number">oldest</th>
+        </tr>
+      </thead>
+      <tbody>
+        ${one.following.map(
+          (sub) => html`<tr key=${sub.s}>
+            <td>${sub.topic}${sub.window && html` <span class="kind">window</span>`}</td>
+            <td class="code">${sub.filter}</td>
+            <td class="number">${sub.auto ? "auto" : format.duration(sub.interval_ms) || "none"}</td>
+            <td class="number">${format.count(sub.updates_in)}</td>
+            <td class="number">${format.count(sub.updates_out)}</td>
+            <td class="number">${sub.updates_in === undefined ? "" : format.count(sub.updates_in - sub.updates_out - sub.pending)}</td>
+            <td class="number">${format.count(sub.pending)}</td>
+            <td class="number">${format.duration(sub.oldest_pending_ms)}</td>
+          </tr>`,
+        )}
+      </tbody>
+    </table>
+    ${!one.following.length && html`<p class="padded dim">Nothing at the moment.</p>`}
+  </section>`;
+}
+
+function Gone({closed}) {
+  if (!closed.length) return null;
+  return html`<section class="panel scrolls" aria-label="Sessions that are gone">
+    <table class="plain" id="gone">
+      <caption class="padded"><h2>Gone</h2></caption>
+      <thead>
+        <tr>
+          <th scope="col">client</th><th scope="col">why</th><th scope="col" class="number">ago</th>
+          <th scope="col" class="number">lasted</th><th scope="col" class="number">folded</th>
+          <th scope="col" class="number">dropped</th>
+        </tr>
+      </thead>
+      <tbody>
+        ${closed.map(
+          (one) => html`<tr key=${one.id}>
+            <td>${one.client || one.id}</td>
+            <td class=${one.reason === "disconnected" ? "dim" : "bad"}>${one.reason}</td>
+            <td class="number">${format.duration(one.closed_ms)}</td>
+            <td class="number">${format.duration(one.connected_ms)}</td>
+            <td class="number">${format.count(one.conflated_messages)}</td>
+            <td class="number">${format.count(one.dropped_messages)}</td>
+          </tr>`,
+        )}
+      </tbody>
+    </table>
+  </section>`;
+}
+
+export function Sessions({asked}) {
+  useEvery(EVERY_MS, () => refresh(asked.session), [asked.session]);
+  const found = useSignal(sessions);
+  const closed = useSignal(gone);
+  const one = useSignal(chosen);
+  if (!found) return html`<p class="dim">Asking for the sessions …</p>`;
+  const behind = found.filter((session) => session.lag_ms > 1000).length;
+  return html`<div class="bar">
+      <h1>Sessions</h1>
+      <span class="dim">${format.count(found.length)} connected${behind ? html`, <span class="bad">${behind} behind by more than 1 s</span>` : ""}</span>
+    </div>
+    <div class="panel scrolls">
+      <table class="plain" id="sessions">
+        <caption class="hidden">Sessions and what waits for them</caption>
+        <thead>
+          <tr>
+            <th scope="col">client</th><th scope="col" class="minor">id</th><th scope="col">state</th>
+            <th scope="col" class="number minor">since</th><th scope="col" class="number">follows</th>
+            <th scope="col" class="number">queue</th><th scope="col" class="minor">last minutes</th>
+            <th scope="col" class="number minor">bytes</th><th scope="col" class="number">lag</th>
+            <th scope="col" class="number">folded</th><th scope="col" class="number">dropped</th>
+            <th scope="col"><span class="hidden">What can be done</span></th>
+          </tr>
+        </thead>
+        <tbody>
+          ${found.map((session) => html`<${Session} key=${session.id} one=${session} isChosen=${session.id === asked.session} />`)}
+        </tbody>
+      </table>
+      ${!found.length && html`<p class="padded dim">Nobody is connected.</p>`}
+    </div>
+    <${Following} one=${one} />
+    <${Gone} closed=${closed} />`;
+}

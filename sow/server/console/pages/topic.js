@@ -1,0 +1,250 @@
+// One topic, live. The grid shows a window over its records in the order asked for, subscribes to
+// what is in view and to nothing else, and scrolls by replacing what it has asked for. Filter,
+// order and columns stand in the address. Beside the grid a record that was chosen is shown whole.
+
+import {attempt, html, problem, useEffect, useEvery, useMemo, useRef, useState} from "../parts.js";
+import {ask, linkTo} from "../address.js";
+import {read, sow, topicPath} from "../server.js";
+import {follow} from "../following.js";
+import {CopyAs} from "../copy_as.js";
+import {ExpressionBox, FILTER, ORDER, ofFilter, ofOrder} from "../expression_box.js";
+import {Grid} from "../grid.js";
+import {Window} from "../window.js";
+import * as format from "../format.js";
+
+// What the server keeps in order of a live window (docs/windows.md).
+const WINDOW_MAX = 2000;
+const MARGIN = 20;
+const COLUMNS_MAX = 60;
+
+// The order that a click on a column's head asks for: up, down, none.
+function turned(order, path) {
+  if (order === path) return `${path} DESC`;
+  return order === `${path} DESC` ? "" : path;
+}
+
+function useTopic(name) {
+  const [topic, setTopic] = useState(null);
+  const before = useRef(null);
+  useEvery(
+    1000,
+    async () => {
+      const found = await read(topicPath(name));
+      const now = performance.now();
+      const taken = found.updates_in ?? found.updates;
+      if (before.current && before.current.name === name) {
+        found.per_s = ((taken - before.current.taken) * 1000) / (now - before.current.at);
+      }
+      before.current = {name, taken, at: now};
+      setTopic(found);
+    },
+    [name],
+  );
+  return topic;
+}
+
+export function Topic({name, asked}) {
+  const {filter = "", order = "", columns: wanted = "", key = ""} = asked;
+  const topic = useTopic(name);
+  const model = useMemo(() => ({window: new Window(), skip: 0, touch() {}}), [name]);
+  const [fields, setFields] = useState([]);
+  const [matches, setMatches] = useState(null);
+  const [wrong, setWrong] = useState(null);
+  const [paused, setPaused] = useState(false);
+  const [told, setTold] = useState({});
+  const feed = useRef(null);
+  const asking = useRef({skip: 0, top: 60});
+
+  // How many match; and whether filter and order can be understood, before they are used.
+  const count = async () => {
+    const asks = {top_n: 0, ...(filter && {filter}), ...(order && {order_by: order})};
+    const {matches: found} = await (await sow()).query(name, asks);
+    setMatches(found);
+  };
+  useEvery(2000, () => (wrong || paused ? null : count().catch(setWrong)), [name, filter, order, wrong, paused]);
+
+  useEffect(() => {
+    model.window.clear();
+    model.skip = asking.current.skip = 0;
+    setMatches(null);
+    setWrong(null);
+    if (paused) return undefined;
+    let over = false;
+    const options = () => ({
+      filter: filter || undefined,
+      order_by: order || undefined,
+      skip_n: asking.current.skip,
+      top_n: asking.current.top,
+      snapshot: true,
+      live: true,
+      positions: true,
+    });
+    const begin = async () => {
+      try {
+        await count();
+      } catch (error) {
+        if (!over) setWrong(error);
+        return;
+      }
+      if (over) return;
+      const take = (message, held) => {
+        model.skip = held.skip_n;
+        model.window.take(message, performance.now());
+        if (message.record && message.command !== "oof") learn(message.record);
+        model.touch();
+      };
+      const failed = (error) => over || setWrong(error);
+      feed.current = follow(name, options, take, failed);
+    };
+    begin();
+    return () => {
+      over = true;
+      feed.current?.close();
+      feed.current = null;
+    };
+  }, [name, filter, order, paused, model]);
+
+  // What no box can show is told at the foot of the page.
+  useEffect(() => {
+    if (wrong && !ofFilter(wrong) && !ofOrder(wrong)) problem.value = wrong;
+  }, [wrong]);
+
+  // Fields in the order in which they are first seen.
+  const known = useRef(new Set());
+  useEffect(() => {
+    known.current = new Set();
+    setFields([]);
+  }, [name]);
+  const learn = (document) => {
+    const size = known.current.size;
+    for (const path of format.paths(document)) {
+      if (known.current.size < COLUMNS_MAX) known.current.add(path);
+    }
+    if (known.current.size > size) setFields([...known.current]);
+  };
+
+  // What is in view: the window is moved when it comes near its edge.
+  const onView = (from, to) => {
+    const now = asking.current;
+    const top = Math.min(WINDOW_MAX, Math.max(40, to - from + 2 * MARGIN));
+    const isInside = from >= now.skip && to <= now.skip + now.top && now.top <= top + 40;
+    if (isInside) return;
+    const skip = Math.max(0, Math.min(from - MARGIN, WINDOW_MAX - top));
+    if (skip === now.skip && top === now.top) return;
+    asking.current = {skip, top};
+    feed.current?.replace();
+  };
+
+  // Figures of the view, a few times a second: what is said is read by people.
+  useEffect(() => {
+    let before = {updates: 0, at: performance.now()};
+    const timer = setInterval(() => {
+      const {window} = model;
+      const now = performance.now();
+      setTold({
+        per_s: ((window.updates - before.updates) * 1000) / (now - before.at),
+        left: window.left,
+        rows: window.rows.length,
+      });
+      before = {updates: window.updates, at: now};
+    }, 500);
+    return () => clearInterval(timer);
+  }, [model]);
+
+  const keys = topic?.keys ?? [];
+  const all = [...keys.filter((path) => fields.includes(path)), ...fields.filter((path) => !keys.includes(path))];
+  const columns = wanted ? wanted.split(",").filter(Boolean) : all;
+  const total = Math.min(matches ?? 0, WINDOW_MAX);
+  const chosen = key ? model.window.rows.find((row) => row.key === key) : null;
+  return html`<${Heading} topic=${topic} name=${name} />
+    <div class="bar">
+      <${ExpressionBox} ...${FILTER} topic=${name} value=${filter} wrong=${ofFilter(wrong)} fields=${all} onSet=${(text) => ask({filter: text, key: ""})} />
+      <${ExpressionBox} ...${ORDER} topic=${name} value=${order} wrong=${ofOrder(wrong)} fields=${all} onSet=${(text) => ask({order: text})} />
+      <${Columns} all=${all} shown=${columns} onSet=${(list) => ask({columns: list.join(",")})} />
+      <button aria-pressed=${String(paused)} onClick=${() => setPaused(!paused)}>${paused ? "Resume" : "Pause"}</button>
+      <${CopyAs} topic=${name} asked=${{filter, order}} />
+    </div>
+    <div class="split">
+      <${Grid}
+        label=${`Records of ${name}`}
+        model=${model}
+        columns=${columns}
+        headings=${(path) => path.slice(1) + (order === path ? " ▲" : order === `${path} DESC` ? " ▼" : "")}
+        total=${total}
+        order=${order}
+        chosen=${key}
+        onView=${onView}
+        onOrder=${(path) => ask({order: turned(order, path)})}
+        onChoose=${(record) => ask({key: record ?? ""})}
+        empty=${matches === 0 && !told.rows ? (filter ? "No record matches." : "There are no records yet.") : ""}
+      />
+      ${key && html`<${Record} name=${name} record=${key} row=${chosen} onClose=${() => ask({key: ""})} />`}
+    </div>
+    <${Status} matches=${matches} told=${told} wrong=${wrong} paused=${paused} />`;
+}
+
+function Heading({topic, name}) {
+  return html`<div class="bar">
+    <h1>${name}</h1>
+    ${topic &&
+    html`<span class="kind">${topic.kind}</span>
+      <span class="dim">
+        ${topic.underlying && html`of <a href=${linkTo("topic", topic.underlying)}>${topic.underlying}</a>, `}
+        ${topic.interval_ms ? `at most one update a record in ${format.duration(topic.interval_ms)}, ` : ""}
+        key ${(topic.keys || []).join(" ") || "given"}, ${format.count(topic.records)} records,
+        ${" "}<b>${format.rate(topic.per_s)}</b> updates/s
+        ${topic.conflation_ratio && topic.updates_out ? html`, conflated <b>${format.ratio(topic.conflation_ratio)}</b>` : ""}
+      </span>`}
+    <span class="right">
+      <a href=${linkTo("slider", name)}>Slider</a>${" · "}<a href=${linkTo("explain", name)}>Explain</a>
+    </span>
+  </div>`;
+}
+
+function Columns({all, shown, onSet}) {
+  const set = (path, isOn) => {
+    const next = all.filter((one) => (one === path ? isOn : shown.includes(one)));
+    onSet(next.length === all.length ? [] : next);
+  };
+  return html`<details class="menu">
+    <summary>Columns${shown.length < all.length ? ` ${shown.length}/${all.length}` : ""}</summary>
+    <div>
+      ${all.map(
+        (path) => html`<label key=${path} class="code">
+          <input type="checkbox" checked=${shown.includes(path)} onChange=${(event) => set(path, event.target.checked)} />
+          ${path}
+        </label>`,
+      )}
+    </div>
+  </details>`;
+}
+
+function Record({name, record, row, onClose}) {
+  const [stored, setStored] = useState(null);
+  useEffect(() => {
+    setStored(null);
+    if (!row) attempt(async () => setStored(await read(topicPath(name, `/records/${encodeURIComponent(record)}`))));
+  }, [name, record, Boolean(row)]);
+  const document = row ? row.document : stored;
+  return html`<aside class="record panel padded" aria-label="The record">
+    <div class="bar">
+      <h2>Record</h2>
+      <a class="right" href=${linkTo("slider", name, {key: record})}>Slider</a>
+      <button class="quiet" aria-label="Close" onClick=${onClose}>×</button>
+    </div>
+    <div class="faint code">${record}</div>
+    <pre class="document">${document ? JSON.stringify(document, null, 2) : ""}</pre>
+  </aside>`;
+}
+
+function Status({matches, told, wrong, paused}) {
+  const left = told.left;
+  return html`<div class="status">
+    ${matches !== null && html`<span id="matches"><b>${format.count(matches)}</b> match</span>`}
+    ${matches > WINDOW_MAX && html`<span>the first <b>${format.count(WINDOW_MAX)}</b> in this order are live: a filter gets to the others</span>`}
+    <span>${paused ? "paused" : wrong ? "" : html`<b>${format.rate(told.per_s ?? 0)}</b> updates/s in view`}</span>
+    <span id="left" role="status">
+      ${left && html`left: <b>${left.reason}</b> <span class="code">${Object.values(left.document ?? {}).slice(0, 1).map(format.cell)}</span>`}
+    </span>
+  </div>`;
+}

@@ -1,0 +1,175 @@
+// All topics at a glance: how much comes in, how much is told on, what conflation saves. Rates are
+// differences of the counters that the server keeps, between two answers. Topics that came into
+// being by a pattern stand folded under it, since there may be very many.
+
+import {html, useSignal, signal, useEvery} from "../parts.js";
+import {linkTo} from "../address.js";
+import {read} from "../server.js";
+import * as format from "../format.js";
+
+const EVERY_MS = 1000;
+const KEPT = 60;
+const UNFOLDED_MAX = 500;
+
+const topics = signal(null);
+const unfolded = signal(new Set());
+const wanted = signal("");
+let before = {at: 0, counts: new Map()};
+const histories = new Map();
+
+async function refresh() {
+  const found = await read("v1/topics");
+  const now = performance.now();
+  const seconds = (now - before.at) / 1000;
+  const counts = new Map();
+  for (const topic of found) {
+    if (topic.kind === "pattern") continue;
+    const taken = topic.updates_in ?? topic.updates;
+    const given = topic.updates_out ?? topic.updates;
+    const known = before.counts.get(topic.name);
+    counts.set(topic.name, [taken, given]);
+    if (!known || seconds > 30) continue;
+    topic.in_per_s = Math.max(0, taken - known[0]) / seconds;
+    topic.out_per_s = Math.max(0, given - known[1]) / seconds;
+    const history = histories.get(topic.name) || [];
+    history.push([topic.in_per_s, topic.out_per_s]);
+    if (history.length > KEPT) history.shift();
+    histories.set(topic.name, history);
+    topic.history = history;
+  }
+  for (const name of histories.keys()) if (!counts.has(name)) histories.delete(name);
+  before = {at: now, counts};
+  topics.value = found;
+}
+
+// The topics as they stand in the table: those of a pattern below it, while it is unfolded.
+function arranged(found, open, text) {
+  const members = new Map();
+  const patterns = new Set(found.filter((one) => one.kind === "pattern").map((one) => one.name));
+  for (const one of found) {
+    if (patterns.has(one.of_pattern)) {
+      if (!members.has(one.of_pattern)) members.set(one.of_pattern, []);
+      members.get(one.of_pattern).push(one);
+    }
+  }
+  const matches = (one) => one.name.toLowerCase().includes(text.toLowerCase());
+  const rows = [];
+  for (const one of found) {
+    if (patterns.has(one.of_pattern)) continue;
+    const inside = (members.get(one.name) || []).filter((member) => !text || matches(member));
+    if (text && !matches(one) && !inside.length) continue;
+    const all = members.get(one.name) || [];
+    rows.push({topic: one.kind === "pattern" ? summed(one, all) : one, depth: 0});
+    if (open.has(one.name) || (text && inside.length)) {
+      for (const member of inside.slice(0, UNFOLDED_MAX)) rows.push({topic: member, depth: 1});
+      if (inside.length > UNFOLDED_MAX) rows.push({more: inside.length - UNFOLDED_MAX});
+    }
+  }
+  return rows;
+}
+
+function summed(pattern, members) {
+  const sum = (field) => members.reduce((total, one) => total + (one[field] || 0), 0);
+  return {...pattern, in_per_s: sum("in_per_s"), out_per_s: sum("out_per_s"), pending: sum("pending")};
+}
+
+function Spark({history}) {
+  if (!history || history.length < 2) return null;
+  const most = Math.max(1, ...history.map(([taken]) => taken));
+  const path = (which) =>
+    history
+      .map((one, place) => {
+        const x = (96 * (KEPT - history.length + place)) / (KEPT - 1);
+        return `${place ? "L" : "M"}${x.toFixed(1)} ${(17 - (15 * one[which]) / most).toFixed(1)}`;
+      })
+      .join("");
+  return html`<svg class="spark" viewBox="0 0 96 18" preserveAspectRatio="none" aria-hidden="true">
+    <path d=${path(0)} /><path class="out" d=${path(1)} />
+  </svg>`;
+}
+
+function Row({topic, depth}) {
+  const isPattern = topic.kind === "pattern";
+  const isOpen = unfolded.peek().has(topic.name);
+  const fold = () => {
+    const next = new Set(unfolded.peek());
+    if (!next.delete(topic.name)) next.add(topic.name);
+    unfolded.value = next;
+  };
+  const conflates = topic.updates_in !== undefined;
+  return html`<tr class=${isPattern ? "folded" : ""}>
+    <td class=${depth ? "indented" : ""}>
+      ${isPattern &&
+      html`<button class="quiet fold" aria-expanded=${String(isOpen)} aria-label=${`Topics of ${topic.name}`} onClick=${fold}>
+        ${isOpen ? "▾" : "▸"}
+      </button>`}
+      ${isPattern
+        ? html`<span>${topic.name}</span> <span class="faint">${format.count(topic.topics)} topics</span>`
+        : html`<a href=${linkTo("topic", topic.name)}>${topic.name}</a>`}
+      ${topic.stopped && html` <span class="bad" title=${topic.stopped}>stopped</span>`}
+    </td>
+    <td class="dim">${topic.kind}${topic.underlying ? html`<span class="faint minor"> of ${topic.underlying}</span>` : ""}</td>
+    <td class="dim minor">${topic.message_type}</td>
+    <td class="number minor">${topic.interval_ms ? format.duration(topic.interval_ms) : ""}</td>
+    <td class="number">${format.count(topic.records)}</td>
+    <td class="number">${format.rate(topic.in_per_s)}</td>
+    <td class="number">${format.rate(topic.out_per_s)}</td>
+    <td class="sparks minor"><${Spark} history=${topic.history} /></td>
+    <td class="number">${conflates && topic.updates_out ? format.ratio(topic.conflation_ratio) : ""}</td>
+    <td class="number">${conflates ? format.count(topic.pending) : ""}</td>
+    <td class="number minor">${format.bytes(topic.bytes)}</td>
+    <td class="number minor">${format.count(topic.subscriptions)}</td>
+  </tr>`;
+}
+
+export function Topics() {
+  useEvery(EVERY_MS, refresh, []);
+  const found = useSignal(topics);
+  const open = useSignal(unfolded);
+  const text = useSignal(wanted);
+  if (!found) return html`<p class="dim">Asking for the topics …</p>`;
+  const rows = arranged(found, open, text);
+  const total = found.filter((one) => one.kind === "topic");
+  const coming = total.reduce((sum, one) => sum + (one.in_per_s || 0), 0);
+  return html`<div class="bar">
+      <h1>Topics</h1>
+      <span class="dim"><b>${format.count(found.length)}</b> topics, <b>${format.rate(coming)}</b> updates/s published</span>
+      <input
+        class="right"
+        type="search"
+        placeholder="Find a topic"
+        aria-label="Find a topic"
+        value=${text}
+        onInput=${(event) => (wanted.value = event.target.value)}
+      />
+    </div>
+    <div class="panel scrolls">
+      <table class="plain" id="topics">
+        <caption class="hidden">Topics, with rates and what conflation saves</caption>
+        <thead>
+          <tr>
+            <th scope="col">topic</th>
+            <th scope="col">kind</th>
+            <th scope="col" class="minor">type</th>
+            <th scope="col" class="number minor">interval</th>
+            <th scope="col" class="number">records</th>
+            <th scope="col" class="number">in/s</th>
+            <th scope="col" class="number">out/s</th>
+            <th scope="col" class="minor">last minute</th>
+            <th scope="col" class="number">ratio</th>
+            <th scope="col" class="number">pending</th>
+            <th scope="col" class="number minor">bytes</th>
+            <th scope="col" class="number minor">followers</th>
+          </tr>
+        </thead>
+        <tbody>
+          ${rows.map((row) =>
+            row.more
+              ? html`<tr key="more"><td class="indented dim" colspan="12">${format.count(row.more)} more: find them by name</td></tr>`
+              : html`<${Row} key=${`${row.depth}${row.topic.name}`} ...${row} />`,
+          )}
+        </tbody>
+      </table>
+      ${!rows.length && html`<p class="padded dim">${text ? "No topic has that in its name." : "There are no topics yet."}</p>`}
+    </div>`;
+}

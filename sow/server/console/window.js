@@ -1,0 +1,66 @@
+// What a live window holds, as the grid shows it: rows in their order, and for a moment those that
+// have just left, where they stood, with the reason. Messages are applied as they come; they carry
+// places (`at`), so that no order is worked out here. It knows nothing of the page.
+
+export const GONE_MS = 1600;
+const GONE_MAX = 8;
+
+export class Window {
+  constructor() {
+    this.clear();
+  }
+
+  clear() {
+    this.rows = [];
+    this.gone = [];
+    this.updates = 0;
+    this.left = null;
+    this.isStale = false; // the next group is all that there is
+  }
+
+  // Applies a message of the server; `now` is in milliseconds.
+  take(message, now) {
+    if (message.command === "sow" || message.command === "p") {
+      this.put(message, now);
+    } else if (message.command === "oof") {
+      this.remove(message, now);
+    } else if (message.command === "gap") {
+      this.isStale = true;
+    } else if (message.command === "group_begin" && this.isStale) {
+      this.clear();
+    }
+  }
+
+  put(message, now) {
+    const isUpdate = message.command === "p";
+    const at = message.at ?? this.rows.length;
+    let row = this.rows[at];
+    if (row?.key !== message.key) {
+      const stood = this.rows.findIndex((one) => one.key === message.key);
+      row = stood < 0 ? {key: message.key, entered: isUpdate ? now : 0} : this.rows.splice(stood, 1)[0];
+      this.rows.splice(message.at ?? (stood < 0 ? at : stood), 0, row);
+      if (stood < 0) this.gone = this.gone.filter((one) => one.key !== message.key);
+    }
+    row.document = message.record;
+    if (isUpdate) this.updates += 1;
+  }
+
+  remove(message, now) {
+    let at = message.at ?? -1;
+    if (this.rows[at]?.key !== message.key) at = this.rows.findIndex((one) => one.key === message.key);
+    if (at < 0) return;
+    const [row] = this.rows.splice(at, 1);
+    this.left = {key: row.key, document: message.record ?? row.document, reason: message.reason, at: now};
+    this.gone.push({...row, at, reason: message.reason, since: now});
+    if (this.gone.length > GONE_MAX) this.gone.shift();
+  }
+
+  // The rows to show, with those that are leaving; whether any are.
+  shown(now) {
+    this.gone = this.gone.filter((one) => now - one.since < GONE_MS);
+    if (!this.gone.length) return this.rows;
+    const shown = [...this.rows];
+    for (const one of this.gone) shown.splice(Math.min(one.at, shown.length), 0, one);
+    return shown;
+  }
+}
