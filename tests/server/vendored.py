@@ -2,7 +2,8 @@
 
 `python -m tests.server.vendored` packs the versions that stand below with npm, puts their files
 into `sow/server/console/vendored` and writes down what each one is (`SHA256SUMS`). Nothing is
-changed in them. To go to another version, change its number here and run it; `test_vendored.py` compares.
+changed in them. To go to another version, change its number here and run it; `test_vendored.py`
+compares.
 """
 
 import hashlib
