@@ -152,3 +152,18 @@ class Pipeline:
     def source(self) -> Source:
         """The first source; with conflation, the only one."""
         return self.sources[0]
+
+    def described(self) -> dict[str, object]:
+        """What it reads, where it writes and how often, for who looks."""
+        sink = self.sink
+        reads = [f"{read.format} {read.topic or read.path or ''}".strip() for read in self.sources]
+        writes = f"topic {sink.topic}" if sink.topic else f"{sink.format} {sink.path or ''}".strip()
+        return {
+            "name": self.name,
+            "source": ", ".join(reads),
+            "sink": writes,
+            "topic": sink.topic,
+            "trigger": "once" if self.trigger_us is None else f"every {self.trigger_us / 1e6:g} s",
+            "master": self.master,
+            "autostart": self.autostart,
+        }

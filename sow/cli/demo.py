@@ -31,7 +31,7 @@ from sow.cli.options import example, json_option, run
 from sow.cli.pipeline import beside
 from sow.cli.supervision import Beside, command, supervised
 from sow.client import Client
-from sow.config import require
+from sow.config import require, review
 from sow.engine.live_topics import CopyTopic, LiveTopic
 from sow.errors import ClientError, SowError
 from sow.hosts import LOOPBACK
@@ -106,7 +106,11 @@ async def _demo(
         loop.add_signal_handler(number, stop.set)
     with tempfile.TemporaryDirectory(prefix="sow-demo-") as data_directory:
         # A demo is for whoever started it, wherever the file has the server listen.
-        server = Server(replace(configuration, host=LOOPBACK, port=port), Path(data_directory))
+        server = Server(
+            replace(configuration, host=LOOPBACK, port=port),
+            Path(data_directory),
+            look=lambda: review(path, environment=os.environ),
+        )
         url = await server.start()
         if not as_json:
             click.echo(f"sow: the console is at {url}/")
@@ -121,7 +125,11 @@ async def _demo(
             }
             async with (
                 _feed(url, rate, seed, stop.set),
-                supervised(commands, lambda text: click.echo(f"sow: {text}", err=True)),
+                supervised(
+                    commands,
+                    lambda text: click.echo(f"sow: {text}", err=True),
+                    server.board.note,
+                ),
                 Client(url, name="sow demo") as client,
             ):
                 await _watch(DemoScreen(server, url, as_json), client, seconds, stop)

@@ -50,7 +50,7 @@ def _config_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def list_pipelines(config: str, variables: dict[str, str], as_json: bool) -> None:
     """Name the pipelines, what they read and where they write."""
     configuration = require(config, variables, os.environ)
-    found = [_described(one) for one in configuration.pipelines]
+    found = [one.described() for one in configuration.pipelines]
     found += [
         {
             "name": copy.name,
@@ -67,20 +67,6 @@ def list_pipelines(config: str, variables: dict[str, str], as_json: bool) -> Non
         return
     for one in found:
         click.echo(f"{one['name']}: {one['source']} -> {one['sink']}, {one['trigger']}")
-
-
-def _described(one: Pipeline) -> dict[str, object]:
-    sink = one.sink
-    sources = [f"{read.format} {read.topic or read.path or ''}".strip() for read in one.sources]
-    every = "once" if one.trigger_us is None else f"every {one.trigger_us / 1e6:g} s"
-    return {
-        "name": one.name,
-        "source": ", ".join(sources),
-        "sink": f"topic {sink.topic}" if sink.topic else f"{sink.format} {sink.path or ''}".strip(),
-        "trigger": every,
-        "master": one.master,
-        "autostart": one.autostart,
-    }
 
 
 @pipeline.command(
@@ -128,7 +114,7 @@ def run_pipeline(
     else:
         run_for = _run_for(found, configuration)
         running = Running(topic_pipeline(found), address, directory, once, master, run_for)
-    _follow(running, PipelineScreen(name, as_json))
+    _follow(running, PipelineScreen(name, as_json, tells=until_input_ends))
 
 
 def log_on_by(one: Pipeline) -> None:
@@ -225,10 +211,12 @@ def _follow(running: Any, screen: "PipelineScreen") -> None:
 
 class PipelineScreen:
     """How a run of the pipeline `name` goes: a line that is written over in a terminal, else one
-    now and then, with `as_json` as JSON."""
+    now and then, with `as_json` as JSON. `tells`: whoever has started it reads the figures of each
+    batch as JSON."""
 
-    def __init__(self, name: str, as_json: bool) -> None:
+    def __init__(self, name: str, as_json: bool, tells: bool = False) -> None:
         self._name = name
+        self._tells = tells
         self._as_json = as_json
         self._live: Any = None
         self._batch = self._told = -1
@@ -262,6 +250,8 @@ class PipelineScreen:
                 self._take(progress)
         if not is_new:
             return
+        if self._tells and not self._as_json:
+            click.echo(orjson.dumps({"pipeline": self._name, **self._figures}))
         if not self._as_json and sys.stderr.isatty() and self._live is not None:
             from rich.text import Text
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from sow.cli.options import example, json_option, run, variables_option
 from sow.cli.pipeline import beside, run_by_spark
 from sow.cli.starters import DATA_DIRECTORY, document, named_topic
 from sow.cli.supervision import Beside, command, supervised
-from sow.config import exposed, load, loads, require
+from sow.config import Reviewed, exposed, load, loads, require, review
 from sow.definitions import Configuration
 from sow.errors import ClientError, SowError
 from sow.server.app import Server
@@ -102,8 +103,9 @@ def serve(
     reads CONFIG again and changes what can be changed, or says why it does not.
     """
     logging.basicConfig(format="sow: %(message)s", level=logging.WARNING, stream=sys.stderr)
+    starter = _starter(ctx, named, data_dir) if named else ""
     if named:
-        loaded = loads(_starter(ctx, named, data_dir), "--topic")
+        loaded = loads(starter, "--topic")
     else:
         loaded = load(config, variables, os.environ)
     for finding in loaded.findings:
@@ -119,6 +121,11 @@ def serve(
     def reread() -> Configuration:
         # What was said on the command line stays as it is.
         return configuration if named else as_given(require(config, variables, os.environ))
+
+    def look() -> Reviewed:
+        if named:
+            return Reviewed("--topic", starter, loaded.checked.findings)
+        return review(config, variables, os.environ)
 
     configuration = as_given(loaded.configuration)
     place = "--host" if host or loaded.exposure is None else loaded.exposure.place
@@ -140,7 +147,8 @@ def serve(
         }
 
     make_loop = loop_factory(loop_wanted)
-    if not run(serve_until_stopped(configuration, ready, reread, allow_loss, own_token), make_loop):
+    serving = serve_until_stopped(configuration, ready, reread, allow_loss, own_token, look)
+    if not run(serving, make_loop):
         click.echo(f"sow: gave up stopping after {STOP_S_MAX:g} s; no data is lost", err=True)
         # Something holds a thread; what was acknowledged is in the journal.
         os._exit(1)
@@ -186,11 +194,13 @@ async def serve_until_stopped(
     reread: Callable[[], Configuration] | None = None,
     allow_loss: bool = False,
     own_token: str = "",
+    look: Callable[[], Reviewed] | None = None,
 ) -> bool:
     """Serve until SIGTERM or SIGINT; says whether stopping was done in time.
 
     With `reread`, SIGHUP reads the configuration again. With `allow_loss`, records that have no
-    place in the configuration are given up. Who shows `own_token` is the server itself.
+    place in the configuration are given up. Who shows `own_token` is the server itself. `look`
+    reads the configuration file for who wants to see it.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -202,6 +212,7 @@ async def serve_until_stopped(
         reread=reread,
         allow_loss=allow_loss,
         own_token=own_token,
+        look=look,
     )
     if reread is not None:
         reloads: set[asyncio.Task[None]] = set()
@@ -216,7 +227,8 @@ async def serve_until_stopped(
     if not await _done_unless(stop, server.restore()):
         return True
     commands = ready(address)
-    async with supervised(commands, lambda text: click.echo(f"sow: {text}", err=True)):
+    say = partial(click.echo, err=True)
+    async with supervised(commands, lambda text: say(f"sow: {text}"), server.board.note):
         await stop.wait()
     try:
         await asyncio.wait_for(server.stop(), STOP_S_MAX)

@@ -15,8 +15,12 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
+
+import orjson
 
 NICE = 10
 """Half of the way to the lowest priority: a pipeline gets what the server leaves, and does not
@@ -25,6 +29,13 @@ PAUSE_S = 2.0
 """Before the first new try of a pipeline that failed; each further one waits twice as long."""
 PAUSE_S_MAX = 60.0
 """And no longer than that, so that a server that is back for a minute is noticed."""
+FIGURES = {
+    "rows_in": "rows_in",
+    "rows_out": "rows_out",
+    "rows_per_s": "rows_per_s",
+    "behind": "lag",
+}
+"""What is noted of a pipeline's own figures, and what it calls them."""
 HEALTHY_S = 60.0
 """A run that lasted so long was no part of a series of failures."""
 STOP_S_MAX = 3.0
@@ -32,6 +43,13 @@ STOP_S_MAX = 3.0
 nothing, since a batch that was cut off is made again."""
 
 Say = Callable[[str], None]
+Note = Callable[..., None]
+"""Called with a pipeline's name and, by name, what is known of it: `Board` in
+`sow.server.operations`."""
+
+
+def _unnoted(_name: str, **_known: object) -> None:
+    """Nobody wants to know."""
 
 
 class Beside(NamedTuple):
@@ -55,12 +73,16 @@ def command(
 
 
 @asynccontextmanager
-async def supervised(commands: Mapping[str, Beside], say: Say) -> AsyncIterator[None]:
+async def supervised(
+    commands: Mapping[str, Beside], say: Say, note: Note = _unnoted
+) -> AsyncIterator[None]:
     """Keep these commands running, by name, for as long as this is open."""
     if commands and importlib.util.find_spec("pyspark") is None:
         say(f"Spark is not installed, so these do not run: {', '.join(commands)}")
+        for name in commands:
+            note(name, state="failed", error="Spark is not installed")
         commands = {}
-    tasks = [asyncio.create_task(_keep(name, one, say)) for name, one in commands.items()]
+    tasks = [asyncio.create_task(_keep(name, one, say, note)) for name, one in commands.items()]
     try:
         yield
     finally:
@@ -69,13 +91,16 @@ async def supervised(commands: Mapping[str, Beside], say: Say) -> AsyncIterator[
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _keep(name: str, one: Beside, say: Say) -> None:
+async def _keep(name: str, one: Beside, say: Say, note: Note) -> None:
     pause_s = PAUSE_S
     while True:
         started_s = time.monotonic()
-        code, last = await _run(one)
+        note(name, state="running")
+        code, last = await _run(one, partial(note, name))
         if code == 0:
+            note(name, state="done")
             return
+        note(name, state="failed", error=last or f"ended with code {code}")
         if time.monotonic() - started_s > HEALTHY_S:
             pause_s = PAUSE_S
         say(f"{last or f'pipeline {name} ended with code {code}'}; trying again in {pause_s:g} s")
@@ -83,7 +108,7 @@ async def _keep(name: str, one: Beside, say: Say) -> None:
         pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
 
-async def _run(one: Beside) -> tuple[int, str]:
+async def _run(one: Beside, note: Callable[..., None]) -> tuple[int, str]:
     """Run a command to its end; its exit code and the last line of what it complained of."""
     # In its environment, which nobody else can read, as a command line can be.
     token = {} if one.token is None else {"SOW_TOKEN": one.token}
@@ -91,13 +116,19 @@ async def _run(one: Beside) -> tuple[int, str]:
         one.words,
         env={**os.environ, **token},
         stdin=subprocess.PIPE,  # which ends with this process
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C is for the server, which then stops it
     )
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
-    followed = asyncio.get_running_loop().run_in_executor(None, _follow, process)
+    loop = asyncio.get_running_loop()
+
+    def told(**known: object) -> None:
+        loop.call_soon_threadsafe(partial(note, **known))
+
+    Thread(target=_hear, args=(process, told), name="figures", daemon=True).start()
+    followed = loop.run_in_executor(None, _follow, process)
     try:
         return await asyncio.shield(followed)
     finally:
@@ -105,6 +136,20 @@ async def _run(one: Beside) -> tuple[int, str]:
             await _stop(process, followed)
         assert process.stdin is not None
         process.stdin.close()
+
+
+def _hear(process: "subprocess.Popen[bytes]", told: Callable[..., None]) -> None:
+    """Note the figures that a process tells, a line of JSON each; in a thread."""
+    assert process.stdout is not None
+    with process.stdout:
+        for line in process.stdout:
+            try:
+                figures = orjson.loads(line)
+                known = {mine: figures[its] for mine, its in FIGURES.items()}
+            except (orjson.JSONDecodeError, KeyError, TypeError):
+                continue  # Spark's, or a library's
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the server has ended
+                told(**known)
 
 
 def _follow(process: "subprocess.Popen[bytes]") -> tuple[int, str]:

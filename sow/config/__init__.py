@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from sow.config.build import build
 from sow.config.document import DOCUMENT_BYTES_MAX, parse_document
 from sow.config.exposure import exposed, exposure
-from sow.config.findings import Finding, Findings, Loaded, Severity
+from sow.config.findings import Finding, Findings, Loaded, Reviewed, Severity
 from sow.config.includes import Reader, include
 from sow.config.rules import check
 from sow.config.structure import Section, read_root
@@ -23,7 +23,17 @@ from sow.config.variables import Variables
 from sow.definitions import Configuration
 from sow.errors import ConfigError
 
-__all__ = ["Finding", "Loaded", "Severity", "exposed", "load", "loads", "require"]
+__all__ = [
+    "Finding",
+    "Loaded",
+    "Reviewed",
+    "Severity",
+    "exposed",
+    "load",
+    "loads",
+    "require",
+    "review",
+]
 
 NONE: Mapping[str, str] = {}
 
@@ -92,6 +102,18 @@ def load(
         findings.error(1, "file", message, "give the path of a configuration file")
         return Loaded(None, findings.in_order())
     return loads(text, path, variables, environment)
+
+
+def review(
+    path: str, variables: Mapping[str, str] = NONE, environment: Mapping[str, str] = NONE
+) -> Reviewed:
+    """The configuration file at `path` as it is now, with all that is to be said of it."""
+    loaded = load(path, variables, environment)
+    try:
+        text = read_file(path, DOCUMENT_BYTES_MAX).decode(errors="replace")
+    except OSError:
+        text = ""  # which is among the findings
+    return Reviewed(path, text, loaded.checked.findings)
 
 
 def require(

@@ -84,6 +84,15 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Reviewed:
+    """A configuration file as somebody may look at it, whether or not it can be used."""
+
+    file: str
+    text: str
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Loaded:
     """A configuration file as read: `configuration` is None when any finding is an error.
 

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from sow.authentication.logons import Logons
 from sow.clock import Clock, SystemClock
+from sow.config.findings import Reviewed
 from sow.definitions import Authentication, Configuration, Topic, authority, with_system_topics
 from sow.delivery.sessions import Session
 from sow.engine.engine import Engine
@@ -36,6 +37,7 @@ from sow.server.intake import Intake
 from sow.server.listening import Listening, bind, raise_files_limit
 from sow.server.measured import MeasuredRequests
 from sow.server.opening import Opening
+from sow.server.operations import Board, OperationsDoor
 from sow.server.problems import report
 from sow.server.removed import removed_at, write_out
 from sow.server.replay_watch import ReplayWatch
@@ -88,7 +90,8 @@ class Server:
     ConfigError. `names` gives what the machine is called, `logons` how often somebody may try to be
     somebody, by default as Limits say. With `allow_loss` records that have no place in the
     configuration are given up (`sow.server.opening`). Who shows `own_token`, if that is no empty
-    text, is the server itself, to do what it does through Spark.
+    text, is the server itself, to do what it does through Spark. `look` reads the configuration
+    file for who wants to see it.
     """
 
     def __init__(
@@ -101,7 +104,11 @@ class Server:
         allow_loss: bool = False,
         own_token: str = "",
         logons: Logons | None = None,
+        look: Callable[[], Reviewed] | None = None,
     ) -> None:
+        self._look = look
+        self.board = Board()
+        """How what runs beside this server is getting on, for who runs it to note."""
         self._own_token = own_token
         self._reread = reread
         self._encryption: ssl.SSLContext | None = None
@@ -217,7 +224,13 @@ class Server:
         )
         staging = Staging(self._data_directory / "staging", self._clock.now_us())
         self._doors = open_doors(
-            self.driver, self.executor, self.reload, staging, opening.log_id, self._doorman
+            self.driver,
+            self.executor,
+            self.reload,
+            staging,
+            opening.log_id,
+            self._doorman,
+            OperationsDoor(self._look, lambda: self.engine.configuration.pipelines, self.board),
         )
         self._replay.end()
         self._doorman.follow(

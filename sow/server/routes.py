@@ -32,6 +32,7 @@ from sow.server.http import (
 )
 from sow.server.log import EXTENT_PARAMETERS, LOG_PARAMETERS, LogDoor
 from sow.server.long_filters import compile_beside, long_among
+from sow.server.operations import OperationsDoor
 from sow.server.pages import Pages
 from sow.server.parameters import admit, asked_of
 from sow.server.past import PastStates
@@ -101,6 +102,7 @@ class Doors(NamedTuple):
     websocket: WebSocketDoor
     events: EventDoor
     filters: Filters
+    operations: OperationsDoor
 
 
 def open_doors(
@@ -110,6 +112,7 @@ def open_doors(
     staging: Staging,
     log_id: str,
     doorman: Doorman,
+    operations: OperationsDoor | None = None,
 ) -> Doors:
     """The doors of one server; `reload` reads its configuration again."""
     past = PastStates(driver, executor.engine)
@@ -121,6 +124,7 @@ def open_doors(
         WebSocketDoor(driver, executor, doorman),
         EventDoor(driver, executor),
         executor.engine.filters,
+        operations or OperationsDoor(),
     )
 
 
@@ -345,6 +349,20 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
             through(lambda doors: doors.http.reload),
             "Read config.xml again",
             ("allow_loss",),
+        ),
+        Route(
+            "GET",
+            "/v1/config/file",
+            "admin",
+            through(lambda doors: doors.operations.file),
+            "The configuration file as it is now",
+        ),
+        Route(
+            "GET",
+            "/v1/pipelines",
+            "admin",
+            through(lambda doors: doors.operations.pipelines),
+            "Pipelines, and how they run",
         ),
         Route(
             "GET", WEBSOCKET, "nothing", through(lambda doors: doors.websocket.handle), "WebSocket"

@@ -98,3 +98,26 @@ def test_the_command_line_names_what_the_server_runs_with(tmp_path):
         "-m", "sow.cli", "pipeline", "run", "bars", "--config", "c.xml", "--url", "http://h:1",
         "--data-dir", str(tmp_path), "--until-input-ends", "--set", "A=b",
     ]  # fmt: skip
+
+
+def test_what_becomes_of_one_is_noted_with_its_figures():
+    text = 'import sys; print(\'noise\'); print(\'{"rows_in":9,"rows_out":3,"rows_per_s":5,'
+    text += "\"lag\":1}', flush=True); print('sow: no more', file=sys.stderr); exit(1)"
+
+    async def run():
+        noted, said = {}, asyncio.Event()
+
+        def note(name, **known):
+            noted.update(known)
+            if "error" in noted and "behind" in noted:
+                said.set()
+
+        async with supervised({"bars": script(text)}, lambda _text: None, note):
+            await asyncio.wait_for(said.wait(), WAIT_S)
+        return noted
+
+    noted = asyncio.run(run())
+    assert noted["error"] == "no more"
+    assert noted["state"] in ("failed", "running")
+    figures = (noted["rows_in"], noted["rows_out"], noted["rows_per_s"], noted["behind"])
+    assert figures == (9, 3, 5, 1)

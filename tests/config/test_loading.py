@@ -1,6 +1,6 @@
 import pytest
 
-from sow.config import load, loads, require
+from sow.config import load, loads, require, review
 from sow.definitions import (
     Configuration,
     ConflatedTopic,
@@ -127,3 +127,14 @@ def test_warnings_alone_do_not_stop_a_file(tmp_path):
     path.write_text("<AMPSConfig><Name>x</Name><Admin/></AMPSConfig>")
     assert require(str(path)).name == "x"
     assert [f.severity for f in load(str(path)).findings] == ["warning"]
+
+
+def test_a_file_is_reviewed_as_it_is_whether_or_not_it_can_be_used(tmp_path):
+    path = tmp_path / "config.xml"
+    path.write_text("<SOWConfig>\n<Tpoic/></SOWConfig>")
+    reviewed = review(str(path))
+    assert (reviewed.file, reviewed.text) == (str(path), path.read_text())
+    assert (2, "Tpoic") in {(finding.line, finding.element) for finding in reviewed.findings}
+    path.unlink()
+    (finding,) = review(str(path)).findings
+    assert "cannot be read" in finding.message

@@ -1,0 +1,78 @@
+"""What an operator asks about the process."""
+
+from sow.config.findings import Finding, Reviewed
+from sow.pipelines import Pipeline, Sink, Source
+from sow.server.operations import Board, OperationsDoor
+from sow.server.routes import Route
+from tests.server.stand_ins import Served, World, stepped
+
+BARS = Pipeline(
+    name="bars",
+    sources=(Source(format="sow", topic="orders"),),
+    sink=Sink(topic="bars"),
+    autostart=True,
+)
+
+
+def place(door):
+    return Served(
+        World(),
+        Route("GET", "/file", "admin", door.file, ""),
+        Route("GET", "/pipelines", "admin", door.pipelines, ""),
+    )
+
+
+@stepped
+async def test_the_file_is_told_as_it_is_now_with_what_is_wrong_with_it():
+    finding = Finding("config.xml", 2, "Topic", "error", "has no Name", "write <Name>")
+    found = [Reviewed("config.xml", "<SOWConfig/>", ())]
+    async with place(OperationsDoor(lambda: found[-1])) as served:
+        assert (await served.get("/file")).json == {
+            "file": "config.xml",
+            "text": "<SOWConfig/>",
+            "findings": [],
+        }
+        found.append(Reviewed("config.xml", "<SOWConfig>\n<Topic/>", (finding,)))
+        told = (await served.get("/file")).json
+    assert told["text"] == "<SOWConfig>\n<Topic/>"
+    assert told["findings"] == [
+        {
+            "file": "config.xml",
+            "line": 2,
+            "element": "Topic",
+            "severity": "error",
+            "message": "has no Name",
+            "instead": "write <Name>",
+        }
+    ]
+
+
+@stepped
+async def test_a_server_that_was_not_started_from_a_file_says_so():
+    async with place(OperationsDoor()) as served:
+        told = (await served.get("/file")).json
+    assert told == {"file": None, "text": "", "findings": []}
+
+
+@stepped
+async def test_a_pipeline_is_told_with_what_is_known_of_its_run():
+    board = Board()
+    async with place(OperationsDoor(None, lambda: [BARS], board)) as served:
+        (before,) = (await served.get("/pipelines")).json
+        board.note("bars", state="running", rows_per_s=7)
+        board.note("bars", rows_per_s=9)
+        (running,) = (await served.get("/pipelines")).json
+        board.note("bars", state="failed", error="no such topic")
+        (failed,) = (await served.get("/pipelines")).json
+    assert (before["source"], before["sink"], before["topic"]) == (
+        "sow orders",
+        "topic bars",
+        "bars",
+    )
+    assert (before["state"], before["error"]) == ("not run by this server", None)
+    assert (running["state"], running["rows_per_s"]) == ("running", 9)
+    assert (failed["state"], failed["error"], failed["rows_per_s"]) == (
+        "failed",
+        "no such topic",
+        9,
+    )
