@@ -11,17 +11,17 @@ export {html, render, useState, useEffect, useRef, useMemo, signal, computed, ef
 // The value of a signal, for a component that is drawn again when it changes.
 export function useSignal(source) {
   const [, draw] = useState(0);
-  useEffect(() => {
-    let known = source.peek();
-    return effect(() => {
-      const value = source.value;
-      if (value !== known) {
-        known = value;
-        draw((count) => count + 1);
-      }
-    });
-  }, [source]);
-  return source.peek();
+  // What was drawn, so that a change between drawing and listening is not missed.
+  const drawn = useRef(null);
+  drawn.current = source.peek();
+  useEffect(
+    () =>
+      effect(() => {
+        if (source.value !== drawn.current) draw((count) => count + 1);
+      }),
+    [source],
+  );
+  return drawn.current;
 }
 
 // Calls of the same `work` within one frame are one call.
