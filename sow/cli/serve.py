@@ -104,10 +104,7 @@ def serve(
     """
     logging.basicConfig(format="sow: %(message)s", level=logging.WARNING, stream=sys.stderr)
     starter = _starter(ctx, named, data_dir) if named else ""
-    if named:
-        loaded = loads(starter, "--topic")
-    else:
-        loaded = load(config, variables, os.environ)
+    loaded = loads(starter, "--topic") if named else load(config, variables, os.environ)
     for finding in loaded.findings:
         click.echo(finding.labelled, err=True)
     if loaded.configuration is None:
