@@ -17,7 +17,7 @@ from sow.requests.subscription import Subscription
 from sow.rights import EVERYTHING, Rights
 
 NO_COUNTS: Mapping[str, int] = {}
-FOLLOWED_MAX = 1000
+DESCRIBED_MAX = 1000
 """Subscriptions of a session that are described: as many as anybody looks at, in a millisecond."""
 
 
@@ -190,7 +190,7 @@ def describe_session(session: Session, subscriptions: int, now_us: int) -> dict[
 
 def describe_followed(followed: Iterable[Subscription], now_us: int) -> list[dict[str, Any]]:
     """What a session follows, and what its conflation has come to so far."""
-    return [_describe_one(one, now_us) for one in islice(followed, FOLLOWED_MAX)]
+    return [_describe_one(one, now_us) for one in islice(followed, DESCRIBED_MAX)]
 
 
 def _describe_one(one: Subscription, now_us: int) -> dict[str, Any]:

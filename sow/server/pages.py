@@ -11,7 +11,7 @@ from pathlib import Path
 from aiohttp import web
 
 from sow.errors import UnknownRecord, shown
-from sow.server.shipped import CONSOLE, HEADERS, TYPES, ShippedFile
+from sow.server.shipped import CONSOLE_FOLDER, HEADERS, SHIPPED_TYPES, ShippedFile
 
 INDEX = "index.html"
 PAGE_HEADERS = {
@@ -27,8 +27,10 @@ PAGE_HEADERS = {
 class Pages:
     """The files below `folder`, by default the console's."""
 
-    def __init__(self, folder: Path = CONSOLE) -> None:
-        found = [path for path in folder.rglob("*") if path.is_file() and path.suffix in TYPES]
+    def __init__(self, folder: Path = CONSOLE_FOLDER) -> None:
+        found = [
+            path for path in folder.rglob("*") if path.is_file() and path.suffix in SHIPPED_TYPES
+        ]
         names = [path.relative_to(folder).as_posix() for path in found]
         self._files = {name: ShippedFile(name, folder, PAGE_HEADERS) for name in names}
 

@@ -13,8 +13,8 @@ from aiohttp import web
 
 from sow.server.negotiation import is_known
 
-CONSOLE = Path(__file__).with_name("console")
-TYPES: Mapping[str, str] = {
+CONSOLE_FOLDER = Path(__file__).with_name("console")
+SHIPPED_TYPES: Mapping[str, str] = {
     ".js": "text/javascript",
     ".ts": "application/typescript",
     ".html": "text/html",
@@ -35,13 +35,13 @@ class ShippedFile:
     """One file, by its path below `folder`; `headers` say what may be done with it."""
 
     def __init__(
-        self, name: str, folder: Path = CONSOLE, headers: Mapping[str, str] = HEADERS
+        self, name: str, folder: Path = CONSOLE_FOLDER, headers: Mapping[str, str] = HEADERS
     ) -> None:
         path = folder / name
         self._headers = headers
         self.body = path.read_bytes()
         self.etag = f'"{hashlib.sha256(self.body).hexdigest()[:32]}"'
-        self._type = TYPES[path.suffix]
+        self._type = SHIPPED_TYPES[path.suffix]
 
     async def handle(self, request: web.Request) -> web.Response:
         """The file, or that whoever asks has it."""

@@ -7,11 +7,11 @@ import pytest
 
 from sow.server.pages import Pages
 from sow.server.routes import Route
-from sow.server.shipped import CONSOLE, TYPES
+from sow.server.shipped import CONSOLE_FOLDER, SHIPPED_TYPES
 from tests.server.stand_ins import Served, World, stepped
 
 
-def place(folder=CONSOLE):
+def place(folder=CONSOLE_FOLDER):
     made = Pages(folder)
     return Served(
         World(),
@@ -72,15 +72,15 @@ async def test_every_file_that_is_served_is_sent_as_what_it_is():
     async with place() as served:
         for name in Pages().names():
             answer = await served.get(f"/console/{name}")
-            assert answer.body == (CONSOLE / name).read_bytes()
-            kind = TYPES[Path(name).suffix]
+            assert answer.body == (CONSOLE_FOLDER / name).read_bytes()
+            kind = SHIPPED_TYPES[Path(name).suffix]
             assert answer.headers["Content-Type"] == f"{kind}; charset=utf-8"
 
 
 OWN = [
     path
-    for path in CONSOLE.rglob("*")
-    if path.is_file() and path.parent.name != "vendored" and path.suffix in TYPES
+    for path in CONSOLE_FOLDER.rglob("*")
+    if path.is_file() and path.parent.name != "vendored" and path.suffix in SHIPPED_TYPES
 ]
 
 
@@ -88,12 +88,12 @@ OWN = [
 def test_all_that_a_file_names_is_there_and_relative(path):
     text = path.read_text()
     named = re.findall(r'(?:\bfrom|\bimport|href=|src=)\s*\(?"([^"$#]+)"', text)
-    root = path.parent if path.suffix == ".js" else CONSOLE.parent
+    root = path.parent if path.suffix == ".js" else CONSOLE_FOLDER.parent
     for name in named:
         assert not re.match(r"[a-z]+:|/", name), f"{name} would leave a proxy's path prefix"
         if name == "../sow.js":
             name = "sow.js"
-        assert (root / name).resolve().is_relative_to(CONSOLE), name
+        assert (root / name).resolve().is_relative_to(CONSOLE_FOLDER), name
         assert (root / name).is_file(), name
 
 

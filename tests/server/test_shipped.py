@@ -3,7 +3,7 @@
 import pytest
 
 from sow.server.routes import Route
-from sow.server.shipped import CONSOLE, ShippedFile
+from sow.server.shipped import CONSOLE_FOLDER, ShippedFile
 from tests.server.stand_ins import Served, World, stepped
 
 
@@ -20,7 +20,7 @@ async def test_a_file_is_handed_out_as_what_it_is(name, kind):
     async with served(name) as place:
         answer = await place.get(f"/{name}")
         assert answer.status == 200
-        assert answer.body == (CONSOLE / name).read_bytes()
+        assert answer.body == (CONSOLE_FOLDER / name).read_bytes()
         assert answer.headers["Content-Type"] == f"{kind}; charset=utf-8"
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
         assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from sow.server.shipped import CONSOLE
+from sow.server.shipped import CONSOLE_FOLDER
 from tests.needs import node
 from tests.pages import Page
 
@@ -22,7 +22,7 @@ class NodeAgent:
 
     def __init__(self, url: str) -> None:
         self._process = subprocess.Popen(
-            [*(node() or ()), str(HERE / "node.mjs"), str(CONSOLE / "sow.js"), url],
+            [*(node() or ()), str(HERE / "node.mjs"), str(CONSOLE_FOLDER / "sow.js"), url],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
