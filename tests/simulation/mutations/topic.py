@@ -96,8 +96,8 @@ TOPIC = (
     Mutation(
         "a copy that fails while it hears fails who publishes",
         "sow/topic/conflated_copy.py",
-        "            return self.conflation.take_in(offered, now_us)\n        except Exception as error:",
-        "            return self.conflation.take_in(offered, now_us)\n        except KeyError as error:",
+        "return self.conflation.take_in(offered, now_us)\n        except Exception as error:",
+        "return self.conflation.take_in(offered, now_us)\n        except KeyError as error:",
     ),
     Mutation(
         "a copy that has stopped keeps what was true once",
