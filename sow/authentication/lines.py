@@ -21,6 +21,9 @@ LARGEST_BYTES = 64 << 20
 """Half a million users. They are held in memory."""
 
 
+MADE_BY = {"Users": "sow user add NAME", "Tokens": "sow token create NAME"}
+
+
 def read(file: str, of: str) -> str:
     """The text of a file that `of` names in the configuration. Raises ConfigError."""
     try:
@@ -28,6 +31,9 @@ def read(file: str, of: str) -> str:
             raise ConfigError(f"the file of {of} is over {LARGEST_BYTES >> 20} MiB: {file}")
         with open(file, encoding="utf-8") as opened:
             return opened.read()
+    except FileNotFoundError:
+        made = f"; `{MADE_BY[of]}` makes it" if of in MADE_BY else ""
+        raise ConfigError(f"the file of {of} is not there: {file}{made}") from None
     except OSError as error:
         raise ConfigError(f"the file of {of} cannot be read: {file}: {error.strerror}") from None
     except UnicodeDecodeError:

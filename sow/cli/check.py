@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 import orjson
 
+from sow.cli.files_of_users import unreadable
 from sow.cli.options import example, filter_option, json_option, pairs, url_option, variables_option
 from sow.cli.report import counted
 from sow.config import Finding, Loaded, load
@@ -76,6 +77,7 @@ def check(
         click.echo(orjson.dumps(found) if as_json else "\n".join(lines(found)))
         return
     loaded = load(config, variables, os.environ).checked
+    loaded = _with_files(config, loaded)
     if spark and loaded.configuration is not None:
         loaded = _parsed(config, loaded, loaded.configuration.pipelines)
     if as_json:
@@ -117,6 +119,18 @@ def _parsed(config: str, loaded: Loaded, pipelines: Sequence[Pipeline]) -> Loade
         if said
     ]
     return loaded.with_errors(errors)
+
+
+def _with_files(config: str, loaded: Loaded) -> Loaded:
+    """The same with what is wrong with the files that Security names. They are warned of: where a
+    configuration is checked the secrets need not be."""
+    if loaded.configuration is None:
+        return loaded
+    found = [
+        Finding(config, 1, element, "warning", f"the server would not start here: {wrong}")
+        for element, wrong in unreadable(loaded.configuration.security)
+    ]
+    return dataclasses.replace(loaded, findings=(*loaded.findings, *found)) if found else loaded
 
 
 def _show(config: str, loaded: Loaded) -> None:

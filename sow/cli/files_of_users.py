@@ -1,4 +1,5 @@
-"""Files of users and tokens, as commands find them: by the configuration, or by --file."""
+"""Files of users, tokens, keys and certificates, as commands find them: by the configuration, or by
+--file."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -10,7 +11,8 @@ import click
 
 from sow.cli.options import variables_option
 from sow.config import require
-from sow.errors import ClientError, clipped
+from sow.definitions import Security
+from sow.errors import ClientError, ConfigError, clipped
 
 
 def config_options(field: str, element: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -61,3 +63,29 @@ def refused() -> Iterator[None]:
         yield
     except ValueError as error:
         raise ClientError(str(error)) from None
+
+
+def unreadable(security: Security) -> Iterator[tuple[str, str]]:
+    """What is wrong with each of the files that a configuration names, and with which element."""
+    # Only here: they bring libraries that a configuration without Security needs not.
+    from sow.authentication.htpasswd import Users
+    from sow.authentication.key_set import FiledKeys
+    from sow.authentication.tokens import read_lines
+    from sow.server.tls import server_context
+
+    asked: list[tuple[str, Callable[[], object]]] = []
+    if tls := security.tls:
+        asked.append(("TLS", lambda: server_context(tls)))
+    if by := security.authentication:
+        if by.users_file:
+            asked.append(("Users", lambda: Users.read(by.users_file)))
+        if by.tokens_file:
+            asked.append(("Tokens", lambda: read_lines(by.tokens_file)))
+        if by.jwt and not by.jwt.keys.startswith("https://"):
+            keys = by.jwt.keys
+            asked.append(("JWT", lambda: FiledKeys(keys)))
+    for element, reading in asked:
+        try:
+            reading()
+        except ConfigError as error:
+            yield element, str(error)

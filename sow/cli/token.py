@@ -35,7 +35,8 @@ def create(name: str, groups: tuple[str, ...], expires: str, file: str) -> None:
     """Make a token for NAME and write it to stdout, this once."""
     with refused():
         made = tokens.create(file, name, groups, expires and _time(expires))
-    click.echo(f"{file}: a token of {name} was added", err=True)
+    of = f"of {', '.join(groups)}" if groups else "of no group; --group says of which"
+    click.echo(f"{file}: a token of {name} was added, {of}", err=True)
     click.echo(made)
 
 

@@ -14,7 +14,9 @@ def test_lines_that_say_something_have_their_numbers():
 
 
 def test_a_file_that_is_not_there_or_no_text_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"file of Users cannot be read: .*none: No such file"):
+    with pytest.raises(
+        ConfigError, match=r"file of Users is not there: .*none; `sow user add NAME` makes it"
+    ):
         lines.read(str(tmp_path / "none"), "Users")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="is not text in UTF-8"):
