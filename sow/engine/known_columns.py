@@ -15,7 +15,7 @@ and come again, such as one of a pattern that is empty at a restart, or a confla
 reload: what is known is known of its name, and it hears from its first message on.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import orjson
 
@@ -141,11 +141,15 @@ class KnownColumns:
         heard of then. Its columns are known."""
         types = topic.records.types
         assert types is not None
-        for bodies in rows:
-            for start in range(0, len(bodies), HEARD_AT_ONCE):
-                for some in pieces(list(bodies[start : start + HEARD_AT_ONCE])):
-                    types.hear(some)
-                    yield
+        yield from _hear(types, rows)
+
+    def names(self, topic: LiveTopic, rows: Iterable[Sequence[bytes]]) -> Steps[Collection[str]]:
+        """The fields that some messages of a topic have, and those that are declared: what is told
+        to who may not see others."""
+        types = ColumnTypes(topic.records.message_type)
+        yield from _hear(types, rows)
+        declared = self.declared(topic)
+        return types.kinds.keys() | {path.steps[0] for path in (declared.paths if declared else ())}
 
     def declared(self, topic: LiveTopic) -> DeclaredFields | None:
         """The declared fields of a topic; of a copy, those of what it copies, but for fields that
@@ -186,3 +190,11 @@ class KnownColumns:
         if self._has_room(sum(map(len, bodies))):
             self._unsaved = {}
             self._store(bodies)
+
+
+def _hear(types: ColumnTypes, rows: Iterable[Sequence[bytes]]) -> Steps[None]:
+    for bodies in rows:
+        for start in range(0, len(bodies), HEARD_AT_ONCE):
+            for some in pieces(list(bodies[start : start + HEARD_AT_ONCE])):
+                types.hear(some)
+                yield

@@ -219,7 +219,7 @@ class HttpDoor:
             if bookmark is not None:
                 found = found._replace(bookmark=bookmark)
             # What there is now has been heard of, and so has every value of the rows.
-            columns = self._columns(topic, shape) if in_columns else None
+            columns = await self._columns(topic, shape, found.rows, guard) if in_columns else None
             return await self._answer(request, found, kind, shape, columns, meta, explain, guard)
 
     async def _ask_past(
@@ -310,12 +310,22 @@ class HttpDoor:
         names = await self._driver.turns.take("an answer in columns", table.header())
         return await self._write(request, table.pieces(names), CSV, headers)
 
-    def _columns(self, topic: LiveTopic, shape: Shape) -> ArrowColumns:
-        """The columns of a topic's records, as things are now; raises TooLarge for too many."""
+    async def _columns(
+        self, topic: LiveTopic, shape: Shape, rows: Snapshot, guard: Guard | None
+    ) -> ArrowColumns:
+        """The columns of a topic's records, as things are now, and for who does not see all of them
+        those that his rows have; raises TooLarge for too many."""
         types = topic.records.types
         assert types is not None
         types.check(topic.name)
         wanted = None if shape.select is None else parse_select(shape.select).may_show
+        if guard is not None and guard.rows is not None:
+            steps = self._engine.columns.names(topic, rows.messages())
+            names = await self._driver.turns.take("an answer in columns", steps)
+            selected, wanted = (
+                wanted,
+                lambda name: name in names and (selected is None or selected(name)),
+            )
         declared = self._engine.columns.declared(topic)
         return ArrowColumns(topic.records.message_type, types, declared, wanted)
 

@@ -139,10 +139,6 @@ class SnapshotDoor:
         taken = self._taken.use(name, self._driver.now_us(), rights.owner)
         rights.check("read", taken.topic.name)
         if guard_for(rights, taken.topic.records) != taken.guard:
-            # It holds what might be seen then.
-            self._taken.drop(name)
-            self._taken.use(name, self._driver.now_us(), rights.owner)
-        if guard_for(rights, taken.topic.records) != taken.guard:
             # It holds what he might see then.
             self._taken.drop(name)
             return self._taken.use(name, self._driver.now_us(), rights.owner)

@@ -67,9 +67,9 @@ def tokens(**groups):
 USERS = {"ann": "desk", "ben": "desk", "reader": "", "admin": "", "agent": "", "stranger": ""}
 
 
-def secured(directory, roles=ROLES, more=""):
+def secured(directory, roles=ROLES, more="", topics=TOPICS):
     return configuration(
-        TOPICS,
+        topics,
         f"<Security><Authentication><Tokens><File>{directory}/tokens</File></Tokens>"
         f"</Authentication>{roles}</Security>{more}",
     )

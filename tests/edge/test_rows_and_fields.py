@@ -1,14 +1,22 @@
 """What a user may not see is on the wire nowhere: rows and fields that bear a mark, at every door.
 
 Ann sees the orders of her own desk, and of these not the client. The mark stands in a field of her
-own orders, in orders of others, and in the name of a field that only others' have.
+own orders, in orders of others, and in the name of a field that only others' have. The operator may
+administer the server, and read nothing. The tables of addresses and commands say at which doors:
+one that is added has to be asked here, too.
 """
 
 import json
+import re
 
+import pyarrow as pa
 import pytest
 
-from tests.edge.test_entitled import ADMIN, ANN, PARTS, TABLE, Secured, records, secured
+from sow.commands import COMMANDS
+from sow.requests import questions, subscription
+from sow.server import http, snapshots
+from tests.edge.arrow import ARROW, stream
+from tests.edge.test_entitled import ADMIN, ANN, READER, TABLE, TOPICS, Secured, records, secured
 
 MARK = "mark-7f3a"
 ROLES = """
@@ -18,9 +26,13 @@ ROLES = """
   <Allow><Topic>orders|orders-C</Topic><Read/><Filter>/desk = ${user.name}</Filter>
     <Select>-/client</Select></Allow>
   <Allow><Topic>orders</Topic><Write/><Delete/><Check>/desk = ${user.name}</Check></Allow></Role>
+<Role><Name>operators</Name><Member>user:reader</Member><Allow><Admin/></Allow></Role>
 """
+OPERATOR = READER
+COPY = """<ConflatedTopic><Name>orders-C</Name><MessageType>json</MessageType>
+<UnderlyingTopic>orders</UnderlyingTopic><Interval>100ms</Interval></ConflatedTopic>"""
 OWN = {"id": "own", "desk": "ann", "px": 1, "client": MARK}
-OTHER = {"id": "other", "desk": "ben", "px": 2, "client": MARK, "note": MARK}
+OTHER = {"id": "other", "desk": "ben", "px": 2, "client": MARK, "note": MARK, f"field-{MARK}": 1}
 SEEN = {"id": "own", "desk": "ann", "px": 1}
 
 
@@ -29,7 +41,7 @@ class Guarded(Secured):
 
     def __init__(self, directory, **more):
         super().__init__(directory, **more)
-        self.next = secured(directory, ROLES)
+        self.next = secured(directory, ROLES, topics=TOPICS + COPY)
         assert self.reload().status == 200
         assert self.ask("DELETE", f"{records('orders')}?filter=1=1", ADMIN).status == 200
         self.publish(OWN, OTHER)
@@ -84,12 +96,37 @@ def test_no_form_of_a_query_tells_it(server, query, form):
         assert answer.headers["SOW-Matches"] in ("0", "1")
 
 
-@pytest.mark.parametrize("more", ["", "?meta=true"])
+@pytest.fixture(autouse=True)
+def what_is_logged(server, caplog):
+    """Nor does the server's own log tell it. Each test begins with the same two orders."""
+    caplog.set_level("DEBUG")
+    server.publish(OWN, OTHER)
+    yield
+    assert MARK not in caplog.text
+
+
+@pytest.mark.parametrize("more", ["", "?meta=true", "?filter=/px>0", "?as_of=BOOKMARK"])
 def test_arrow_tells_nothing_of_it(server, more):
     accept = "application/vnd.apache.arrow.stream"
-    answer = server.clean(server.ask("GET", records("orders") + more, ANN, Accept=accept))
+    at = server.ask("GET", "/v1/log/extent?topics=orders", ADMIN).json["to"]
+    path = records("orders") + more.replace("BOOKMARK", at)
+    answer = server.clean(server.ask("GET", path, ANN, Accept=accept))
     assert answer.status == 200
     assert b"own" in answer.body
+
+
+def test_columns_are_those_of_rows_that_may_be_seen_and_of_one_type_for_all(server):
+    server.publish({"id": "third", "desk": "ben", "px": "text", "deep": {MARK: 1}})
+    schemas = []
+    for who in (ANN, ADMIN):
+        answer = server.ask("GET", records("orders"), who, Accept=ARROW)
+        schemas.append(pa.ipc.open_stream(answer.body).schema)
+    assert schemas[0].names == ["id", "desk", "px"]
+    assert {f"field-{MARK}", "note", "deep"} < {*schemas[1].names}
+    assert schemas[0].field("px").equals(schemas[1].field("px"))
+    empty = server.clean(server.ask("GET", f"{records('orders')}?filter=/px=7", ANN, Accept=ARROW))
+    assert pa.ipc.open_stream(empty.body).schema.names == []
+    assert server.ask("DELETE", f"{records('orders')}?filter=/id='third'", ADMIN).status == 200
 
 
 def test_a_query_of_all_gives_what_may_be_seen(server):
@@ -123,21 +160,158 @@ def test_the_log_and_snapshots(server):
     for form in ("application/x-ndjson", "text/csv", "application/vnd.apache.arrow.stream"):
         answer = server.clean(server.ask("GET", "/v1/log?topics=orders", ANN, Accept=form))
         assert b"own" in answer.body
-    assert server.ask("GET", "/v1/log/extent?topics=orders", ANN).json["rows"] == 1
+    rows = server.ask("GET", "/v1/log?topics=orders", ANN).body.count(b"\n")
+    assert server.ask("GET", "/v1/log/extent?topics=orders", ANN).json["rows"] == rows
     taken = server.ask("POST", "/v1/snapshots?topic=orders", ANN).json
     assert taken["rows"] == 1
     answer = server.clean(server.ask("GET", f"/v1/snapshots/{taken['snapshot']}", ANN))
     assert b"own" in answer.body
 
 
-def test_no_address_tells_it(server):
-    for route in TABLE:
-        if route.method != "GET" or route.path.endswith(("/stream", "/ws")):
-            continue
-        path = route.path
-        for name, part in {"topic": "orders", **PARTS}.items():
-            path = path.replace(f"{{{name}}}", part)
-        server.clean(server.ask("GET", path, ANN))
+READ_BY_OTHER_TESTS = {"/v1/topics/{topic}/stream", "/v1/ws"}
+"""Streams, which do not end."""
+PART = '{"topic":"orders","parts":[{"part":0,"attempt":"a","chunks":1,"rows":2}]}'
+STAGED = stream(value=[json.dumps(OTHER), '{"id":"other","desk":"ann"}'])
+TRIED = {
+    "POST /v1/topics/{topic}/records": ['[{"id":"other","desk":"ann"}]', '{"id":"other"', "[1]"],
+    "PATCH /v1/topics/{topic}/records": [
+        '[{"id":"other","px":3}]',
+        '[{"id":"other","desk":"ann"}]',
+    ],
+    "POST /v1/writes/{writer}/{epoch}": [STAGED, b"no stream"],
+    "POST /v1/writes/{writer}/{epoch}/commit": [PART],
+    "PUT /v1/log/consumers/{name}": ['{"bookmark":"0"}'],
+    "POST /v1/sessions/{id}": ['{"conflated":true}'],
+    "POST /v1/sessions": ['{"conflated":true}'],
+}
+"""What is sent to addresses that take something: no refusal is to tell what others have."""
+ASKED = {
+    "DELETE /v1/topics/{topic}/records": [
+        "keys=KEY",
+        "filter=/note IS NOT NULL",
+        "filter=/client=",
+    ],
+    "GET /v1/topics/{topic}": ["", "expected=true"],
+    "GET /v1/log": ["", "topics=orders", "filter=/note IS NOT NULL", "topics=ordersx"],
+    "GET /v1/log/extent": ["", "filter=/note IS NOT NULL"],
+    "POST /v1/snapshots": ["topic=orders", "topic=orders&filter=/client IS NOT NULL"],
+    "GET /v1/snapshots/{id}": ["part=0", "part=9"],
+    "POST /v1/writes/{writer}/{epoch}": ["topic=orders&part=0&attempt=a&chunk=0"],
+    "DELETE /v1/writes/{writer}/{epoch}": ["topic=orders"],
+}
+
+
+@pytest.mark.parametrize("who", [ANN, OPERATOR], ids=["ann", "operator"])
+def test_no_address_tells_it(server, who):
+    """Every one, in the order of their table: so what is made is there to be read."""
+    rows = server.ask("GET", f"{records('orders')}?meta=true", ADMIN).json
+    key = next(row["k"] for row in rows if row["d"]["id"] == "other")
+    taken = server.ask("POST", "/v1/snapshots?topic=orders", ANN).json["snapshot"]
+    with server.socket(headers=ANN) as ws:
+        session = ws.ask({"c": "logon"})[-1]["id"]
+        for route in TABLE:
+            if route.path in READ_BY_OTHER_TESTS:
+                continue
+            name = f"{route.method} {route.path}"
+            parts = {"topic": "orders", "key": key, "writer": "w", "epoch": "1", "name": "n"}
+            parts["id"] = taken if "snapshots" in route.path else session
+            path = re.sub(r"\{(\w+)\}", lambda part, of=parts: of[part[1]], route.path)
+            for asked in ASKED.get(name, [""]):
+                query = asked.replace("KEY", key).replace(" ", "%20")
+                for body in TRIED.get(name, [None]):
+                    sent = body.encode() if isinstance(body, str) else body
+                    kind = {"Content-Type": ARROW} if "{epoch}" in path and sent else {}
+                    answer = server.ask(route.method, f"{path}?{query}", who, sent, **kind)
+                    server.clean(answer)
+                    assert answer.status < 500, (name, answer.body)
+    assert OTHER in server.ask("GET", records("orders"), ADMIN).json
+
+
+FOLLOWED = (
+    {"oof": "true"},
+    {"delta": "true", "oof": "true"},
+    {"snapshot": "false"},
+    {"bookmark": "0", "snapshot": "false"},
+    {"conflation": "100ms", "oof": "true"},
+    {"filter": "/client IS NULL OR /note IS NOT NULL", "oof": "true"},
+    {"live": "true", "order_by": "/px DESC", "top_n": "5"},
+    {"live": "true", "order_by": "/client", "top_n": "5", "positions": "true"},
+    {"select": "/px,/client,/note"},
+    {"projection": "SUM(/px) AS /px,MAX(/client) AS /c,/desk", "grouping": "/desk"},
+    {"projection": "SUM(/px) AS /px,/client", "grouping": "/client,/note"},
+)
+
+
+@pytest.mark.parametrize("topic", ["orders", "orders-C"])
+@pytest.mark.parametrize("asked", FOLLOWED, ids=lambda asked: ",".join(asked))
+def test_streams_of_events(server, topic, asked):
+    if topic == "orders-C" and "bookmark" in asked:
+        asked = {"snapshot": "true"}
+    with server.events(topic, headers=ANN, **asked) as events:
+        assert events.status == 200, events.body()
+        server.publish(OTHER | {"px": 3}, {**OWN, "px": 4})
+        server.publish(OWN | {"desk": "ben"})
+        server.publish({**OWN, "px": 99})
+        said = [events.event()]
+        while said[-1].line.get("d", {}).get("px") != 99:
+            said.append(events.event())
+    assert MARK not in json.dumps([(one.id, one.line) for one in said])
+    assert MARK not in str(events.headers)
+
+
+COMMANDED = {
+    "logon": [{"client": "me"}],
+    "publish": [{"t": "orders", "d": {"id": "other", "desk": "ann"}}, {"t": "orders", "d": 1}],
+    "delta_publish": [{"t": "orders", "d": {"id": "other", "desk": "ann"}}],
+    "sow": [
+        {"t": "orders", "filter": "/client = 1 OR /note IS NULL"},
+        {"t": "^orders", "order_by": "/client"},
+        {"t": "orders", "projection": ["MAX(/client) AS /c", "/desk"], "grouping": ["/desk"]},
+        {"t": "orders", "keys": "KEY"},
+        {"t": "orders", "filter": "/note ="},
+    ],
+    "subscribe": [{"t": "orders"}, {"t": "orders", "bm": "0"}, {"t": "orders-C"}],
+    "sow_and_subscribe": [
+        {"t": "orders", "opts": "oof"},
+        {"t": "^orders", "opts": "oof,conflation=100ms"},
+        {"t": "orders", "opts": "live", "order_by": "/px", "top_n": 3},
+        {"t": "orders", "projection": ["COUNT(/client) AS /n", "/desk"], "grouping": ["/desk"]},
+    ],
+    "delta_subscribe": [{"t": "orders", "bm": "0"}],
+    "sow_and_delta_subscribe": [{"t": "^orders", "opts": "oof"}, {"t": "orders-C", "opts": "oof"}],
+    "unsubscribe": [{"s": "none"}],
+    "sow_delete": [
+        {"t": "orders", "filter": "/note IS NOT NULL"},
+        {"t": "orders", "keys": "KEY"},
+        {"t": "orders", "d": {"id": "other"}},
+    ],
+    "flush": [{}],
+    "heartbeat": [{}],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_command_tells_it_nor_does_what_follows(server, name):
+    rows = server.ask("GET", f"{records('orders')}?meta=true", ADMIN).json
+    key = next(row["k"] for row in rows if row["d"]["id"] == "other")
+    with server.socket(headers=ANN) as ws:
+        said = []
+        for more in COMMANDED[name]:
+            line = {"c": name, **more} | ({"keys": key} if more.get("keys") == "KEY" else {})
+            said += ws.ask(line)
+        server.publish(OTHER | {"px": 3}, {**OWN, "px": 4})
+        server.publish(OWN | {"desk": "ben"})
+        said += ws.settled()
+        server.publish(OWN)
+        said += ws.settled()
+        session = ws.ask({"c": "logon"})[-1]["session"]
+    with server.socket(headers=ANN) as again:
+        said += again.ask({"c": "logon", "session": session, "seen": 0})
+        said += again.settled()
+    assert MARK not in json.dumps(said)
+    assert [row["d"] for row in rows if row["d"]["id"] == "other"] == [OTHER], (
+        "nothing is done to it"
+    )
 
 
 def test_streams_of_a_socket(server):
@@ -168,3 +342,45 @@ def test_a_snapshot_is_read_by_the_rights_that_it_was_taken_by(tmp_path):
         assert server.ask("GET", f"/v1/snapshots/{taken}", ANN).status == 404
     finally:
         server.close()
+
+
+# Doors that tell it, planted: the tests above find each.
+
+
+def answers_what_is_asked(patch):
+    patch.setattr(http, "seen_query", lambda query, _guard: query)
+
+
+def shows_what_is_selected(patch):
+    patch.setattr(http, "seen_shape", lambda shape, _guard: shape)
+
+
+def shows_every_record_by_its_key(patch):
+    patch.setattr(http, "shows", lambda *_: True)
+
+
+def follows_what_is_asked(patch):
+    patch.setattr(subscription, "guard_of", lambda _command, _topic: None)
+    patch.setattr(questions, "guard_of", lambda _command, _topic: None)
+
+
+def takes_snapshots_of_all(patch):
+    patch.setattr(snapshots, "seen_query", lambda query, _guard: query)
+    patch.setattr(snapshots, "seen_shape", lambda shape, _guard: shape)
+
+
+@pytest.mark.parametrize(
+    ("bug", "law", "asked"),
+    [
+        (answers_what_is_asked, test_no_form_of_a_query_tells_it, ("", "json")),
+        (shows_what_is_selected, test_no_form_of_a_query_tells_it, ("", "csv")),
+        (shows_every_record_by_its_key, test_one_record_by_its_key, ()),
+        (follows_what_is_asked, test_streams_of_events, ("orders", {"delta": "true"})),
+        (follows_what_is_asked, test_no_command_tells_it_nor_does_what_follows, ("subscribe",)),
+        (takes_snapshots_of_all, test_no_address_tells_it, (ANN,)),
+    ],
+)
+def test_a_door_that_tells_is_found(server, monkeypatch, bug, law, asked):
+    bug(monkeypatch)
+    with pytest.raises(AssertionError):
+        law(server, *asked)

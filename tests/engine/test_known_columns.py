@@ -54,6 +54,16 @@ def publish_account(engine, account, document):
     engine.put(account, account.records.read([body]), 1)
 
 
+def test_who_sees_some_rows_is_told_the_fields_of_these_and_what_is_declared():
+    engine = engine_of(PLAIN, ORDERS)
+    named = engine.columns.names
+    rows = [[b'{"id":1,"v":"x"}', b'{"w":null}'], [b'{"id":2}']]
+    assert at_once(named(engine.topic("plain"), rows)) == {"id", "v", "w"}
+    assert at_once(named(engine.topic("plain"), [])) == set()
+    assert at_once(named(engine.topic("orders"), [])) == {"px", "leg", "n"}
+    assert engine.topic("plain").records.types is None, "the topic hears of nothing by that"
+
+
 def test_nothing_is_heard_before_somebody_asks():
     engine = engine_of(PLAIN)
     publish(engine, "plain", {"id": 1, "v": "x"}, {"id": 1, "v": 2})
