@@ -34,13 +34,27 @@ def _source_field(text: str) -> Identifier:
     try:
         node = parse_projected(text).value
     except ClientError as error:
+        if _is_expression(text):
+            raise _no_field() from None
         raise kinds.mistake(error) from None
     if not isinstance(node, Identifier):
-        raise MistakeError(
-            "is no field, and an expression is not taken here",
-            "write a path, such as /symbol or [orders]./symbol",
-        )
+        raise _no_field()
     return node
+
+
+def _no_field() -> MistakeError:
+    return MistakeError(
+        "is no field, and an expression is not taken here",
+        "write a path, such as /symbol or [orders]./symbol",
+    )
+
+
+def _is_expression(text: str) -> bool:
+    """Whether it could be projected, under a name, and is no field."""
+    try:
+        return not isinstance(parse_projected(f"{text} AS /field").value, Identifier)
+    except ClientError:
+        return False
 
 
 def _grouping(text: str) -> str:
@@ -52,6 +66,8 @@ def _join(text: str) -> tuple[str, str, str, str, str, str]:
     sides = text.split("=")
     if len(sides) != ENDS:
         raise MistakeError("does not say which two fields are equal", JOIN_EXAMPLE)
+    if any(map(NAMED.fullmatch, map(str.strip, sides))):
+        raise MistakeError("names a topic without a field of it", JOIN_EXAMPLE)
     left, right = (_source_field(side.strip()) for side in sides)
     if not left.topic or not right.topic:
         raise MistakeError("does not say of which topic each field is", JOIN_EXAMPLE)

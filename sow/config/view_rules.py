@@ -273,6 +273,11 @@ class _View:
                 element = "Grouping" if source in projection.grouping else "Projection"
                 section = self._section(element)
                 self.findings.error(section.line_of("Field"), element, *halves(why))
+        if (text := self.view.text("filter")) and len(topics) == 1:
+            (topic,) = topics.values()
+            for path in compile_filter(text).paths:
+                if why := self._never(topic, path):
+                    self._error("Filter", *halves(why))
 
     def _never(self, topic: Section, path: Path) -> str:
         """Why no record of a topic can have a value there; "" if one can."""

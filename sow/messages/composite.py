@@ -19,10 +19,13 @@ from sow.definitions import MessageTypeOptions
 from sow.errors import BadMessage, ConfigError, shown
 from sow.media_types import BYTES
 from sow.messages.base import Column, Decoder, MessageType
+from sow.messages.bflat import BFlat
 from sow.messages.document_columns import DocumentColumns
+from sow.messages.fix import Fix
 from sow.messages.lines import base64_body, base64_line
 from sow.messages.marked import Base64
 from sow.messages.record import Record
+from sow.messages.scalars import ONLY_FIELD, OneValue
 from sow.paths import Path
 
 LENGTH_BYTES = 4
@@ -281,8 +284,19 @@ def _together(values: list[Any]) -> Any:
 
 
 def missing(kind: MessageType, path: Path) -> str:
-    """Why no message of a type can have a value at a path, as far as the type's configuration says;
-    empty if one can."""
+    """Why no message of a type can have a value at a path, as far as the type and its configuration
+    say; empty if one can."""
+    if isinstance(kind, OneValue):
+        if path.steps == (ONLY_FIELD,):
+            return ""
+        return f"a message of type {kind.name} has no field {shown(str(path))}; write /{ONLY_FIELD}"
+    if isinstance(kind, Fix | BFlat):
+        if len(path.steps) == 1:
+            return ""
+        return (
+            f"a message of type {kind.name} has no field {shown(str(path))}, since there are none "
+            f"inside of others; write a path of one name, such as /{path.steps[-1]}"
+        )
     if isinstance(kind, Record):
         if kind.reader(path) is not None:
             return ""

@@ -25,11 +25,16 @@ def admit(request: web.Request, known: Sequence[str], later: Sequence[str] = ())
         if name in later:
             raise NotAvailable(f"parameter {name} is not available yet")
         if name not in known:
-            raise ClientError(f"no parameter {shown(name)}{_known(name, known)}")
+            raise ClientError(f"no parameter {shown(name)}{_other(name)}{_known(name, known)}")
         if name in found:
             raise ClientError(f"parameter {name} is given twice")
         found[name] = value
     request[ASKED] = found
+
+
+def _other(name: str) -> str:
+    """Where a name belongs that is none of this address."""
+    return " here (it is an option of commands over a WebSocket)" if name in OPTIONS else ""
 
 
 def _known(name: str, known: Sequence[str]) -> str:

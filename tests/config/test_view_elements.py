@@ -84,6 +84,14 @@ def test_joins_are_pairs_of_fields_of_two_topics(sow):
             view(rows=ROWS.replace("g><Field>/desk", "g><Field>UPPER(/desk) AS /d")),
             "is no field, and an expression is not taken here",
         ),
+        (
+            view(rows=ROWS.replace("g><Field>/desk", "g><Field>SUM(/desk)")),
+            "is no field, and an expression is not taken here; write a path, such as /symbol",
+        ),
+        (
+            joined("<Join>[orders] = [quotes]</Join>"),
+            "names a topic without a field of it; write [orders]./symbol = [quotes]./symbol",
+        ),
         (view(more="<Conflation>later</Conflation>"), "'later' is none of none, inline"),
         (view(more="<Filter>/qty ></Filter>"), "Filter"),
     ],

@@ -115,6 +115,20 @@ def test_a_view_may_be_made_of_a_view_and_of_a_copy(sow):
             "you mean /desk?",
         ),
         (
+            ORDERS + view() + view("all", "desks", more="<Filter>/px > 1</Filter>"),
+            "Filter: no row of the view 'desks' has /px: it projects '/desk, /qty'",
+        ),
+        (
+            ORDERS.replace("json</MessageType><Key>/id", "string</MessageType><Key>/value")
+            + view(fields=("COUNT(/value) AS /n",)),
+            "Grouping: a message of type string has no field '/desk'; write /value",
+        ),
+        (
+            ORDERS.replace("json", "nvfix", 1) + view(fields=("COUNT(/order/id) AS /n",)),
+            "a message of type nvfix has no field '/order/id', since there are none inside of "
+            "others; write a path of one name, such as /id",
+        ),
+        (
             ORDERS + view(more="<JoinNullEquivalency>enabled</JoinNullEquivalency>"),
             "JoinNullEquivalency: has no effect without a Join",
         ),

@@ -106,6 +106,7 @@ async def test_who_comes_back_gets_what_it_missed_where_the_log_has_it():
         ("/v1/topics/orders/stream?filter=/a%20%3E", 400, "position"),
         ("/v1/topics/orders/stream?bookmark=0&snapshot=true", 400, "not both"),
         ("/v1/topics/orders/stream?top=1", 400, "no parameter"),
+        ("/v1/topics/orders/stream?replace=true", 400, "an option of commands over a WebSocket"),
     ],
 )
 @stepped
