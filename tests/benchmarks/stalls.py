@@ -44,9 +44,21 @@ CONFIG = """<SOWConfig><Name>bench</Name>
 <HashIndex><Key>/symbol</Key></HashIndex><Expiration>enabled</Expiration></Topic>
 <ConflatedTopic><Name>orders-C</Name><MessageType>json</MessageType>
 <UnderlyingTopic>orders</UnderlyingTopic><Interval>1s</Interval></ConflatedTopic>
+<Topic><Name>regions</Name><MessageType>json</MessageType><Key>/region</Key></Topic>
 {more}</SOW></SOWConfig>"""
 COPY = """<ConflatedTopic><Name>orders-{name}</Name><MessageType>json</MessageType>
 <UnderlyingTopic>orders</UnderlyingTopic><Interval>1s</Interval>{filter}</ConflatedTopic>"""
+
+VIEW = """<View><Name>accounts</Name><MessageType>json</MessageType>
+<UnderlyingTopic>orders</UnderlyingTopic><Projection><Field>/acct</Field>
+<Field>COUNT(1) AS /orders</Field><Field>SUM(/qty) AS /qty</Field><Field>AVG(/px) AS /px</Field>
+<Field>MIN(/px) AS /low</Field><Field>MAX(/px) AS /high</Field></Projection>
+<Grouping><Field>/acct</Field></Grouping></View>"""
+JOINED = """<View><Name>exposure</Name><MessageType>json</MessageType><UnderlyingTopic>
+<Join>[orders]./region = [regions]./region</Join></UnderlyingTopic>
+<Projection><Field>[orders]./region AS /region</Field>
+<Field>SUM([orders]./qty * [regions]./rate) AS /worth</Field></Projection>
+<Grouping><Field>[orders]./region</Field></Grouping></View>"""
 
 
 class Bystander:
@@ -218,6 +230,16 @@ def with_copy(by: Bystander, condition: str) -> None:
     by.reconfigure(CONFIG.format(more=COPY.format(name="2", filter=condition)))
 
 
+def join(by: Bystander) -> None:
+    """A record that an eighth of all orders meet, until its rows are told."""
+    by.request("POST", "/v1/topics/regions/records", b'{"region":"A","rate":2}', "application/json")
+    give_up = time.monotonic() + EXPIRY_S_MAX
+    asked = {"filter": "/region = 'A' AND /worth > 0"}
+    while by.request("GET", "/v1/topics/exposure/records", **asked) == b"[]":
+        assert time.monotonic() < give_up, "what is joined is not told"
+        time.sleep(LOOK_S)
+
+
 def delete(by: Bystander) -> None:
     by.request("DELETE", "/v1/topics/orders/records", filter="/px >= 500")
 
@@ -254,6 +276,10 @@ OPERATIONS = (
     Operation("commit of 200,000 staged rows", staged, stage),
     Operation("5,000 subscriptions and their end", subscriptions),
     Operation("all records anew, conflated", follow_all),
+    Operation("reload with a view", lambda by: by.reconfigure(CONFIG.format(more=VIEW))),
+    Operation("reload with a join", lambda by: by.reconfigure(CONFIG.format(more=JOINED))),
+    Operation("a change that 125,000 records meet in a join", join),
+    Operation("reload without it", lambda by: by.reconfigure(CONFIG.format(more=""))),
     Operation("reload with another copy", lambda by: with_copy(by, "")),
     Operation("reload with another filter", lambda by: with_copy(by, "/px &gt; 500")),
     Operation("end of 200,000 lifetimes", expiry, expiring),
