@@ -42,6 +42,9 @@ class PatternFollowers(Generic[P]):
         """The number of the one that came last; a place that has met it has met all."""
         self._numbers: dict[PatternFollower[P], int] = {}
 
+    def __len__(self) -> int:
+        return len(self._numbers)
+
     def add(self, follower: PatternFollower[P]) -> None:
         """Somebody follows a pattern from now on."""
         self.newest += 1

@@ -56,6 +56,11 @@ NAMES_COMPARED_MAX = 200
 """Comparing a mistyped name takes some 10 us a topic, and a pattern may have 100,000 of them."""
 COUNTED_AT_ONCE = 1000
 """Topics of a pattern whose sizes are added up in one step: a third of a millisecond."""
+TOPIC_OBJECTS, MET_OBJECTS = 20, 8
+"""Python objects that a topic takes (9 of a pattern were counted, 16 of a conflated one), and each
+that follows it by a pattern (5)."""
+MET_MAX = 10
+"""Of more that follow patterns most topics are met by few."""
 Deed = Literal["publish to", "delete from", "write to"]
 """What clients do to a topic's records, in words."""
 
@@ -456,6 +461,12 @@ class Catalog:
             size_bytes += sum([topic.records.table.bytes for topic in some])
             yield
         return size_bytes
+
+    def objects_max(self) -> int:
+        """How many Python objects topics and views may hold: looks at all topics if there are
+        views."""
+        each = TOPIC_OBJECTS + MET_OBJECTS * min(len(self.followers), MET_MAX)
+        return each * len(self.topics) + self.view_maker.objects_max()
 
     def check(self) -> None:
         """Assert what is always true of a catalog; takes time for every topic and record."""

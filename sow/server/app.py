@@ -71,6 +71,8 @@ NOTABLY_FEWER = 0.9
 the few that a server keeps for other files are nothing to warn of."""
 NEVER_S = 10 * 365 * 86_400.0
 """Ten years, for a time that aiohttp wants to be told and that never comes."""
+SESSION_OBJECTS = 200
+"""Python objects that a session may take with its socket and a few subscriptions."""
 STOPPING = "the server stops"
 FOUND_AGAIN_MAX = 10
 """How often a reload looks whose a session is that logs on anew in that very moment: nobody does so
@@ -243,7 +245,9 @@ class Server:
         self._status.follow(self.driver, self.executor)
         self._entrance.open(self._doors)
         self.checkpointer.start()
-        garbage = Garbage(self.engine.catalog.view_maker.objects_max)
+        garbage = Garbage(
+            lambda: self.engine.catalog.objects_max() + SESSION_OBJECTS * len(sessions)
+        )
         garbage.begin()
         self.driver.idle_work["looking for garbage"] = garbage.look
         self.driver.turn_work["looking for garbage"] = garbage.look

@@ -17,8 +17,8 @@ at: it is settled with all the others that are old then, before it is long, and 
 
 Who lives long and then goes, such as a client or a topic, leaves no circles (their tests say so),
 so what is settled is freed when it goes. Should it not be, then a million more objects than stayed
-before are too many to believe in, and all are looked through once: unless views hold as many, which
-is no reason to keep everybody waiting for seconds. Large lists never are (`sow.untracked`).
+before are too many to believe in, and all are looked through once: unless topics, sessions and
+views hold as many, which is no reason to keep everybody waiting for seconds. Large lists never are (`sow.untracked`).
 """
 
 import gc
@@ -45,8 +45,7 @@ that grows, such as the window of updates that wait for their release, is seen b
 more."""
 SETTLED_OBJECTS = 1_000_000
 """More settled objects than stayed when all were looked through last, for which that is done
-again: some 100 MB. It takes a second, and happens only where what has gone is not freed, or where
-the first thousands of clients or topics come."""
+again: some 100 MB. It takes a second, and happens only where what has gone is not freed."""
 
 
 class Garbage:

@@ -1,5 +1,6 @@
 """Catalog: which topics there are, who may come, and how they go."""
 
+import gc
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from sow.definitions import WRITES, ConflatedTopic, Limits, Topic, View, stored
 from sow.engine.live_topics import CopyTopic
 from sow.errors import ClientError, InvalidTopic, TooLarge, UnknownTopic
 from sow.steps import at_once
+from tests.core.harness import World
 from tests.engine.making import COPIES, DESKS, ORDERS, SLOW, catalog, put
 
 SLOWER = ConflatedTopic("slower", "json", "copies", interval_us=1_000, topic_format="%n-slow")
@@ -38,6 +40,25 @@ def test_a_conflated_topic_that_is_added_has_a_copy_of_each_topic():
     assert [topic.name for topic in made.add(COPIES)] == ["/desk/1-C", "/desk/2-C"]
     assert [topic.name for topic in made.members("copies")] == ["/desk/1-C", "/desk/2-C"]
     made.check()
+
+
+@pytest.mark.parametrize(("followed", "room"), [(False, 4), (True, 3)])
+def test_topics_hold_no_more_objects_than_they_say(followed, room):
+    world, count = World(DESKS, COPIES), 500
+    client = world.client()
+    if followed:
+        client.say(c="subscribe", t="^/desk/.*-C$")
+
+    def come(first):
+        for at in range(first, first + count):
+            world.publish(f"/desk/{at}", {"id": 1})
+        world.advance(10_000_000)
+        client.data()
+        gc.collect()
+        return len(gc.get_objects()), world.engine.catalog.objects_max()
+
+    (there, said), (then, says) = come(0), come(count)
+    assert then - there <= says - said <= room * (then - there)
 
 
 def test_what_is_removed_is_not_heard_of_and_not_counted():
