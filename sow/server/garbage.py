@@ -18,7 +18,8 @@ at: it is settled with all the others that are old then, before it is long, and 
 Who lives long and then goes, such as a client or a topic, leaves no circles (their tests say so),
 so what is settled is freed when it goes. Should it not be, then a million more objects than stayed
 before are too many to believe in, and all are looked through once: unless topics, sessions and
-views hold as many, which is no reason to keep everybody waiting for seconds. Large lists never are (`sow.untracked`).
+views hold as many, which is no reason to keep everybody waiting for seconds. Large lists never are
+(`sow.untracked`).
 """
 
 import gc
