@@ -325,7 +325,7 @@ class Session:
 
     def _pulled(self, released: int, makes: bool) -> Pulled | None:
         # What has to be made yet would be made by the rights of before.
-        if self.holds_back and self.outbox.makes_next:
+        if self._held_back is not None and self.outbox.makes_next:
             return None
         return self.outbox.pull(released, makes)
 

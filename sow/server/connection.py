@@ -111,12 +111,14 @@ class Connection:
 
     def _write_ready(self, now_us: int) -> bool:
         """Write what is ready made, and not very much of it."""
-        released, room = self._driver.engine.ledger.released, WRITE_BYTES
+        session, room = self.session, WRITE_BYTES
+        released = self._driver.engine.ledger.released
         while room > 0:
             if self._flow.paused:
                 self._flow.wait(self.write)
                 return False
-            frame = self.session.pull(released, now_us, makes=False)
+            # Mostly there was one frame: an empty outbox need not be asked for another.
+            frame = session.pull(released, now_us, makes=False) if session.outbox else None
             if frame is None:
                 self._look_whether_empty()
                 return False

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 
 from tests.benchmarks import (
     copies,
+    fan_out,
     followers,
     ingest,
     large_messages,
@@ -69,6 +70,8 @@ SUBJECTS = {
 """What a function of a file is about, whoever has called it; of any other its caller says it."""
 
 Profile = Callable[[Sizes], Iterator[Share]]
+Table = Callable[[str, Samples, float, str], Iterator[Share]]
+"""What is made of the samples of a path."""
 
 
 def shares(path: str, samples: Samples, per: float, unit: str) -> Iterator[Share]:
@@ -254,9 +257,17 @@ def _asked_beside(sizes: Sizes, question: queries.Question, durable: bool) -> tu
     return median(alone.ours), median(beside.ours)
 
 
+def screens(sizes: Sizes) -> Iterator[Share]:
+    """100 who follow 10,000 keys, by subject too."""
+    yield from _followed(followers.SCENES[2], sizes, subjects, shares)
+
+
 def crowd(sizes: Sizes) -> Iterator[Share]:
     """10,000 who follow 100 keys."""
-    scene = followers.SCENES[-1]
+    yield from _followed(followers.SCENES[-1], sizes, shares)
+
+
+def _followed(scene: followers.Scene, sizes: Sizes, *tables: Table) -> Iterator[Share]:
     if sizes.name == "tiny":
         scene = scene._replace(followers=20)
     seconds = SECONDS_OF.get(sizes.name, 0.2)
@@ -271,7 +282,28 @@ def crowd(sizes: Sizes) -> Iterator[Share]:
             samples = server.samples()
             readers.check()
             load.close()
-    yield from shares(scene.case, samples, 1e3 / seconds, "ms/s")
+    for table in tables:
+        yield from table(scene.case, samples, 1e3 / seconds, "ms/s")
+
+
+def fanned(sizes: Sizes) -> Iterator[Share]:
+    """Frames of a hundred for as many equal subscriptions as there are."""
+    subscribers, frames = sizes.fan_out[-1]
+    published = publishes(updates(frames * fan_out.FRAME, sizes.keys), fan_out.FRAME)
+    with (
+        SampledServer(configuration(durable=False)) as server,
+        Readers(server.host, server.port, subscribers, fan_out.SUBSCRIBE) as readers,
+    ):
+        readers.ready()
+        client = Client(server.host, server.port)
+        server.samples()
+        readers.expect(frames * fan_out.FRAME)
+        client.publish(published, fan_out.WINDOW)
+        readers.wait()
+        samples = server.samples()
+        client.close()
+    path = f"fan-out to {subscribers:,}"
+    yield from shares(path, samples, 1e6 / frames / subscribers, "µs/frame/session")
 
 
 def weighed(sizes: Sizes) -> Iterator[Share]:
@@ -348,7 +380,9 @@ PROFILES: dict[str, Profile] = {
     "queries": waited,
     "views": grouped,
     "windows": windowed,
+    "followers": screens,
     "crowd": crowd,
+    "fan-out": fanned,
 }
 
 
