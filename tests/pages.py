@@ -9,6 +9,7 @@ What a page asks for elsewhere than at its own origin is refused, and kept as an
 import asyncio
 import threading
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -89,6 +90,8 @@ class Page:
             self.errors.append(f"{message.type}: {message.text}")
 
     async def _answer(self, route: Any) -> None:
+        from playwright.async_api import Error
+
         url = route.request.url
         found = self._files.get(url)
         if found is not None:
@@ -96,7 +99,9 @@ class Page:
             headers = {"Content-Security-Policy": CSP}
             await route.fulfill(body=text, content_type=kind, headers=headers)
         elif self._origin in ("", origin(url)):
-            await route.continue_()
+            # A page that has gone on meanwhile waits for no answer.
+            with suppress(Error):
+                await route.continue_()
         else:
             self.errors.append(f"asked elsewhere: {url}")
             await route.abort()

@@ -5,9 +5,8 @@ Nothing here waits for a time: each step waits until the page shows what is to c
 """
 
 import asyncio
+import inspect
 import json
-import re
-import shutil
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from urllib.parse import quote, urlencode
@@ -20,11 +19,10 @@ from sow.config import review
 from sow.pipelines import Pipeline, Sink, Source
 from tests.browser.prefix import Prefixed
 from tests.edge.serving import Running, configuration, records
+from tests.pages import Browser
 
 pytestmark = pytest.mark.browser
 
-WAIT_MS = 30_000
-"""A safety net: on a busy machine a page takes seconds to open."""
 TOPICS = """
 <Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key>
   <HashIndex><Key>/symbol</Key></HashIndex></Topic>
@@ -43,14 +41,9 @@ HOSTILE = '<img src=x onerror="window.hacked=1">\'"&amp;</script><script>window.
 
 @pytest.fixture(scope="module")
 def chromium():
-    from playwright.sync_api import sync_playwright
-
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    assert program, "no Chromium is installed: apt-get install chromium"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+    browser = Browser()
+    yield browser
+    browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +51,14 @@ def running(tmp_path_factory):
     directory = tmp_path_factory.mktemp("data")
     path = directory / "config.xml"
     path.write_text(f"<SOWConfig><Name>test</Name><SOW>{TOPICS}</SOW></SOWConfig>")
+
+    def read():
+        return replace(required(str(path)), port=0)
+
     server = Running(
-        configuration(TOPICS),
+        read(),
         directory / "data",
-        reread=lambda: replace(required(str(path)), port=0),
+        reread=read,
         look=lambda: review(str(path)),
     )
     server.path = path
@@ -77,26 +74,48 @@ def server(running):
     return running
 
 
+class Waited:
+    """Something of Playwright's whose answers are waited for, and all that it leads to."""
+
+    def __init__(self, browser, raw):
+        self._browser, self._raw = browser, raw
+
+    def __getattr__(self, name):
+        found = getattr(self._raw, name)
+        return self._call(found) if callable(found) else self._made(found)
+
+    def _call(self, method):
+        def call(*given, **more):
+            answer = method(*given, **more)
+            return self._made(self._browser.call(answer) if inspect.isawaitable(answer) else answer)
+
+        return call
+
+    def _made(self, found):
+        if isinstance(found, list):
+            return [self._made(one) for one in found]
+        ours = type(found).__module__.startswith("playwright")
+        return Waited(self._browser, found) if ours else found
+
+
 class Looked:
-    """A page of the console, and whoever looks at it: what it has asked for, and complained of."""
+    """A page of the console, as somebody looks at it."""
 
-    def __init__(self, page, base):
-        self.page, self.base = page, base
-        self.asked, self.complaints = [], []
-        page.set_default_timeout(WAIT_MS)
-        page.on("request", lambda request: self.asked.append(request.url))
-        page.on("websocket", lambda socket: self.asked.append(socket.url))
-        page.on("console", self._hear)
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-
-    def _hear(self, message):
-        if message.type in ("error", "warning"):
-            self.complaints.append(message.text)
+    def __init__(self, browser, base, options):
+        self.base = base
+        self._page = browser.page(**options)
+        self.page = Waited(browser, self._page.raw)
+        self.errors = self._page.errors
+        self.sockets = []
+        self._page.raw.on("websocket", lambda socket: self.sockets.append(socket.url))
 
     def open(self, page="topics", name="", **asked):
         query = "?" + urlencode(asked, quote_via=quote) if asked else ""
-        self.page.goto(f"{self.base}#/{page}{'/' + quote(name, safe='') if name else ''}{query}")
+        self._page.open(f"{self.base}#/{page}{'/' + quote(name, safe='') if name else ''}{query}")
         return self
+
+    def close(self):
+        self._page.close()
 
     def cells(self, selector):
         """The texts of a table, row by row."""
@@ -104,8 +123,8 @@ class Looked:
         return [[text.strip() for text in row.locator("td").all_inner_texts()] for row in rows]
 
     def until(self, script, *given):
-        """Wait until an expression holds in the page."""
-        self.page.wait_for_function(script, arg=list(given), timeout=WAIT_MS)
+        """Wait until a function of JavaScript says yes in the page."""
+        self.page.wait_for_function(script, arg=list(given))
 
     def text(self, selector):
         return self.page.locator(selector).inner_text()
@@ -123,20 +142,20 @@ class Looked:
         )
 
     def check(self):
-        own = re.sub("^http", "(http|ws)", re.escape(self.base))
-        assert [url for url in self.asked if not re.match(own, url)] == []
-        assert self.complaints == []
+        own = self.base.replace("http", "ws", 1)
+        assert [url for url in self.sockets if not url.startswith(own)] == []
+        assert self.errors == []
 
 
 @contextmanager
 def looked(chromium, base, **more):
-    page = chromium.new_page(viewport={"width": 1200, "height": 800}, **more)
-    found = Looked(page, base)
+    """A page that calls nobody but its own server, and complains of nothing."""
+    found = Looked(chromium, base, {"viewport": {"width": 1200, "height": 800}, **more})
     try:
         yield found
         found.check()
     finally:
-        page.close()
+        found.close()
 
 
 @pytest.fixture
@@ -379,7 +398,7 @@ def test_what_records_hold_is_never_markup(console, server):
             assert console.page.evaluate("() => window.hacked") is None
             assert console.page.locator("img, main script").count() == 0
     # The browser says so of an address that does not exist, which a slider for no record asks for.
-    console.complaints = [text for text in console.complaints if "404" not in text]
+    console.errors[:] = [text for text in console.errors if "404" not in text]
 
 
 def test_a_proxy_may_have_put_it_below_a_path(chromium, server):
@@ -421,7 +440,7 @@ def test_where_users_are_known_it_asks_who_it_is_and_shows_what_he_may_see(chrom
             console.page.get_by_role("button", name="Log off").click()
             console.page.get_by_label("or a token").wait_for()
             # Refusals are what this is about; the browser says each of them.
-            console.complaints = [text for text in console.complaints if "40" not in text]
+            console.errors[:] = [text for text in console.errors if " 40" not in text]
     finally:
         server.close()
 
