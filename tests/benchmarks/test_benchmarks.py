@@ -30,7 +30,7 @@ WITH_SERVER = (
 
 def test_waits_are_looked_at_beside_some_operations_alone():
     assert named("") == named(" ;") == OPERATIONS
-    names = [operation.name for operation in named("delete; reload with")]
+    names = [operation.name for operation in named("delete; reload with another")]
     assert names == ["reload with another copy", "reload with another filter", DELETE]
     with pytest.raises(SystemExit, match="no operation begins with 'Delete'"):
         named("Delete")
