@@ -67,8 +67,14 @@ class DistinctValues:
     @staticmethod
     def add_numbers(these: Sequence["DistinctValues"], values: Sequence[Any]) -> None:
         """To each of these a number has come, all of one kind: whole numbers or doubles."""
-        for one, value in zip(these, values, strict=True):
-            one._change(value, 1)
+        if values[0].__class__ is not float or isnan(sum(values)):
+            # A sum with NaN in it is NaN.
+            for one, value in zip(these, values, strict=True):
+                one._change(value, 1)
+            return
+        for one in these:
+            one._doubles += 1
+        ValueCounts.add_each([one._numbers for one in these], values)
 
     @staticmethod
     def replace_numbers(

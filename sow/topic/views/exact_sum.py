@@ -69,8 +69,25 @@ class ExactSum:
     @staticmethod
     def add_numbers(these: Sequence["ExactSum"], values: Sequence[Any]) -> None:
         """To each of these a number has come, all of one kind: whole numbers or doubles."""
-        for one, value in zip(these, values, strict=True):
-            one._change(value, 1)
+        rows = zip(these, values, strict=True)
+        if these[0]._squared:
+            for one, value in rows:
+                one._change(value, 1)
+            return
+        if values[0].__class__ is int:
+            for one, value in rows:
+                one.count += 1
+                one._whole += value
+            return
+        for one, value in rows:
+            scaled = value * one._scale
+            if scaled.is_integer():
+                one.count += 1
+                one._doubles += 1
+                one._scaled += int(scaled)
+            else:
+                # More bits than any before, NaN, or an infinity.
+                one._change(value, 1)
 
     @staticmethod
     def replace_numbers(

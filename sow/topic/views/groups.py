@@ -387,7 +387,11 @@ class RowGroups:
         )
         self._count(len(groups) * self._row_bytes)
         for group, born, seq, ts_us, spelled in columns:
-            group.enter(born)
+            if group._gone:
+                group.enter(born)
+            else:
+                group.count += 1
+                heappush(group._order, born)
             if spelled is not None:
                 group.spell(spelled, 1)
             if seq > group.seq:

@@ -56,6 +56,20 @@ class ValueCounts:
             self._highest.push(value, counts)
         return True
 
+    @staticmethod
+    def add_each(these: Sequence["ValueCounts"], values: Sequence[Any]) -> None:
+        """To each of these a value has come: mostly without a call for each."""
+        for one, value in zip(these, values, strict=True):
+            counts = one.counts
+            if value in counts or not counts or one._is_heaped:
+                one.add(value)
+                continue
+            counts[value] = 1
+            if one._least is not None and value < one._least:
+                one._least = value
+            if one._greatest is not None and value > one._greatest:
+                one._greatest = value
+
     def remove(self, value: Any) -> bool:
         """One less; whether it was the last of its kind."""
         counts = self.counts

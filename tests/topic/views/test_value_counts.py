@@ -71,3 +71,27 @@ def test_extremes_are_known_while_values_come():
     assert (counts.least(), counts.greatest()) == (None, None)
     counts.add(7)
     assert (counts.least(), counts.greatest()) == (7, 7)
+
+
+def test_values_that_come_to_many_at_once_come_to_each(monkeypatch):
+    """With what has come or gone meanwhile, and whether the extremes are known or on a heap."""
+    monkeypatch.setattr(value_counts, "RESCANNED_MAX", 300)
+    randomness = random.Random(2)
+    these, there = [ValueCounts() for _ in range(4)], [[] for _ in range(4)]
+    for turn in range(600):
+        chosen = [randomness.randrange(4) for _ in range(6)]
+        values = [randomness.randrange(2000) for _ in chosen]
+        ValueCounts.add_each([these[at] for at in chosen], values)
+        for at, value in zip(chosen, values, strict=True):
+            there[at].append(value)
+        for counts, held in zip(these, there, strict=True):
+            if turn % 3:
+                assert (counts.least(), counts.greatest()) == (
+                    min(held, default=None), max(held, default=None)
+                )  # fmt: skip
+            for _ in range(min(len(held), randomness.randrange(2))):
+                gone = randomness.choice([min, max])(held)
+                held.remove(gone)
+                counts.remove(gone)
+            assert {one: held.count(one) for one in held} == counts.counts
+    assert any(counts._is_heaped for counts in these)
