@@ -269,6 +269,7 @@ class Connection {
   #farewell = "";
   #stopWatch = () => {};
   #pending = new Map(); // cid -> request
+  #overtaken = new Set(); // cids of what was asked once more, should it be answered all the same
   #sinks = new Map(); // the server's name of an answer or subscription -> who hears its lines
   #followed = new Set(); // subscriptions
   #touched = new Set(); // those that have heard something of this frame
@@ -483,11 +484,12 @@ class Connection {
   // Requests.
 
   /** Send a command: `frame(cid)` is its text, or null while it cannot be said yet. Resolves with its
-   * last ack. `again` says that it does no harm to ask once more; `heard(ack)` is called at once. */
-  request({ frame, again = false, last = "processed", heard = () => {} }) {
+   * last ack. `again` says that it does no harm to ask once more, `ofSession` that it means nothing to another
+   * session; `heard(ack, error)` is called at once. */
+  request({ frame, again = false, ofSession = false, last = "processed", heard = () => {} }) {
     return new Promise((resolve, reject) => {
       if (this.state === "closed") throw new SowError("disconnected", "the client is closed; connect again");
-      const request = { frame, again, last, heard, resolve, reject, cid: "", sent: false };
+      const request = { frame, again, ofSession, last, heard, resolve, reject, cid: "", sent: false };
       this.#number(request);
       this.#send(request);
     });
@@ -529,17 +531,22 @@ class Connection {
 
   #askAgain(requests) {
     for (const request of requests) {
-      if (request.again) this.#number(request);
-      else this.#settle(request, () => request.reject(lost()));
+      if (request.again) {
+        this.#overtaken.add(request.cid);
+        this.#number(request);
+      } else {
+        this.#settle(request, () => request.reject(lost()));
+      }
     }
     this.#sendWaiting();
   }
 
   #beginAnew(reason) {
     this.#sinks.clear();
-    const before = [...this.#pending.values()].filter((request) => request.sent);
+    const before = [...this.#pending.values()].filter((request) => request.sent || request.ofSession);
     for (const followed of [...this.#followed]) followed.beginAnew(reason);
     this.#askAgain(before);
+    this.#overtaken.clear(); // nobody answers them any more
   }
 
   // Lines.
@@ -580,7 +587,8 @@ class Connection {
   #acknowledge(ack) {
     const request = this.#pending.get(ack.cid);
     if (request === undefined) {
-      this.#sinks.get(ack.s)?.hear(ack);
+      if (this.#overtaken.delete(ack.cid)) this.#unask(ack);
+      else this.#sinks.get(ack.s)?.hear(ack);
       return;
     }
     if (ack.status === "failure") {
@@ -593,6 +601,17 @@ class Connection {
     }
     request.heard(ack, null);
     if (ack.a === request.last) this.#settle(request, () => request.resolve(ack));
+  }
+
+  /** What was asked twice is followed once. */
+  #unask({ s, status }) {
+    if (s !== undefined && status === "success") this.unsubscribe(s);
+  }
+
+  unsubscribe(name) {
+    // Refused where the server has ended it meanwhile, and lost with the session: over either way.
+    const frame = (cid) => line({ c: "unsubscribe", s: name, cid });
+    this.request({ frame, ofSession: true }).catch(() => {});
   }
 
   // Who hears lines.
@@ -686,6 +705,32 @@ function guarded(work) {
 
 // Subscriptions.
 
+/** What waits to be read, first come first read: an array, of which the part before `#at` has been. */
+class Queue {
+  #items = [];
+  #at = 0;
+
+  get length() {
+    return this.#items.length - this.#at;
+  }
+
+  push(item) {
+    this.#items.push(item);
+  }
+
+  shift() {
+    const item = this.#items[this.#at];
+    this.#items[this.#at] = undefined;
+    this.#at += 1;
+    if (this.#at * 2 >= this.#items.length) {
+      // `shift` of an array moves all that stays, each time; so half of it goes at once.
+      this.#items = this.#items.slice(this.#at);
+      this.#at = 0;
+    }
+    return item;
+  }
+}
+
 /** Messages of one topic, in order; an async iterator. */
 class Subscription {
   name = "";
@@ -695,7 +740,7 @@ class Subscription {
   #topic;
   #options;
   #listener; // hears messages instead of whoever iterates
-  #unread = [];
+  #unread = new Queue();
   #readers = [];
   #ended = false;
   #error = null;
@@ -742,7 +787,7 @@ class Subscription {
   }
 
   #accept(ack) {
-    if (this.#ended) return this.#unsubscribe(ack.s);
+    if (this.#ended) return this.#connection.unsubscribe(ack.s);
     this.name = ack.s;
     this.#connection.name(ack.s, this);
     return this.#connection.named();
@@ -843,12 +888,7 @@ class Subscription {
     if (this.#ended) return;
     const name = this.name;
     this.end(null);
-    if (name !== "") this.#unsubscribe(name);
-  }
-
-  #unsubscribe(name) {
-    // Refused where the server has ended it meanwhile, and lost with the session: over either way.
-    this.#connection.request({ frame: (cid) => line({ c: "unsubscribe", s: name, cid }) }).catch(() => {});
+    if (name !== "") this.#connection.unsubscribe(name);
   }
 
   next() {
@@ -964,6 +1004,7 @@ class Live extends Map {
       settle: () => this.#settle(),
       replaced: () => {
         this.#holds = true;
+        this.#wait();
       },
       end: (error) => subscription === this.#subscription && this.#end(error),
     });
@@ -971,13 +1012,21 @@ class Live extends Map {
   }
 
   async open() {
-    const synced = new Promise((resolve, reject) => {
+    this.#wait();
+    await this.#subscription.open();
+    await this.#synced.promise;
+    return this;
+  }
+
+  /** From now on `#synced` is when the next group is complete. */
+  #wait() {
+    const before = this.#synced;
+    const promise = new Promise((resolve, reject) => {
       this.#synced = { resolve, reject };
     });
-    synced.catch(() => {}); // where opening fails nobody waits for it
-    await this.#subscription.open();
-    await synced;
-    return this;
+    promise.catch(() => {}); // perhaps nobody waits for it
+    this.#synced.promise = promise;
+    before?.resolve(promise);
   }
 
   // What is there.
@@ -1026,7 +1075,7 @@ class Live extends Map {
       case "group_end":
         this.#holds = false;
         this.#apply();
-        this.#synced?.resolve();
+        this.#synced.resolve();
         break;
       case "turn_end":
         this.#apply();
@@ -1110,7 +1159,7 @@ class Live extends Map {
     this.#isOver = true;
     this.#settle();
     for (const reader of this.#readers) reader.end(error);
-    this.#synced?.reject(error ?? new SowError("disconnected", detail || reason || "the live view was closed"));
+    this.#synced.reject(error ?? new SowError("disconnected", detail || reason || "the live view was closed"));
     guarded(() => this.onend?.({ error, reason: reason || error?.reason || "", detail: detail || error?.message || "" }));
   }
 
@@ -1125,7 +1174,9 @@ class Live extends Map {
   }
 
   async replace(changes) {
-    await this.#subscription.replace(liveOptions({ ...this.options, ...checked(changes, LIVE_OPTIONS, "live.replace") }));
+    checked(changes, LIVE_OPTIONS, "live.replace");
+    await this.#subscription.replace(liveOptions({ ...this.options, ...changes }));
+    await this.#synced.promise;
   }
 
   close() {
@@ -1184,6 +1235,7 @@ class Sow {
       again: true,
       last: "completed",
       frame: (cid) => {
+        this.#connection.unname(name); // who asks once more begins once more
         [records, keys] = [[], []];
         return line({ c: "sow", t: topic, ...questionFields(options), cid, a: "processed,completed" });
       },
