@@ -39,6 +39,7 @@ SUBCOMMANDS = {
     "token": "sow.cli.token",
     "topics": "sow.cli.topics",
     "sessions": "sow.cli.sessions",
+    "why": "sow.cli.why",
     "ping": "sow.cli.ping",
     "doctor": "sow.cli.doctor",
     "top": "sow.cli.top",

@@ -11,6 +11,7 @@ from sow.cli.options import example, json_option, run, url_option
 from sow.cli.query import terminal_console
 from sow.cli.report import counted
 from sow.cli.tables import Column, duration, figures, size
+from sow.errors import UnknownRecord, shown
 
 SESSION_COLUMNS = (
     Column("client"),
@@ -27,12 +28,19 @@ SESSION_COLUMNS = (
 Described = Mapping[str, Any]
 
 
-@click.command(epilog=example("sow sessions", "sow sessions --json"))
+@click.command(epilog=example("sow sessions", "sow sessions 17", "sow sessions --json"))
+@click.argument("session_id", metavar="[ID]", required=False)
 @url_option
 @json_option
-def sessions(url: str, as_json: bool) -> None:
-    """List sessions, those that are furthest behind first."""
+def sessions(session_id: str | None, url: str, as_json: bool) -> None:
+    """List sessions, those that are furthest behind first; or say of one, ID, how it stands."""
     found = sorted(run(_sessions(url)), key=slowness, reverse=True)
+    if session_id is not None:
+        one = next((one for one in found if one["id"] == session_id), None)
+        if one is None:
+            raise UnknownRecord(f"no session {shown(session_id)}; sow sessions lists them")
+        click.echo(orjson.dumps(one) if as_json else "\n".join(story(one)))
+        return
     if as_json:
         click.echo(orjson.dumps(found))
         return
@@ -67,6 +75,28 @@ def row(one: Described) -> dict[str, str]:
         "since": duration(one["connected_ms"] / 1000),
         "id": one["id"],
     }
+
+
+def story(one: Described) -> list[str]:
+    """How a session stands, in sentences."""
+    said = [f"{one['client'] or 'a client without a name'}: {state(one)}"]
+    said[0] += f", for {duration(one['connected_ms'] / 1000)}"
+    if one["queue_messages"]:
+        said.append(
+            f"{counted(one['queue_messages'], 'message')} ({size(one['queue_bytes'])}) wait: it "
+            f"reads more slowly than it is told, and is {duration(one['lag_ms'] / 1000)} behind"
+        )
+    else:
+        said.append("nothing waits: it keeps up")
+    if not one["conflated"]:
+        said.append("nothing is conflated in its queue: that is switched off for it")
+    elif one["conflated_messages"]:
+        folded = counted(one["conflated_messages"], "message")
+        said.append(f"{folded} folded into others of the same records, since its queue filled")
+    if one["dropped_messages"]:
+        dropped = counted(one["dropped_messages"], "message")
+        said.append(f"{dropped} dropped, of topics with ConflationPolicy unsubscribe")
+    return said
 
 
 def state(one: Described) -> str:

@@ -145,7 +145,7 @@ def _oldest(texts: Sequence[str], journal: Journal, newest: int) -> int:
         else:
             raise _not_a_bookmark(text)
     if times_us:
-        starts.append(_last_before(min(times_us), journal))
+        starts.append(last_before(min(times_us), journal))
     return min(starts)
 
 
@@ -164,8 +164,8 @@ def _place(text: str, journal: Journal, newest: int) -> LogPlace | None:
     place, time_us = _numbered(text, newest), _time_us(text)
     if place is not None or time_us is None:
         return place
-    before = _last_before(time_us, journal)
-    return LogPlace(before, _last_before(time_us + 1, journal, before))
+    before = last_before(time_us, journal)
+    return LogPlace(before, last_before(time_us + 1, journal, before))
 
 
 def _not_a_bookmark(text: str) -> ClientError:
@@ -195,7 +195,7 @@ def _time_us(text: str) -> int | None:
     return (at - EPOCH) // MICROSECOND
 
 
-def _last_before(time_us: int, journal: Journal, at_least: int | None = None) -> int:
+def last_before(time_us: int, journal: Journal, at_least: int | None = None) -> int:
     """The newest change older than a time, found by halving: times never go back in a log.
 
     `at_least` is known to be no newer: mostly the one that is looked for.

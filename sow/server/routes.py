@@ -41,6 +41,7 @@ from sow.server.snapshots import READ_PARAMETERS, TAKE_PARAMETERS, SnapshotDoor
 from sow.server.sse import STREAM_PARAMETERS, EventDoor
 from sow.server.status import StatusDoor
 from sow.server.websocket import WebSocketDoor
+from sow.server.why import WhyDoor
 from sow.server.writes import ABORT_PARAMETERS, STAGE_PARAMETERS, WritesDoor
 from sow.store.staging import Staging
 
@@ -101,6 +102,7 @@ class Doors(NamedTuple):
     writes: WritesDoor
     websocket: WebSocketDoor
     events: EventDoor
+    why: WhyDoor
     filters: Filters
     operations: OperationsDoor
 
@@ -123,6 +125,7 @@ def open_doors(
         WritesDoor(driver, executor.engine, staging),
         WebSocketDoor(driver, executor, doorman),
         EventDoor(driver, executor),
+        WhyDoor(driver, executor.engine),
         executor.engine.filters,
         operations or OperationsDoor(),
     )
@@ -199,6 +202,13 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
             "read",
             through(lambda doors: doors.http.record),
             "One record by SowKey",
+        ),
+        Route(
+            "GET",
+            records + "/{key}/why",
+            "read",
+            through(lambda doors: doors.why.handle),
+            "Why a record is told of as it is: its windows and followers",
         ),
         Route(
             "GET",

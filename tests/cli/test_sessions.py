@@ -2,7 +2,7 @@
 
 import json
 
-from sow.cli.sessions import row
+from sow.cli.sessions import row, story
 from tests.cli.terminal import Terminal
 
 SLOW = {
@@ -46,3 +46,29 @@ def test_what_a_person_sees_on_a_terminal(server):
         with Terminal("sessions", "--url", server.url) as terminal:
             code, text = terminal.end()
     assert (code, "grid" in text, "1 session" in text) == (0, True, True)
+
+
+def test_of_one_session_it_is_said_what_was_conflated_or_dropped_and_why():
+    assert story(SLOW) == [
+        "a client without a name: connected, for 90.0 s",
+        "5,000 messages (2.0 KiB) wait: it reads more slowly than it is told, and is 250 ms behind",
+        "1,234 messages folded into others of the same records, since its queue filled",
+    ]
+    quick = {**SLOW, "queue_messages": 0, "conflated": False, "dropped_messages": 1}
+    assert story(quick)[1:] == [
+        "nothing waits: it keeps up",
+        "nothing is conflated in its queue: that is switched off for it",
+        "1 message dropped, of topics with ConflationPolicy unsubscribe",
+    ]
+
+
+def test_one_session_by_its_id(sow, server):
+    with server.socket() as socket:
+        socket.ask({"c": "logon", "client": "grid"})
+        (found,) = json.loads(sow.ok("sessions", "--json"))
+        assert sow.ok("sessions", found["id"]).startswith("grid: connected, for ")
+        assert json.loads(sow.ok("sessions", found["id"], "--json"))["client"] == "grid"
+    result = sow("sessions", "nobody")
+    assert (result.exit_code, result.stderr) == (
+        1, "sow: no session 'nobody'; sow sessions lists them\n",
+    )  # fmt: skip
