@@ -41,6 +41,7 @@ SUBCOMMANDS = {
     "sessions": "sow.cli.sessions",
     "why": "sow.cli.why",
     "ping": "sow.cli.ping",
+    "bench": "sow.cli.bench",
     "doctor": "sow.cli.doctor",
     "top": "sow.cli.top",
     "dump": "sow.cli.unavailable",

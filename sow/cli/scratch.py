@@ -63,6 +63,10 @@ class Scratch:
         self._used = max(self._used, number + 1)
         return self._key(number, dict(fields))
 
+    def filter_of(self, number: int) -> str:
+        """An expression that finds record `number` and no other."""
+        return " AND ".join(f"{key} = '{self._word}-{number}'" for key in self._keys)
+
     def _key(self, number: int, document: dict[str, Any]) -> dict[str, Any]:
         for key in self._keys:
             place = document

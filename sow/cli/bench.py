@@ -1,0 +1,214 @@
+"""`sow bench`: what this machine or server can do: a minute of publishing, asking, following.
+
+By default a server is started for it, with data in a folder that is removed afterwards, so it is
+this machine and this disk that are measured. An existing server is measured only where somebody
+names a topic of it that may be written to; what was written is taken away again.
+
+The client is one process on the same machine, and shares its processors with the server: what a
+server does for many clients is more. docs/performance.md has the figures of a careful measurement.
+"""
+
+import asyncio
+import contextlib
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NamedTuple
+
+import click
+import orjson
+from click.core import ParameterSource
+
+from sow.cli.connecting import connected
+from sow.cli.options import example, json_option, run, url_option
+from sow.cli.query import terminal_console
+from sow.cli.scratch import Scratch
+from sow.cli.spread import Spread
+from sow.cli.tables import Column, duration, figures
+from sow.client import Client
+from sow.errors import ClientError
+
+SECONDS = 60.0
+"""Long enough that a disk's cache and a checkpoint have their part in it."""
+WORD = "sow-bench"
+BENCH_TOPIC = f"{WORD}:/id"
+"""What a server of its own serves."""
+BENCH_RECORDS = 10_000
+"""As many records as a desk has orders: their updates meet records that are there."""
+FRAME = 100
+"""Messages of a frame: what a feed gathers in a millisecond or two."""
+PADDING = "x" * 100
+"""So that a message has some 150 bytes, as an order or a quote has."""
+BENCH_COLUMNS = (
+    Column("what"),
+    Column("per second", is_number=True),
+    Column("median", is_number=True),
+    Column("p99", is_number=True),
+    Column("times", is_number=True),
+)
+Clock = Callable[[], float]
+
+
+class BenchResult(NamedTuple):
+    """What one kind of work came to: how much of it a second, and how long each took."""
+
+    what: str
+    per_s: float
+    spread: Spread
+
+    def row(self) -> dict[str, str]:
+        """A row of a table with `BENCH_COLUMNS`."""
+        return {
+            "what": self.what,
+            "per second": f"{self.per_s:,.0f}",
+            "median": duration(self.spread.median_s),
+            "p99": duration(self.spread.p99_s),
+            "times": f"{self.spread.times:,}",
+        }
+
+    def document(self) -> dict[str, Any]:
+        """The same for programs."""
+        return {"what": self.what, "per_s": round(self.per_s, 1), **self.spread.document()}
+
+
+@click.command(
+    epilog=example("sow bench", "sow bench --seconds 10", "sow bench --topic scratch --json")
+)
+@click.option("--seconds", type=click.FloatRange(0.1, 3600), default=SECONDS, show_default=True,
+              metavar="S", help="How long, in all.")  # fmt: skip
+@click.option("--topic", metavar="T", help="Measure the server at --url, writing records into T.")
+@click.option("--data-dir", metavar="D", type=click.Path(exists=True, file_okay=False), default=".",
+              show_default=True, help="The disk to measure; without --topic.")  # fmt: skip
+@url_option
+@json_option
+@click.pass_context
+def bench(
+    ctx: click.Context, seconds: float, topic: str | None, data_dir: str, url: str, as_json: bool
+) -> None:
+    """Measure how much can be published durably, asked and followed.
+
+    Without --topic a server is started for it, in a folder of --data-dir that is removed at the
+    end. With --topic records of the server at --url are written and deleted again.
+    """
+    if topic is None and ctx.get_parameter_source("url") is not ParameterSource.DEFAULT:
+        raise click.UsageError(
+            f"records would be written to {url}; name the topic of it that may have them: --topic T"
+        )
+    found = run(_own(data_dir, seconds) if topic is None else _of(url, topic, seconds))
+    if as_json:
+        click.echo(orjson.dumps([one.document() for one in found]))
+        return
+    console = terminal_console()
+    console.print(figures(BENCH_COLUMNS, [one.row() for one in found], console.width))
+
+
+async def _own(data_dir: str, seconds: float) -> list[BenchResult]:
+    with tempfile.TemporaryDirectory(prefix=f"{WORD}-", dir=data_dir) as folder:
+        async with _server(folder) as url:
+            return await _of(url, WORD, seconds)
+
+
+@contextlib.asynccontextmanager
+async def _server(folder: str) -> AsyncIterator[str]:
+    """A server in a process of its own, as others are; raises ClientError if it does not start."""
+    words = (
+        "-m",
+        "sow",
+        "serve",
+        "--topic",
+        BENCH_TOPIC,
+        "--port",
+        "0",
+        "--data-dir",
+        folder,
+        "--json",
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *words, "--json", stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        ready = await process.stdout.readline()
+        if not ready:
+            raise ClientError("the server that was to be measured did not start")
+        yield orjson.loads(ready)["url"]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
+
+
+async def _of(url: str, topic: str, seconds: float) -> list[BenchResult]:
+    async with connected(url, "sow bench") as client:
+        scratch = await Scratch.begin(client, topic, WORD)
+        try:
+            return [
+                await _publishing(client, scratch, seconds / 3),
+                await _asking(client, scratch, seconds / 3),
+                await _following(client, scratch, seconds / 3),
+            ]
+        finally:
+            async with await client.publisher(topic) as publisher:
+                await scratch.take_away(publisher)
+
+
+async def _publishing(
+    client: Client, scratch: Scratch, seconds: float, clock: Clock = time.perf_counter
+) -> BenchResult:
+    """Frames one after the other, as many on their way as a publisher has; then each by itself."""
+    numbers = range(BENCH_RECORDS)
+    frames = [
+        [scratch.document(number, px=0.5, pad=PADDING) for number in numbers[at : at + FRAME]]
+        for at in range(0, BENCH_RECORDS, FRAME)
+    ]
+    # Encoded before: it is the server that is measured.
+    encoded = [[orjson.dumps(one) for one in frame] for frame in frames]
+    taken_s: list[float] = []
+    sent, began_s = 0, clock()
+    async with await client.publisher(scratch.topic) as publisher:
+        while clock() - began_s < seconds / 2 or not sent:
+            await publisher.send(encoded[sent % len(encoded)])
+            sent += 1
+        await publisher.drain()
+        per_s = sent * FRAME / (clock() - began_s)
+        ends_s = clock() + seconds / 2
+        while not taken_s or clock() < ends_s:
+            at_s = clock()
+            await publisher.send(encoded[len(taken_s) % len(encoded)])
+            await publisher.drain()
+            taken_s.append(clock() - at_s)
+    return BenchResult(f"publish, durable, {FRAME} in a frame", per_s, Spread.of(taken_s))
+
+
+async def _asking(
+    client: Client, scratch: Scratch, seconds: float, clock: Clock = time.perf_counter
+) -> BenchResult:
+    """Questions for one record by its key, one after the other."""
+    taken_s: list[float] = []
+    began_s = clock()
+    while not taken_s or clock() - began_s < seconds:
+        at_s = clock()
+        await client.query(scratch.topic, filter=scratch.filter_of(len(taken_s) % BENCH_RECORDS))
+        taken_s.append(clock() - at_s)
+    return BenchResult("query by key", len(taken_s) / (clock() - began_s), Spread.of(taken_s))
+
+
+async def _following(
+    client: Client, scratch: Scratch, seconds: float, clock: Clock = time.perf_counter
+) -> BenchResult:
+    """One message after the other, from its publish until a subscriber has it, durable."""
+    taken_s: list[float] = []
+    async with (
+        client.subscribe(scratch.topic, filter=scratch.filter_of(0)) as messages,
+        await client.publisher(scratch.topic) as publisher,
+    ):
+        began_s = clock()
+        while not taken_s or clock() - began_s < seconds:
+            at_s = clock()
+            await publisher.send([scratch.document(0, at=len(taken_s))])
+            while not any(one.c == "p" for one in await messages.batch()):
+                pass
+            taken_s.append(clock() - at_s)
+        per_s = len(taken_s) / (clock() - began_s)
+    return BenchResult("publish until delivered", per_s, Spread.of(taken_s))
