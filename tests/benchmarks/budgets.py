@@ -374,7 +374,8 @@ REASONS: Mapping[str, str] = {
         "one update in a hundred or so moves a row of an order, and every window behind it shows "
         "another stretch: each of these reads its fifty rows again, compares them with what its "
         "client holds and writes what differs, most of what windows take; the rest is to compare "
-        f"each update with the bounds of ten orders: {PROFILED}"
+        "each update with the bounds of ten orders, and to note it, a quarter or so, for the "
+        f"columns by which these orders were found when the windows opened: {PROFILED}"
     ),
     "a filter with REGEXP_REPLACE, every text a different one": (
         "to search a text and to put another in its place takes Python's own expressions more than "
