@@ -44,7 +44,7 @@ FOLLOWED_MAX = 32
 to its topic three to twelve microseconds a record and holds memory for every group."""
 GROUPS_MAX = 1_000_000
 """Groups of one that is made for a client: some kilobyte each. A view of the configuration may have
-as many as there is memory for."""
+more (`Limits/ViewGroups`)."""
 MEMORY_SHARE = 4
 """What is kept of groups for all clients is at most this part of `Limits/Memory`: who asks is not
 to keep others from publishing."""

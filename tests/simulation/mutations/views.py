@@ -22,6 +22,12 @@ VIEWS = (
         "if found is None or bookmark < found.bookmark:",
     ),
     Mutation(
+        "groups that have lost their rows count against the limit of a view",
+        "sow/topic/views/groups.py",
+        "        count = len(self) - sum(not self._groups[key].count for key in self._dirty)",
+        "        count = len(self)",
+    ),
+    Mutation(
         "a sum that was kept elsewhere has lost its scale",
         "sow/topic/views/exact_sum.py",
         "        self._set_scale(bits)\n\n    # What it comes to.",

@@ -2,7 +2,10 @@
 
 from itertools import pairwise
 
+import pytest
+
 from sow.digits import Digits
+from sow.errors import TooLarge
 from sow.expressions import compile_projection
 from sow.topic.views import groups as module
 from sow.topic.views.accumulators import Keeping
@@ -51,6 +54,17 @@ def test_it_says_how_many_objects_it_may_hold():
     found.take(came(("a", "x", 1), ("b", "y", 2)))
     assert found.objects_max(0) == 2 * (10 + 3 * len(PROJECTION.arguments))
     assert found.objects_max(2) > found.objects_max(0)
+
+
+def test_groups_that_have_rows_are_counted_against_their_limit():
+    found = groups()
+    found.take(came(("a", "x", 1), ("b", "y", 2)))
+    found.check_count(2)
+    with pytest.raises(TooLarge, match=r"it has 2 groups, and the limit is 1 \(Limits/ViewGroups"):
+        found.check_count(1)
+    found.take(changed("a", ("x", 1), ("z", 1), 1))
+    assert len(found) == 3
+    found.check_count(2)
 
 
 def test_rows_are_grouped_by_the_text_of_their_values():
