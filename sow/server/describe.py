@@ -15,6 +15,7 @@ from sow.requests.open_sessions import Gone
 from sow.requests.seeing import guard_for
 from sow.requests.subscription import Subscription
 from sow.rights import EVERYTHING, Rights
+from sow.server.listing import Members
 
 NO_COUNTS: Mapping[str, int] = {}
 DESCRIBED_MAX = 1000
@@ -139,23 +140,18 @@ def _indexes(
 
 
 def describe_pattern(
-    pattern: PatternTopic, rights: Rights = EVERYTHING, counts: Mapping[str, int] = NO_COUNTS
+    pattern: PatternTopic, members: Members, rights: Rights = EVERYTHING
 ) -> dict[str, Any]:
-    """A definition that stands for many topics, of which those count that are there for who has
+    """A definition that stands for many topics, of which these `members` are there for who has
     these rights."""
     definition = pattern.definition
-    members = [*pattern.members.values()]
-    if not rights.is_open:
-        members = [topic for topic in members if rights.sees(topic.name)]
     described: dict[str, Any] = {
         "name": definition.name,
         "kind": "pattern",
         "message_type": definition.message_type,
         "indexes": _indexes(definition.hash_indexes, getattr(definition, "keys", ())),
-        "topics": len(members),
-        "records": sum(
-            [counts.get(topic.name, len(topic.records.table.slots)) for topic in members]
-        ),
+        "topics": members.topics,
+        "records": members.records,
     }
     if isinstance(definition, ConflatedTopic):
         is_seen = rights.sees(definition.underlying)

@@ -45,7 +45,7 @@ from sow.server.describe import (
 )
 from sow.server.doorman import DOORMAN, rights_of
 from sow.server.driver import Driver
-from sow.server.listing import counting, there_for
+from sow.server.listing import Members, counting, members_of, there_for
 from sow.server.negotiation import accepted, entity_tag, form_of, is_known
 from sow.server.parameters import asked_of, read_flag, read_options, read_seconds
 from sow.server.past import PastStates
@@ -99,10 +99,11 @@ class HttpDoor:
         listed = [*catalog.listed(), *catalog.patterns.values()]
         listed = await self._driver.turns.take("a list of topics", there_for(rights, listed))
         counts = await self._counts(listed, rights)
+        members = await self._members(listed, rights, counts)
 
         def describe(one: LiveTopic | PatternTopic) -> dict[str, Any]:
             if isinstance(one, PatternTopic):
-                return describe_pattern(one, rights, counts)
+                return describe_pattern(one, members[one.name], rights)
             return describe_topic(one, now_us(), rights, counts)
 
         return await self._describe_all(request, listed, describe)
@@ -129,7 +130,8 @@ class HttpDoor:
         pattern = catalog.patterns.get(name)
         if pattern is not None and name not in self._engine.topics:
             counts = await self._counts([pattern], rights)
-            return json_response(describe_pattern(pattern, rights, counts))
+            members = await self._members([pattern], rights, counts)
+            return json_response(describe_pattern(pattern, members[pattern.name], rights))
         is_expected = read_flag(asked_of(request), "expected")
         topic = catalog.expected(name) if is_expected else catalog.topic(name)
         counts = await self._counts([topic], rights)
@@ -142,6 +144,16 @@ class HttpDoor:
         if rights.is_open:
             return {}
         return await self._driver.turns.take("a count", counting(self._engine, rights, described))
+
+    async def _members(
+        self,
+        described: Sequence[LiveTopic | PatternTopic],
+        rights: Rights,
+        counts: Mapping[str, int],
+    ) -> dict[str, Members]:
+        """What those patterns have made that are among these."""
+        steps = members_of(rights, described, counts)
+        return await self._driver.turns.take("a list of topics", steps)
 
     def _topic(self, request: web.Request) -> LiveTopic:
         return self._engine.topic(request.match_info["topic"])

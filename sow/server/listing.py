@@ -4,8 +4,9 @@ There may be a hundred thousand of them, so they are looked at in steps. How a t
 `sow.server.describe`'s business.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic
@@ -33,6 +34,32 @@ def there_for(rights: Rights, listed: Sequence[Listed]) -> Steps[list[Listed]]:
             yield
         if rights.sees(one.name):
             found.append(one)
+    return found
+
+
+class Members(NamedTuple):
+    """How many topics of a pattern there are for somebody, and how many records of theirs."""
+
+    topics: int
+    records: int
+
+
+def members_of(
+    rights: Rights, listed: Sequence[Listed], counts: Mapping[str, int]
+) -> Steps[dict[str, Members]]:
+    """The members of each pattern, by its name, for who has these rights and may see so many
+    records of topics that are among `counts`."""
+    found: dict[str, Members] = {}
+    for pattern in listed:
+        if isinstance(pattern, PatternTopic):
+            topics = records = 0
+            for at, topic in enumerate([*pattern.members.values()], 1):
+                if at % LOOKED_AT_ONCE == 0:
+                    yield
+                if rights.sees(topic.name):
+                    topics += 1
+                    records += counts.get(topic.name, len(topic.records.table.slots))
+            found[pattern.name] = Members(topics, records)
     return found
 
 

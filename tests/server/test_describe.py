@@ -5,7 +5,10 @@ from dataclasses import replace
 from sow.definitions import ConflatedTopic, Topic, View
 from sow.encodings import LINES
 from sow.query import Query
+from sow.rights import EVERYTHING
 from sow.server.describe import describe_pattern, describe_session, describe_topic
+from sow.server.listing import members_of
+from sow.steps import at_once
 from sow.wire import read_frame
 from tests.core.guarding import reading, rights
 from tests.server.stand_ins import SECOND, World, stepped
@@ -115,7 +118,9 @@ async def test_a_pattern_says_how_many_topics_it_has_made():
     world = World(DESKS)
     world.publish(b'{"id":1}', b'{"id":2}', topic="/desk/1")
     world.publish(b'{"id":1}', topic="/desk/2")
-    found = describe_pattern(world.engine.catalog.patterns["desks"])
+    pattern = world.engine.catalog.patterns["desks"]
+    members = at_once(members_of(EVERYTHING, [pattern], {}))
+    found = describe_pattern(pattern, members["desks"])
     assert (found["kind"], found["pattern"], found["topics"], found["records"]) == (
         "pattern",
         "^/desk/",

@@ -3,8 +3,9 @@
 import pytest
 
 from sow.definitions import Topic
+from sow.engine.patterns import PatternTopic
 from sow.rights import EVERYTHING
-from sow.server.listing import LOOKED_AT_ONCE, counting, there_for
+from sow.server.listing import LOOKED_AT_ONCE, counting, members_of, there_for
 from sow.steps import at_once
 from tests.core.guarding import reading, rights
 from tests.core.harness import World
@@ -33,6 +34,24 @@ def test_those_are_listed_that_are_there_and_counted_of_which_some_rows_are(worl
 def test_who_may_everything_has_all_and_nothing_is_counted(world):
     assert at_once(there_for(EVERYTHING, topics(world))) == topics(world)
     assert at_once(counting(world.engine, EVERYTHING, topics(world))) == {}
+
+
+class Made(PatternTopic):
+    """A pattern of these topics."""
+
+    name = "all"
+
+    def __init__(self, *topics):
+        self.members = dict(enumerate(topics))
+
+
+def test_of_a_pattern_those_topics_and_records_count_that_are_there(world):
+    counts = at_once(counting(world.engine, GIVEN, topics(world)))
+    pattern = Made(*topics(world))
+    assert at_once(members_of(GIVEN, [pattern], counts)) == {"all": (2, 3)}
+    assert at_once(members_of(EVERYTHING, [pattern], {})) == {"all": (3, 6)}
+    many = Made(*topics(world)[:1] * (2 * LOOKED_AT_ONCE))
+    assert sum(1 for _ in members_of(GIVEN, [many], counts)) == 2
 
 
 def test_very_many_are_looked_at_in_steps(world):
