@@ -13,10 +13,11 @@ from weakref import WeakValueDictionary
 import orjson
 import re2
 
-from sow.definitions import OF_TOPICS, SYSTEM_PREFIX, Allow, Role, Security, Verb
+from sow.definitions import SYSTEM_PREFIX
 from sow.errors import NotEntitled, Unauthenticated, UnknownTopic, clipped, shown
 from sow.expressions import Node
 from sow.guards import BLIND, Guard, bind, guard_of, read_condition
+from sow.security import OF_TOPICS, Allow, Role, Security, Verb
 from sow.users import User
 
 Demand = Verb | Literal["nothing", "logon", "see"]

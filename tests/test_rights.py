@@ -2,9 +2,9 @@
 
 import pytest
 
-from sow.definitions import Allow, Authentication, Role, Security
 from sow.errors import NotEntitled, Unauthenticated, UnknownTopic
 from sow.rights import EVERYTHING, TOPICS_KEPT, USERS_KEPT, Entitlements, Rights
+from sow.security import Allow, Authentication, Role, Security
 from sow.users import User
 
 DESK = Role("desk", ("group:desk",), (Allow("orders.*", read=True), Allow("orders", write=True)))

@@ -16,8 +16,8 @@ from sow.authentication.key_set import Fetch, FetchedKeys, FiledKeys
 from sow.authentication.logons import Logons
 from sow.authentication.signed import SignedTokens, is_signed
 from sow.authentication.tokens import Tokens
-from sow.definitions import Authentication
 from sow.errors import TooManyLogons, Unauthenticated
+from sow.security import Authentication
 from sow.users import User
 
 SIGNED_KNOWN_US = 600_000_000

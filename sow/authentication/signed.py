@@ -16,8 +16,8 @@ from joserfc.errors import JoseError
 from sow.authentication.credentials import LONGEST
 from sow.authentication.key_set import ALGORITHMS, FetchedKeys, FiledKeys
 from sow.clock import SECOND_US
-from sow.definitions import Jwt
 from sow.errors import Unauthenticated
+from sow.security import Jwt
 from sow.users import User
 
 COMPACT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", re.ASCII)

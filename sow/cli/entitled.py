@@ -15,11 +15,11 @@ from sow.cli.connecting import connected
 from sow.cli.options import run
 from sow.client.http import records_of
 from sow.config import require
-from sow.definitions import OF_TOPICS, Authentication
 from sow.errors import ClientError, shown
 from sow.expressions import compile_filter
 from sow.guards import BLIND
 from sow.rights import Entitlements, Reason
+from sow.security import OF_TOPICS, Authentication
 from sow.users import User
 
 Seen = dict[str, Any]

@@ -11,8 +11,8 @@ import click
 
 from sow.cli.options import variables_option
 from sow.config import require
-from sow.definitions import Security
 from sow.errors import ClientError, ConfigError, clipped
+from sow.security import Security
 
 
 def config_options(field: str, element: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

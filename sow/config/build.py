@@ -7,7 +7,8 @@ from sow.config.files import file_name
 from sow.config.message_types import message_types_of
 from sow.config.structure import Section
 from sow.config.underlying import underlyings
-from sow.definitions import Configuration, Security, Tls, Topic, View
+from sow.definitions import Configuration, Topic, View
+from sow.security import Security, Tls
 
 
 def build(root: Section, directory: str) -> Configuration:

@@ -6,8 +6,9 @@ with the address that is then in force, asks `exposed` and refuses or warns.
 """
 
 from sow.config.findings import FileLine, Finding
-from sow.definitions import Configuration, Security
+from sow.definitions import Configuration
 from sow.hosts import is_loopback
+from sow.security import Security
 
 
 def exposed(host: str, security: Security) -> tuple[str, str] | None:

@@ -13,8 +13,8 @@ from sow.config import kinds
 from sow.config.element import Element
 from sow.config.findings import MistakeError
 from sow.config.kinds import Kind
-from sow.definitions import Allow, Authentication, Jwt, Role, Security, Tls
 from sow.hosts import is_address, parse_authority, parse_host, parse_origin
+from sow.security import Allow, Authentication, Jwt, Role, Security, Tls
 
 
 def _host(text: str) -> str:

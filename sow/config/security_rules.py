@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from sow.config.findings import FileLine, Findings, at
 from sow.config.guard_rules import check_guards
 from sow.config.structure import Section
-from sow.definitions import HOST_DEFAULT, OF_TOPICS, VERBS
+from sow.definitions import HOST_DEFAULT
 from sow.hosts import is_loopback
+from sow.security import OF_TOPICS, VERBS
 
 WAYS = {
     "users_file": "Users",

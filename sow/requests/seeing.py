@@ -7,13 +7,13 @@ of lines, the key and the condition of a feed. Who may see all asks what he aske
 from dataclasses import replace
 
 from sow.commands import Command
-from sow.definitions import Verb
 from sow.delivery.lines import FeedKey
 from sow.engine.permits import Permit
 from sow.engine.private_names import is_private
 from sow.guards import BLIND, Guard
 from sow.query import Query
 from sow.rights import Rights
+from sow.security import Verb
 from sow.topic.records import Records
 from sow.topic.rendering import Shape
 

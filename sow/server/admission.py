@@ -17,7 +17,6 @@ No I/O here, and nothing is looked up.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from sow.definitions import Security
 from sow.errors import ClientError
 from sow.hosts import (
     DEFAULT_PORTS,
@@ -28,6 +27,7 @@ from sow.hosts import (
     parse_host,
     parse_origin,
 )
+from sow.security import Security
 
 CONSOLE = "/"
 """The path of the page that people open, also by a link on another site."""

@@ -13,7 +13,7 @@ from aiohttp import web
 from sow.authentication.logons import Logons
 from sow.clock import Clock, SystemClock
 from sow.config.findings import Reviewed
-from sow.definitions import Authentication, Configuration, Topic, authority, with_system_topics
+from sow.definitions import Configuration, Topic, authority, with_system_topics
 from sow.delivery.sessions import Session
 from sow.engine.engine import Engine
 from sow.engine.homeless import Homeless
@@ -22,6 +22,7 @@ from sow.errors import ConfigError, SowError, StoreError
 from sow.expressions import make_parser
 from sow.requests.entitling import Prepared, prepare
 from sow.requests.executor import Executor
+from sow.security import Authentication
 from sow.server.checkpointer import Checkpointer
 from sow.server.connections import Connections, Counted
 from sow.server.crowd import Crowd

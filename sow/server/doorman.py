@@ -17,11 +17,11 @@ from aiohttp import ClientSession, ClientTimeout, hdrs, web
 
 from sow.authentication.credentials import Credentials
 from sow.commands import Command, Identified
-from sow.definitions import Authentication, Security
 from sow.errors import Busy, ClientError, NotEntitled, SowError, TooManyLogons, Unauthenticated
 from sow.requests.audit import Audit, Deed
 from sow.requests.telling import told
 from sow.rights import EVERYTHING, Demand, Entitlements, Rights
+from sow.security import Authentication, Security
 from sow.server.gate import client_address, open_transport
 from sow.users import User
 

@@ -12,13 +12,13 @@ from aiohttp import web
 
 from sow import __version__
 from sow.commands import COMMANDS, OPTIONS, Option
-from sow.definitions import OF_TOPICS
 from sow.engine.filters import Filters
 from sow.errors import SowError
 from sow.expressions import described_functions
 from sow.media_types import JSON
 from sow.requests.executor import Executor
 from sow.rights import Demand, Rights
+from sow.security import OF_TOPICS
 from sow.server.doorman import DOORMAN, Doorman
 from sow.server.driver import Driver
 from sow.server.entrance import Entrance

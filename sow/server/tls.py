@@ -9,8 +9,8 @@ import os
 import ssl
 from asyncio.sslproto import SSLProtocol
 
-from sow.definitions import Tls
 from sow.errors import ConfigError
+from sow.security import Tls
 
 READ_AT_ONCE_BYTES = 16 * 1024
 """What is decrypted of a connection in one step: a record of TLS, which is no longer than that. By

@@ -5,7 +5,7 @@ from functools import cache
 import orjson
 from joserfc import jwk, jws
 
-from sow.definitions import Jwt
+from sow.security import Jwt
 
 JWT = Jwt("https://id.example", "sow", "")
 NOW_S = 1_800_000_000

@@ -12,8 +12,8 @@ from sow.authentication.authenticator import SIGNED_KNOWN_US, Authenticator
 from sow.authentication.credentials import Credentials
 from sow.authentication.logons import Logons
 from sow.authentication.tokens import sum_of
-from sow.definitions import Authentication, Jwt
 from sow.errors import TooManyLogons, Unauthenticated
+from sow.security import Authentication, Jwt
 from tests.authentication.signing import JWT, NOW_S, NOW_US, claims, key, key_set, token
 
 CERTIFICATE = {"subject": ((("commonName", "cert"),),)}

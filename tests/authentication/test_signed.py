@@ -11,8 +11,8 @@ import pytest
 from sow.authentication.credentials import LONGEST
 from sow.authentication.key_set import keys_of
 from sow.authentication.signed import SignedTokens, is_signed
-from sow.definitions import Jwt
 from sow.errors import Unauthenticated
+from sow.security import Jwt
 from tests.authentication.signing import JWT, NOW_S, NOW_US, claims, key, key_set, token
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from sow.config import exposed
-from sow.definitions import Authentication, Security
+from sow.security import Authentication, Security
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "localhost", "LocalHost"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.definitions import Allow
+from sow.security import Allow
 
 VIEW = """<SOW><Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
 <View><Name>by-desk</Name><MessageType>json</MessageType><UnderlyingTopic>orders</UnderlyingTopic>

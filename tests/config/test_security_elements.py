@@ -3,7 +3,7 @@
 import pytest
 
 from sow.config import loads
-from sow.definitions import Jwt, Security, Tls
+from sow.security import Jwt, Security, Tls
 
 
 def security(*elements):

@@ -1,7 +1,7 @@
 """Sessions with rights, for tests of what a user may see: no doors, no passwords."""
 
-from sow.definitions import Allow, Authentication, Role, Security
 from sow.rights import Entitlements
+from sow.security import Allow, Authentication, Role, Security
 from sow.steps import at_once
 from sow.users import User
 from tests.core.harness import World

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from sow.client import Client
-from sow.definitions import Security
+from sow.security import Security
 from sow.server.routes import routes
 from tests.edge.serving import Running, configuration, records, stream
 from tests.edge.topics import MESSAGE_TYPES, TOPICS

@@ -3,10 +3,11 @@
 import pytest
 
 from sow.definitions import WRITES as ACCOUNTS
-from sow.definitions import WRITES_BEFORE, Allow, Topic
+from sow.definitions import WRITES_BEFORE, Topic
 from sow.errors import NotEntitled
 from sow.requests.staged_rows import StagedRows
 from sow.requests.staged_writes import StagedWrites
+from sow.security import Allow
 from sow.steps import at_once
 from tests.core.guarding import A, B, guarded, reading, rights, two_desks
 from tests.core.harness import World

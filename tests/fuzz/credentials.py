@@ -21,8 +21,8 @@ from sow.authentication.authenticator import Authenticator
 from sow.authentication.credentials import LONGEST, Credentials
 from sow.authentication.logons import Logons
 from sow.authentication.tokens import sum_of
-from sow.definitions import Authentication, Jwt
 from sow.errors import TooManyLogons, Unauthenticated
+from sow.security import Authentication, Jwt
 from tests.authentication.signing import JWT, NOW_S, NOW_US, claims, key, key_set, token
 from tests.fuzz.inputs import EVIL
 

@@ -2,11 +2,12 @@
 
 import json
 
-from sow.definitions import AUDIT, Allow, Authentication, Security
+from sow.definitions import AUDIT
 from sow.errors import DiskFull
 from sow.requests import audit
 from sow.requests.audit import NOTED_AT_ONCE, NOTED_PER_S, Audit
 from sow.rights import EVERYTHING, Entitlements
+from sow.security import Allow, Authentication, Security
 from sow.users import User
 from tests.core.guarding import guarded, reading, rights
 from tests.core.harness import ORDERS, SECOND, World

@@ -2,10 +2,10 @@
 
 import pytest
 
-from sow.definitions import Allow, Authentication, Role, Security
 from sow.requests.entitling import prepare
 from sow.requests.waiting import SaidSince
 from sow.rights import Entitlements
+from sow.security import Allow, Authentication, Role, Security
 from sow.steps import at_once
 from sow.users import User
 from tests.core.guarding import A, B, two_desks

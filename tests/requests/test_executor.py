@@ -5,12 +5,12 @@ import json
 import pytest
 
 from sow.commands import Command, Identified
-from sow.definitions import Allow, Authentication, Role, Security
 from sow.encodings import LINES
 from sow.engine import publications
 from sow.publishes import read_frames
 from sow.requests import executor
 from sow.rights import Entitlements
+from sow.security import Allow, Authentication, Role, Security
 from sow.steps import at_once
 from sow.users import User
 from sow.wire import read_frame

@@ -2,11 +2,12 @@
 
 import pytest
 
-from sow.definitions import Allow, Authentication, Role, Security, SessionSettings
+from sow.definitions import SessionSettings
 from sow.delivery.sessions import AUTHORIZATION, BARRED
 from sow.encodings import LINES
 from sow.requests.open_sessions import FORGOTTEN_MAX, NOT_RECOVERED, OPERATOR
 from sow.rights import Entitlements
+from sow.security import Allow, Authentication, Role, Security
 from sow.users import User
 from tests.core.harness import ORDERS, SECOND, World
 

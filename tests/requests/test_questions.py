@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from sow.commands import Command, Options
-from sow.definitions import Allow, Authentication, Role, Security, Topic
+from sow.definitions import Topic
 from sow.encodings import LINES
 from sow.errors import Busy, ClientError, UnknownTopic
 from sow.requests.questions import Questions, feed_key, shape_of, sow_keys
 from sow.requests.subscription import Register
 from sow.rights import Entitlements
+from sow.security import Allow, Authentication, Role, Security
 from sow.steps import at_once
 from sow.users import User
 from tests.core.guarding import desk, guarded

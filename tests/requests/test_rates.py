@@ -2,11 +2,12 @@
 
 import pytest
 
-from sow.definitions import Authentication, Limits, Security
+from sow.definitions import Limits
 from sow.errors import Busy
 from sow.requests import rates
 from sow.requests.rates import Rates, TooFast
 from sow.rights import EVERYTHING, Entitlements
+from sow.security import Authentication, Security
 from sow.users import User
 
 ASKING = Entitlements(Security(authentication=Authentication()))

@@ -3,10 +3,11 @@
 import pytest
 
 from sow.commands import Command, Identified, Options
-from sow.definitions import Authentication, Role, Security, Topic
+from sow.definitions import Topic
 from sow.errors import Busy, Full, TooLarge
 from sow.requests.replacing import Replacing
 from sow.rights import Entitlements
+from sow.security import Authentication, Role, Security
 from sow.steps import at_once
 from sow.users import User
 from tests.core.guarding import A, B, desk, guarded, reading, regrant, rights, two_desks

@@ -1,9 +1,9 @@
 """What a user is told of an error is about no topic but those that he sees."""
 
-from sow.definitions import Allow, Authentication, Role, Security
 from sow.errors import ClientError, InvalidTopic, UnknownTopic
 from sow.requests.telling import told
 from sow.rights import EVERYTHING, Entitlements
+from sow.security import Allow, Authentication, Role, Security
 from sow.users import User
 
 ROLES = (Role("desk", ("*",), (Allow("orders|quotes", read=True),)),)

@@ -18,9 +18,10 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from sow.clock import VirtualClock
-from sow.definitions import Configuration, Limits, Security, Topic, with_system_topics
+from sow.definitions import Configuration, Limits, Topic, with_system_topics
 from sow.engine.engine import Engine
 from sow.requests.executor import Executor
+from sow.security import Security
 from sow.server.connections import Connections
 from sow.server.crowd import Crowd
 from sow.server.doorman import DOORMAN, Doorman

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sow.definitions import Security
 from sow.errors import ClientError
+from sow.security import Security
 from sow.server.admission import Admission, Asked
 
 MACHINE = frozenset({"box", "box.corp.example"})

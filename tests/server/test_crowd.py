@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from sow.definitions import Configuration, Limits, Security
+from sow.definitions import Configuration, Limits
+from sow.security import Security
 from sow.server.crowd import PER_ADDRESS, Crowd
 
 

@@ -7,11 +7,12 @@ import pytest
 from multidict import CIMultiDict
 
 from sow.commands import Command
-from sow.definitions import AUDIT, Allow, Authentication, Role, Security
+from sow.definitions import AUDIT
 from sow.encodings import timestamp
 from sow.errors import Busy, ClientError, ConfigError, NotEntitled, Unauthenticated
 from sow.requests.audit import Audit
 from sow.rights import EVERYTHING
+from sow.security import Allow, Authentication, Role, Security
 from sow.server.doorman import Doorman, Shown, rights_of, shown_of
 from sow.users import User
 from tests.core.harness import ORDERS, SECOND, World

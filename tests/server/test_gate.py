@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from sow.definitions import Configuration, Security
+from sow.definitions import Configuration
+from sow.security import Security
 from sow.server.gate import Gate, client_address
 
 PROXIED = Configuration("test", security=Security(trusted_proxies=("192.0.2.10/32",)))

@@ -4,8 +4,9 @@ import pytest
 
 from sow.budget import Budget
 from sow.commands import COMMANDS
-from sow.definitions import Configuration, Security
+from sow.definitions import Configuration
 from sow.engine.progress import Progress
+from sow.security import Security
 from sow.server.crowd import Crowd
 from sow.server.doorman import Doorman
 from sow.server.entrance import Entrance

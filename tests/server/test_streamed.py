@@ -6,8 +6,8 @@ import http.client
 import pytest
 from aiohttp import web
 
-from sow.definitions import Allow, Authentication, Role, Security
 from sow.errors import Unauthenticated
+from sow.security import Allow, Authentication, Role, Security
 from sow.server import streamed
 from sow.server.doorman import DOORMAN, Doorman
 from sow.server.routes import Route

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from sow.definitions import Tls
 from sow.errors import ConfigError
+from sow.security import Tls
 from sow.server import tls
 from sow.server.tls import READ_AT_ONCE_BYTES, believes, server_context
 from tests.edge.certificates import authority, certificates

@@ -59,7 +59,7 @@ def secured(tmp_path_factory):
     server = Running(replace(loaded.configuration, port=0), place / "data", logons=Logons())
     server.files, server.place, server.pipelines = files, place, loaded.configuration.pipelines
     with Client(server.url, ca=files.ca, token="t-ann") as client:
-        client.publish("orders", *ROWS)
+        client.publish("orders", ROWS)
     yield server
     assert server.errors == []
     server.close()
