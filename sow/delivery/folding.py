@@ -39,11 +39,11 @@ class Folding:
         """Go through some of what is still to be gone through in this passage: turn shared frames
         of these policies into single updates, and fold these into what stands before them; whether
         there is more."""
-        unfolded, done = self._queue.unfolded, 0
-        while unfolded and done < messages_max:
-            done += 1 + unfolded[0].message_count
+        queue, done = self._queue, 0
+        while queue.unfolded and done < messages_max:
+            done += 1 + queue.unfolded[0].message_count
             self._pass(passage, policies)
-        return bool(unfolded)
+        return bool(queue.unfolded)
 
     def _pass(self, passage: int, policies: Collection[Policy]) -> None:
         """Go through the first entry that was not."""

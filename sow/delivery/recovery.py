@@ -15,6 +15,9 @@ Skip = Callable[[bytes, int], bytes]
 
 AGE_US_MAX = 60_000_000
 """A frame that a socket took so long ago has arrived, or the socket is known to be dead."""
+NO_FRAMES: deque[tuple[Pulled, int]] = deque()
+"""What is held where nothing was handed over, and never anything else: an empty one takes 760
+bytes, and sessions that nobody has named hold nothing."""
 
 
 class Recovery:
@@ -23,24 +26,26 @@ class Recovery:
     def __init__(self, settings: SessionSettings) -> None:
         self._messages_max = settings.recovery_messages_max
         self._bytes_max = settings.queue_bytes_max
-        self._frames: deque[tuple[Pulled, int]] = deque()
+        self._frames = NO_FRAMES
         self._message_count = 0
         self._bytes = 0
         self.sent = 0
 
     def restart(self) -> None:
         """The session has just been named: the next line is the first."""
-        self._frames.clear()
-        self._message_count = self._bytes = self.sent = 0
+        self.forget()
+        self.sent = 0
 
     def forget(self) -> None:
         """Nothing that was sent is to be sent again."""
-        self._frames.clear()
+        self._frames = NO_FRAMES
         self._message_count = self._bytes = 0
 
     def add(self, pulled: Pulled, now_us: int) -> None:
         """A frame was handed to the socket."""
         self.sent += pulled.message_count
+        if not self._frames:
+            self._frames = deque()
         self._frames.append((pulled, now_us))
         self._message_count += pulled.message_count
         self._bytes += len(pulled.frame)
@@ -69,8 +74,7 @@ class Recovery:
             if known < pulled.message_count:
                 frames.append(_rest(pulled, known, skip) if known else pulled)
             first += pulled.message_count
-        self._frames.clear()
-        self._message_count = self._bytes = 0
+        self.forget()
         self.sent = seen
         return frames
 

@@ -20,19 +20,23 @@ READ_BYTES_MIN = 100
 """What a frame or a command counts for at least: however short it is, it takes a microsecond or two
 to read."""
 Commands = Iterator[Command | Refused | None]
+NO_FRAMES: deque[bytes] = deque()
+"""What waits of all of whom nothing does, and never anything else: an empty one takes 760 bytes."""
 
 
 class Inbox:
     """Frames of one client. `bytes` is how much of them waits; a frame counts until it is read."""
 
     def __init__(self) -> None:
-        self._frames: deque[bytes] = deque()
+        self._frames = NO_FRAMES
         self._long: tuple[FrameLines, Commands] | None = None
         """The first frame, if it is a long one of which some was read."""
         self.bytes = 0
 
     def add(self, frame: bytes) -> None:
         """A frame has come."""
+        if not self._frames:
+            self._frames = deque()
         self._frames.append(frame)
         self.bytes += len(frame)
 
@@ -56,6 +60,8 @@ class Inbox:
                     self._long = None
                     self._frames.popleft()
                     self.bytes -= len(frame)
+        if not self._frames:
+            self._frames = NO_FRAMES
         return taken
 
     def _take_short(self, bytes_max: int) -> list[bytes]:

@@ -83,7 +83,8 @@ class WebSocketClient:
     # What happens to it.
 
     def _is_following(self) -> bool:
-        return bool(self._executor.subscriptions.of(self._connection.session))
+        # Who has left is looked at until the socket has gone, which others see to.
+        return self._has_left or bool(self._executor.subscriptions.of(self._connection.session))
 
     def _give_up(self, reason: str) -> None:
         self._executor.sessions.end(self._connection.session, reason)

@@ -113,6 +113,16 @@ def restarting(sizes: Sizes) -> Iterator[Share]:
     yield from shares(f"restart of {sizes.records:,} records", samples, 1, "s")
 
 
+def grown(sizes: Sizes) -> Iterator[Share]:
+    """The same for each record of the smallest topic and of the largest."""
+    for records in (sizes.restarts[0], sizes.restarts[-1]):
+        with TemporaryDirectory(prefix="sow-bench-") as path:
+            restart.fill(Path(path), records, checkpointed=True)
+            with SampledServer(restart.XML, Path(path)) as server:
+                samples = server.samples()
+        yield from shares(f"a record of a restart of {records:,}", samples, 1e6 / records, "µs")
+
+
 def hundreds(sizes: Sizes) -> Iterator[Share]:
     """Publishing in frames of a hundred, with an index and a conflated copy that is followed."""
     bodies = updates(sizes.messages, sizes.keys)
@@ -370,6 +380,7 @@ def vars_of(thing: object) -> list[object]:
 
 PROFILES: dict[str, Profile] = {
     "restart": restarting,
+    "restart-growth": grown,
     "memory": weighed,
     "ingest": hundreds,
     "singles": singles,

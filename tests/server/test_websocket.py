@@ -156,6 +156,19 @@ async def test_who_has_gone_altogether_is_waited_for_no_longer():
 
 
 @stepped
+async def test_who_has_left_is_looked_at_until_its_socket_has_gone():
+    place, failed = Place(), []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failed.append(context))
+    client = await Client(place).open()
+    client.watched.data_received(masked(b"\x03\xe8", 0x88))
+    await turns(20)
+    assert not place.sessions
+    client.watched._look()
+    assert not failed
+    await place.close()
+
+
+@stepped
 async def test_clients_that_have_gone_leave_nothing_for_the_collector():
     """It looks through the objects of long-lived clients only where very many of them stay."""
     place = Place()
