@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
-NODE_VERSION = (20, 10)
-"""The first that has a WebSocket, though only if asked for it."""
+NODE_VERSION = (20, 19)
+"""The first that has a WebSocket, if asked for it, and takes a file for the module that it is."""
 
 
 @functools.cache
@@ -75,7 +75,7 @@ NEEDS: Mapping[str, Need] = {
         "apt-get install --no-install-recommends chromium",
         required_by="SOW_REQUIRE_BROWSER",
     ),
-    "node": Need(node, "a Node of 20.10 or newer", "see https://nodejs.org/en/download"),
+    "node": Need(node, "a Node of 20.19 or newer", "see https://nodejs.org/en/download"),
 }
 
 

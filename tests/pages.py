@@ -79,7 +79,7 @@ class Page:
         self.raw = raw
         self.errors: list[str] = []
         self._browser = browser
-        self._files: dict[str, tuple[str, str]] = {}
+        self._files: dict[str, tuple[str, str, str]] = {}
         self._origin = ""
         raw.on("console", self._hear)
         raw.on("pageerror", lambda error: self.errors.append(f"thrown: {error}"))
@@ -95,8 +95,8 @@ class Page:
         url = route.request.url
         found = self._files.get(url)
         if found is not None:
-            text, kind = found
-            headers = {"Content-Security-Policy": CSP}
+            text, kind, csp = found
+            headers = {"Content-Security-Policy": csp}
             await route.fulfill(body=text, content_type=kind, headers=headers)
         elif self._origin in ("", origin(url)):
             # A page that has gone on meanwhile waits for no answer.
@@ -110,9 +110,9 @@ class Page:
         """What a coroutine of Playwright's returns."""
         return self._browser.call(work)
 
-    def serve(self, url: str, text: str, kind: str) -> None:
+    def serve(self, url: str, text: str, kind: str, csp: str = CSP) -> None:
         """Answer what the page asks for at this address with a text of the test's."""
-        self._files[url] = (text, kind)
+        self._files[url] = (text, kind, csp)
 
     def open(self, url: str) -> None:
         """Go there; from now on that is its origin."""

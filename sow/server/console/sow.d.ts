@@ -64,7 +64,8 @@ export interface Pacing {
   conflation_key?: List | null;
 }
 
-export interface LiveOptions extends Question, Pacing {}
+export interface LiveOptions extends Question, Pacing {
+}
 
 export interface SubscribeOptions extends Question, Pacing {
   /** The records as they stand first. */

@@ -731,8 +731,8 @@ class Queue {
   }
 }
 
-/** Messages of one topic, in order; an async iterator. */
-class Subscription {
+/** One topic, or all of a pattern, that is followed, over whatever happens to the connection. */
+class Following {
   name = "";
   bookmark = "";
   gaps = 0;
@@ -752,11 +752,6 @@ class Subscription {
     this.#listener = listener;
   }
 
-  get topic() {
-    return this.#topic;
-  }
-
-  /** What is asked for now. */
   get options() {
     return { ...this.#options };
   }
@@ -769,7 +764,6 @@ class Subscription {
       this.#connection.forget(this);
       throw error;
     }
-    return this;
   }
 
   /** `first` is called when the server agrees, before anything that it tells. */
@@ -898,6 +892,55 @@ class Subscription {
       else this.#readers.push({ resolve, reject });
     });
   }
+}
+
+/** Messages of one topic, in order; an async iterator. */
+class Subscription {
+  #topic;
+  #following;
+
+  constructor(topic, following) {
+    this.#topic = topic;
+    this.#following = following;
+  }
+
+  get topic() {
+    return this.#topic;
+  }
+
+  /** What is asked for now. */
+  get options() {
+    return this.#following.options;
+  }
+
+  /** What the server calls it. */
+  get name() {
+    return this.#following.name;
+  }
+
+  /** That of the newest update that has arrived. */
+  get bookmark() {
+    return this.#following.bookmark;
+  }
+
+  /** How often it had to begin anew. */
+  get gaps() {
+    return this.#following.gaps;
+  }
+
+  next() {
+    return this.#following.next();
+  }
+
+  /** Ask for something else in place of what is followed: `changes` are put to the options there are. */
+  replace(changes) {
+    return this.#following.replace(changes);
+  }
+
+  /** End it; what has arrived may still be read. */
+  close() {
+    this.#following.close();
+  }
 
   /** Leaving a loop does not end what is followed: `close` does. */
   [Symbol.asyncIterator]() {
@@ -974,7 +1017,7 @@ class Changes {
 class Live extends Map {
   onchange = null;
   onend = null;
-  #subscription;
+  #following;
   #connection;
   #topic;
   #isWindow = false;
@@ -992,30 +1035,32 @@ class Live extends Map {
     super();
     this.#connection = connection;
     this.#topic = topic;
-    this.#subscribe(liveOptions(options));
+    this.#follow(liveOptions(options));
   }
 
-  #subscribe(options) {
+  #follow(options) {
     this.#isWindow = Boolean(options.live);
     this.#isWhole = this.#holds = true;
     this.#turn = [];
-    const subscription = new Subscription(this.#connection, this.#topic, options, {
-      hear: (message) => subscription === this.#subscription && this.#hear(message),
+    const following = new Following(this.#connection, this.#topic, options, {
+      hear: (message) => following === this.#following && this.#hear(message),
       settle: () => this.#settle(),
       replaced: () => {
         this.#holds = true;
         this.#wait();
       },
-      end: (error) => subscription === this.#subscription && this.#end(error),
+      end: (error) => following === this.#following && this.#end(error),
     });
-    this.#subscription = subscription;
+    this.#following = following;
   }
 
-  async open() {
-    this.#wait();
-    await this.#subscription.open();
-    await this.#synced.promise;
-    return this;
+  /** A live view whose records are there. */
+  static async open(connection, topic, options) {
+    const live = new Live(connection, topic, options);
+    live.#wait();
+    await live.#following.open();
+    await live.#synced.promise;
+    return live;
   }
 
   /** From now on `#synced` is when the next group is complete. */
@@ -1037,13 +1082,13 @@ class Live extends Map {
 
   /** What is asked for now. */
   get options() {
-    const asked = Object.entries(this.#subscription.options);
+    const asked = Object.entries(this.#following.options);
     return Object.fromEntries(asked.filter(([name]) => LIVE_OPTIONS.includes(name)));
   }
 
   /** How often it had to begin anew. */
   get gaps() {
-    return this.#subscription.gaps;
+    return this.#following.gaps;
   }
 
   /** The keys: of a window in its order, otherwise in that of first telling. */
@@ -1120,10 +1165,10 @@ class Live extends Map {
 
   /** A delta of a text, whose fields are not known here: follow again and ask for whole records. */
   #takeWhole() {
-    const before = this.#subscription;
-    this.#subscribe({ ...before.options, delta: false });
+    const before = this.#following;
+    this.#follow({ ...before.options, delta: false });
     before.close();
-    this.#subscription.open().catch((error) => this.#end(error));
+    this.#following.open().catch((error) => this.#end(error));
   }
 
   #put(key, record, { at, reason }) {
@@ -1175,13 +1220,13 @@ class Live extends Map {
 
   async replace(changes) {
     checked(changes, LIVE_OPTIONS, "live.replace");
-    await this.#subscription.replace(liveOptions({ ...this.options, ...changes }));
+    await this.#following.replace(liveOptions({ ...this.options, ...changes }));
     await this.#synced.promise;
   }
 
   close() {
     this.#end(null);
-    this.#subscription.close();
+    this.#following.close();
   }
 }
 
@@ -1251,12 +1296,15 @@ class Sow {
 
   /** Messages of a topic from now on, or from a bookmark on; with `snapshot` its records come first. */
   async subscribe(topic, options = {}) {
-    return new Subscription(this.#connection, topic, { ...checked(options, SUBSCRIPTION_OPTIONS, "subscribe") }).open();
+    checked(options, SUBSCRIPTION_OPTIONS, "subscribe");
+    const following = new Following(this.#connection, topic, { ...options });
+    await following.open();
+    return new Subscription(topic, following);
   }
 
   /** The records of a topic as a map that stays current; with `top_n` as rows that stay in order. */
   async live(topic, options = {}) {
-    return new Live(this.#connection, topic, checked(options, LIVE_OPTIONS, "live")).open();
+    return Live.open(this.#connection, topic, checked(options, LIVE_OPTIONS, "live"));
   }
 
   /** Publish one message or many; the last one's bookmark once all are durable. */
