@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 ON_ALL_CORES := -n auto --dist loadscope --no-loadscope-reorder
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint types unit laws uvloop coverage simulate planted crash crash-spark fuzz storm cluster browser bench bench-peers stalls profiles bench-spark serve clean help
+.PHONY: demo test lint types unit laws uvloop coverage simulate planted crash crash-spark fuzz storm cluster browser console-test pictures bench bench-peers stalls profiles bench-spark serve clean help
 
 demo: $(INSTALLED)  ## a server, a live market feed and conflated topics, in one terminal
 	$(BIN)/sow demo
@@ -68,6 +68,13 @@ cluster: $(INSTALLED)  ## SOW and Spark on a standalone cluster of real processe
 
 browser: $(INSTALLED)  ## what needs a browser or a Node, alone
 	$(BIN)/python -m pytest -m 'browser or node'
+
+console-test: $(INSTALLED)  ## the console in a Chromium, and how smoothly it draws 10,000 updates a second for a minute
+	SOW_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -m browser tests/browser
+	$(BIN)/python -m tests.browser.frames
+
+pictures: $(INSTALLED)  ## the pictures of the console in the documents, made anew; two minutes
+	$(BIN)/python -m tests.browser.pictures
 
 bench: $(INSTALLED)  ## measure, each figure beside its floor, for docs/performance.md; over half an hour
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings editable_mode=compat --editable '.[uvloop]'

@@ -41,6 +41,8 @@ CONFIG = "demo.xml"
 """The demo's own configuration, a file of the package."""
 FOLLOWED = "quotes-C"
 SHOWN = ("quotes", "quotes-fast", "quotes-C", "orders", "orders-C", "orders-open", "bars")
+OPENED = "#/slider/quotes?interval=1s"
+"""The page of the console that shows what this is about."""
 REFRESH_S = 1.0
 """How often the figures are drawn: they are rates of a second."""
 ROWS = 7
@@ -116,7 +118,7 @@ async def _demo(
             click.echo(f"sow: the console is at {url}/")
         if browses:
             # Some browsers keep whoever starts them waiting, and nobody waits for them here.
-            Thread(target=open_page, args=(f"{url}/", os.environ), daemon=True).start()
+            Thread(target=open_page, args=(f"{url}/{OPENED}", os.environ), daemon=True).start()
         try:
             commands = {
                 name: Beside(command(name, path, url, Path(data_directory), {}))

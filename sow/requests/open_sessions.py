@@ -29,7 +29,7 @@ GONE_MAX = 100
 """So many that are gone are described to who looks: a page of them, some ten kilobytes."""
 
 
-class Gone(NamedTuple):
+class GoneSession(NamedTuple):
     """What is told of a session that is gone."""
 
     id: str
@@ -102,7 +102,7 @@ class OpenSessions:
         self._notices: list[Callable[[str], None]] = []
         self.closed = Counter(dict.fromkeys(CLOSED_BECAUSE, 0))
         """Sessions that are gone, by why."""
-        self.gone: deque[Gone] = deque(maxlen=GONE_MAX)
+        self.gone: deque[GoneSession] = deque(maxlen=GONE_MAX)
         """Those that are gone, the last one last."""
         self._folded_before = 0
         self._dropped_before = 0
@@ -346,9 +346,9 @@ def _has_answers(session: Session, rights: Rights) -> bool:
     return box.has_answers if rights.reads != session.rights.reads else box.makes_answers
 
 
-def _gone(session: Session, why: str, now_us: int) -> Gone:
+def _gone(session: Session, why: str, now_us: int) -> GoneSession:
     """What is remembered of a session; not itself, which refers to much."""
-    return Gone(
+    return GoneSession(
         session.id,
         None if session.client is None else session.client[:NAMED_MAX],
         session.rights,

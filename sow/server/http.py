@@ -29,7 +29,7 @@ from sow.paths import value_at
 from sow.query import Query
 from sow.requests.asking import Found, ask
 from sow.requests.executor import Executor
-from sow.requests.open_sessions import OPERATOR, Gone
+from sow.requests.open_sessions import OPERATOR, GoneSession
 from sow.requests.seeing import guard_for, permit_for, seen_query, seen_shape, shows
 from sow.rights import Rights
 from sow.select_list import parse_select
@@ -551,7 +551,7 @@ class HttpDoor:
             raise ClientError(str(error), reason=error.reason) from None
 
 
-def is_of(session: Session | Gone, rights: Rights) -> bool:
+def is_of(session: Session | GoneSession, rights: Rights) -> bool:
     """Whether a session is there for who has these rights: his own, or, for who administers the
     server, anybody's."""
     return rights.may("admin") or session.rights.owner == rights.owner

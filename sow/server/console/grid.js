@@ -114,12 +114,16 @@ class Drawing {
   light(cell, row, path, value, now, seen) {
     const name = `${row.key} ${path}`;
     const before = this.cells.get(name);
-    const shown = {value, at: before ? before.at : row.entered || 0};
-    if (before && before.value !== value && typeof value !== "object") shown.at = now;
+    const shown = before ? {...before, value} : {value, at: row.entered || 0, way: ""};
+    if (before && before.value !== value && typeof value !== "object") {
+      shown.at = now;
+      shown.way = typeof value !== "number" ? "" : value > before.value ? "up" : "down";
+    }
     seen.set(name, shown);
     const age = now - shown.at;
-    if (shown.at && age < HOT_MS) cell.classList.add("hot");
-    else if (shown.at && age < WARM_MS) cell.classList.add("warm");
+    if (!shown.at || age >= WARM_MS) return;
+    cell.classList.add(age < HOT_MS ? "hot" : "warm");
+    if (shown.way) cell.classList.add(shown.way);
   }
 }
 
