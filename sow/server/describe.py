@@ -11,7 +11,7 @@ from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.patterns import PatternTopic
 from sow.guards import Guard
 from sow.paths import parse_path
-from sow.requests.open_sessions import Gone
+from sow.requests.open_sessions import GoneSession
 from sow.requests.seeing import guard_for
 from sow.requests.subscription import Subscription
 from sow.rights import EVERYTHING, Rights
@@ -210,7 +210,7 @@ def _describe_one(one: Subscription, now_us: int) -> dict[str, Any]:
     return described
 
 
-def describe_gone(gone: Gone, now_us: int) -> dict[str, Any]:
+def describe_gone(gone: GoneSession, now_us: int) -> dict[str, Any]:
     """A session that is gone, and why."""
     return {
         "id": gone.id,
