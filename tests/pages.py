@@ -128,6 +128,8 @@ class Page:
         self.call(self.raw.wait_for_function(condition))
 
     def close(self) -> None:
+        # What it is just asking for is answered by nobody any more.
+        self.call(self.raw.unroute_all(behavior="ignoreErrors"))
         self.call(self.raw.context.close())
 
 
