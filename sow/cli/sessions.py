@@ -1,7 +1,8 @@
 """`sow sessions`: who is connected, and what waits for them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 import click
 import orjson
@@ -11,7 +12,6 @@ from sow.cli.options import example, json_option, run, url_option
 from sow.cli.query import terminal_console
 from sow.cli.report import counted
 from sow.cli.tables import Column, duration, figures, size
-from sow.errors import UnknownRecord, shown
 
 SESSION_COLUMNS = (
     Column("client"),
@@ -34,13 +34,11 @@ Described = Mapping[str, Any]
 @json_option
 def sessions(session_id: str | None, url: str, as_json: bool) -> None:
     """List sessions, those that are furthest behind first; or say of one, ID, how it stands."""
-    found = sorted(run(_sessions(url)), key=slowness, reverse=True)
     if session_id is not None:
-        one = next((one for one in found if one["id"] == session_id), None)
-        if one is None:
-            raise UnknownRecord(f"no session {shown(session_id)}; sow sessions lists them")
+        one = run(_asked(url, f"/v1/sessions/{quote(session_id, safe='')}"))
         click.echo(orjson.dumps(one) if as_json else "\n".join(story(one)))
         return
+    found = sorted(run(_asked(url, "/v1/sessions")), key=slowness, reverse=True)
     if as_json:
         click.echo(orjson.dumps(found))
         return
@@ -50,10 +48,9 @@ def sessions(session_id: str | None, url: str, as_json: bool) -> None:
     click.echo(counted(len(found), "session"), err=True)
 
 
-async def _sessions(url: str) -> Sequence[Described]:
+async def _asked(url: str, path: str) -> Any:
     async with connected(url, "sow sessions") as client:
-        found: list[Described] = await client.http.json("GET", "/v1/sessions")
-        return found
+        return await client.http.json("GET", path)
 
 
 def slowness(one: Described) -> tuple[float, int]:
@@ -96,6 +93,22 @@ def story(one: Described) -> list[str]:
     if one["dropped_messages"]:
         dropped = counted(one["dropped_messages"], "message")
         said.append(f"{dropped} dropped, of topics with ConflationPolicy unsubscribe")
+    return said + [_followed(followed) for followed in one.get("following", ())]
+
+
+def _followed(one: Described) -> str:
+    """One of its subscriptions, and what conflating it has saved."""
+    said = f"follows {one['topic']}"
+    said += f" where {one['filter']}" if one["filter"] else ""
+    if one["interval_ms"] is not None:
+        said += f", at most every {duration(one['interval_ms'] / 1000)}"
+    elif one["auto"]:
+        said += ", as fast as it reads"
+    if "updates_in" in one:
+        said += (
+            f": {counted(one['updates_in'], 'update')} came, "
+            f"{one['updates_out']:,} were told, {one['pending']:,} wait"
+        )
     return said
 
 

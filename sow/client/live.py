@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 
 from sow.client.failures import Disconnected
 from sow.client.messages import Message
+from sow.client.notebooks import html_table
 from sow.client.subscription import Subscription
 from sow.client.tables import to_arrow, to_pandas, to_polars
 from sow.delta import merged
@@ -97,6 +98,11 @@ class Live(Mapping[str, Document]):
     def copy(self) -> dict[str, Document]:
         """The records as they stand, in a dictionary that does not change."""
         return self._records.copy()
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the first records as they stand."""
+        records = self.copy()
+        return html_table(self._topic, records, records.values(), len(records))
 
     async def to_arrow(self) -> Any:
         """The records that the view holds as a pyarrow Table: a column for the SowKey, ``sow_key``,

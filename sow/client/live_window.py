@@ -11,6 +11,7 @@ from typing import Any, Self, overload
 
 from sow.client.live import Change, Document, Live, LiveChanges
 from sow.client.messages import Message
+from sow.client.notebooks import html_table
 from sow.client.subscription import Subscription
 
 
@@ -62,6 +63,7 @@ class LiveWindow(Sequence[Document]):
         topic: str,
         columns: Callable[[str], Awaitable[Any]],
     ) -> None:
+        self._topic = topic
         self._live = PlacedRecords(subscription, topic, columns)
 
     @property
@@ -91,6 +93,11 @@ class LiveWindow(Sequence[Document]):
     def copy(self) -> list[Document]:
         """The records as they stand, in a list that does not change."""
         return self._live.documents.copy()
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the first records as they stand, in order."""
+        documents = self.copy()
+        return html_table(self._topic, self.keys, documents, len(documents))
 
     async def to_arrow(self) -> Any:
         """The records as a pyarrow Table, in order: a column for the SowKey, ``sow_key``, and those

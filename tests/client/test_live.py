@@ -97,3 +97,15 @@ def test_a_subscription_whose_opening_was_given_up_is_still_refused(using):
         return ""
 
     assert "no topic 'nope'" in using(work)
+
+
+def test_it_shows_itself_in_notebooks(using):
+    async def work(client):
+        await client.publish("orders", [{"id": at, "px": f"<{at}>"} for at in range(30)])
+        async with client.live("orders") as orders, client.live("orders", top_n=2) as first:
+            return orders._repr_html_(), first._repr_html_()
+
+    shown, window = using(work)
+    assert "<caption>orders: 30 records, the first 20</caption>" in shown
+    assert "<td>&lt;7&gt;</td>" in shown
+    assert "<caption>orders: 2 records</caption>" in window

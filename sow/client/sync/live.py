@@ -44,6 +44,10 @@ class Live(Mapping[str, Any]):
         """The records as they stand, in a dictionary that does not change."""
         return self.live.copy()
 
+    def _repr_html_(self) -> str:
+        """What notebooks show: the first records as they stand."""
+        return self.live._repr_html_()
+
     @property
     def subscription(self) -> Subscription:
         """What the records come from."""

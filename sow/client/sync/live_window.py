@@ -46,6 +46,10 @@ class LiveWindow(Sequence[Any]):
         """The records as they stand, in a list that does not change."""
         return self.window.copy()
 
+    def _repr_html_(self) -> str:
+        """What notebooks show: the first records as they stand."""
+        return self.window._repr_html_()
+
     @property
     def subscription(self) -> Subscription:
         """What the records come from."""

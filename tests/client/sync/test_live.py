@@ -31,3 +31,10 @@ def test_a_live_view_may_be_gone_through_while_records_leave(client):
                 while len(live):
                     live.change(5)
         assert list(live.values()) == []
+
+
+def test_a_live_view_shows_itself_in_notebooks(client):
+    client.publish("orders", [{"id": number} for number in range(3)])
+    with client.live("orders") as live, client.live("orders", top_n=2) as first:
+        assert "<caption>orders: 3 records</caption>" in live._repr_html_()
+        assert "<caption>orders: 2 records</caption>" in first._repr_html_()
