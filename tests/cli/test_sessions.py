@@ -71,9 +71,7 @@ def test_one_session_by_its_id(sow, server):
         told = sow.ok("sessions", found["id"])
         assert told.startswith("grid: connected, for ")
         assert "\nfollows orders where /id > 1\n" in told
-        assert (
-            "\nfollows orders, at most every 1.0 s: 0 updates came, 0 were told" in told
-        )
+        assert "\nfollows orders, at most every 1.0 s: 0 updates came, 0 were told" in told
         assert json.loads(sow.ok("sessions", found["id"], "--json"))["client"] == "grid"
     result = sow("sessions", "nobody")
     assert (result.exit_code, "sow: no session 'nobody'" in result.stderr) == (1, True)
