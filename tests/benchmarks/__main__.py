@@ -22,7 +22,8 @@ def main() -> None:
     show(figures, BUDGETS if is_bench else STALLS_BUDGETS)
     if asked.write:
         size = f"{asked.size.name}, {asked.size.repetitions if is_bench else 1} repetitions"
-        publish("bench" if is_bench else STALLS, Run(size, before, took_s, figures))
+        run = Run(size, before, took_s, figures)
+        publish("bench" if is_bench else STALLS, run, asked.is_part)
     check_all(asked.names, took_s)
 
 

@@ -23,8 +23,8 @@ def arguments(
 ) -> argparse.Namespace:
     """What was asked for; ends with usage if it makes no sense.
 
-    The first of the sizes is the real one. Only a whole run is kept, or one of those in `alone`,
-    which have a part of the page to themselves and are no part of the whole.
+    The first of the sizes is the real one. Those in `alone` have a part of the page to themselves
+    and are no part of the whole; `asked.is_part` says that some of the whole were asked for.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {prog}")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(catalogue))
@@ -43,8 +43,9 @@ def arguments(
     unknown = set(asked.names) - set(catalogue)
     if unknown:
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(catalogue)}")
-    if asked.write and asked.names and not (len(asked.names) == 1 and asked.names[0] in alone):
-        parser.error("--write needs a whole run: leave out the names")
+    if asked.write and len(asked.names) > 1 and any(name in alone for name in asked.names):
+        parser.error(f"--write keeps {', '.join(alone)} without others")
+    asked.is_part = bool(asked.names) and asked.names[0] not in alone
     asked.names = asked.names or [name for name in catalogue if name not in alone]
     return asked
 

@@ -37,6 +37,11 @@ class Figure:
         return f"{self.benchmark}: {self.case}"
 
     @property
+    def subject(self) -> str:
+        """What is measured again as a whole."""
+        return self.name
+
+    @property
     def value(self) -> float:
         """Our median."""
         return median(self.ours)

@@ -406,7 +406,7 @@ def main() -> None:
     run = Run(f"{asked.size.name}, 1 repetitions", before, took_s, found)
     print(of_profiles(run))
     if asked.write:
-        publish("profiles", run)
+        publish("profiles", run, asked.is_part)
     check_all(asked.names, took_s)
 
 

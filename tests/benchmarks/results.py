@@ -7,6 +7,7 @@ measured, and not where.
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -20,12 +21,14 @@ Measured = TypeVar("Measured")
 
 
 class Run(msgspec.Struct, Generic[Measured], frozen=True):
-    """One run: `facts` are the machine and versions, `took_s` is how long each benchmark took."""
+    """One run: `facts` are the machine and versions, `took_s` is how long each benchmark took;
+    `apart` are those that were measured again since, each with when and at which version."""
 
     size: str
     facts: Mapping[str, str]
     took_s: Mapping[str, float]
     measured: Sequence[Measured]
+    apart: Mapping[str, str] = {}
 
 
 def save(path: Path, run: Run[Any]) -> None:
@@ -41,6 +44,30 @@ def save(path: Path, run: Run[Any]) -> None:
 def load(path: Path, kind: type[Measured]) -> Run[Measured]:
     """Read what was measured of one kind."""
     return msgspec.json.decode(path.read_bytes(), type=Run[kind])  # type: ignore[valid-type]
+
+
+def put_in(kept: Run[Any], again: Run[Any]) -> Run[Any]:
+    """A run that is kept, in which what was measured again stands in place of what it was."""
+    if kept.size != again.size:
+        raise SystemExit(f"what is kept is of another size, {kept.size}: measure all of it")
+    found: dict[str, list[Any]] = {}
+    for one in again.measured:
+        found.setdefault(one.subject, []).append(one)
+    measured = []
+    for one in kept.measured:
+        if one.subject not in found:
+            measured.append(one)
+        elif found[one.subject]:
+            measured += found[one.subject]
+            found[one.subject] = []
+    when = f"{again.facts['date']}, SOW {again.facts['SOW']}"
+    return Run(
+        kept.size,
+        kept.facts,
+        {**kept.took_s, **again.took_s},
+        [*measured, *chain.from_iterable(found.values())],
+        {**kept.apart, **dict.fromkeys(again.took_s, when)},
+    )
 
 
 def rounded(value: Any) -> Any:

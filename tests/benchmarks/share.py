@@ -11,3 +11,8 @@ class Share(NamedTuple):
     value: float
     unit: str
     share: float
+
+    @property
+    def subject(self) -> str:
+        """What is measured again as a whole."""
+        return self.path

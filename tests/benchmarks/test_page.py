@@ -9,7 +9,7 @@ from tests.benchmarks.machine import LIBRARIES, facts
 from tests.benchmarks.measure import Figure
 from tests.benchmarks.page import PAGE, PARTS, made, publish
 from tests.benchmarks.peers.row import Row
-from tests.benchmarks.results import Run, load, save
+from tests.benchmarks.results import Run, load, put_in, save
 from tests.benchmarks.share import Share
 
 FACTS = {"date": "2026-01-01 00:00 UTC", "cores": "2"}
@@ -113,12 +113,40 @@ def test_a_whole_run_is_kept_and_stalls_have_a_part_of_their_own(bench):
     assert sorted(path.name for path in page.FOLDER.iterdir()) == ["bench.json", "stalls.json"]
 
 
-@pytest.mark.parametrize("words", [("one", "--write"), ("two",), ("--tiny", "--quick")])
-def test_a_part_of_a_run_is_not_kept_and_nonsense_is_usage(bench, words, capsys):
+@pytest.mark.parametrize("words", [("one", "stalls", "--write"), ("two",), ("--tiny", "--quick")])
+def test_nonsense_is_usage(bench, words, capsys):
     with pytest.raises(SystemExit) as ended:
         bench(*words)
     assert ended.value.code == 2
     assert "error: " in capsys.readouterr().err
+
+
+def test_what_is_measured_again_stands_beside_the_rest_and_says_so(bench, there, monkeypatch):
+    there["two"] = lambda sizes: [figure("of two")]
+    bench("--tiny", "--write")
+    there["two"] = lambda sizes: [figure("of two", [7.0]), figure("of two, more", [8.0])]
+    facts = {"date": "2026-02-02 00:00 UTC", "SOW": "9.9 at abc"}
+    monkeypatch.setattr(import_module("tests.benchmarks.__main__"), "facts", lambda: facts)
+    text = bench("two", "--tiny", "--write")
+    assert "| of one | ms | 4 |" in text
+    assert "| of two | ms | 7 |" in text
+    assert "| of two, more | ms | 8 |" in text
+    assert "- measured apart, 2026-02-02 00:00 UTC, SOW 9.9 at abc: two\n" in text
+    with pytest.raises(SystemExit, match="of another size"):
+        bench("two", "--quick", "--write")
+    assert page.PAGE.read_text() == text
+    assert "apart" not in bench("--tiny", "--write"), "a whole run stands for itself"
+
+
+def test_what_is_measured_again_is_replaced_subject_by_subject():
+    paths = ("a", "a", "b"), ("b", "b", "c")
+    kept, again = (run_of(*[Share(path, "part", 1, "ms", 1) for path in one]) for one in paths)
+    facts = {**FACTS, "SOW": "1"}
+    anew = [one._replace(value=2) for one in again.measured]
+    found = put_in(kept, Run(kept.size, facts, {"x": 1.0}, anew))
+    assert [(one.path, one.value) for one in found.measured] == [
+        ("a", 1), ("a", 1), ("b", 2), ("b", 2), ("c", 2),
+    ]  # fmt: skip
 
 
 def test_what_fails_is_left_out_of_a_run_and_said(bench, there):

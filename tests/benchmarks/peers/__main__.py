@@ -16,7 +16,7 @@ def main() -> None:
     run = Run(f"{asked.size.name}, {asked.size.rounds} rounds", before, took_s, rows)
     print(of_peers(run))
     if asked.write:
-        publish("bench-peers", run)
+        publish("bench-peers", run, asked.is_part)
     check_all(asked.names, took_s)
 
 

@@ -28,6 +28,11 @@ class Row:
         """The median."""
         return median(self.values)
 
+    @property
+    def subject(self) -> str:
+        """What is measured again as a whole, by everybody."""
+        return self.case
+
     def rank(self) -> float:
         """The less the better."""
         return -self.value if self.unit.endswith("/s") else self.value

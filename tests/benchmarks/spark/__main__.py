@@ -29,7 +29,8 @@ def main() -> None:
         spark.stop()
     show(figures, BUDGETS)
     if asked.write:
-        publish("bench-spark", Run(asked.size.described, before, took_s, figures))
+        run = Run(asked.size.described, before, took_s, figures)
+        publish("bench-spark", run, asked.is_part)
     check_all(asked.names, took_s)
 
 
