@@ -128,6 +128,12 @@ class SowServer:
         while True:
             try:
                 return self._once(method, target, content, headers)
+            except ssl.SSLCertVerificationError as error:
+                # Which does not change by waiting.
+                raise SowError(
+                    f"{self.url} is not trusted: {error.verify_message}; name the file of the "
+                    "authority that has signed its certificate by the option ca, or SOW_CA"
+                ) from None
             except (OSError, http.client.HTTPException) as error:
                 if time.monotonic() + pause_s > give_up:
                     raise SowError(

@@ -163,6 +163,8 @@ def test_sparks_workers_show_the_token(server, files):
     assert [topic["name"] for topic in found] == ["orders"]
     with pytest.raises(SowError, match="log on first"):
         SowServer(server.url, ca=ca, retry_s=0).json("GET", "/v1/topics")
+    with pytest.raises(SowError, match=r"is not trusted: .* the option ca, or SOW_CA"):
+        SowServer(server.url, token="t0ken").json("GET", "/v1/topics")
 
 
 def test_a_certificate_of_another_authority_opens_nothing(server, files, tmp_path):
