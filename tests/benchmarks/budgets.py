@@ -210,6 +210,27 @@ BUDGETS = (
         "fan-out to 1,000", "fan-out: 1000 subscribers, server CPU", value, 10, "µs/frame/session"
     ),
     Budget(
+        "fan-out to 100 users of equal rights",
+        "rights: fan-out to 100 users of equal rights, server CPU",
+        added_percent,
+        10,
+        "% more time than without",
+    ),
+    Budget(
+        "1,000 users with rows of their own, beside nobody",
+        "rights: updates of which none of them theirs, beside 1000 users, server CPU",
+        added_percent,
+        10,
+        "% more time",
+    ),
+    Budget(
+        "1,000 users with rows of their own, beside as many filters",
+        "rights: updates of which each somebody's, beside 1000 users, server CPU",
+        added_percent,
+        10,
+        "% more time",
+    ),
+    Budget(
         "restart, checkpoint and tail",
         "restart: 1000000 records, checkpoint and tail",
         value,

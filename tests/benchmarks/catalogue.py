@@ -16,6 +16,7 @@ from tests.benchmarks.memory import memory
 from tests.benchmarks.message_types import message_types
 from tests.benchmarks.patterns import patterns
 from tests.benchmarks.publisher import client_publisher
+from tests.benchmarks.rights import rights
 from tests.benchmarks.sizes import Sizes
 from tests.benchmarks.snapshot import snapshot
 from tests.benchmarks.stalls import stalls
@@ -32,6 +33,7 @@ CATALOGUE: dict[str, Benchmark] = {
     "low-rates": low_rates,
     "large-messages": large_messages,
     "fan-out": fan_out,
+    "rights": rights,
     "filters": filters,
     "subscribing": subscribing,
     "views": views,

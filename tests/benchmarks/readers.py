@@ -1,9 +1,10 @@
 """Readers: a process that holds many connections and counts what arrives on each.
 
-    python -m tests.benchmarks.readers HOST PORT COUNT [COMMAND]
+    python -m tests.benchmarks.readers HOST PORT COUNT [COMMAND [TOKEN]]
 
 connects COUNT times, as WebSockets that send COMMAND first if there is one, else as plain
-sockets, and writes "ready". For each number it then reads from its standard input it writes
+sockets, and writes "ready". In COMMAND, and in the TOKEN by which they may say who they are, `{n}`
+is the number of each. For each number it then reads from its standard input it writes
 "done BYTES FRAMES", of one connection, once every one has got that many more lines. It reads
 whatever arrives in between as well, so a server never waits for it longer than it must.
 """
@@ -12,19 +13,24 @@ import os
 import selectors
 import socket
 import sys
+import time
 
 from tests.benchmarks.processes import Child
 from tests.benchmarks.sockets import PONG, READ_BYTES, Client, LineCounter, frame
 
 PING_BYTES = 2
 """A ping on its own; no frame with a line in it is as short."""
+PONG_EVERY_S = 5.0
+"""A ping may have come with a line, unseen: a pong that nobody has asked for answers it."""
 
 
 class Readers(Child):
     """The parent's end of such a process."""
 
-    def __init__(self, host: str, port: int, count: int, command: str = "") -> None:
-        arguments = [host, str(port), str(count), *([command] if command else [])]
+    def __init__(
+        self, host: str, port: int, count: int, command: str = "", token: str = ""
+    ) -> None:
+        arguments = [host, str(port), str(count), *([command, token] if command else [])]
         super().__init__("-m", "tests.benchmarks.readers", *arguments)
 
     def ready(self) -> None:
@@ -60,6 +66,7 @@ class Drain:
         self._selector = selectors.DefaultSelector()
         self._first, self._counter = connections[0], LineCounter()
         self._bytes = dict.fromkeys(connections[1:], 0)
+        self._ponged_s = dict.fromkeys(connections, 0.0)
         self._lines_wanted = 0
         self._nothing = bytearray(READ_BYTES)
         for connection in connections:
@@ -110,9 +117,11 @@ class Drain:
         size = connection.recv_into(self._nothing, READ_BYTES, socket.MSG_TRUNC)
         if not size:
             raise ConnectionError("the server closed a reader's connection")
-        if size == PING_BYTES:
+        now_s = time.monotonic()
+        if size == PING_BYTES or now_s - self._ponged_s[connection] > PONG_EVERY_S:
+            self._ponged_s[connection] = now_s
             connection.send(PONG)
-        else:
+        if size != PING_BYTES:
             self._bytes[connection] += size
 
 
@@ -120,17 +129,17 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def connect(host: str, port: int, command: str | None) -> socket.socket:
+def connect(host: str, port: int, command: str | None, token: str, number: int) -> socket.socket:
     if command is None:
         return socket.create_connection((host, port))
-    client = Client(host, port)
-    client.socket.sendall(frame(command.encode()))
+    client = Client(host, port, token.replace("{n}", str(number)))
+    client.socket.sendall(frame(command.replace("{n}", str(number)).encode()))
     client.read()
     return client.socket
 
 
-def main(host: str, port: str, count: str, command: str | None = None) -> None:
-    drain = Drain([connect(host, int(port), command) for _ in range(int(count))])
+def main(host: str, port: str, count: str, command: str | None = None, token: str = "") -> None:
+    drain = Drain([connect(host, int(port), command, token, n) for n in range(int(count))])
     say("ready")
     drain.run()
 

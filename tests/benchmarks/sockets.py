@@ -103,12 +103,13 @@ class LineCounter:
 
 
 class Client:
-    """One WebSocket connection, blocking."""
+    """One WebSocket connection, blocking. With a token it says who it is."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, token: str = "") -> None:
         self.socket = socket.create_connection((host, port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.sendall(HANDSHAKE)
+        who = b"Authorization: Bearer %b\r\n\r\n" % token.encode() if token else b"\r\n"
+        self.socket.sendall(HANDSHAKE.removesuffix(b"\r\n") + who)
         answer = b""
         while b"\r\n\r\n" not in answer:
             answer += self.socket.recv(READ_BYTES)

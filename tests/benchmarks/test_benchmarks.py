@@ -25,6 +25,7 @@ IN_PROCESS = (
 WITH_SERVER = (
     "ingest-client", "low-rates", "large-messages", "fan-out", "restart-growth", "restart-view",
     "memory", "patterns", "snapshot", "followers", "views-served",
+    "rights",
 )  # fmt: skip
 
 
