@@ -382,6 +382,10 @@ REASONS: Mapping[str, str] = {
         "in a loop of nothing else, and more where each of a thousand sessions has to be fetched "
         f"into the processor's cache: {PROFILED}"
     ),
+    "1,000 users with rows of their own, beside nobody": (
+        "the field that tells users apart is read of what each record was and is, and looked up, "
+        "0.6 µs of an update in the engine: as much as for as many filters of their own"
+    ),
     "a view of five aggregates": ROWS_ANEW,
     "ingest with a view, over WebSocket": GROUPS_KEPT,
     "ingest with a view, the engine": ROWS_ANEW,

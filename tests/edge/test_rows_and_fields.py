@@ -16,7 +16,17 @@ from sow.commands import COMMANDS
 from sow.requests import questions, subscription
 from sow.server import http, snapshots
 from tests.edge.arrow import ARROW, stream
-from tests.edge.test_entitled import ADMIN, ANN, READER, TABLE, TOPICS, Secured, records, secured
+from tests.edge.test_entitled import (
+    ADMIN,
+    ANN,
+    PARTS,
+    READER,
+    TABLE,
+    TOPICS,
+    Secured,
+    records,
+    secured,
+)
 
 MARK = "mark-7f3a"
 ROLES = """
@@ -213,8 +223,8 @@ def test_no_address_tells_it(server, who):
             if route.path in READ_BY_OTHER_TESTS:
                 continue
             name = f"{route.method} {route.path}"
-            parts = {"topic": "orders", "key": key, "writer": "w", "epoch": "1", "name": "n"}
-            parts["id"] = taken if "snapshots" in route.path else session
+            made = taken if "snapshots" in route.path else session
+            parts = PARTS | {"topic": "orders", "key": key, "id": made}
             path = re.sub(r"\{(\w+)\}", lambda part, of=parts: of[part[1]], route.path)
             for asked in ASKED.get(name, [""]):
                 query = asked.replace("KEY", key).replace(" ", "%20")

@@ -98,7 +98,7 @@ class CredentialsDoor:
                 ),
                 now_us=lambda: NOW_US,
                 fetch=self._fetched,
-                logons=Logons(20),
+                logons=Logons(lambda: 20),
                 beside=self._hashed,
             )
 
