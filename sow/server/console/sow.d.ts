@@ -2,7 +2,7 @@
 
 /** What a server refuses, or what stands between it and the client. */
 export class SowError extends Error {
-  /** A word or two that stays the same: "bad filter", "unknown topic", "unreachable", "disconnected". */
+  /** A word or two that stays the same: "bad filter", "invalid topic", "unreachable", "disconnected". */
   readonly reason: string;
   /** Where in the expression, a character from 0. */
   readonly position?: number;

@@ -6,6 +6,9 @@ export class Agent {
   #changes = new Map();
   #away = false;
   #waiting = [];
+  #options = {};
+  #ends = new Map();
+  #over = null;
 
   constructor(client, url) {
     this.client = client;
@@ -14,11 +17,16 @@ export class Agent {
 
   async act(verb, words) {
     try {
+      if (verb === "logon") this.#options = words[0];
       this.#sow ??= await this.client.connect({
+        ...this.#options,
         url: this.url,
         name: "agent",
         random: () => 0,
         after: (seconds, work) => this.#after(seconds, work),
+      });
+      this.#over ??= new Promise((done) => {
+        this.#sow.onstate = ({ state, reason }) => state === "closed" && done(reason);
       });
       return (await this[verb](...words)) ?? null;
     } catch (error) {
@@ -35,6 +43,7 @@ export class Agent {
     return () => {};
   }
 
+  logon = () => this.#sow.state;
   query = async (topic, options) => (await this.#sow.query(topic, options)).map((one) => (one instanceof Uint8Array ? [...one] : one));
   matches = async (topic, options) => (await this.#sow.query(topic, options)).matches;
   bookmark = async (_name, topic) => (await this.#sow.query(topic)).bookmark;
@@ -77,6 +86,7 @@ export class Agent {
     const live = await this.#sow.live(topic, options);
     this.#open.set(name, live);
     this.#changes.set(name, live.changes());
+    this.#ends.set(name, new Promise((done) => (live.onend = ({ error, reason }) => done(error?.reason ?? reason))));
   }
 
   rows(name) {
@@ -100,6 +110,20 @@ export class Agent {
     return done ? "end" : { old: value.old ?? null, new: value.new ?? null };
   }
 
+  async until_there(name, record) {
+    const live = this.#open.get(name);
+    const changes = live.changes();
+    const isThere = () => live.rows.some((one) => JSON.stringify(one) === JSON.stringify(record));
+    while (!isThere() && !(await changes.next()).done);
+    changes.return();
+    return this.rows(name);
+  }
+
+  /** Why the client is closed, once it is. */
+  closed = () => this.#over;
+
+  /** Why a live view has ended, once it has. */
+  ended = (name) => this.#ends.get(name);
   gaps = (name) => this.#open.get(name).gaps;
 
   away() {

@@ -10,6 +10,8 @@ from tests.client.behaviour.python_agent import PythonAgent
 from tests.client.behaviour.tables import TABLES, TOPICS, World, fits, parse, play, row
 from tests.edge.serving import Running, configuration
 
+pytestmark = pytest.mark.edge
+
 FOUND = parse(TABLES.read_text())
 AGENTS = [
     pytest.param(lambda url, _pages: PythonAgent(url), id="python"),
