@@ -14,7 +14,13 @@ from typing import Any, NamedTuple, Self
 
 from sow.client.failures import Disconnected
 from sow.client.messages import Message
-from sow.client.notebooks import html_table
+from sow.client.notebooks import (
+    ShownTable,
+    checked_interval,
+    refreshing,
+    shown_table,
+    table_widget,
+)
 from sow.client.subscription import Subscription
 from sow.client.tables import to_arrow, to_pandas, to_polars
 from sow.delta import merged
@@ -83,6 +89,8 @@ class Live(Mapping[str, Document]):
         self._synced = asyncio.Event()
         self._failure: SowError | None = None
         self._task: asyncio.Task[None] | None = None
+        self._drawing: set[asyncio.Task[None]] = set()
+        """What keeps widgets up to date."""
 
     # The mapping.
 
@@ -101,8 +109,29 @@ class Live(Mapping[str, Document]):
 
     def _repr_html_(self) -> str:
         """What notebooks show: the first records as they stand."""
+        return self.preview().html()
+
+    def preview(self) -> ShownTable:
+        """The first records as they stand, as a table of bounded texts."""
         records = self.copy()
-        return html_table(self._topic, records, records.values(), len(records))
+        return shown_table(self._topic, records, records.values(), len(records))
+
+    async def widget(self, interval_s: float = 1.0) -> Any:
+        """A widget for notebooks, which shows the first records and draws them again every
+        `interval_s` seconds, 0.1 or more, until the view is closed.
+
+        Raises ClientError where anywidget is not installed (``pip install 'sow[notebook]'``).
+        """
+        checked_interval(interval_s)
+        made = table_widget(self.preview)
+        await self.keep_drawing(made, interval_s)
+        return made
+
+    async def keep_drawing(self, widget: Any, interval_s: float) -> None:
+        """Refresh a widget on the running loop for as long as the view is open."""
+        task = asyncio.get_running_loop().create_task(refreshing(widget, interval_s))
+        self._drawing.add(task)
+        task.add_done_callback(self._drawing.discard)
 
     async def to_arrow(self) -> Any:
         """The records that the view holds as a pyarrow Table: a column for the SowKey, ``sow_key``,
@@ -231,6 +260,8 @@ class Live(Mapping[str, Document]):
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
+        for drawing in self._drawing:
+            drawing.cancel()
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):

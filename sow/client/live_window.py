@@ -11,7 +11,7 @@ from typing import Any, Self, overload
 
 from sow.client.live import Change, Document, Live, LiveChanges
 from sow.client.messages import Message
-from sow.client.notebooks import html_table
+from sow.client.notebooks import ShownTable, checked_interval, shown_table, table_widget
 from sow.client.subscription import Subscription
 
 
@@ -96,8 +96,23 @@ class LiveWindow(Sequence[Document]):
 
     def _repr_html_(self) -> str:
         """What notebooks show: the first records as they stand, in order."""
+        return self.preview().html()
+
+    def preview(self) -> ShownTable:
+        """The first records as they stand, in order, as a table of bounded texts."""
         documents = self.copy()
-        return html_table(self._topic, self.keys, documents, len(documents))
+        return shown_table(self._topic, self.keys, documents, len(documents))
+
+    async def widget(self, interval_s: float = 1.0) -> Any:
+        """A widget for notebooks, as that of a live view."""
+        checked_interval(interval_s)
+        made = table_widget(self.preview)
+        await self._live.keep_drawing(made, interval_s)
+        return made
+
+    async def keep_drawing(self, widget: Any, interval_s: float) -> None:
+        """Refresh a widget on the running loop for as long as the window is open."""
+        await self._live.keep_drawing(widget, interval_s)
 
     async def to_arrow(self) -> Any:
         """The records as a pyarrow Table, in order: a column for the SowKey, ``sow_key``, and those

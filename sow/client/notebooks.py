@@ -1,15 +1,18 @@
-"""How live views show themselves in notebooks: a table of HTML, of what there is at the moment.
+"""How live views show themselves in notebooks: as a table of what there is, once or often.
 
 Whatever records hold is text there, however it is written. A view may hold a million records, and
 one of them a megabyte: what is shown is bounded, and says of how many it is.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
+
+from sow.errors import ClientError
 
 ROWS_SHOWN = 20
 """As many as fit onto a screen below a cell of code."""
@@ -19,31 +22,67 @@ CELL_CHARS = 100
 """Of a longer text the beginning says what it is."""
 VALUE = "value"
 """The column of documents without fields."""
+INTERVAL_S_MIN = 0.1
+"""More often nobody sees it, and each time it travels to a browser."""
+SCRIPT = """
+function cells(row, tag, texts) {
+  for (const text of texts) {
+    const cell = document.createElement(tag);
+    cell.textContent = text;
+    row.append(cell);
+  }
+}
+function render({ model, el }) {
+  const table = document.createElement("table");
+  el.append(table);
+  function draw() {
+    table.replaceChildren();
+    table.createCaption().textContent = model.get("caption");
+    cells(table.createTHead().insertRow(), "th", model.get("heads"));
+    const body = table.createTBody();
+    for (const row of model.get("rows")) cells(body.insertRow(), "td", row);
+  }
+  model.on("change:caption change:heads change:rows", draw);
+  draw();
+}
+export default { render };
+"""
+"""What a browser draws the widget with: whatever records hold stays text."""
 
 
-def html_table(title: str, keys: Iterable[str], documents: Iterable[Any], count: int) -> str:
+class ShownTable(NamedTuple):
+    """What is shown: cells are texts, and not too many or too long."""
+
+    caption: str
+    heads: list[str]
+    rows: list[list[str]]
+
+    def html(self) -> str:
+        """The same as HTML."""
+        head = "".join(f"<th>{escape(name)}</th>" for name in self.heads)
+        rows = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in self.rows)
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        return (
+            f"<table><caption>{escape(self.caption)}</caption>"
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        )
+
+
+def shown_table(
+    title: str, keys: Iterable[str], documents: Iterable[Any], count: int
+) -> ShownTable:
     """The first of `count` documents, with the SowKeys that they are known by."""
-    rows = [*islice(zip(keys, documents, strict=False), ROWS_SHOWN)]
-    fields = [(key, _fields(document)) for key, document in rows]
-    names = [*dict.fromkeys(name for _, known in fields for name in known)]
+    known = [
+        (key, document if isinstance(document, Mapping) else {VALUE: document})
+        for key, document in islice(zip(keys, documents, strict=False), ROWS_SHOWN)
+    ]
+    names = [*dict.fromkeys(name for _, fields in known for name in fields)]
     shown = names[:COLUMNS_SHOWN]
     heads = ["sow_key", *shown] + ["…"] * (len(names) > len(shown))
-    body = [_row([key, *(_text(known.get(name)) for name in shown)]) for key, known in fields]
+    rows = [[key, *(_text(fields.get(name)) for name in shown)] for key, fields in known]
     said = f"{count:,} record{'s' * (count != 1)}"
     said += f", the first {len(rows):,}" if len(rows) < count else ""
-    head = "".join(f"<th>{escape(_clipped(name))}</th>" for name in heads)
-    return (
-        f"<table><caption>{escape(_clipped(title))}: {said}</caption>"
-        f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
-    )
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"<tr>{''.join(f'<td>{escape(_clipped(cell))}</td>' for cell in cells)}</tr>"
-
-
-def _fields(document: Any) -> Mapping[str, Any]:
-    return document if isinstance(document, Mapping) else {VALUE: document}
+    return ShownTable(f"{_clipped(title)}: {said}", [*map(_clipped, heads)], rows)
 
 
 def _text(value: Any) -> str:
@@ -51,9 +90,54 @@ def _text(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, (dict, list, bool)):
-        return orjson.dumps(value, default=str).decode(errors="replace")
-    return value if isinstance(value, str) else str(value)
+        return _clipped(orjson.dumps(value, default=str).decode(errors="replace"))
+    return _clipped(value if isinstance(value, str) else str(value))
 
 
 def _clipped(text: str) -> str:
     return text if len(text) <= CELL_CHARS else f"{text[:CELL_CHARS]}…"
+
+
+def table_widget(shown: Callable[[], ShownTable]) -> Any:
+    """A widget that shows such a table; its `refresh` shows what there is then. Raises ClientError
+    where there is no anywidget, which is imported when somebody asks for it."""
+    try:
+        import anywidget
+        import traitlets
+    except ModuleNotFoundError:
+        raise ClientError(
+            "anywidget is not installed; pip install 'sow[notebook]', or show the view itself"
+        ) from None
+
+    def refresh(widget: Any) -> None:
+        """Show what there is now; what has not changed is not sent again."""
+        with widget.hold_sync():
+            widget.caption, widget.heads, widget.rows = shown()
+
+    text = traitlets.Unicode
+    traits = {
+        "_esm": SCRIPT,
+        "caption": text().tag(sync=True),
+        "heads": traitlets.List(text()).tag(sync=True),
+        "rows": traitlets.List(traitlets.List(text())).tag(sync=True),
+        "refresh": refresh,
+    }
+    # Made here, since its base is there only where somebody has installed it.
+    made: Any = type("TableWidget", (anywidget.AnyWidget,), traits)
+    widget = made()
+    widget.refresh()
+    return widget
+
+
+async def refreshing(widget: Any, interval_s: float) -> None:
+    """Refresh a widget every so many seconds, until it is closed."""
+    while widget.comm is not None:
+        await asyncio.sleep(interval_s)
+        widget.refresh()
+
+
+def checked_interval(interval_s: float) -> float:
+    """The seconds between two refreshes; raises ClientError for what is too often."""
+    if not interval_s >= INTERVAL_S_MIN:
+        raise ClientError(f"interval_s is {interval_s}; it must be {INTERVAL_S_MIN} or more")
+    return interval_s

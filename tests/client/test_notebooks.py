@@ -1,14 +1,30 @@
 """What a live view shows of itself: bounded, and text whatever records hold."""
 
+import asyncio
 import re
+import sys
 from decimal import Decimal
 
-from sow.client.notebooks import CELL_CHARS, COLUMNS_SHOWN, ROWS_SHOWN, html_table
+import pytest
+
+from sow.client import notebooks
+from sow.client.notebooks import (
+    CELL_CHARS,
+    COLUMNS_SHOWN,
+    ROWS_SHOWN,
+    ShownTable,
+    checked_interval,
+    refreshing,
+    shown_table,
+    table_widget,
+)
+from sow.errors import ClientError
 
 
 def shown(*documents, count=None, title="orders"):
     keys = [str(number) for number in range(len(documents))]
-    return html_table(title, keys, documents, len(documents) if count is None else count)
+    number = len(documents) if count is None else count
+    return shown_table(title, keys, documents, number).html()
 
 
 def cells(text, tag="td"):
@@ -47,3 +63,49 @@ def test_documents_without_fields_and_numbers_of_any_size():
 
 def test_nothing_is_a_table_without_rows():
     assert cells(shown(), "caption") == ["orders: 0 records"]
+
+
+def test_a_widget_shows_the_table_and_what_becomes_of_it():
+    there = [ShownTable("orders: 1 record", ["sow_key"], [["1"]])]
+    widget = table_widget(lambda: there[-1])
+    assert (widget.caption, widget.rows) == ("orders: 1 record", [["1"]])
+    there.append(ShownTable("orders: 0 records", ["sow_key"], []))
+    widget.refresh()
+    assert (widget.caption, widget.rows) == ("orders: 0 records", [])
+    widget.close()
+
+
+def test_it_is_drawn_again_until_it_is_closed(monkeypatch):
+    slept = []
+
+    class Widget:
+        comm, drawn = object(), 0
+
+        def refresh(self):
+            self.drawn += 1
+            self.comm = self.comm if self.drawn < 3 else None
+
+    async def sleep(seconds):
+        slept.append(seconds)
+
+    monkeypatch.setattr(notebooks.asyncio, "sleep", sleep)
+    widget = Widget()
+    asyncio.run(refreshing(widget, 0.5))
+    assert (widget.drawn, slept) == (3, [0.5] * 3)
+
+
+@pytest.mark.parametrize("interval_s", [0, -1, 0.05, float("nan")])
+def test_an_interval_that_is_too_short_is_refused(interval_s):
+    with pytest.raises(ClientError, match=r"it must be 0\.1 or more"):
+        checked_interval(interval_s)
+
+
+def test_without_anywidget_it_is_said_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "anywidget", None)
+    with pytest.raises(ClientError, match=r"pip install 'sow\[notebook\]'"):
+        table_widget(lambda: ShownTable("", [], []))
+
+
+def test_the_script_puts_text_into_the_page_as_text():
+    assert "innerHTML" not in notebooks.SCRIPT
+    assert notebooks.SCRIPT.count("textContent") == 2

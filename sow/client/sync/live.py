@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from sow.client.live import Change
 from sow.client.live import Live as AsyncLive
+from sow.client.notebooks import ShownTable, checked_interval, table_widget
 from sow.client.sync.bridge import Bridge
 from sow.client.sync.subscription import Subscription
 
@@ -47,6 +48,25 @@ class Live(Mapping[str, Any]):
     def _repr_html_(self) -> str:
         """What notebooks show: the first records as they stand."""
         return self.live._repr_html_()
+
+    def preview(self) -> ShownTable:
+        """The first records as they stand, as a table of bounded texts."""
+        return self.live.preview()
+
+    def widget(self, interval_s: float = 1.0) -> Any:
+        """A widget for notebooks, which shows the first records and draws them again every
+        `interval_s` seconds, 0.1 or more, until the view is closed.
+
+        Raises ClientError where anywidget is not installed (``pip install 'sow[notebook]'``).
+        """
+        checked_interval(interval_s)
+        made = table_widget(self.preview)
+        self.keep_drawing(made, interval_s)
+        return made
+
+    def keep_drawing(self, widget: Any, interval_s: float) -> None:
+        """Refresh a widget in the client's thread for as long as it is open."""
+        self._bridge.wait(self.live.keep_drawing(widget, interval_s))
 
     @property
     def subscription(self) -> Subscription:
