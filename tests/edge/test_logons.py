@@ -4,6 +4,7 @@ the clients and Spark's requests, beside a server that encrypts.
 
 import asyncio
 import json
+import ssl
 import time
 
 import bcrypt
@@ -133,6 +134,27 @@ def test_nobody_gets_nothing_by_http_or_websocket(server, files, shown):
     said = server.wait(work())
     for secret in ("s3cret", "S3cret", "t0kens"):
         assert secret not in said
+
+
+def test_a_page_from_elsewhere_does_nothing_by_the_certificate_that_a_browser_shows(
+    server, files, place
+):
+    """Browsers show it by themselves, whichever page asks."""
+    context = ssl.create_default_context(cafile=files.ca)
+    context.load_cert_chain(place / "carl.pem")
+    foreign = {"Origin": "https://evil.example"}
+
+    def asked(method, path, **more):
+        headers = {"Content-Type": "text/plain", **more}
+        answer = server.request(method, path, data=b'{"id":"page"}', headers=headers, ssl=context)
+        return answer.status
+
+    path = "/v1/topics/orders/records"
+    assert asked("POST", path) == 200
+    assert [asked("POST", path, **foreign), asked("POST", path, Origin="null")] == [403, 403]
+    assert asked("GET", path, **{"Sec-Fetch-Site": "cross-site"}) == 403
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
+    assert asked("GET", "/v1/ws", **foreign, **upgrade) == 403
 
 
 def test_the_client_without_asyncio_shows_the_same(server, files):
