@@ -200,6 +200,9 @@ class Live(Mapping[str, Document]):
         try:
             while messages := await self.subscription.batch():
                 for message in messages:
+                    if is_text_delta(message):
+                        await self.subscription.take_whole()
+                        break
                     self._hear(message)
                 self._moved.set()
         except SowError as error:
@@ -267,6 +270,11 @@ class Live(Mapping[str, Document]):
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         await self.subscription.close()
+
+
+def is_text_delta(message: Message) -> bool:
+    """Whether it is part of a text whose fields are not known here, to be merged by nobody."""
+    return message.delta and not bytes(message.d).startswith(b"{")
 
 
 def table_of(records: Mapping[str, Document], schemas: Sequence[Any]) -> Any:

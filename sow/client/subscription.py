@@ -159,6 +159,25 @@ class Subscription:
             self._ready[-1] = Message("gap", reason=socket.reason, exact=False)
             await self._ask(socket, self._fields)
 
+    async def take_whole(self) -> None:
+        """Begin anew on the same connection, with whole records where there were deltas; raises
+        what `open` raises. What has arrived and was not read is lost."""
+        assert self._socket is not None
+        self._command = self._command.replace("delta_", "")
+        options = [one for one in str(self._fields.get("opts") or "").split(",") if one]
+        kept = ",".join(one for one in options if one != "no_empties")  # which is about deltas
+        self._fields = {**self._fields, "opts": kept or None}
+        try:
+            await self._socket.command("unsubscribe", s="all")
+            await self._ask(self._socket, self._fields)
+        except ClosedByServer:
+            raise
+        except Disconnected:
+            # Nobody knows what was heard of it: who reads next comes back as somebody new.
+            self._session = ""
+        # In the frame of the ack, and before it, the old one was still told of.
+        self._ready = deque(message for message in self._ready if message.s == self.name)
+
     async def close(self) -> None:
         """End the subscription and its connection; what has arrived and was not read is lost."""
         self._ended = True

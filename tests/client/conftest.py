@@ -16,6 +16,7 @@ TOPICS = """
 <KeyDomain>desk</KeyDomain></Topic>
 <Topic><Name>/desk/2</Name><MessageType>json</MessageType><Key>/id</Key>
 <KeyDomain>desk</KeyDomain></Topic>
+<Topic><Name>fixes</Name><MessageType>nvfix</MessageType><Key>/1</Key></Topic>
 <Topic><Name>blobs</Name><MessageType>binary</MessageType></Topic>
 """
 

@@ -1,6 +1,7 @@
 """Live views: changes are given once each, however often one gives up waiting for them."""
 
 import asyncio
+from socket import SHUT_RDWR
 
 import pytest
 
@@ -109,3 +110,38 @@ def test_it_shows_itself_in_notebooks(using):
     assert "<caption>orders: 30 records, the first 20</caption>" in shown
     assert "<td>&lt;7&gt;</td>" in shown
     assert "<caption>orders: 2 records</caption>" in window
+
+
+def test_a_text_whose_fields_only_the_server_knows_is_followed_whole(server, using):
+    whole = [f"1=a\x012={value}\x013=c\x01" for value in "bxyz"]
+
+    async def work(client):
+        await client.publish("fixes", whole[0])
+        async with client.live("fixes", no_empties=True) as live:
+            found = list(live.values())
+            for value in "xy":
+                await client.delta_publish("fixes", f"1=a\x012={value}\x01")
+                found.append((await live.change(SOON_S)).new)
+            return found, live.subscription.gaps
+
+    assert using(work) == (whole[:3], 0)
+
+
+def test_a_connection_that_breaks_meanwhile_is_made_again(server, using):
+    async def work(client):
+        await client.publish("fixes", "1=a\x012=b\x01")
+        async with client.live("fixes") as live:
+            command = live.subscription._socket.command
+
+            async def broken(name, **fields):
+                if name != "unsubscribe":
+                    return await command(name, **fields)
+                live.subscription._socket._socket.get_extra_info("socket").shutdown(SHUT_RDWR)
+                raise Disconnected("broken")
+
+            live.subscription._socket.command = broken
+            await client.delta_publish("fixes", "1=a\x012=x\x01")
+            change = await live.change(SOON_S)
+            return change.new, live.subscription.gaps
+
+    assert using(work) == ("1=a\x012=x\x01", 1)

@@ -1166,7 +1166,7 @@ class Live extends Map {
   /** A delta of a text, whose fields are not known here: follow again and ask for whole records. */
   #takeWhole() {
     const before = this.#following;
-    this.#follow({ ...before.options, delta: false });
+    this.#follow({ ...before.options, delta: false, no_empties: false }); // which is about deltas
     before.close();
     this.#following.open().catch((error) => this.#end(error));
   }

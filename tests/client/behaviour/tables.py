@@ -25,6 +25,7 @@ TOPICS = """
 <KeyDomain>desk</KeyDomain></Topic>
 <Topic><Name>blobs</Name><MessageType>binary</MessageType></Topic>
 <Topic><Name>notes</Name><MessageType>string</MessageType><Key>/value</Key></Topic>
+<Topic><Name>fixes</Name><MessageType>nvfix</MessageType><Key>/1</Key></Topic>
 """
 
 
