@@ -28,6 +28,9 @@ TOPICS = """
   <HashIndex><Key>/symbol</Key></HashIndex></Topic>
 <Topic><Name>desks</Name><MessageType>json</MessageType><Key>/id</Key>
   <Pattern>^desk/</Pattern></Topic>
+<Topic><Name>buses</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
+<Topic><Name>book</Name><MessageType>json</MessageType><Key>/symbol</Key><Key>/side</Key>
+  <Key>/price</Key></Topic>
 <ConflatedTopic><Name>orders-C</Name><MessageType>json</MessageType>
   <UnderlyingTopic>orders</UnderlyingTopic><Interval>100ms</Interval></ConflatedTopic>
 """
@@ -205,6 +208,7 @@ def test_the_records_of_a_topic_stay_current(console, server):
     server.publish("orders", {"id": 0, "symbol": "NEW", "price": 1})
     console.until_grid("0", "1", "2", "3")
     assert console.text("#matches") in ("3 match", "4 match")
+    console.page.get_by_role("button", name="Table").wait_for(state="detached")
 
 
 @pytest.mark.parametrize("gone", ["match", "deleted"])
@@ -300,6 +304,53 @@ def test_only_what_is_in_view_is_followed_however_many_records_there_are(console
     (followed,) = server.get(f"/v1/sessions/{session['id']}").json["following"]
     assert followed["window"] is True
     assert console.page.locator("regular-table tbody tr").count() < 100
+
+
+def test_records_with_coordinates_are_shown_where_they_are(console, server):
+    places = [(30.2, -97.7), (30.4, -97.8), (30.3, -97.6)]
+    buses = [{"id": n, "latitude": lat, "longitude": lon} for n, (lat, lon) in enumerate(places)]
+    server.publish("buses", *buses, {"id": "lost"})
+    console.open("topic", "buses")
+    console.page.get_by_role("button", name="Map").click()
+    console.page.get_by_role("img", name="Where 3 records").wait_for()
+    colours = """() => {
+      const map = document.querySelector("#map");
+      const drawn = map.getContext("2d").getImageData(0, 0, map.width, map.height);
+      return new Set(new Uint32Array(drawn.data.buffer)).size;
+    }"""
+    assert console.page.evaluate(colours) > 3
+    server.request("DELETE", records("buses", filter="/id = 0"))
+    console.page.get_by_role("img", name="Where 2 records").wait_for()
+    assert "as=map" in console.page.url
+
+
+def test_a_book_is_shown_as_a_ladder(console, server):
+    levels = [("bid", 9.5, 3), ("bid", 9.0, 2), ("ask", 10.25, 4), ("ask", 11, 1)]
+    server.publish(
+        "book",
+        *({"symbol": "A", "side": side, "price": price, "qty": n} for side, price, n in levels),
+        {"symbol": "B", "side": "bid", "price": 5, "qty": 1},
+    )
+    console.open("topic", "book")
+    console.page.get_by_role("button", name="Ladder").click()
+    console.page.locator("#ladder .bid").nth(1).wait_for()
+    assert [[text.strip() for text in row] for row in console.cells("#ladder")] == [
+        ["", "11", "1"],
+        ["", "10.25", "4"],
+        ["", "spread 0.75", ""],
+        ["3", "9.5", ""],
+        ["2", "9", ""],
+    ]
+    server.publish("book", {"symbol": "A", "side": "bid", "price": 10, "qty": 7})
+    console.page.locator("#ladder .spread", has_text="0.25").wait_for()
+
+
+def test_it_is_said_why_a_record_of_a_conflated_topic_is_as_it_is(console, server):
+    console.open("topic", "orders-C", order="/id")
+    console.until_grid("1", "2", "3")
+    console.page.locator("regular-table tbody td", has_text="BETA").click()
+    console.page.get_by_label("The record").locator("ul.why li").first.wait_for()
+    assert "orders-C" in console.text("ul.why")
 
 
 def test_the_slider_changes_how_much_is_told(console, server):

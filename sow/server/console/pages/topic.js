@@ -9,6 +9,8 @@ import {follow} from "../following.js";
 import {CopyAs} from "../copy_as.js";
 import {ExpressionBox, FILTER, ORDER, ofFilter, ofOrder} from "../expression_box.js";
 import {Grid} from "../grid.js";
+import {Ladder, sizePath} from "../ladder.js";
+import {TopicMap, coordinates} from "../map.js";
 import {Window} from "../window.js";
 import * as format from "../format.js";
 
@@ -44,7 +46,7 @@ function useTopic(name) {
 }
 
 export function Topic({name, asked}) {
-  const {filter = "", order = "", columns: wanted = "", key = ""} = asked;
+  const {filter = "", order = "", columns: wanted = "", key = "", as = ""} = asked;
   const topic = useTopic(name);
   const model = useMemo(() => ({window: new Window(), skip: 0, touch() {}}), [name]);
   const [fields, setFields] = useState([]);
@@ -68,7 +70,7 @@ export function Topic({name, asked}) {
     model.skip = asking.current.skip = 0;
     setMatches(null);
     setWrong(null);
-    if (paused) return undefined;
+    if (paused || as) return undefined;
     let over = false;
     const options = () => ({
       filter: filter || undefined,
@@ -102,7 +104,7 @@ export function Topic({name, asked}) {
       feed.current?.close();
       feed.current = null;
     };
-  }, [name, filter, order, paused, model]);
+  }, [name, filter, order, paused, as, model]);
 
   // What no box can show is told at the foot of the page.
   useEffect(() => {
@@ -155,17 +157,23 @@ export function Topic({name, asked}) {
   const all = [...keys.filter((path) => fields.includes(path)), ...fields.filter((path) => !keys.includes(path))];
   const columns = wanted ? wanted.split(",").filter(Boolean) : all;
   const total = Math.min(matches ?? 0, WINDOW_MAX);
+  const places = useMemo(() => coordinates(fields), [fields]);
+  const size = sizePath(fields, keys);
   const chosen = key ? model.window.rows.find((row) => row.key === key) : null;
   return html`<${Heading} topic=${topic} name=${name} />
     <div class="bar">
       <${ExpressionBox} ...${FILTER} topic=${name} value=${filter} wrong=${ofFilter(wrong)} fields=${all} onSet=${(text) => ask({filter: text, key: ""})} />
       <${ExpressionBox} ...${ORDER} topic=${name} value=${order} wrong=${ofOrder(wrong)} fields=${all} onSet=${(text) => ask({order: text})} />
       <${Columns} all=${all} shown=${columns} onSet=${(list) => ask({columns: list.join(",")})} />
+      <${Views} as=${as} places=${places} size=${size} />
       <button aria-pressed=${String(paused)} onClick=${() => setPaused(!paused)}>${paused ? "Resume" : "Pause"}</button>
       <${CopyAs} topic=${name} asked=${{filter, order}} />
     </div>
     <div class="split">
-      <${Grid}
+      ${as === "map" && html`<${TopicMap} name=${name} filter=${filter} paths=${places ?? LATITUDES} chosen=${key} onChoose=${(record) => ask({key: record ?? ""})} />`}
+      ${as === "ladder" && topic && html`<${Ladder} name=${name} keys=${keys} size=${size ?? "/qty"} filter=${filter} />`}
+      ${!as &&
+      html`<${Grid}
         label=${`Records of ${name}`}
         model=${model}
         columns=${columns}
@@ -177,10 +185,23 @@ export function Topic({name, asked}) {
         onOrder=${(path) => ask({order: turned(order, path)})}
         onChoose=${(record) => ask({key: record ?? ""})}
         empty=${matches === 0 && !told.rows ? (filter ? "No record matches." : "There are no records yet.") : ""}
-      />
+      />`}
       ${key && html`<${Record} name=${name} record=${key} row=${chosen} onClose=${() => ask({key: ""})} />`}
     </div>
-    <${Status} matches=${matches} told=${told} wrong=${wrong} paused=${paused} />`;
+    <${Status} matches=${matches} told=${told} wrong=${wrong} paused=${paused} as=${as} />`;
+}
+
+const LATITUDES = ["/latitude", "/longitude"];
+
+// The ways in which a topic can be looked at: all as a table, some as a map or as a ladder.
+function Views({as, places, size}) {
+  const ways = [["", "Table"]];
+  if (places || as === "map") ways.push(["map", "Map"]);
+  if (size || as === "ladder") ways.push(["ladder", "Ladder"]);
+  if (ways.length < 2) return null;
+  return html`<span role="group" aria-label="View">
+    ${ways.map(([way, text]) => html`<button key=${text} aria-pressed=${String(as === way)} onClick=${() => ask({as: way})}>${text}</button>`)}
+  </span>`;
 }
 
 function Heading({topic, name}) {
@@ -191,8 +212,7 @@ function Heading({topic, name}) {
       <span class="dim">
         ${topic.underlying && html`of <a href=${linkTo("topic", topic.underlying)}>${topic.underlying}</a>, `}
         ${topic.interval_ms ? `at most one update a record in ${format.duration(topic.interval_ms)}, ` : ""}
-        key ${(topic.keys || []).join(" ") || "given"}, ${format.count(topic.records)} records,
-        ${" "}<b>${format.rate(topic.per_s)}</b> updates/s
+        key ${(topic.keys || []).join(" ") || "given"}, ${format.count(topic.records)} records${topic.per_s === undefined ? "" : html`, <b>${format.rate(topic.per_s)}</b> updates/s`}
         ${topic.conflation_ratio && topic.updates_out ? html`, conflated <b>${format.ratio(topic.conflation_ratio)}</b>` : ""}
       </span>`}
     <span class="right">
@@ -234,15 +254,27 @@ function Record({name, record, row, onClose}) {
     </div>
     <div class="faint code">${record}</div>
     <pre class="document">${document ? JSON.stringify(document, null, 2) : ""}</pre>
+    <${Why} name=${name} record=${record} />
   </aside>`;
 }
 
-function Status({matches, told, wrong, paused}) {
+// Why the record is told of as it is: which of its updates became one, and what waits.
+function Why({name, record}) {
+  const [why, setWhy] = useState([]);
+  useEvery(2000, async () => setWhy((await read(topicPath(name, `/records/${encodeURIComponent(record)}/why`))).why), [name, record]);
+  if (!why.length) return null;
+  return html`<h2>Why</h2>
+    <ul class="why dim">
+      ${why.map((sentence, place) => html`<li key=${place}>${sentence}</li>`)}
+    </ul>`;
+}
+
+function Status({matches, told, wrong, paused, as}) {
   const left = told.left;
   return html`<div class="status">
     ${matches !== null && html`<span id="matches"><b>${format.count(matches)}</b> match</span>`}
-    ${matches > WINDOW_MAX && html`<span>the first <b>${format.count(WINDOW_MAX)}</b> in this order are live: a filter gets to the others</span>`}
-    <span>${paused ? "paused" : wrong ? "" : html`<b>${format.rate(told.per_s ?? 0)}</b> updates/s in view`}</span>
+    ${matches > WINDOW_MAX && as !== "ladder" && html`<span>the first <b>${format.count(WINDOW_MAX)}</b> in this order are live: a filter gets to the others</span>`}
+    <span>${paused ? "paused" : wrong || as ? "" : html`<b>${format.rate(told.per_s ?? 0)}</b> updates/s in view`}</span>
     <span id="left" role="status">
       ${left && html`left: <b>${left.reason}</b> <span class="code">${Object.values(left.document ?? {}).slice(0, 1).map(format.cell)}</span>`}
     </span>
