@@ -73,7 +73,7 @@ class Browser:
 
 class Page:
     """A page; `raw` is Playwright's, to be used by `call`. `errors` are those of its console, what
-    it throws, and what it asks for elsewhere."""
+    it throws, and what it asks for elsewhere; `sockets` are the addresses of its WebSockets."""
 
     def __init__(self, browser: Browser, raw: Any) -> None:
         self.raw = raw
@@ -81,9 +81,15 @@ class Page:
         self._browser = browser
         self._files: dict[str, tuple[str, str, str]] = {}
         self._origin = ""
-        raw.on("console", self._hear)
-        raw.on("pageerror", lambda error: self.errors.append(f"thrown: {error}"))
-        self.call(raw.route("**/*", self._answer))
+        self.sockets: list[str] = []
+        self.call(self._listen())
+
+    async def _listen(self) -> None:
+        # On Playwright's own loop, like everything that it tells its driver.
+        self.raw.on("console", self._hear)
+        self.raw.on("pageerror", lambda error: self.errors.append(f"thrown: {error}"))
+        self.raw.on("websocket", lambda socket: self.sockets.append(socket.url))
+        await self.raw.route("**/*", self._answer)
 
     def _hear(self, message: Any) -> None:
         if message.type in ("error", "warning"):

@@ -1,7 +1,7 @@
 """The pictures of the console in the documents: `python -m tests.browser.pictures` makes them anew.
 
-What they show is the demo's market, every time another moment of it, and the recorded book and buses
-(docs/recorded-data.md), or what the tests make where there are none.
+What they show is the demo's market, every time another moment of it, and the recorded book and
+buses (docs/recorded-data.md), or what the tests make where there are none.
 """
 
 import subprocess
@@ -22,10 +22,11 @@ PLACE = Path(__file__).parents[2] / "docs/images"
 RATE = 2000
 SETTLED_S = 20
 """What lines over time need to be lines."""
-TOPICS = b"""<Topic><Name>vehicles</Name><MessageType>json</MessageType><Key>/vehicle_id</Key></Topic>
+MORE = b"""<Topic><Name>vehicles</Name><MessageType>json</MessageType>
+  <Key>/vehicle_id</Key></Topic>
 <Topic><Name>book</Name><MessageType>json</MessageType><Key>/market</Key><Key>/symbol</Key>
   <Key>/side</Key><Key>/price</Key></Topic>
-<ConflatedTopic><Name>quotes-C</Name>"""
+</SOW>"""
 REPLAYS = (
     ("**/positions.parquet", "--topic", "vehicles", "--speed", "600x"),
     ("**/book_levels.parquet", "--topic", "book", "--speed", "1x", "--delete-when", "qty == 0"),
@@ -44,9 +45,7 @@ PICTURES = {
 def main():
     PLACE.mkdir(exist_ok=True)
     text = files("sow.cli").joinpath("demo.xml").read_bytes()
-    configuration = loads(
-        text.replace(b"<ConflatedTopic>\n      <Name>quotes-C</Name>", TOPICS, 1)
-    ).configuration
+    configuration = loads(text.replace(b"</SOW>", MORE, 1)).configuration
     assert configuration is not None
     with tempfile.TemporaryDirectory() as directory:
         server = Running(replace(configuration, port=0), Path(directory))

@@ -110,8 +110,7 @@ class Looked:
         self._page = browser.page(**options)
         self.page = Waited(browser, self._page.raw)
         self.errors = self._page.errors
-        self.sockets = []
-        self._page.raw.on("websocket", lambda socket: self.sockets.append(socket.url))
+        self.sockets = self._page.sockets
 
     def open(self, page="topics", name="", **asked):
         query = "?" + urlencode(asked, quote_via=quote) if asked else ""
