@@ -30,6 +30,7 @@ from sow.cli.query import terminal_console
 from sow.cli.report import counted
 from sow.cli.scrape import scraped
 from sow.cli.spread import Spread
+from sow.cli.tables import printable
 from sow.client import Client
 from sow.config import load
 from sow.definitions import Configuration, Limits
@@ -173,9 +174,11 @@ async def _figures(client: Client) -> list[Checkup]:
 def _show(found: list[Checkup], console: Console) -> None:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
     for one in found:
-        said = Text(one.found)
+        said = Text(printable(one.found))
         if one.instead:
-            said.append(f"\n{one.instead}", style="italic" if one.level == "ok" else "bold")
+            said.append(
+                f"\n{printable(one.instead)}", style="italic" if one.level == "ok" else "bold"
+            )
         table.add_row(Text(one.subject), Text(one.level, style=STYLES[one.level]), said)
     console.print(table)
     wrong = sum(one.level == "error" for one in found)

@@ -11,7 +11,7 @@ from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option
 from sow.cli.query import terminal_console
 from sow.cli.report import counted
-from sow.cli.tables import Column, duration, figures, size
+from sow.cli.tables import Column, duration, figures, printable, size
 
 SESSION_COLUMNS = (
     Column("client"),
@@ -76,7 +76,7 @@ def row(one: Described) -> dict[str, str]:
 
 def story(one: Described) -> list[str]:
     """How a session stands, in sentences."""
-    said = [f"{one['client'] or 'a client without a name'}: {state(one)}"]
+    said = [f"{printable(one['client'] or 'a client without a name')}: {state(one)}"]
     said[0] += f", for {duration(one['connected_ms'] / 1000)}"
     if one["queue_messages"]:
         said.append(
@@ -98,8 +98,8 @@ def story(one: Described) -> list[str]:
 
 def _followed(one: Described) -> str:
     """One of its subscriptions, and what conflating it has saved."""
-    said = f"follows {one['topic']}"
-    said += f" where {one['filter']}" if one["filter"] else ""
+    said = f"follows {printable(one['topic'])}"
+    said += f" where {printable(one['filter'])}" if one["filter"] else ""
     if one["interval_ms"] is not None:
         said += f", at most every {duration(one['interval_ms'] / 1000)}"
     elif one["auto"]:

@@ -55,6 +55,7 @@ def test_of_one_session_it_is_said_what_was_conflated_or_dropped_and_why():
         "1,234 messages folded into others of the same records, since its queue filled",
     ]
     quick = {**SLOW, "queue_messages": 0, "conflated": False, "dropped_messages": 1}
+    assert story({**SLOW, "client": "\x1b[2Jgrid"})[0].startswith("\\x1b[2Jgrid: ")
     assert story(quick)[1:] == [
         "nothing waits: it keeps up",
         "nothing is conflated in its queue: that is switched off for it",
