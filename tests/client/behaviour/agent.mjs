@@ -1,5 +1,11 @@
 // The steps of the tables (tables.txt), done with sow.js: in Node (node.mjs) and in a page.
 
+/** A record as text, whatever the order of its fields. */
+function canonical(record) {
+  if (record === null || typeof record !== "object") return JSON.stringify(record);
+  return `{${Object.keys(record).sort().map((name) => `${name}:${canonical(record[name])}`)}}`;
+}
+
 export class Agent {
   #sow = null;
   #open = new Map();
@@ -108,6 +114,15 @@ export class Agent {
   async change(name) {
     const { value, done } = await this.#changes.get(name).next();
     return done ? "end" : { old: value.old ?? null, new: value.new ?? null };
+  }
+
+  /** Waits until the records are these, in whatever order where there is none. */
+  async until_same(name, expected) {
+    const sorted = (rows) => JSON.stringify(this.#open.get(name).options.top_n === undefined ? rows.map(canonical).sort() : rows.map(canonical));
+    const changes = this.#open.get(name).changes();
+    while (sorted([...this.#open.get(name).rows]) !== sorted(expected)) if ((await changes.next()).done) return false;
+    changes.return();
+    return true;
   }
 
   async until_there(name, record) {

@@ -11,7 +11,7 @@ from tests.edge.serving import WAIT_S
 
 
 def by_content(record: Any) -> str:
-    return json.dumps(record)
+    return json.dumps(record, sort_keys=True)
 
 
 class PythonAgent:
@@ -143,6 +143,12 @@ class PythonAgent:
             moved.clear()
             await moved.wait()
         return rows
+
+    async def do_until_same(self, name, expected):
+        """In whatever order where there is none."""
+        window = isinstance(self._open[name], LiveWindow)
+        await self.do_until(name, expected if window else sorted(expected, key=by_content))
+        return True
 
     async def do_change(self, name):
         async for change in self._changes[name]:

@@ -109,11 +109,12 @@ class World:
     def cut(self):
         """Every connection of a client breaks, as in a network."""
 
-        def cut():
-            for client in list(self._server.server._doors.websocket._clients):
-                client._request.transport.abort()
+        self._server.call(self._abort)
 
-        self._server.call(cut)
+    def _abort(self):
+        for client in list(self._server.server._doors.websocket._clients):
+            if client._request.transport is not None:
+                client._request.transport.abort()
 
     def forget(self):
         """The time to come back is over for all who follow something."""
@@ -122,6 +123,8 @@ class World:
             executor = self._server.server.executor
             following = [one for one in executor.sessions if executor.subscriptions.of(one)]
             while any(session.connected for session in following):
+                # Somebody was already on his way back when connections were cut.
+                self._abort()
                 await asyncio.sleep(0)
             for session in following:
                 executor.sessions.close(session, "expired")
