@@ -23,6 +23,7 @@ FOREIGN = {
     "options.max_mem": "options of RE2",
     "options.never_capture": "options of RE2",
     "response.content_type": "a response of aiohttp",
+    "context.minimum_version": "a context of ssl",
     "context.verify_mode": "a context of ssl",
     "parser.buffer_text": "a parser of expat",
     "parser.StartElementHandler": "a parser of expat",

@@ -34,6 +34,7 @@ from sow.cli.tables import printable
 from sow.client import Client
 from sow.config import load
 from sow.definitions import Configuration, Limits
+from sow.media_types import PLAIN_TEXT
 from sow.store.environment import space
 
 FLUSHES = 20
@@ -149,7 +150,7 @@ async def _of_server(url: str) -> list[Checkup]:
 
 
 async def _readiness(client: Client) -> Checkup:
-    request = client.http.request("GET", "/readyz", accept="text/plain", any_status=True)
+    request = client.http.request("GET", "/readyz", accept=PLAIN_TEXT, any_status=True)
     async with request as answer:
         return checkups.readiness(answer.status, (await answer.text()).strip())
 

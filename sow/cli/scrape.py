@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sow.client import Client
 from sow.errors import NotEntitled
+from sow.media_types import PLAIN_TEXT
 
 Samples = Mapping[str, Mapping[str, float]]
 """By name, and by the value of its only label, "" where it has none."""
@@ -15,7 +16,7 @@ Samples = Mapping[str, Mapping[str, float]]
 async def scraped(client: Client) -> Samples | None:
     """The figures of a server; None for who may not see them."""
     try:
-        async with client.http.request("GET", "/metrics", accept="text/plain") as answer:
+        async with client.http.request("GET", "/metrics", accept=PLAIN_TEXT) as answer:
             return samples(await answer.text())
     except NotEntitled:
         return None

@@ -201,7 +201,7 @@ class Live(Mapping[str, Document]):
             while messages := await self.subscription.batch():
                 for message in messages:
                     if is_text_delta(message):
-                        await self.subscription.take_whole()
+                        await self.subscription._take_whole()
                         break
                     self._hear(message)
                 self._moved.set()

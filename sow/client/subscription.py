@@ -159,7 +159,7 @@ class Subscription:
             self._ready[-1] = Message("gap", reason=socket.reason, exact=False)
             await self._ask(socket, self._fields)
 
-    async def take_whole(self) -> None:
+    async def _take_whole(self) -> None:
         """Begin anew on the same connection, with whole records where there were deltas; raises
         what `open` raises. What has arrived and was not read is lost."""
         assert self._socket is not None

@@ -15,7 +15,7 @@ from sow.requests.open_sessions import GoneSession
 from sow.requests.seeing import guard_for
 from sow.requests.subscription import Subscription
 from sow.rights import EVERYTHING, Rights
-from sow.server.listing import Members
+from sow.server.listing import MemberCounts
 
 NO_COUNTS: Mapping[str, int] = {}
 DESCRIBED_MAX = 1000
@@ -140,7 +140,7 @@ def _indexes(
 
 
 def describe_pattern(
-    pattern: PatternTopic, members: Members, rights: Rights = EVERYTHING
+    pattern: PatternTopic, members: MemberCounts, rights: Rights = EVERYTHING
 ) -> dict[str, Any]:
     """A definition that stands for many topics, of which these `members` are there for who has
     these rights."""

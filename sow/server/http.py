@@ -45,7 +45,7 @@ from sow.server.describe import (
 )
 from sow.server.doorman import DOORMAN, rights_of
 from sow.server.driver import Driver
-from sow.server.listing import Members, counting, members_of, there_for
+from sow.server.listing import MemberCounts, counting, members_of, there_for
 from sow.server.negotiation import accepted, entity_tag, form_of, is_known
 from sow.server.parameters import asked_of, read_flag, read_options, read_seconds
 from sow.server.past import PastStates
@@ -150,7 +150,7 @@ class HttpDoor:
         described: Sequence[LiveTopic | PatternTopic],
         rights: Rights,
         counts: Mapping[str, int],
-    ) -> dict[str, Members]:
+    ) -> dict[str, MemberCounts]:
         """What those patterns have made that are among these."""
         steps = members_of(rights, described, counts)
         return await self._driver.turns.take("a list of topics", steps)

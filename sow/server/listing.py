@@ -37,7 +37,7 @@ def there_for(rights: Rights, listed: Sequence[Listed]) -> Steps[list[Listed]]:
     return found
 
 
-class Members(NamedTuple):
+class MemberCounts(NamedTuple):
     """How many topics of a pattern there are for somebody, and how many records of theirs."""
 
     topics: int
@@ -46,10 +46,10 @@ class Members(NamedTuple):
 
 def members_of(
     rights: Rights, listed: Sequence[Listed], counts: Mapping[str, int]
-) -> Steps[dict[str, Members]]:
+) -> Steps[dict[str, MemberCounts]]:
     """The members of each pattern, by its name, for who has these rights and may see so many
     records of topics that are among `counts`."""
-    found: dict[str, Members] = {}
+    found: dict[str, MemberCounts] = {}
     for pattern in listed:
         if isinstance(pattern, PatternTopic):
             topics = records = 0
@@ -59,7 +59,7 @@ def members_of(
                 if rights.sees(topic.name):
                     topics += 1
                     records += counts.get(topic.name, len(topic.records.table.slots))
-            found[pattern.name] = Members(topics, records)
+            found[pattern.name] = MemberCounts(topics, records)
     return found
 
 

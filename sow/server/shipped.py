@@ -11,6 +11,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from sow.media_types import PLAIN_TEXT
 from sow.server.negotiation import is_known
 
 CONSOLE_FOLDER = Path(__file__).with_name("console")
@@ -20,7 +21,7 @@ SHIPPED_TYPES: Mapping[str, str] = {
     ".html": "text/html",
     ".css": "text/css",
     ".svg": "image/svg+xml",
-    ".LICENSE": "text/plain",
+    ".LICENSE": PLAIN_TEXT,
 }
 HEADERS: Mapping[str, str] = {
     # Kept, and asked about: an upgrade of the server is seen with the next request.

@@ -41,7 +41,9 @@ def test_this_machine_is_measured_by_a_server_of_its_own(tmp_path):
     with Terminal("bench", "--seconds", "0.3", cwd=tmp_path, columns=60) as terminal:
         code, text = terminal.end()
     assert code == 0, text
-    assert text.splitlines()[0].split()[:3] == ["what", "per", "second"]
+    # On a busy machine its server says, too, what has kept others waiting.
+    heads = [line for line in text.splitlines() if not line.startswith("sow: ")]
+    assert heads[0].split()[:3] == ["what", "per", "second"]
     assert "query by key" in text
     assert list(tmp_path.iterdir()) == []
 

@@ -104,7 +104,6 @@ PATHS = [
     "/v1/log?topics=nope",
     "/v1/ws",
     "/v1/nope",
-    "/",
 ]
 
 

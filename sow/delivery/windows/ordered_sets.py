@@ -289,11 +289,12 @@ class OrderedSet(Generic[Reader]):
             self.close()
             self._hold(slots, asked)
 
-    def succeed(self, known: "OrderedSet[Any]") -> None:
+    def succeed(self, known: "OrderedSet[Any]", seq: int) -> None:
         """A window goes on with what another one of the same filter and order knew until this
-        moment, when nobody looked at that any more."""
+        moment, the change `seq`, when nobody looked at that any more."""
         if known is not self:
             self.head, self._rows = known.head, known._rows
+        self.seq = max(self.seq, seq)
 
     def _hold(self, slots: Slots, asked: int) -> None:
         """Hold the first records of the set, as a query for so many has just found them."""

@@ -52,8 +52,7 @@ class WindowFeed(Feed):
     def succeed(self, known: OrderedSet["WindowFeed"], seq: int) -> None:
         """What it shows is known to this set, as of the change `seq`, though the last window over
         that may just have gone."""
-        self.ordered.succeed(known)
-        self.ordered.seq = max(self.ordered.seq, seq)
+        self.ordered.succeed(known, seq)
 
     @property
     def set_key(self) -> SetKey:
