@@ -484,7 +484,8 @@ def test_where_users_are_known_it_asks_who_it_is_and_shows_what_he_may_see(chrom
             console.page.get_by_role("button", name="Log on").click()
             console.page.get_by_role("link", name="orders", exact=True).wait_for()
             assert [row[0] for row in console.cells("#topics")] == ["orders"]
-            console.page.get_by_role("link", name="Config").wait_for(state="detached")
+            for page in ("Config", "Pipelines"):
+                console.page.get_by_role("link", name=page).wait_for(state="detached")
             console.open("topic", "orders")
             console.page.get_by_text("There are no records yet").wait_for()
             assert "ann-token" not in console.page.url

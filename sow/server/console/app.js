@@ -20,7 +20,7 @@ const PAGES = {
   slider: {title: "Slider", shows: Slider},
   sessions: {title: "Sessions", shows: Sessions},
   explain: {title: "Explain", shows: Explain},
-  pipelines: {title: "Pipelines", shows: Pipelines},
+  pipelines: {title: "Pipelines", shows: Pipelines, admin: true},
   config: {title: "Config", shows: Config, admin: true},
 };
 

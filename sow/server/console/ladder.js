@@ -81,7 +81,7 @@ export function Ladder({name, keys, size, filter}) {
     <table class="plain" id="ladder">
       <caption class="padded"><h2>${book.told}</h2></caption>
       <thead>
-        <tr><th scope="col" class="number">bid</th><th scope="col" class="number price">price</th><th scope="col" class="number">ask</th></tr>
+        <tr><th scope="col" class="number bid">bid</th><th scope="col" class="number price">price</th><th scope="col" class="ask">ask</th></tr>
       </thead>
       <tbody>
         ${asks.map((row, place) => level(row, "ask", prices[place]))}

@@ -261,7 +261,10 @@ function Record({name, record, row, onClose}) {
 // Why the record is told of as it is: which of its updates became one, and what waits.
 function Why({name, record}) {
   const [why, setWhy] = useState([]);
-  useEvery(2000, async () => setWhy((await read(topicPath(name, `/records/${encodeURIComponent(record)}/why`))).why), [name, record]);
+  const path = topicPath(name, `/records/${encodeURIComponent(record)}/why`);
+  // A record that has gone has no story any more.
+  const learn = () => read(path).then((found) => setWhy(found.why), () => setWhy([]));
+  useEvery(2000, learn, [path]);
   if (!why.length) return null;
   return html`<h2>Why</h2>
     <ul class="why dim">
