@@ -29,7 +29,7 @@ from sow.engine.ledger import Group, Ledger
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.open_requests import OpenRequests
 from sow.engine.progress import Progress
-from sow.engine.publications import Publications, reading
+from sow.engine.publications import Publications, is_one_slice, reading
 from sow.engine.removals import Removals
 from sow.engine.restart import restore, restore_accounts
 from sow.engine.timers import Timers
@@ -229,17 +229,25 @@ class Engine:
         """
         topic = self.publishable(name)
         keys = None if key is None else (key,)
-        if keys is None:
-            read = at_once(reading(bodies, lambda part: self.read(topic, part)))
-        else:
+        if is_one_slice(bodies) or keys is not None:
             read = [self.read(topic, bodies, keys)]
+            if self.is_free(name):
+                expires_us = topic.expiry_us(expires_s, now_us)
+                return self.publications.put_slice(topic, read[0], now_us, expires_us, delta)
+        else:
+            read = at_once(reading(bodies, lambda part: self.read(topic, part)))
         return at_once(
             self.publications.carry_out(name, read, now_us, expires_s=expires_s, delta=delta)
         )
 
+    def is_free(self, name: str) -> bool:
+        """Nobody has to be waited for before something is stored there: nothing is left of other
+        publishes, and no undivided change concerns the topic."""
+        return not self.publications.has_left and not self.undivided.concerns((name,))
+
     def publish_slice(self, topic: SourceTopic, bodies: Sequence[bytes], now_us: int) -> int:
         """`publish` of no more bodies than a step takes, to what `publishable` has just given,
-        while nothing is left of other publishes; without the cost of steps."""
+        while it `is_free`; without the cost of steps."""
         messages = self.read(topic, bodies)
         return self.publications.put_slice(topic, messages, now_us, topic.expiry_us(None, now_us))
 

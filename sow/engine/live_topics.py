@@ -83,7 +83,7 @@ class LiveTopicBase:
     def route(self, batch: Batch, now_us: int) -> Heard:
         """Tell all who follow the topic of changes; returns who has to be looked after because of
         it."""
-        self.updates += len(batch)
+        self.updates += len(batch.changes.identities)
         return self.router.route(batch, now_us)
 
     def redefine(self, definition: Definition) -> None:

@@ -33,9 +33,14 @@ SLICE_BYTES = 256 * 1024
 """Bytes of one step, where messages are long; one that is longer is a step of its own."""
 
 
+def is_one_slice(bodies: Sequence[bytes]) -> bool:
+    """Messages are no more than a step takes."""
+    return len(bodies) <= SLICE_ROWS and sum(map(len, bodies)) <= SLICE_BYTES
+
+
 def slices(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
     """Messages in order, as many at a time as a step takes."""
-    if len(bodies) <= SLICE_ROWS and sum(map(len, bodies)) <= SLICE_BYTES:
+    if is_one_slice(bodies):
         yield bodies
         return
     start = size_bytes = 0

@@ -181,8 +181,7 @@ class Executor:
             not session.rights.may("write", publishes.topic)
             or permit_for(session.rights, "write", publishes.topic) is not None
             or len(publishes.bodies) > TOGETHER_MAX
-            or engine.publications.has_left
-            or engine.undivided.concerns((publishes.topic,))
+            or not engine.is_free(publishes.topic)
         ):
             return False
         try:

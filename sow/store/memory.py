@@ -189,7 +189,8 @@ class Table(Columns):
             slot = len(self.bodies)
             self.bodies.append(None)
             self.identities.append(identity)
-            self.reserve(slot + 1)
+            if slot == self._numbers.shape[1]:
+                self.reserve(slot + 1)
         self.slots[identity] = slot
         self._numbers[BORN, slot] = born
         return slot

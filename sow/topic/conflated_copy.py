@@ -373,7 +373,8 @@ class ConflatedCopy:
             newest = table.newest_of([*map(table.slots.get, names)], batch.changes.seqs)
             copy.table.arrange(names, places, newest)
         else:
-            # New ones stand where they were born, which is there.
+            if batch.changes.olds.count(None) == len(places):
+                return  # new ones stand where they were born, which is there
             stood = copy.table.places_of(batch.changes.slots, places)
             if stood != places:
                 copy.table.bear(batch.changes.slots, places)
