@@ -249,9 +249,9 @@ class TopicChanges:
         """Have all records of a topic taken out, some in each step: after the last none is there,
         whatever has come between two of them."""
         table = topic.records.table
-        while names := list(table.slots):
-            for start in range(0, len(names), EMPTIED_AT_ONCE):
-                take_out(names[start : start + EMPTIED_AT_ONCE])
+        while len(table):
+            for names in table.held_names(EMPTIED_AT_ONCE):
+                take_out(names)
                 if len(table):
                     yield
 

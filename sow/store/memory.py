@@ -9,7 +9,7 @@ The table knows nothing of fields, indexes, filters or the disk.
 """
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -284,12 +284,28 @@ class Table(Columns):
             self._identity_holds = Holds()
         return self._identity_holds.take()
 
+    def held_names(self, count: int) -> Iterator[list[str]]:
+        """What the records of this moment are called, so many at a time, whatever becomes of them
+        meanwhile; in no order."""
+        return self._held_names(self._occupied(), self.hold_identities(), count)
+
+    def _held_names(
+        self, slots: Slots, before: Before[str | None], count: int
+    ) -> Iterator[list[str]]:
+        for start in range(0, len(slots), count):
+            some = slots[start : start + count].tolist()
+            stood = (before[slot] if slot in before else self.identities[slot] for slot in some)
+            yield [name for name in stood if name is not None]
+
     def live(self) -> Slots:
         """Slots of all records, in order of first publication, or in the one that was given."""
+        slots = self._occupied()
+        return slots if self._in_order else self.ordered(slots)
+
+    def _occupied(self) -> Slots:
         occupied = np.ones(len(self.bodies), np.bool_)
         occupied[np.frombuffer(self._free, np.int64)] = False
-        slots = np.flatnonzero(occupied)
-        return slots if self._in_order else self.ordered(slots)
+        return np.flatnonzero(occupied)
 
     def ordered(self, slots: Slots) -> Slots:
         """The same slots, each once, in order of first publication."""

@@ -64,6 +64,19 @@ def test_a_table_holds_what_a_dictionary_holds_in_its_order(log, by_arrival):
         assert len(beside.table) == len(beside.model)
 
 
+@given(steps, st.integers(0, 20), st.integers(1, 3))
+def test_names_of_a_moment_are_told_whatever_comes_while_they_are(log, began, count):
+    beside = Beside()
+    told, wanted, names_of_then = [], set(), iter(())
+    for at, (step, identities) in enumerate([*log, ("put", ["a"])]):
+        if at == min(began, len(log)):
+            wanted, names_of_then = set(beside.model), beside.table.held_names(count)
+        told += next(names_of_then, [])
+        getattr(beside, step)(identities)
+    told += [name for some in names_of_then for name in some]
+    assert sorted(told) == sorted(wanted)
+
+
 @given(steps, st.booleans())
 def test_a_table_with_many_records_is_no_other(log, by_arrival):
     with pytest.MonkeyPatch.context() as patch:

@@ -14,7 +14,6 @@ the square of what there is. Nobody should wait for that, nor hold it in memory.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 
 from sow.errors import TooLarge, shown
 from sow.join_tree import JoinLevel
@@ -105,11 +104,10 @@ class Joins:
 
         Changes that are heard meanwhile are left to `work`. Raises what that does.
         """
-        held = [list(topic.records.table.slots) for topic in self._topics]
+        held = [topic.records.table.held_names(ROWS_AT_ONCE) for topic in self._topics]
         # What stands first comes last: so hardly any row comes before what it meets.
         for at in reversed(range(len(self._topics))):
-            names = iter(held[at])
-            while some := list(islice(names, ROWS_AT_ONCE)):
+            for some in held[at]:
                 yield from self._carry_out(at, self._topics[at].arrivals(some))
 
     def filling(self, take: Take) -> Steps[None]:

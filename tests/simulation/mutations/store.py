@@ -34,6 +34,12 @@ STORE = (
         "self._usage.bytes -= shrunk",
     ),
     Mutation(
+        "names of a moment are those of whoever stands there since",
+        "sow/store/memory.py",
+        "before[slot] if slot in before else self.identities[slot]",
+        "self.identities[slot]",
+    ),
+    Mutation(
         "a table counts bytes that it has replaced",
         "sow/store/memory.py",
         "sum(map(len, bodies)) - sum(map(len, filter(None, olds)))",
