@@ -160,11 +160,12 @@ class Outbox(Queue):
 
     # Out.
 
-    def pull(self, released: int, makes: bool = True) -> Pulled | None:
+    def pull(self, released: int, makes: bool = True, holds: bool = False) -> Pulled | None:
         """The next frame of a group up to `released`; None when none may leave.
 
         An empty frame says: ask again soon, there is work to do and nothing yet to show for it.
         So it is if the next frame has to be made and the caller, not `makes`, has no time for it.
+        With `holds` what has to be made waits, and with it all that stands behind it.
         """
         while (head := self._head()) is not None and head.group <= released:
             if isinstance(head, QueuedDelivery):
@@ -178,6 +179,8 @@ class Outbox(Queue):
                 if pulled is not None:
                     return pulled
             elif isinstance(head, QueuedFrames):
+                if holds:
+                    return None
                 if not makes:
                     return Pulled(b"", 0, head.since_us)
                 made = next(head.frames, None)
@@ -295,12 +298,7 @@ class Outbox(Queue):
     @property
     def makes_answers(self) -> bool:
         """Whether rows of an answer have to be made yet, which were found already."""
-        return any(isinstance(entry, QueuedFrames) and entry.answers for entry in self.entries)
-
-    @property
-    def makes_next(self) -> bool:
-        """Whether what leaves next has to be made first."""
-        return bool(self.entries) and isinstance(self.entries[0], QueuedFrames)
+        return any(isinstance(entry, QueuedFrames) and entry.answers for entry in self)
 
     def check(self) -> None:
         """Assert what everything above relies on."""

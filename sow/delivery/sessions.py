@@ -325,9 +325,7 @@ class Session:
 
     def _pulled(self, released: int, makes: bool) -> Pulled | None:
         # What has to be made yet would be made by the rights of before.
-        if self._held_back is not None and self.outbox.makes_next:
-            return None
-        return self.outbox.pull(released, makes)
+        return self.outbox.pull(released, makes, holds=self.holds_back)
 
     def take_back(self, seen: int | None, skip: Callable[[bytes, int], bytes]) -> bool:
         """Queue again what was sent after line `seen`; False if that is not held any more."""
@@ -351,6 +349,11 @@ class Session:
         return not self.holds_back and not self.outbox.fills(fraction)
 
     # Back-pressure.
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether anything waits that no strand has said: rows of an answer, perhaps."""
+        return bool(self._lines) or self.outbox.has_answers
 
     def apply_back_pressure(self, now_us: int) -> bool:
         """Bring the queue under its bounds if it is over them, or give the session up; whether

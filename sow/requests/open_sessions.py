@@ -342,8 +342,8 @@ class OpenSessions:
 def _has_answers(session: Session, rights: Rights) -> bool:
     """Whether anything waits for a session that might be rows of an answer that it may not have by
     these rights: what has to be made yet, and all of it where its topics are others."""
-    box = session.outbox
-    return box.has_answers if rights.reads != session.rights.reads else box.makes_answers
+    same = rights.reads == session.rights.reads
+    return session.outbox.makes_answers if same else session.has_answers
 
 
 def _gone(session: Session, why: str, now_us: int) -> GoneSession:

@@ -174,3 +174,30 @@ def test_a_client_is_told_once_what_it_will_not_see():
     one.conflate(0)
     told = [line for frame in pulled(one) for line in frame if line["c"] == "heartbeat"]
     assert told == [{"c": "heartbeat", "conflated": 0, "dropped": 3}]
+
+
+def test_while_rights_change_what_has_to_be_made_waits_wherever_it_stands():
+    one, made = filled(60), []
+
+    def making():
+        made.append("by the rights of before")
+        yield one.encoding.frame([b'{"c":"n","n":60}']), 1
+
+    one.stream(making(), 0, 0)
+    one.conflate(0)
+    assert one.folds, "it stands in the part of the queue that was not gone through"
+    assert one.outbox.makes_answers
+    one.hold_back()
+    assert numbers(one) == [*range(60)]
+    assert not made
+    one.let_out(0)
+    assert numbers(one) == [60]
+
+
+def test_lines_that_are_not_sealed_yet_may_be_rows_of_an_answer():
+    one = session()
+    assert not one.has_answers
+    one.say({"c": "sow"})
+    assert one.has_answers
+    one.seal(0, 0)
+    assert one.has_answers

@@ -2,6 +2,9 @@
 
 import pytest
 
+from sow.definitions import SessionSettings
+from sow.delivery.sessions import SLOW
+from sow.publishes import read_frames
 from sow.requests.entitling import prepare
 from sow.requests.waiting import SaidSince
 from sow.rights import Entitlements
@@ -40,7 +43,12 @@ def known(world, name="ann", **more):
     return client
 
 
-def moment(world, desk, *clients, found=User("ann")):  # noqa: B008
+def moment(world, desk, *clients, **more):
+    """The rows of another desk may be read from now on; the sessions that are to be settled."""
+    return moment_of(world, roles(desk), *clients, **more)
+
+
+def moment_of(world, later, *clients, found=User("ann")):  # noqa: B008
     """Other roles hold from now on; the sessions that are to be settled."""
     later = roles(desk)
     prepared = {
@@ -165,6 +173,64 @@ def test_an_answer_that_was_found_under_other_rights_is_written_no_further(world
     assert moment(world, "a", client) == [client.session], "the same may go on"
     assert moment(world, "b", client) == []
     assert client.session.is_barred
+
+@pytest.mark.parametrize(
+    ("settings", "size"),
+    [({"queue_messages_max": 10}, 1), ({"queue_bytes_max": 10_000}, 900)],
+    ids=["messages", "bytes"],
+)
+def test_what_is_kept_counts_until_it_has_been_looked_at(settings, size):
+    world = World(sessions=SessionSettings(**settings))
+    world.executor.go_on_under(roles("a"))
+    client = known(world)
+    client.say(c="sow_and_subscribe", t="orders")
+
+    def publish(desk, count):
+        text = "x" * size
+        world.publish("orders", *[{"id": at, "desk": desk, "text": text} for at in range(count)])
+
+    (session,) = moment(world, "b", client)
+    publish("a", 8)
+    steps = world.executor.settle(session)
+    next(steps)
+    publish("b", 8)
+    assert session.ended is None, "what he lost is kept no more"
+    at_once(steps)
+    world.settle()
+    assert len(client.data()) == 8
+    moment(world, "a", client)
+    publish("b", 30)
+    assert session.ended == SLOW
+
+
+def others():
+    """Roles by which everybody reads another topic."""
+    allow = Allow("others", read=True)
+    return Entitlements(
+        Security(authentication=Authentication(), roles=(Role("all", ("*",), (allow,)),))
+    )
+
+
+def test_an_answer_in_a_queue_that_is_being_folded_is_written_no_further(world):
+    world.publish("orders", *[A | {"id": at} for at in range(10, 5_000)])
+    client = known(world)
+    client.say(c="subscribe", t="orders")
+    for px in range(200):
+        world.publish("orders", A | {"px": px})
+    client.execute(b'{"c":"sow","t":"orders"}')
+    client.session.conflate(world.now)
+    assert client.session.folds
+    assert moment(world, "b", client) == []
+
+
+def test_an_answer_that_is_said_in_this_very_step_counts_as_waiting(world):
+    client = known(world)
+    asked = read_frames([b'{"c":"sow","t":"orders"}'])
+    world.executor.execute_all(client.session, asked, world.now)
+    assert moment_of(world, others(), client) == []
+    world.settle()
+    assert client.data() == []
+
 
 
 def test_a_session_that_logs_on_meanwhile_has_no_rights_that_were_prepared_for_another(world):
