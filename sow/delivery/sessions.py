@@ -102,7 +102,7 @@ class Session:
         self._owner: Callable[[], Owner | None] = no_owner
         self._lines: list[bytes] = []
         self._held_back: dict[str, list[tuple[Delivery, int]]] | None = None
-        self._held_count = 0
+        self._held_messages = self._held_bytes = 0
         self.folds = False
         """What waits is being folded, a step at a time."""
         self._full_since_us: int | None = None
@@ -200,7 +200,8 @@ class Session:
         """Its rights have changed, and what it follows goes by the old ones still: until
         `let_out` what strands say is kept for who puts it under the new ones."""
         if self._held_back is None:
-            self._held_back, self._held_count = {}, 0
+            self._held_back = {}
+            self._held_messages = self._held_bytes = 0
 
     @property
     def holds_back(self) -> bool:
@@ -214,9 +215,17 @@ class Session:
     def _hold(self, delivery: Delivery, group: int, now_us: int) -> None:
         assert self._held_back is not None
         self._held_back.setdefault(delivery.name, []).append((delivery, group))
-        self._held_count += delivery.message_count
-        if self._held_count > self.settings.queue_messages_max:
+        self._count_held(delivery, 1)
+        settings = self.settings
+        if (
+            self._held_messages > settings.queue_messages_max
+            or self._held_bytes > settings.queue_bytes_max
+        ):
             self.end(SLOW, now_us)
+
+    def _count_held(self, delivery: Delivery, times: int) -> None:
+        self._held_messages += times * delivery.message_count
+        self._held_bytes += times * len(delivery.frame)
 
     def let_out(self, now_us: int) -> None:
         """All that it follows goes by its rights: what was kept, and nobody has taken, leaves."""
@@ -255,7 +264,8 @@ class Session:
 
     def _forget_held(self, name: str) -> None:
         if self._held_back is not None:
-            self._held_back.pop(name, None)
+            for delivery, _ in self._held_back.pop(name, ()):
+                self._count_held(delivery, -1)
 
     def stream(self, frames: Frames, group: int, now_us: int, answers: bool = True) -> None:
         """Queue frames that are made as the socket takes them; `answers`: of rows that were found
@@ -328,14 +338,22 @@ class Session:
         return self.outbox.pull(released, makes, holds=self.holds_back)
 
     def take_back(self, seen: int | None, skip: Callable[[bytes, int], bytes]) -> bool:
-        """Queue again what was sent after line `seen`; False if that is not held any more."""
+        """Queue again what was sent after line `seen`; False if that is not held any more, or was
+        sent by other rights: what of it may be said again is known when they are in force."""
         if seen is None:
             return True
+        if self.holds_back and seen < self.recovery.sent:
+            return False
         frames = self.recovery.after(seen, skip)
         if frames is None:
             return False
         self.outbox.push_first(frames)
         return True
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether anything waits that no strand has said: rows of an answer, perhaps."""
+        return bool(self._lines) or self.outbox.has_answers
 
     @property
     def idle(self) -> bool:
@@ -349,11 +367,6 @@ class Session:
         return not self.holds_back and not self.outbox.fills(fraction)
 
     # Back-pressure.
-
-    @property
-    def has_answers(self) -> bool:
-        """Whether anything waits that no strand has said: rows of an answer, perhaps."""
-        return bool(self._lines) or self.outbox.has_answers
 
     def apply_back_pressure(self, now_us: int) -> bool:
         """Bring the queue under its bounds if it is over them, or give the session up; whether

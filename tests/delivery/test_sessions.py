@@ -100,6 +100,18 @@ def test_what_was_not_seen_is_sent_again(seen, again):
     assert numbers(one) == again
 
 
+def test_while_rights_change_nothing_is_sent_again():
+    one = session()
+    one.say_name({"c": "ack"}, 0, 0)
+    one.say({"c": "n", "n": 1})
+    one.seal(0, 0)
+    pulled(one)
+    one.hold_back()
+    assert not one.take_back(0, skip_lines)
+    assert one.take_back(1, skip_lines), "all has arrived"
+    assert numbers(one) == []
+
+
 def test_what_is_not_held_any_more_cannot_be_sent_again():
     one = session(recovery_messages_max=0)
     one.say_name({"c": "ack"}, 0, 0)

@@ -12,7 +12,7 @@ from sow.security import Allow, Authentication, Role, Security
 from sow.steps import at_once
 from sow.users import User
 from tests.core.guarding import A, B, two_desks
-from tests.core.harness import short
+from tests.core.harness import World, short
 
 
 def roles(desk):
@@ -50,7 +50,6 @@ def moment(world, desk, *clients, **more):
 
 def moment_of(world, later, *clients, found=User("ann")):  # noqa: B008
     """Other roles hold from now on; the sessions that are to be settled."""
-    later = roles(desk)
     prepared = {
         one.session: prepare(one.session, one.session.shown, found, later, User) for one in clients
     }
@@ -174,6 +173,7 @@ def test_an_answer_that_was_found_under_other_rights_is_written_no_further(world
     assert moment(world, "b", client) == []
     assert client.session.is_barred
 
+
 @pytest.mark.parametrize(
     ("settings", "size"),
     [({"queue_messages_max": 10}, 1), ({"queue_bytes_max": 10_000}, 900)],
@@ -230,7 +230,6 @@ def test_an_answer_that_is_said_in_this_very_step_counts_as_waiting(world):
     assert moment_of(world, others(), client) == []
     world.settle()
     assert client.data() == []
-
 
 
 def test_a_session_that_logs_on_meanwhile_has_no_rights_that_were_prepared_for_another(world):
