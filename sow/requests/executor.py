@@ -128,7 +128,7 @@ class Executor:
         """Let a session go on with these rights: what it follows is told apart anew.
 
         Rows that its user may not see any more leave with the reason ``entitlement``, those that he
-        may see now arrive. One is to be over before the next of the session begins.
+        may see now arrive. Where its rights change once more before that is done, the next goes on.
         """
         session.entitle(rights, session.shown)
         session.hold_back()

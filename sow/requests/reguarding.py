@@ -52,11 +52,14 @@ class Reguarding:
         """Let a session go on with the rights that it has now, one subscription after the other.
 
         Until that is done it is told nothing of what has changed since: closed before, it is told
-        nothing any more, until somebody takes up where this has ended.
+        nothing any more, until somebody takes up where this has ended. So it is where its rights
+        change once more meanwhile: who changes them begins anew.
         """
         session.hold_back()
         rights = session.rights
         for name in [*self._register.of(session)]:
+            if rights is not session.rights:
+                return
             subscription = self._register.of(session).get(name)
             if subscription is None or subscription.command is None:
                 continue
@@ -68,6 +71,8 @@ class Reguarding:
             except Gone:
                 continue
             except Exception as error:
+                if rights is not session.rights and isinstance(error, Busy):
+                    return
                 # Whatever it is: it does not go on under the rights of before, and others do.
                 if not isinstance(error, SowError):
                     self._ending.report_failure(name, error)

@@ -11,7 +11,7 @@ from sow.security import Authentication, Role, Security
 from sow.steps import at_once
 from sow.users import User
 from tests.core.guarding import A, B, desk, guarded, reading, regrant, rights, two_desks
-from tests.core.harness import World, short
+from tests.core.harness import SECOND, World, short
 
 
 @pytest.fixture
@@ -35,6 +35,29 @@ def test_one_that_ends_meanwhile_is_passed_over(world):
     client.say(c="unsubscribe", s="all")
     at_once(steps)
     assert not client.subscriptions
+    world.check()
+
+
+def test_rights_that_change_once_more_meanwhile_end_nothing(world):
+    client = guarded(world, desk("a"))
+    for _ in range(3):
+        client.say(c="sow_and_subscribe", t="orders", opts="oof")
+        client.say(c="sow_and_subscribe", t="orders", opts="oof,conflation=1s")
+    first = world.executor.reguard(client.session, desk("b"))
+    next(first)
+    second = world.executor.reguard(client.session, desk("a", "b"))
+    next(second)
+    at_once(first)
+    assert client.session.holds_back, "until all that it follows goes by the last ones"
+    at_once(second)
+    world.advance(SECOND)
+    said = client.lines()
+    assert len(client.subscriptions) == 6
+    assert {line["c"] for line in said} <= {"p", "oof"}
+    world.publish("orders", A | {"px": 7}, B | {"px": 8})
+    world.advance(2 * SECOND)
+    told = client.data()
+    assert [told.count(("p", one)) for one in (A | {"px": 7}, B | {"px": 8})] == [6, 6]
     world.check()
 
 
