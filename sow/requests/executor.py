@@ -236,6 +236,12 @@ class Executor:
             demand = "logon"
         rights.check(demand, command.topic)
 
+    @staticmethod
+    def _check_still(session: Session, command: Command) -> None:
+        """Raise Busy where its sender may do other things than when the command was begun."""
+        if command.rights.text != session.rights.text:
+            raise Busy("what this session may do has changed meanwhile; send this again")
+
     def _note_refused(self, session: Session, command: Command | Refused, error: SowError) -> None:
         if isinstance(command, Command):
             self.audit.note(
@@ -362,6 +368,8 @@ class Executor:
         else:
             bodies = self._bodies(topic, command, command.bodies)
             read = [engine.read(topic, bodies, (command.key,))]
+        yield from engine.undivided.let_by(command.topic)
+        self._check_still(session, command)
         bookmark = yield from engine.publications.carry_out(
             command.topic,
             read,
@@ -382,6 +390,7 @@ class Executor:
             sow_keys=sow_keys(command),
             identities=(yield from _identities(topic, bodies)) if bodies else None,
             rights=command.rights,
+            check_still=lambda: self._check_still(session, command),
         )
         acknowledge(session, command, *ACKS, deleted=deleted)
 
@@ -410,13 +419,15 @@ class Executor:
         sow_keys: tuple[str, ...] | None,
         identities: Collection[str] | None,
         rights: Rights = EVERYTHING,
+        check_still: Callable[[], object] = lambda: None,
     ) -> Steps[int]:
         """Remove the records that exactly one of the three selectors names, as of the moment at
         which they are found; returns how many.
 
         Of those that a user of these `rights` may not delete none goes, and nothing is said of
         them: to him they are not there. How many a filter finds says what records are like, so it
-        is noted who deletes by one, and he has to be one who may read them.
+        is noted who deletes by one, and he has to be one who may read them. `check_still` raises
+        where those are not his rights any more when the records are found.
 
         Raises ClientError for another number of selectors, NotEntitled, and what `Engine.removal`
         does.
@@ -454,6 +465,7 @@ class Executor:
                 names = [name for name, may in zip(names, allowed, strict=True) if may]
             there = dict.fromkeys([held[name] for name in names])
             slots = np.fromiter(there, np.int64, len(there))
+        check_still()
         if filter_text is not None:
             # Before the first goes: nobody has to wait for the end of it.
             self.audit.note(

@@ -398,17 +398,21 @@ class HttpDoor:
             take_messages(topic.records, request, body, reading.take, self._engine.frame_bytes_max),
         )
         self._executor.rates.take(rights_of(request), count, self._driver.now_us())
-        bookmark = await turns.take(
-            "a publish",
-            self._engine.publications.carry_out(
-                topic.name,
-                reading.messages,
-                self._driver.now_us(),
-                expires_s=expires_s,
-                delta=delta,
-                permit=permit_for(rights_of(request), "write", topic.name),
-            ),
-        )
+
+        def publishing() -> Steps[int]:
+            yield from self._engine.undivided.let_by(topic.name)
+            return (
+                yield from self._engine.publications.carry_out(
+                    topic.name,
+                    reading.messages,
+                    self._driver.now_us(),
+                    expires_s=expires_s,
+                    delta=delta,
+                    permit=permit_for(rights_of(request), "write", topic.name),
+                )
+            )
+
+        bookmark = await turns.take("a publish", publishing())
         if ack == "persisted":
             await self._driver.durable()
         else:
@@ -436,6 +440,7 @@ class HttpDoor:
                 identities=identities,
                 rights=rights,
             ),
+                check_still=lambda: rights_of(request),
         )
         await self._driver.durable()
         return json_response({"deleted": deleted})
@@ -481,7 +486,8 @@ class HttpDoor:
 
     async def change_session(self, request: web.Request) -> web.Response:
         """Allow or forbid that a session's queue is conflated."""
-        session, conflated = self._session(request), await _conflated(request)
+        conflated = await _conflated(request)
+        session = self._session(request)
         session.allow_folding(conflated)
         return json_response(self._described(session))
 

@@ -19,7 +19,7 @@ from sow.media_types import JSON
 from sow.requests.executor import Executor
 from sow.rights import Demand, Rights
 from sow.security import OF_TOPICS
-from sow.server.doorman import DOORMAN, Doorman
+from sow.server.doorman import DOORMAN, Doorman, check_going_on
 from sow.server.driver import Driver
 from sow.server.entrance import Entrance
 from sow.server.http import (
@@ -76,7 +76,11 @@ class Route(NamedTuple):
             admit(request, self.parameters, self.later)
             if self.demand == "admin" and self.method != "GET":
                 doorman.note_admin(request, rights)
-            return await self.handler(request)
+            answer = await self.handler(request)
+            if self.method == "GET" and self.demand != "nothing" and not answer.prepared:
+                # It has waited since it was found, for a turn or for the disk.
+                await check_going_on(request)
+            return answer
         except SowError as error:
             doorman.note_refused(request, rights, error)
             raise doorman.told(error, rights) from None

@@ -24,7 +24,7 @@ from sow.requests.staged_rows import DELETIONS, CommitStep
 from sow.requests.staged_writes import Rejected, StagedWrites
 from sow.rights import Rights
 from sow.server.arrow import read_rows, without_rows
-from sow.server.doorman import rights_of
+from sow.server.doorman import check_going_on, rights_of
 from sow.server.driver import Driver
 from sow.server.negotiation import UnsupportedMediaType
 from sow.server.parameters import asked_of, read_count
@@ -223,17 +223,20 @@ class WritesDoor:
             bookmark = self._writes.applied(*batch, commit.rerun == "skip", rights)
             is_duplicate = bookmark is not None
             if bookmark is None:
-                bookmark = await self._apply(batch, staged, commit, rights)
+                bookmark = await self._apply(request, batch, staged, commit)
             await self._driver.durable()
         await self._drop(*staged)
         return json_response({"bookmark": bookmark, "duplicate": is_duplicate})
 
     async def _apply(
-        self, batch: StagedBatch, staged: StagedBatch, commit: Commit, rights: Rights
+        self, request: web.Request, batch: StagedBatch, staged: StagedBatch, commit: Commit
     ) -> str:
-        """Apply a batch, of what was `staged` for it."""
+        """Apply a batch, of what was `staged` for it, for who may do still what he might when he
+        asked for it: others' batches came first, and rows were read."""
         topic = self._writes.topic(batch.topic)
         steps = await self._all_staged(topic, staged, commit.parts)
+        await check_going_on(request)
+        rights = rights_of(request)
         if any(step.operation in DELETIONS for step in steps):
             rights.check("delete", commit.topic)
         replaces = commit.mode == "replace"

@@ -14,6 +14,7 @@ from sow.security import Allow, Authentication, Role, Security
 from sow.steps import at_once
 from sow.users import User
 from sow.wire import read_frame
+from tests.core.guarding import guarded, reading, rights
 from tests.core.harness import ORDERS, World
 
 
@@ -187,3 +188,35 @@ def test_who_is_found_out_by_users_of_before_is_asked_to_come_again(world):
     world.settle()
     assert client.lines()[-1]["reason"] == "busy", "he is not refused for good"
     assert client.session.rights.user is None
+
+
+def test_who_loses_his_rights_while_his_messages_are_read_publishes_none(world, monkeypatch):
+    monkeypatch.setattr(publications, "SLICE_ROWS", 2)
+    client = guarded(world, rights(reading(write=True)))
+    bodies = b"\n".join(b'{"id":%d}' % n for n in range(5))
+    line = b'{"c":"publish","t":"orders","n":5,"cid":"1"}\n'
+    steps = world.executor.carry_out(
+        client.session, list(read_frame(line + bodies)), lambda: world.now
+    )
+    next(steps)
+    client.session.entitle(rights(reading()))
+    at_once(steps)
+    world.settle()
+    assert [line["reason"] for line in client.lines()] == ["busy"]
+    assert world.records("orders") == []
+
+
+@pytest.mark.parametrize("named", [{"filter": "/id > 0"}, {"d": {"id": 1}}], ids=["filter", "body"])
+def test_who_loses_his_rights_while_records_are_found_deletes_none(world, monkeypatch, named):
+    world.publish("orders", {"id": 1}, {"id": 2})
+    client = guarded(world, rights(reading(delete=True)))
+    let_by = world.engine.undivided.let_by
+
+    def waiting(name):
+        yield from let_by(name)
+        client.session.entitle(rights(reading()))
+
+    monkeypatch.setattr(world.engine.undivided, "let_by", waiting)
+    said = client.say(c="sow_delete", t="orders", cid="1", **named)
+    assert [line["reason"] for line in said] == ["busy"]
+    assert len(world.records("orders")) == 2

@@ -9,8 +9,10 @@ from sow.definitions import Topic
 from sow.encodings import LINES
 from sow.engine import removals
 from sow.errors import ConfigError
+from sow.security import Allow, Authentication, Role, Security
 from sow.server import http
 from sow.server import turns as turns_of_work
+from sow.server.doorman import Doorman
 from sow.server.http import (
     DELETE_PARAMETERS,
     PUBLISH_PARAMETERS,
@@ -20,7 +22,7 @@ from sow.server.http import (
 )
 from sow.server.past import PastStates
 from sow.server.routes import Route
-from tests.server.stand_ins import ORDERS, Served, World, stepped, turns
+from tests.server.stand_ins import ORDERS, Anybody, Served, World, stepped, turns
 
 NOTES = Topic("notes", "string")
 RECORDS = "/v1/topics/{topic}/records"
@@ -29,7 +31,7 @@ RECORDS = "/v1/topics/{topic}/records"
 class Place(Served):
     """The HTTP door of a world; `reloads` is what reading the configuration again gives."""
 
-    def __init__(self):
+    def __init__(self, doorman=None):
         world, self.reloads = World(ORDERS, NOTES), []
         past = PastStates(world.driver, world.engine)
         door = HttpDoor(world.driver, world.executor, self.reload, past)
@@ -44,9 +46,11 @@ class Place(Served):
             Route("GET", RECORDS + "/{key}", "logon", door.record, ""),
             Route("GET", "/v1/sessions", "logon", door.sessions, ""),
             Route("POST", "/v1/sessions", "logon", door.change_sessions, "", SESSIONS_PARAMETERS),
+            Route("POST", "/v1/sessions/{id}", "logon", door.change_session, ""),
             Route("DELETE", "/v1/sessions/{id}", "logon", door.end_session, ""),
             Route("GET", "/v1/config", "logon", door.config, ""),
             Route("POST", "/v1/config/reload", "logon", door.reload, "", ("allow_loss",)),
+            doorman=doorman,
         )
 
     async def reload(self, allow_loss):
@@ -247,3 +251,48 @@ async def test_a_long_delete_lets_others_by_and_ends_with_its_client(monkeypatch
         assert answer.json == {"deleted": left - 10}
         many = b"[" + b",".join(b'{"id":%d}' % (at % 10) for at in range(30)) + b"]"
         assert (await place.publish(many, method="DELETE")).json == {"deleted": 10}
+
+
+def asking(*allows):
+    """Security by which everybody is asked who he is, and may do this."""
+    return Security(
+        authentication=Authentication(tokens_file="tokens"), roles=(Role("all", ("*",), allows),)
+    )
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+@stepped
+async def test_who_loses_his_rights_while_others_come_first_changes_nothing(monkeypatch, method):
+    here = Doorman(
+        asking(Allow("orders", read=True, write=True, delete=True)), lambda _by: Anybody()
+    )
+    async with Place(here) as place:
+        place.world.publish(b'{"id":1}')
+        undivided = place.world.engine.undivided
+
+        def waiting(_name):
+            here.go_on_under(here.read(asking()))
+            yield
+
+        monkeypatch.setattr(undivided, "let_by", waiting)
+        headers = {"Authorization": "Bearer ann", "Content-Type": "application/json"}
+        body = b'{"id":1}' if method == "DELETE" else b'{"id":2}'
+        answer = await place.ask(method, "/v1/topics/orders/records", body, headers)
+        assert (answer.status, answer.json["reason"]) == (503, "busy")
+        assert len(place.world.engine.topic("orders").records.table) == 1
+
+
+@stepped
+async def test_who_loses_his_rights_while_his_body_comes_changes_no_session():
+    here = Doorman(asking(Allow(admin=True)), lambda _by: Anybody())
+    async with Place(here) as place:
+        session = place.world.executor.sessions.open(LINES, place.world.clock.now_us())
+        body = b'{"conflated":false}'
+        headers = {"Authorization": "Bearer olga", "Content-Length": len(body)}
+        socket = await place.begin("POST", f"/v1/sessions/{session.id}", headers=headers)
+        here.go_on_under(here.read(asking()))
+        socket.protocol.data_received(body)
+        await turns(20)
+        assert socket.written.startswith(b"HTTP/1.1 503 ")
+        assert session.conflates
+        socket.protocol.connection_lost(None)

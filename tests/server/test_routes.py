@@ -1,12 +1,15 @@
 """The table of addresses: what is let in by it, and what is made from it."""
 
+from dataclasses import replace
+
 import pytest
+from aiohttp import web
 
 from sow.budget import Budget
 from sow.commands import COMMANDS
 from sow.definitions import Configuration
 from sow.engine.progress import Progress
-from sow.security import Security
+from sow.security import Allow, Authentication, Role, Security
 from sow.server.crowd import Crowd
 from sow.server.doorman import Doorman
 from sow.server.entrance import Entrance
@@ -14,7 +17,7 @@ from sow.server.replay_watch import ReplayWatch
 from sow.server.routes import WEBSOCKET, Route, description, open_doors, routes
 from sow.server.status import StatusDoor
 from sow.store.staging import Staging
-from tests.server.stand_ins import Served, World, stepped
+from tests.server.stand_ins import Anybody, Served, World, stepped
 
 
 def table_of(world, directory):
@@ -72,6 +75,28 @@ async def test_a_parameter_that_is_not_in_the_table_reaches_no_handler():
     async with Served(World(), Route("GET", "/x", "logon", handler, "", ("a",), ("b",))) as place:
         assert (await place.get("/x?c=1")).status == 400
         assert "not available yet" in (await place.get("/x?b=1")).json["detail"]
+
+
+ROLES = (Role("desk", ("*",), (Allow("orders", read=True),)),)
+ASKS = Security(authentication=Authentication(tokens_file="tokens"), roles=ROLES)
+
+
+@pytest.mark.parametrize(
+    ("method", "later", "status"),
+    [("GET", ASKS, 200), ("GET", replace(ASKS, roles=()), 503), ("POST", replace(ASKS, roles=()), 200)],
+)
+@stepped
+async def test_an_answer_that_was_found_by_rights_of_before_is_not_given(method, later, status):
+    here = Doorman(ASKS, lambda _by: Anybody())
+
+    async def handler(_request):
+        # While it waits for its turn, or for the disk.
+        here.go_on_under(here.read(later))
+        return web.Response(body=b"rows")
+
+    async with Served(World(), Route(method, "/x", "logon", handler, ""), doorman=here) as place:
+        answer = await place.ask(method, "/x", headers={"Authorization": "Bearer ann"})
+        assert (answer.status, answer.body == b"rows") == (status, status == 200)
 
 
 AT_ONCE = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/functions", "/"} | {

@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 from sow.media_types import ARROW
+from sow.security import Allow, Authentication, Role, Security
+from sow.server.doorman import Doorman
 from sow.server.routes import Route
 from sow.server.writes import (
     ABORT_PARAMETERS,
@@ -18,7 +21,7 @@ from sow.server.writes import (
     WritesDoor,
 )
 from sow.store.staging import Attempt, StagedBatch, Staging
-from tests.server.stand_ins import Served, World, stepped, turns
+from tests.server.stand_ins import Anybody, Served, World, stepped, turns
 
 BATCH = "/v1/writes/{writer}/{epoch}"
 
@@ -33,7 +36,7 @@ def stream(*rows, name="value"):
 
 
 class Place(Served):
-    def __init__(self, directory):
+    def __init__(self, directory, doorman=None):
         world = World()
         staging = Staging(directory, world.clock.now_us())
         door = WritesDoor(world.driver, world.engine, staging)
@@ -42,6 +45,7 @@ class Place(Served):
             Route("POST", BATCH, "logon", door.stage, "", STAGE_PARAMETERS),
             Route("POST", BATCH + "/commit", "logon", door.commit, ""),
             Route("DELETE", BATCH, "logon", door.abort, "", ABORT_PARAMETERS),
+            doorman=doorman,
         )
 
     async def stage(self, *rows, at="w/1", query="", content=None, content_type=ARROW):
@@ -249,3 +253,32 @@ def test_a_batch_that_goes_takes_its_chunks_with_it_and_no_others():
     assert recent.take(chunk(0, topic="fills")) is not None
     recent.drop("v", 1)
     assert recent.take(chunk(0, writer="v")) is None
+
+
+@stepped
+async def test_who_loses_his_rights_while_rows_are_read_commits_none(tmp_path, monkeypatch):
+    allow = Allow("orders", read=True, write=True)
+    asks = Security(
+        authentication=Authentication(tokens_file="tokens"), roles=(Role("all", ("*",), (allow,)),)
+    )
+    here = Doorman(asks, lambda _by: Anybody())
+    read = WritesDoor._staged
+
+    def meanwhile(*asked):
+        here.go_on_under(here.read(replace(asks, roles=())))
+        return read(*asked)
+
+    ann = {"Authorization": "Bearer ann"}
+    async with Place(tmp_path, here) as place:
+        path = "/v1/writes/w/1"
+        rows = stream({"id": 1})
+        staged = await place.ask(
+            "POST", f"{path}?topic=orders", rows, {"Content-Type": ARROW, **ann}
+        )
+        assert staged.status == 200
+        monkeypatch.setattr(WritesDoor, "_staged", meanwhile)
+        part = {"part": 0, "attempt": "0", "chunks": 1, "rows": 1}
+        body = json.dumps({"topic": "orders", "parts": [part]}).encode()
+        answer = await place.ask("POST", f"{path}/commit", body, ann)
+        assert (answer.status, answer.json["reason"]) == (503, "busy")
+        assert place.identities == []
