@@ -32,7 +32,8 @@ def in_thread(function: Callable[..., bool], *arguments: str) -> Awaitable[bool]
 
 
 class Authenticator:
-    """Finds out who it is. `now_us` is the wall clock: others write ends of tokens by theirs."""
+    """Finds out who it is. `now_us` is the server's time. Others write ends of tokens by theirs, of
+    which it may be ahead, where a clock was set back, and is never behind for long."""
 
     def __init__(
         self,

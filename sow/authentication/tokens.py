@@ -23,6 +23,8 @@ PREFIX = "sow_"
 TOKEN_BYTES = 32
 SUM = re.compile(r"[0-9a-fA-F]{64}")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z", re.ASCII)
+DAY = re.compile(r"\d{4}-\d", re.ASCII)
+"""How a time begins, also one of which the rest was cut off, or was never written."""
 TIME_SAID = "a time in UTC such as 2027-01-31T00:00:00Z"
 
 
@@ -154,7 +156,8 @@ def _line(text: str) -> TokenLine:
     for part in rest:
         if expires:
             raise ValueError(f"{clipped(part)} stands after the end, which is the last")
-        if part[:1].isdigit() and "T" in part:
+        if DAY.match(part) or (part[:1].isdigit() and "T" in part):
+            # As a group, a day would be a token that never ends.
             time_us(part)
             expires = part
         elif groups:

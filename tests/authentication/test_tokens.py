@@ -53,6 +53,8 @@ def test_times_are_in_utc_and_exact():
         (f"a:b {SUM}", "a name has no space"),
         (f"feed {SUM} desk risk", "risk is not a time in UTC"),
         (f"feed {SUM} 2027-01-31T00:00:00", "is not a time in UTC"),
+        (f"feed {SUM} 2027-01-31", "is not a time in UTC"),
+        (f"feed {SUM} 2027-0", "is not a time in UTC"),
         (f"feed {SUM} 2027-02-31T00:00:00Z", "no day or time that there is"),
         (f"feed {SUM} 2027-01-31T00:00:00Z desk", "desk stands after the end"),
         (f"a {SUM}\nb {SUM}", "line 2 .* has the token of a for a second time"),
