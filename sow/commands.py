@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
-from sow.errors import ClientError
+from sow.errors import SowError
 from sow.rights import EVERYTHING, Demand, Entitlements, Rights
 from sow.users import User
 
@@ -220,7 +220,7 @@ class Identified(NamedTuple):
     """Who shows some credentials, or why it is nobody; found out `under` the users and roles of
     that time. `shown` is how to find it out again."""
 
-    user: User | ClientError
+    user: User | SowError
     under: Entitlements
     shown: object = None
     address: str = ""

@@ -225,6 +225,12 @@ class Busy(SowError):
     retry_after_s = 1
 
 
+class IssuerAway(Busy):
+    """Whoever signs tokens cannot be reached, so that it is not known whether one is good."""
+
+    retry_after_s = 5
+
+
 class Replaying(Busy):
     """The server has just been started and puts its records back; nothing was done."""
 

@@ -15,7 +15,7 @@ from joserfc import jwk
 from joserfc.errors import JoseError
 
 from sow.authentication import lines
-from sow.errors import ConfigError, clipped
+from sow.errors import ConfigError, IssuerAway, clipped
 
 Key = jwk.Key
 Fetch = Callable[[str], Awaitable[bytes]]
@@ -141,7 +141,8 @@ class FetchedKeys:
         self._fetch, self._told, self._is_old = fetch, told, True
 
     async def find(self, kid: str | None, algorithm: str) -> Key | None:
-        """That key, if there is one; they may have to be fetched first."""
+        """That key, if there is one; they may have to be fetched first. Raises IssuerAway where
+        there are none to look among."""
         found = None if self._is_old else self._kept(FRESH_US, kid, algorithm)
         if found is None:
             if self._renewing is None and self._may_fetch():
@@ -149,13 +150,21 @@ class FetchedKeys:
             if self._renewing is not None:
                 # Who goes away meanwhile is not to take them from those who wait.
                 await asyncio.shield(self._renewing)
+            if not self._are_younger(STALE_US):
+                raise IssuerAway(
+                    "whoever signs tokens cannot be reached, so nobody knows whether this one is "
+                    "good; try again in some seconds"
+                )
             found = self._kept(STALE_US, kid, algorithm)
         return found
 
     def _kept(self, age_us: int, kid: str | None, algorithm: str) -> Key | None:
-        if self._keys is None or self._now_us() - self._fetched_us > age_us:
+        if self._keys is None or not self._are_younger(age_us):
             return None
         return self._keys.of(kid, algorithm)
+
+    def _are_younger(self, age_us: int) -> bool:
+        return self._keys is not None and self._now_us() - self._fetched_us <= age_us
 
     def _may_fetch(self) -> bool:
         return self._tried_us is None or self._now_us() - self._tried_us >= FETCHED_EVERY_US

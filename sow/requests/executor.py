@@ -263,7 +263,7 @@ class Executor:
         user, shown = before.by or before.user, session.shown
         if command.identified is not None:
             found, under, shown, _ = command.identified
-            if isinstance(found, ClientError):
+            if isinstance(found, SowError):
                 raise found
             if under is not self.entitlements:
                 raise Busy("users and roles have been read again in this moment; log on once more")

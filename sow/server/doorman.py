@@ -230,12 +230,13 @@ class Doorman:
     async def identify(self, command: Command, address: str) -> None:
         """Note in a logon who sends it."""
         authenticator, entitlements = self._who
-        assert authenticator is not None
+        if authenticator is None:
+            return  # since a moment ago nobody is asked
         credentials = Credentials(command.user or "", command.password or "", command.token or "")
         shown = Shown(credentials, address)
         try:
-            found: User | ClientError = await authenticator.identify(credentials, address)
-        except ClientError as error:
+            found: User | SowError = await authenticator.identify(credentials, address)
+        except SowError as error:
             found = error.with_traceback(None)
         command.be_identified(Identified(found, entitlements, shown))
 
@@ -249,7 +250,7 @@ class Doorman:
             credentials = replace(credentials, certificate=None)
         try:
             return await authenticator.identify_again(credentials)
-        except ClientError:
+        except SowError:
             return None
 
     def named(self, name: str) -> User:

@@ -14,7 +14,7 @@ from sow.authentication.key_set import (
     good_for,
     keys_of,
 )
-from sow.errors import ConfigError
+from sow.errors import ConfigError, IssuerAway
 from tests.authentication.signing import key, key_set
 
 
@@ -166,7 +166,19 @@ def test_keys_stay_good_for_a_day_while_nobody_answers(answer):
     assert issuer.told
     assert "https://id.example/keys cannot be had" in issuer.told[0]
     issuer.now_us = STALE_US + 1
-    assert found(keys) is None
+    with pytest.raises(IssuerAway, match="try again"):
+        found(keys)
+
+
+def test_whose_token_cannot_be_checked_since_nobody_answers_may_try_again():
+    issuer = Issuer(key())
+    keys, issuer.answer = issuer.keys(), OSError("refused")
+    for _ in range(3):
+        with pytest.raises(IssuerAway):
+            found(keys)
+    assert issuer.asked == 1
+    issuer.answer, issuer.now_us = key_set(key()), FETCHED_EVERY_US
+    assert found(keys) == "k1"
 
 
 def test_after_a_reload_they_are_fetched_again_and_stay_good_if_nobody_answers():

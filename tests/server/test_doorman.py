@@ -9,7 +9,14 @@ from multidict import CIMultiDict
 from sow.commands import Command
 from sow.definitions import AUDIT
 from sow.encodings import timestamp
-from sow.errors import Busy, ClientError, ConfigError, NotEntitled, Unauthenticated
+from sow.errors import (
+    Busy,
+    ClientError,
+    ConfigError,
+    IssuerAway,
+    NotEntitled,
+    Unauthenticated,
+)
 from sow.requests.audit import Audit
 from sow.rights import EVERYTHING
 from sow.security import Allow, Authentication, Role, Security
@@ -92,6 +99,30 @@ def test_a_logon_is_noted_for_when_its_turn_comes_and_holds_for_the_users_of_its
         assert isinstance(command.identified.user, found)
         assert command.identified.under is here.entitlements
         assert "token=" not in repr(command)
+
+
+class Away:
+    """An authenticator that has to ask somebody who does not answer."""
+
+    async def identify(self, shown, address=""):
+        raise IssuerAway("try again")
+
+    identify_again = identify
+
+
+def test_who_cannot_be_found_out_now_is_told_that_and_is_nobody():
+    here, command = Doorman(SECURITY, lambda _by: Away()), Command("logon", token="ann")
+    run(here.identify(command, "192.0.2.7"))
+    assert isinstance(command.identified.user, IssuerAway)
+    assert run(here.find_again(command.identified.shown)) is None
+
+
+def test_a_logon_that_comes_while_nobody_is_asked_any_more_needs_no_user():
+    here, command = doorman("ann"), Command("logon", token="ann")
+    assert here.asks_for(command)
+    here.go_on_under(Doorman(Security(), NotImplemented).read(Security()))
+    run(here.identify(command, "192.0.2.7"))
+    assert command.identified is None
 
 
 def test_the_user_of_a_live_session_is_found_again_or_is_nobody():
