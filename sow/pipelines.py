@@ -6,7 +6,8 @@ runs them.
 
 import os.path
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 OutputMode = Literal["append", "update"]
@@ -34,6 +35,8 @@ ARROW_SCHEMES = {
 FILES = ("parquet", "csv", "json")
 KNOWN_FORMATS = (*FILES, "kafka", "sow", "rate")
 """The formats that have rules here; any other is Spark's, as it is written."""
+UNTOLD = "***"
+"""What is told of the value of an option."""
 SOURCE_VIEW = "source"
 """The view of a source that has no name."""
 TIME_COLUMNS = {"sow": "ts", "kafka": "timestamp", "rate": "timestamp"}
@@ -153,6 +156,17 @@ class Pipeline:
         """The first source; with conflation, the only one."""
         return self.sources[0]
 
+    def without_values(self) -> "Pipeline":
+        """The same without the values of Spark's options and settings, for who looks: no name says
+        which of them is a secret, such as the password of a database."""
+        return replace(
+            self,
+            sources=tuple(replace(one, options=_untold(one.options)) for one in self.sources),
+            statics=tuple(replace(one, options=_untold(one.options)) for one in self.statics),
+            sink=replace(self.sink, options=_untold(self.sink.options)),
+            settings=_untold(self.settings),
+        )
+
     def described(self) -> dict[str, object]:
         """What it reads, where it writes and how often, for who looks."""
         sink = self.sink
@@ -167,3 +181,7 @@ class Pipeline:
             "master": self.master,
             "autostart": self.autostart,
         }
+
+
+def _untold(options: Sequence[PipelineOption]) -> tuple[PipelineOption, ...]:
+    return tuple(replace(one, value=UNTOLD) for one in options)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.pipelines import FILES, TIME_COLUMNS, Pipeline, Sink, Source
+from sow.pipelines import FILES, TIME_COLUMNS, Pipeline, PipelineOption, Sink, Source, Static
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,16 @@ def test_a_pipeline_runs_on_until_it_is_told_to_run_once():
     pipeline = Pipeline(name="p", sources=(Source(format="rate"),), sink=Sink(topic="t"))
     assert pipeline.trigger_us == 1_000_000
     assert not pipeline.autostart
+
+
+def test_what_may_be_a_secret_is_not_shown_and_what_it_is_called_is():
+    options = (PipelineOption("password", "hunter2"),)
+    pipeline = Pipeline(
+        name="p",
+        sources=(Source(format="jdbc", options=options),),
+        statics=(Static(name="s", format="jdbc", options=options),),
+        sink=Sink(format="kafka", options=options),
+        settings=options,
+    )
+    shown = repr(pipeline.without_values())
+    assert (shown.count("'password'"), shown.count("hunter2")) == (4, 0)

@@ -6,6 +6,7 @@ still take back. Large answers are written in pieces from a snapshot of one mome
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import orjson
@@ -439,8 +440,8 @@ class HttpDoor:
                 sow_keys=tuple(comma_list(asked["keys"])) if "keys" in asked else None,
                 identities=identities,
                 rights=rights,
-            ),
                 check_still=lambda: rights_of(request),
+            ),
         )
         await self._driver.durable()
         return json_response({"deleted": deleted})
@@ -543,8 +544,10 @@ class HttpDoor:
         return json_response(self._engine.configuration.message_types)
 
     async def config(self, _request: web.Request) -> web.Response:
-        """The configuration as it was understood."""
-        return json_response(without_system_topics(self._engine.configuration))
+        """The configuration as it was understood, but for what may be a secret."""
+        asked = without_system_topics(self._engine.configuration)
+        pipelines = tuple(one.without_values() for one in asked.pipelines)
+        return json_response(replace(asked, pipelines=pipelines))
 
     async def reload(self, request: web.Request) -> web.Response:
         """Read the configuration file again."""
