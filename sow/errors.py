@@ -15,6 +15,7 @@
         TooManyLogons        it was tried too often; it may be tried again after a while
         TooLarge             over a configured limit
       Busy                   others hold what this request needs; it may be sent again
+        IssuerAway           whoever signs tokens cannot be reached
         Replaying            the server has just been started, and has not all records yet
       Stopped                a view that would take too much to keep; it has no rows
       Full                   a limit of what is stored: nothing was stored, reads go on

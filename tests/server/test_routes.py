@@ -83,7 +83,11 @@ ASKS = Security(authentication=Authentication(tokens_file="tokens"), roles=ROLES
 
 @pytest.mark.parametrize(
     ("method", "later", "status"),
-    [("GET", ASKS, 200), ("GET", replace(ASKS, roles=()), 503), ("POST", replace(ASKS, roles=()), 200)],
+    [
+        ("GET", ASKS, 200),
+        ("GET", replace(ASKS, roles=()), 503),
+        ("POST", replace(ASKS, roles=()), 200),
+    ],
 )
 @stepped
 async def test_an_answer_that_was_found_by_rights_of_before_is_not_given(method, later, status):
