@@ -132,7 +132,8 @@ class Outbox(Queue):
                 folded = delivery.folded(folded_alone)
                 self.folded += delivery.message_count - folded.message_count
                 delivery = folded
-                if not delivery.message_count and not self:
+                if not delivery.message_count:
+                    # What came and went at once: a frame of nothing would end a stream of events.
                     return
                 if self and membership.eager:
                     self._begin(EAGER)

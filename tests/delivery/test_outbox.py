@@ -312,3 +312,16 @@ def waiting(box):
         elif isinstance(entry, QueuedUpdate) and entry.lives:
             updates.append(entry.update)
     return [json.loads(update.new) for update in updates]
+
+
+def test_what_came_and_went_while_a_queue_is_folded_is_no_frame():
+    world = World(Topic("t", "json", keys=("/id",), conflation_policy="always"))
+    client = world.client()
+    client.say(c="sow_and_subscribe", t="t", opts="oof")
+    for number in range(200):
+        world.publish("t", {"id": number})
+    client.session.conflate(world.now)
+    assert client.session.folds
+    world.engine.publish("t", [b'{"id":999}'], world.now)
+    world.delete("t", "/id = 999")
+    assert len(client.data()) == 200
