@@ -8,11 +8,13 @@ Knows nothing of what is held.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 from sow.delivery.intervals import Intervals
 from sow.expressions import (
+    RESTLESS_CHARS_MAX,
     AccessTerm,
     PatternSets,
     PatternTerm,
@@ -21,6 +23,7 @@ from sow.expressions import (
     as_number,
     as_text,
     elements,
+    is_restless,
 )
 from sow.messages.base import Column
 from sow.paths import Value
@@ -178,31 +181,45 @@ class PatternPlaces(TermPlaces[Held]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._patterns = PatternSets()
+        self._calm = PatternSets()
+        self._restless = PatternSets()
+        """Those that are looked for together in short texts alone, and else may all be found."""
+
+    def _sets_of(self, pattern: str) -> PatternSets:
+        return self._restless if is_restless(pattern) else self._calm
 
     def hold(self, key: Any, held: Held) -> None:
         """Hold something for a pattern that holds nothing."""
         super().hold(key, held)
-        self._patterns.add(key)
+        self._sets_of(key).add(key)
 
     def release(self, key: Any) -> None:
         """Hold nothing for a pattern any more."""
         super().release(key)
-        self._patterns.remove(key)
+        self._sets_of(key).remove(key)
 
     def find(self, column: Column, at: Sequence[int]) -> Iterator[tuple[int, Held]]:
         """What is held for patterns that are found in the values."""
-        found_in, held = self._patterns.found_in, self.held
+        held = self.held
         for number in at:
             for value in elements(column[number]):
                 if value is not None and value != "":
-                    for pattern in found_in(as_text(value)):
+                    for pattern in self._found_in(as_text(value)):
                         yield number, held[pattern]
+
+    def _found_in(self, text: str) -> Iterable[str]:
+        if not self._restless:
+            return self._calm.found_in(text)
+        short = len(text) <= RESTLESS_CHARS_MAX
+        restless = self._restless.found_in(text) if short else self._restless
+        return chain(self._calm.found_in(text), restless) if self._calm else restless
 
     def check(self) -> None:
         """Assert that every pattern is looked for."""
-        self._patterns.check()
-        assert len(self._patterns) == len(self.held)
+        for patterns in (self._calm, self._restless):
+            patterns.check()
+            assert all(self._sets_of(pattern) is patterns for pattern in patterns)
+        assert len(self._calm) + len(self._restless) == len(self.held)
 
 
 def kind_of(term: AccessTerm) -> type[TermPlaces[Any]]:

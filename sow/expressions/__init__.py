@@ -62,7 +62,7 @@ from sow.expressions.parser import (
     parse_guard,
     parse_projected,
 )
-from sow.expressions.pattern_sets import PatternSets
+from sow.expressions.pattern_sets import RESTLESS_CHARS_MAX, PatternSets, is_restless
 from sow.expressions.projections import Aggregate, Argument, Projection, compile_projection
 from sow.expressions.text_cache import TextCache
 from sow.expressions.traits import NO_TRAITS, UNSTEADY, MessageColumns, Trait, seconds
@@ -75,6 +75,7 @@ __all__ = [
     "NO_TRAITS",
     "NUMERIC_FUNCTIONS",
     "ORDERLESS",
+    "RESTLESS_CHARS_MAX",
     "STATES",
     "UNSTEADY",
     "Access",
@@ -127,6 +128,7 @@ __all__ = [
     "elements",
     "equalities_of",
     "find_access",
+    "is_restless",
     "make_parser",
     "masked_order",
     "nested",

@@ -9,14 +9,19 @@ large one gather again.
 An automaton that would need more memory than it may have gives no answer at all. One pattern that
 is found in every text tells that from finding none; all of the set's patterns are then given, so an
 answer may hold patterns that are not found, and never lacks one that is.
+
+Patterns of plain characters have few states together: how much of one of them was just read. Of
+*restless* ones, with something free in them such as `.*`, the automaton has to know which of all
+have begun, and makes a new state with nearly every character of a text. They do not belong to the
+others, nor are they looked for together in texts of more than `RESTLESS_CHARS_MAX`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 import re2
 
-from sow.expressions.pattern_costs import is_simple
+from sow.expressions.pattern_costs import free_positions, is_simple
 from sow.expressions.patterns import engine_options, steps_of
 
 SMALL_SET_MAX = 64
@@ -32,6 +37,10 @@ SUITED_STEPS_MAX = 500
 """Of a pattern's program; those of longer ones may take milliseconds to make."""
 SET_BYTES_MAX = 4 * 1024**2
 """What RE2 may take for a set; it looks for states as it goes, and keeps them."""
+RESTLESS_CHARS_MAX = 32
+"""Of a text in which restless patterns are looked for together: symbols and accounts have no more.
+Ten thousand of them make 20 to 40 ns a pattern and character of states, a third of a second of a
+thousand characters, while each one by itself reads these in two microseconds."""
 KNOWN_PART = 8
 """Texts of which is remembered what was found, for each pattern: fields say the same again and
 again, and what is remembered is a small multiple of what there is."""
@@ -52,6 +61,12 @@ def suits_a_set(pattern: str) -> bool:
     return _steps_of(pattern) <= SUITED_STEPS_MAX
 
 
+@lru_cache(maxsize=4096)
+def is_restless(pattern: str) -> bool:
+    """Whether an automaton of many such patterns would make states all the time."""
+    return free_positions(pattern) > 0
+
+
 class PatternSets:
     """Distinct patterns that suit a set, and the automata that look for them."""
 
@@ -67,6 +82,9 @@ class PatternSets:
 
     def __len__(self) -> int:
         return len(self._homes)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._homes)
 
     def add(self, pattern: str) -> None:
         """Look for one pattern more."""

@@ -3,7 +3,7 @@
 import pytest
 
 from sow.delivery.term_places import PatternPlaces, RangePlaces, ValuePlaces, keys_of, kind_of
-from sow.expressions import compile_filter, find_access
+from sow.expressions import RESTLESS_CHARS_MAX, compile_filter, find_access
 
 NAN = float("nan")
 
@@ -51,3 +51,24 @@ def test_terms_are_filed_by_their_kind():
 def test_keys_that_are_equal_are_one():
     (term,) = find_access(compile_filter("/a IN (5, '5', 5.0, '5.0', 'A')").conjuncts).terms
     assert keys_of(term) == [5, "A"]
+
+
+def test_patterns_with_something_free_in_them_are_not_looked_for_together_in_long_texts():
+    """Their automaton would make a state for each character; each by itself has few."""
+    places = PatternPlaces()
+    for pattern in ("ab", "a.*b", "^x[0-9]$"):
+        places.hold(pattern, pattern)
+    places.check()
+    short, long = "ac" + "c" * (RESTLESS_CHARS_MAX - 2), "ac" + "c" * (RESTLESS_CHARS_MAX - 1)
+
+    def led_to(text):
+        return {pattern for _, pattern in places.find([text], [0])}
+
+    assert led_to(short) == led_to("c") == set()
+    assert led_to(short + "b") == {"a.*b", "^x[0-9]$"}
+    assert led_to(long) == {"a.*b", "^x[0-9]$"}, "they were looked for together"
+    assert led_to("ab" + long) == {"ab", "a.*b", "^x[0-9]$"}
+    for pattern in ("a.*b", "^x[0-9]$"):
+        places.release(pattern)
+    assert led_to(long) == set()
+    assert led_to("ab" + long) == {"ab"}

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.expressions import pattern_sets
-from sow.expressions.pattern_sets import PatternSets
+from sow.expressions.pattern_sets import PatternSets, is_restless
 from sow.expressions.patterns import searcher
 
 PATTERNS = ["A", "^a", "b$", "^ab$", "5|1", r"^\d", "it's", "e.*a", "(?i)é", r"\pL+", "[^a]", "."]
@@ -86,3 +86,13 @@ def test_what_is_remembered_is_bounded_and_forgotten_when_a_pattern_comes_or_goe
     long = "a" * (pattern_sets.KNOWN_CHARS_MAX + 1)
     assert found_by(sets, long) == ["."]
     assert long not in sets._known
+
+
+@pytest.mark.parametrize("pattern", ["ab.*cd", "x[0-9]y", "(a|b)*c", r"\d", "ab.{1,7}cd", "a.*b.*c"])
+def test_what_is_free_makes_patterns_restless(pattern):
+    assert is_restless(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["abc", "^S0*120$", "one|two", r"a\.b", "(?i)apple"])
+def test_plain_characters_do_not(pattern):
+    assert not is_restless(pattern)
