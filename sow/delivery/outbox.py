@@ -229,6 +229,11 @@ class Outbox(Queue):
 
     # Under back-pressure.
 
+    @property
+    def is_short(self) -> bool:
+        """All of it is gone through in a step or two."""
+        return self.message_count <= FOLDED_AT_ONCE
+
     def begin_folding(self) -> None:
         """Begin to fold the whole queue, topic by topic; a passage that folds less is ended first,
         since nothing may be folded into what stands before that which it has passed."""

@@ -105,6 +105,8 @@ class Session:
         self._held_messages = self._held_bytes = 0
         self.folds = False
         """What waits is being folded, a step at a time."""
+        self._begins = False
+        """With the next step that begins."""
         self._full_since_us: int | None = None
         self._folded_to: tuple[int, int] | None = None
         self._told = (0, 0)
@@ -393,21 +395,21 @@ class Session:
         return True
 
     def conflate(self, now_us: int) -> None:
-        """Give up what may be given up, and begin to fold the whole queue if the session allows
-        it: who sees that it `folds` has to go on with `fold_some`."""
-        given_up = self.outbox.to_give_up()
-        for membership in given_up:
-            self._give_up(self, membership.name)
-        if given_up:
-            # After their end, which hands out what has gathered: nothing is told beyond a gap.
-            self.dropped += self.outbox.drop(given_up)
-        if self.conflates:
-            self.outbox.begin_folding()
-        self.fold_some(now_us)
+        """Give up what may be given up, and fold the whole queue if the session allows it: who sees
+        that it `folds` has to go on with `fold_some`.
+
+        A queue that is not short is not even looked through here: who fills one fills those of all
+        who follow the same and do not read either.
+        """
+        self.folds = self._begins = True
+        if self.outbox.is_short:
+            self.fold_some(now_us)
 
     def fold_some(self, now_us: int) -> bool:
         """Fold a little more of the queue; whether there is more of it."""
         try:
+            if self._begins:
+                self._begin_folding()
             self.folds = self.outbox.fold_some()
         except Exception as error:
             self.folds = False
@@ -416,6 +418,17 @@ class Session:
             self._folded_to = (self.outbox.message_count, self.outbox.bytes)
             self._tell(now_us)
         return self.folds
+
+    def _begin_folding(self) -> None:
+        self._begins = False
+        given_up = self.outbox.to_give_up()
+        for membership in given_up:
+            self._give_up(self, membership.name)
+        if given_up:
+            # After their end, which hands out what has gathered: nothing is told beyond a gap.
+            self.dropped += self.outbox.drop(given_up)
+        if self.conflates:
+            self.outbox.begin_folding()
 
     def wants_folding(self) -> bool:
         """Whether idle time is well spent on conflating the queue before it is full."""

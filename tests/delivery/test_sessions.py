@@ -2,6 +2,7 @@
 
 import pytest
 
+from sow.delivery.outbox import FOLDED_AT_ONCE
 from sow.delivery.sessions import BURST_FACTOR, PATIENCE_US, SLOW
 from sow.encodings import skip_lines
 from tests.delivery.making import Ended, pulled, session
@@ -177,6 +178,23 @@ def test_whether_folding_in_idle_time_is_worth_it():
     assert not one.wants_folding()  # what was just folded does not fold again
     one.allow_folding(False)
     assert not one.wants_folding()
+
+
+def test_a_long_queue_is_not_even_looked_through_by_who_fills_it():
+    one = filled(FOLDED_AT_ONCE + 10, queue_messages_max=FOLDED_AT_ONCE)
+    one.outbox.to_give_up = lambda: pytest.fail("it was looked through")
+    assert one.apply_back_pressure(0)
+    assert one.folds
+    assert one.ended is None, "it is judged when it is folded"
+    assert one.apply_back_pressure(2 * PATIENCE_US)
+    assert one.ended is None
+    del one.outbox.to_give_up
+    assert one.fold_some(0), "a step of it"
+    while one.fold_some(0):
+        one.check()
+    short = filled(FOLDED_AT_ONCE // 2, queue_messages_max=5)
+    assert short.apply_back_pressure(0)
+    assert not short.folds
 
 
 def test_a_client_is_told_once_what_it_will_not_see():
