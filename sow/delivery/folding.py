@@ -25,6 +25,10 @@ from sow.delivery.queued import Foldable, Membership, QueuedDelivery, QueuedUpda
 from sow.topic.queue_policy import DISPLACEMENTS_MAX
 from sow.topic.updates import Update
 
+MESSAGE_BYTES = 2048
+"""So many bytes of a frame count as a message: a record that is told as a delta, or in part, is
+read for it, some ten microseconds for so many."""
+
 
 class Folding:
     """Folds what waits in `queue`; `released` says up to which group everything is durable."""
@@ -41,7 +45,8 @@ class Folding:
         there is more."""
         queue, done = self._queue, 0
         while queue.unfolded and done < messages_max:
-            done += 1 + queue.unfolded[0].message_count
+            entry = queue.unfolded[0]
+            done += 1 + entry.message_count + len(entry.frame) // MESSAGE_BYTES
             self._pass(passage, policies)
         return bool(queue.unfolded)
 

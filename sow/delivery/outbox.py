@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from sow.definitions import Policy, SessionSettings
-from sow.delivery.folding import Folding, folded_alone
+from sow.delivery.folding import MESSAGE_BYTES, Folding, folded_alone
 from sow.delivery.lines import Delivery
 from sow.delivery.queue import Queue
 from sow.delivery.queued import (
@@ -32,7 +32,8 @@ GATHERED_MAX = 500
 """So many single updates leave in one frame, which is written whole before others have a turn."""
 FOLDED_AT_ONCE = 50
 """Messages that are gone through in one step of folding a queue: each takes some seven microseconds
-where it is one update of a frame, and one where it was folded before."""
+where it is one update of a frame, and one where it was folded before. A large one counts as
+several (`MESSAGE_BYTES`)."""
 ARREARS_FACTOR = 2
 """A queue so far over its bounds is gone through as it is added to, for each message so many, since
 else a busy publisher could be ahead of it for ever."""
@@ -232,7 +233,7 @@ class Outbox(Queue):
     @property
     def is_short(self) -> bool:
         """All of it is gone through in a step or two."""
-        return self.message_count <= FOLDED_AT_ONCE
+        return self.message_count + self.bytes // MESSAGE_BYTES <= FOLDED_AT_ONCE
 
     def begin_folding(self) -> None:
         """Begin to fold the whole queue, topic by topic; a passage that folds less is ended first,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.delivery.folding import Folding, folded_alone
+from sow.delivery.folding import MESSAGE_BYTES, Folding, folded_alone
 from sow.delivery.lines import Delivery
 from sow.delivery.queue import Queue
 from sow.delivery.queued import Membership, QueuedDelivery
@@ -207,3 +207,21 @@ def test_a_delivery_folds_by_itself_as_in_an_empty_queue(identities, left):
     delivery = waiting.delivery(*(waiting.update(identity) for identity in identities))
     found = [(one.identity, json.loads(one.new)["v"]) for _, one in folded_alone(delivery)]
     assert found == (left or [("a", 1), ("b", 2)])
+
+
+def test_a_large_message_counts_as_several():
+    """To say it as a delta it is read, in the same step."""
+    waiting = Waiting()
+    for number in range(6):
+        new = body(id="A", v=number, text="x" * 10 * MESSAGE_BYTES)
+        update = waiting.update("A")._replace(new=new)
+        delivery = waiting.delivery(update)
+        waiting.membership.add(delivery)
+        waiting.queue.append(QueuedDelivery(waiting.membership, delivery, 0, 0))
+    waiting.queue.begin_again()
+    left = []
+    while waiting.folding.go_on(1, ("conflate",), 20):
+        left.append(len(waiting.queue.unfolded))
+        waiting.queue.check()
+    assert left == [4, 2], "two in a step of twenty"
+    assert waiting.queue.message_count == 1
