@@ -205,6 +205,8 @@ class RowGroups:
         self.taken_weight = 0
         self._looks_through = looks_through(projection)
         self._groups: dict[str, RowGroup] = {}
+        self._empty = 0
+        """How many of them have no rows: they are forgotten when the turn ends."""
         self._dirty: dict[str, None] = {}
 
     def __len__(self) -> int:
@@ -224,10 +226,7 @@ class RowGroups:
 
     def check_count(self, most: int) -> None:
         """Raise TooLarge if more than `most` of them have rows."""
-        if len(self) <= most:
-            return
-        # Those without any are forgotten when the turn ends, and are all dirty.
-        count = len(self) - sum(not self._groups[key].count for key in self._dirty)
+        count = len(self) - self._empty
         if count > most:
             raise TooLarge(
                 f"it has {count:,} groups, and the limit is {most:,} (Limits/ViewGroups); group by "
@@ -255,6 +254,7 @@ class RowGroups:
                 self.taken_weight += group.count // VALUES_AS_ROW
             if not group.count:
                 del self._groups[key]
+                self._empty -= 1
                 self._count(-self._group_bytes - len(key))
             if self.taken_weight >= limit:
                 break
@@ -267,6 +267,7 @@ class RowGroups:
         for _ in range(min(count, len(self._groups))):
             key, group = self._groups.popitem()
             self._dirty.pop(key, None)
+            self._empty -= not group.count
             self._count(-self._group_bytes - len(key) - group.count * self._row_bytes)
             rows += group.count
             if rows > FORGOTTEN_ROWS:
@@ -387,6 +388,8 @@ class RowGroups:
         )
         self._count(len(groups) * self._row_bytes)
         for group, born, seq, ts_us, spelled in columns:
+            if not group.count:
+                self._empty -= 1
             if group._gone:
                 group.enter(born)
             else:
@@ -408,6 +411,7 @@ class RowGroups:
         group = self._groups.get(key) or self._group(key, after, at)
         newest, born = changes.newest_seqs or changes.seqs, changes.borns[at]
         group.accumulators.add(values, changes.identities[at], born, newest[at])
+        self._empty -= not group.count
         group.enter(born)
         self._count(self._row_bytes)
         group.spell(after.spelled[at], 1)
@@ -429,6 +433,7 @@ class RowGroups:
         group, born = self._groups[key], (changes.old_borns or changes.borns)[at]
         group.accumulators.remove(values, changes.identities[at], born)
         group.leave(born)
+        self._empty += not group.count
         self._count(-self._row_bytes)
         group.spell(before.spelled[at], -1)
         group.touch(changes.seqs[at], changes.ts_us[at])
@@ -441,6 +446,7 @@ class RowGroups:
     def _made(self, key: str, texts: Iterable[str]) -> RowGroup:
         group = RowGroup(self.keeping.group(), tuple([text or None for text in texts]))
         self._groups[key] = group
+        self._empty += 1
         self._count(self._group_bytes + len(key))
         return group
 
@@ -455,6 +461,7 @@ class RowGroups:
         for key, group in self._groups.items():
             assert group.count or key in self._dirty, "an empty group that nobody forgets"
             assert group.count >= 0
+        assert self._empty == sum(not group.count for group in self._groups.values())
         rows = sum(group.count for group in self._groups.values())
         keys_bytes = sum(map(len, self._groups)) + len(self._groups) * self._group_bytes
         assert self.kept_bytes == keys_bytes + rows * self._row_bytes

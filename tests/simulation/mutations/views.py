@@ -24,7 +24,7 @@ VIEWS = (
     Mutation(
         "groups that have lost their rows count against the limit of a view",
         "sow/topic/views/groups.py",
-        "        count = len(self) - sum(not self._groups[key].count for key in self._dirty)",
+        "        count = len(self) - self._empty",
         "        count = len(self)",
     ),
     Mutation(

@@ -65,6 +65,24 @@ def test_groups_that_have_rows_are_counted_against_their_limit():
     found.take(changed("a", ("x", 1), ("z", 1), 1))
     assert len(found) == 3
     found.check_count(2)
+    found.check([])
+    found.take(changed("b", ("y", 2), ("x", 2), 2))
+    found.take(changed("b", ("x", 2), ("x", 3), 2))
+    found.check_count(2)
+    found.take(came(("c", "y", 1), born=3, seq=12))
+    found.check([])
+    with pytest.raises(TooLarge, match="it has 3 groups"):
+        found.check_count(2)
+
+
+def test_counting_groups_takes_as_long_however_many_have_changed():
+    """A view that is filled has changed in all of them, and there may be millions."""
+    found = groups()
+    found.take(came(("a", "x", 1), ("b", "y", 2), ("c", "z", 3)))
+    found._dirty = None  # nobody goes through it
+    found.check_count(3)
+    with pytest.raises(TooLarge, match="it has 3 groups"):
+        found.check_count(2)
 
 
 def test_rows_are_grouped_by_the_text_of_their_values():
