@@ -30,6 +30,9 @@ from sow.encodings import Frames
 
 GATHERED_MAX = 500
 """So many single updates leave in one frame, which is written whole before others have a turn."""
+GATHERED_BYTES = 256 * 1024
+"""The same in bytes, where they are long: what has left is not counted any more, and sixteen
+megabytes take ten milliseconds to be put together and handed to a socket."""
 FOLDED_AT_ONCE = 50
 """Messages that are gone through in one step of folding a queue: each takes some seven microseconds
 where it is one update of a frame, and one where it was folded before. A large one counts as
@@ -205,7 +208,8 @@ class Outbox(Queue):
     def _gather(self, released: int) -> Pulled | None:
         """One frame of the single updates at the head; None if all of them were folded away."""
         gathered: list[QueuedUpdate] = []
-        while len(gathered) < GATHERED_MAX and self.entries:
+        size = 0
+        while len(gathered) < GATHERED_MAX and size < GATHERED_BYTES and self.entries:
             entry = self.entries[0]
             if not isinstance(entry, QueuedUpdate) or entry.group > released:
                 break
@@ -217,6 +221,7 @@ class Outbox(Queue):
                 self.part(entry)
                 entry.membership.forget(entry)
                 gathered.append(entry)
+                size += len(entry.frame)
         if not gathered:
             return None
         frame = gathered[0].lines.encoding.frame([entry.frame for entry in gathered])

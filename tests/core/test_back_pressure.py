@@ -399,3 +399,16 @@ def test_what_waits_from_before_a_topic_was_always_conflated_stands_before_what_
     numbers = [document["n"] for _, document in client.data()]
     assert numbers == sorted(numbers)
     assert numbers[-1] == 2
+
+
+def test_long_updates_that_were_folded_leave_in_several_frames():
+    world = world_of(topic(), queue_messages_max=100)
+    client = slow(world)
+    for number in range(8):
+        world.publish("t", {"id": number, "text": "x" * 100_000})
+    client.session.conflate(world.now)
+    while client.session.fold_some(world.now):
+        pass
+    frames = client.raw()
+    assert sum(frame.count(b"\n") + 1 for frame in frames) == 8
+    assert max(map(len, frames)) < 400_000
