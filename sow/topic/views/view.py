@@ -180,11 +180,13 @@ class MaterializedView:
         """Make all rows, some in each step, while records change. In the last step they are as the
         underlying topics then are, at the change `seq` gives."""
         yield from self.fill_groups()
-        self.rows.table.reserve(len(self.groups))
-        while self.groups.dirty_count > RELEASED_AT_ONCE:
+        if not self.stopped:
+            self.rows.table.reserve(len(self.groups))
+        # It may stop at any time, and then its groups stay as they are.
+        while not self.stopped and self.groups.dirty_count > RELEASED_AT_ONCE:
             self.release()
             yield
-        if self.groups.dirty_count:
+        if not self.stopped and self.groups.dirty_count:
             self.release()
         self.filled_seq = seq()
         self._is_filling = False

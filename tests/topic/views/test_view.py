@@ -1,8 +1,12 @@
 """A view at work: rows that are records, released once for all that has happened."""
 
 import json
+from itertools import islice
+
+import pytest
 
 from sow.definitions import View
+from sow.errors import TooLarge
 from sow.expressions import compile_projection
 from sow.messages import message_type
 from sow.steps import at_once
@@ -110,6 +114,29 @@ def test_a_view_that_is_filled_is_as_one_that_has_heard_all_and_no_older():
     assert held(heard.rows) == held(filled.rows) == held(beside.rows)
     assert set(filled.rows.table.seqs[:3].tolist()) == {1000}
     assert not filled.groups.dirty_count
+
+
+@pytest.mark.parametrize("most", [RELEASED_AT_ONCE + 1, 3 * RELEASED_AT_ONCE])
+def test_a_view_that_stops_while_it_is_filled_is_done_with_that(most):
+    topic = records()
+    count = 3 * RELEASED_AT_ONCE
+    put(topic, *[{"id": at, "desk": str(at), "qty": 1} for at in range(count)])
+    view = made(topic)
+
+    def check(groups):
+        if len(groups) > most:
+            raise TooLarge("too many")
+
+    view.bound(check)
+    steps = view.fill_beside(lambda: 1000)
+    for _ in islice(steps, 5):
+        if len(view.rows.table):
+            view.hear(put(topic, {"id": count, "desk": "one more", "qty": 1}, seq=count + 1), 0)
+    assert "too many" in view.stopped
+    assert next(steps, "done") == "done", "it goes on for ever"
+    while view.is_dirty:
+        view.release()
+    assert not len(view.rows.table)
 
 
 def test_a_view_that_succeeds_another_tells_what_differs():
