@@ -13,6 +13,8 @@ what the same query answers. Rows of views stand in places of their own, and so 
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
+
 from sow.delivery.windows.pages import PageRow, rows_of
 from sow.delivery.windows.window_heads import CROWD_FACTOR, Entry, Places, WindowHead
 from sow.expressions import Filter, OrderTerm
@@ -171,8 +173,9 @@ class OrderedSet(Generic[Reader]):
         if not self.terms and self.topic.table.is_arranged:
             return range(len(batch))
         if not self.terms:
-            # By first publication: those that are new stand last.
-            return [at for at, old in enumerate(batch.changes.olds) if old is None]
+            # By first publication, of which a change that lets a record pass takes nothing.
+            last, slots = head.bound[0], np.asarray(batch.changes.slots, np.int64)
+            return [at for at, tie in enumerate(self.topic.table.ties(slots)) if tie <= last]
         term = self.terms[0]
         values, rank = batch.ordering(term), head.bound[0]
         if term.text or len(rank) == 1:

@@ -64,6 +64,24 @@ def test_what_ranks_after_the_bound_concerns_no_window(monkeypatch):
     assert reader.client.lines() == []
 
 
+@pytest.mark.parametrize("order_by", [None, "/none"])
+def test_what_was_published_long_ago_and_passes_the_filter_now_stands_where_it_was_born(
+    monkeypatch, order_by
+):
+    monkeypatch.setattr(ordered_sets, "SPARE_MIN", 0)
+    world = World()
+    world.publish("orders", *[{"id": at, "px": at % 2} for at in range(20)])
+    reader = WindowReader(world.client(), "orders", order_by, top_n=3, filter="/px = 1")
+    reader.begin()
+    (ordered,) = sets_of(world)
+    assert not ordered.head.complete
+    for number in (2, 18, 0, 1):
+        world.publish("orders", {"id": number, "px": (number + 1) % 2})
+        reader.read()
+        reader.check(world)
+        world.check()
+
+
 @pytest.mark.parametrize("condition", [None, "/px < 50"])
 def test_what_enters_and_leaves_in_one_batch_has_left(monkeypatch, condition):
     monkeypatch.setattr(ordered_sets, "SPARE_MIN", 2)
