@@ -102,6 +102,10 @@ class Folding:
             return
         older, last = current.older, membership.last(lines, update)
         overtakes = last > current.number
+        if overtakes and place[-1] == (update.identity,):
+            # Its topic's policy has been another one meanwhile, under which it waits elsewhere.
+            self._enter(entry())
+            return
         if older is None and self._released() < current.group < group:
             self._enter_behind(entry(), current, overtakes)
             return

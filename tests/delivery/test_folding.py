@@ -12,6 +12,7 @@ from sow.delivery.lines import Delivery
 from sow.delivery.queue import Queue
 from sow.delivery.queued import Membership, QueuedDelivery
 from sow.encodings import LINES
+from sow.topic.queue_policy import queue_policy
 from sow.topic.updates import Update
 from tests.delivery.making import wording
 from tests.topic.making import ORDERS, body
@@ -225,3 +226,19 @@ def test_a_large_message_counts_as_several():
         waiting.queue.check()
     assert left == [4, 2], "two in a step of twenty"
     assert waiting.queue.message_count == 1
+
+
+def test_an_update_is_not_taken_behind_one_of_its_record_that_waits_under_another_policy():
+    """While a queue is gone through its topic's policy may change to another one and back."""
+    waiting = Waiting()
+    topic, usual = waiting.lines.topic, waiting.lines.topic.folding
+    waiting.spread("a")
+    changed = replace(ORDERS, conflation_policy="always", placement="append")
+    topic.folding = queue_policy(changed, topic.message_type)
+    waiting.spread("a", told=True, gone=True)
+    topic.folding = usual
+    waiting.spread("a")
+    said = [entry.update for entry in waiting.queue if entry.lives]
+    assert [(one.told, one.new is not None) for one in said] == [
+        (False, True), (True, False), (False, True),
+    ]  # fmt: skip
