@@ -32,6 +32,7 @@ from sow.cli.pipeline import beside
 from sow.cli.supervision import Beside, command, supervised
 from sow.client import Client
 from sow.config import require, review
+from sow.definitions import Configuration
 from sow.engine.live_topics import CopyTopic, LiveTopic
 from sow.errors import ClientError, SowError
 from sow.hosts import LOOPBACK
@@ -107,10 +108,15 @@ async def _demo(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     with tempfile.TemporaryDirectory(prefix="sow-demo-") as data_directory:
-        # A demo is for whoever started it, wherever the file has the server listen.
+
+        def as_demo(read: Configuration) -> Configuration:
+            # A demo is for whoever started it, wherever the file has the server listen.
+            return replace(read, host=LOOPBACK, port=port)
+
         server = Server(
-            replace(configuration, host=LOOPBACK, port=port),
+            as_demo(configuration),
             Path(data_directory),
+            reread=lambda: as_demo(require(path, environment=os.environ)),
             look=lambda: review(path, environment=os.environ),
         )
         url = await server.start()

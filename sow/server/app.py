@@ -233,7 +233,12 @@ class Server:
             staging,
             opening.log_id,
             self._doorman,
-            OperationsDoor(self._look, lambda: self.engine.configuration.pipelines, self.board),
+            OperationsDoor(
+                self._look,
+                lambda: self.engine.configuration.pipelines,
+                self.board,
+                self._reread,
+            ),
         )
         self._replay.end()
         self._doorman.follow(

@@ -13,6 +13,8 @@ from typing import Any
 from aiohttp import web
 
 from sow.config.findings import Reviewed
+from sow.definitions import Configuration
+from sow.errors import ConfigError
 from sow.pipelines import Pipeline
 from sow.server.responses import json_response
 
@@ -44,32 +46,43 @@ UNKNOWN: dict[str, Any] = {
 
 
 class OperationsDoor:
-    """`look` reads the configuration file, None where there is none; `pipelines` are those of the
-    configuration as it is now."""
+    """`look` reads the configuration file, None where there is none, and `reread` gives what a
+    reload would go by; `pipelines` are those of the configuration as it is now."""
 
     def __init__(
         self,
         look: Callable[[], Reviewed] | None = None,
         pipelines: Callable[[], Sequence[Pipeline]] = tuple,
         board: Board | None = None,
+        reread: Callable[[], Configuration] | None = None,
     ) -> None:
         self._look = look
+        self._reread = reread
         self._pipelines = pipelines
         self._board = board or Board()
 
     async def file(self, _request: web.Request) -> web.Response:
         """`GET /v1/config/file`."""
         if self._look is None:
-            return json_response({"file": None, "text": "", "findings": []})
+            return json_response({"file": None, "text": "", "findings": [], "values": None})
         # A file of some megabytes takes a while to check, and its disk may take longer.
         found = await asyncio.to_thread(self._look)
+        values = await asyncio.to_thread(self._values)
         return json_response(
             {
                 "file": found.file,
                 "text": found.text,
                 "findings": [{**asdict(one), "line": int(one.line)} for one in found.findings],
+                "values": values,
             }
         )
+
+    def _values(self) -> Configuration | None:
+        """What a reload would go by; None where there would be none."""
+        try:
+            return None if self._reread is None else self._reread()
+        except ConfigError:
+            return None  # the findings say why
 
     async def pipelines(self, _request: web.Request) -> web.Response:
         """`GET /v1/pipelines`."""

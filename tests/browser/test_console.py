@@ -365,6 +365,17 @@ def test_the_slider_changes_how_much_is_told(console, server):
         console.until(f"() => {given} < {taken} / 2")
 
 
+def test_without_a_topic_the_slider_shows_the_busiest(console, server):
+    server.publish("desk/1", {"id": 1})
+    console.open("slider")
+    console.until("() => location.hash === '#/slider/orders'")
+    console.page.get_by_role("slider").wait_for()
+    console.page.get_by_role("link", name="Records").click()
+    console.page.get_by_role("heading", name="orders").wait_for()
+    console.page.get_by_role("navigation").get_by_role("link", name="Explain").click()
+    console.until("() => location.hash === '#/explain/orders'")
+
+
 def test_sessions_are_shown_with_their_queues_and_can_be_closed(console, server):
     with server.socket() as ws:
         ws.ask({"c": "logon", "client": "grid 7"})
@@ -372,9 +383,15 @@ def test_sessions_are_shown_with_their_queues_and_can_be_closed(console, server)
         console.open("sessions")
         console.page.get_by_role("link", name="grid 7").click()
         console.page.get_by_label("What the session follows").get_by_text("/price > 1").wait_for()
+        why = console.page.get_by_label("Why")
+        why.get_by_text("It has been told everything").wait_for()
+        for price in (2, 3, 4):
+            server.publish("orders", {"id": 1, "price": price})
+        why.get_by_text("updates of orders became one with later ones").wait_for()
         row = console.page.locator("#sessions tr", has_text="grid 7")
         row.get_by_role("button", name="conflate on").click()
         row.get_by_role("button", name="conflate off").wait_for()
+        why.get_by_text("switched off").wait_for()
         row.get_by_role("button", name="disconnect").click()
         gone = console.page.locator("#gone tr", has_text="grid 7")
         gone.get_by_text("closed by an operator").wait_for()
@@ -397,6 +414,15 @@ def test_the_configuration_is_shown_with_what_is_wrong_and_read_again(console, s
     console.page.get_by_role("button", name="Reload").click()
     console.page.locator("#changes", has_text="nothing has changed").wait_for()
     try:
+        assert console.page.locator("#difference td", has_text="100ms").count() == 0
+        server.path.write_text(whole.replace("100ms", "250ms", 1))
+        console.page.reload()
+        slower = console.page.locator("#difference tr", has_text="interval_us")
+        slower.wait_for()
+        assert [one.strip() for one in slower.locator("td").all_inner_texts()] == [
+            "100000",
+            "250000",
+        ]
         server.path.write_text(whole.replace("<SOW>", "<SOW>\n<Tpoic/>\n", 1))
         console.page.reload()
         console.page.locator(".finding", has_text="Tpoic").wait_for()

@@ -1,6 +1,7 @@
 """`sow demo` brings all it needs with it, and says what it lacks."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import tomllib
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -94,7 +96,15 @@ def test_what_a_person_sees_is_where_the_console_is_and_the_rates(tmp_path):
     with Terminal("demo", "--port", "0", cwd=tmp_path, lines=24, DISPLAY="") as terminal:
         assert "sow: the console is at http://127.0.0.1:" in terminal.wait_for("the console is at")
         shown = terminal.wait_for("Ctrl-C stops the demo")
-        assert "SOW demo  http://127.0.0.1:" in shown
+        url = re.search(r"SOW demo  (http://127.0.0.1:\d+)", shown)[1]
+        # The console's button does not stand there for nothing.
+        reload = Request(f"{url}/v1/config/reload", method="POST")
+        with urlopen(reload, timeout=WAIT_S) as answer:
+            assert json.loads(answer.read()) == {"changes": []}
+        with urlopen(f"{url}/v1/config/file", timeout=WAIT_S) as answer:
+            found = json.loads(answer.read())
+        with urlopen(f"{url}/v1/config", timeout=WAIT_S) as answer:
+            assert found["values"] == json.loads(answer.read())
         terminal.process.send_signal(signal.SIGINT)
         code, _ = terminal.end()
     assert code == 0

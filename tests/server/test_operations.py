@@ -1,6 +1,8 @@
 """What an operator asks about the process."""
 
 from sow.config.findings import Finding, Reviewed
+from sow.definitions import Configuration
+from sow.errors import ConfigError
 from sow.pipelines import Pipeline, Sink, Source
 from sow.server.operations import Board, OperationsDoor
 from sow.server.routes import Route
@@ -31,6 +33,7 @@ async def test_the_file_is_told_as_it_is_now_with_what_is_wrong_with_it():
             "file": "config.xml",
             "text": "<SOWConfig/>",
             "findings": [],
+            "values": None,
         }
         found.append(Reviewed("config.xml", "<SOWConfig>\n<Topic/>", (finding,)))
         told = (await served.get("/file")).json
@@ -48,10 +51,26 @@ async def test_the_file_is_told_as_it_is_now_with_what_is_wrong_with_it():
 
 
 @stepped
+async def test_the_values_of_the_file_are_those_that_a_reload_would_go_by():
+    found = [Configuration(name="as it is now", port=0)]
+
+    def reread():
+        if not found:
+            raise ConfigError("config.xml:1: SOWConfig: has no Name")
+        return found[0]
+
+    door = OperationsDoor(lambda: Reviewed("config.xml", "", ()), reread=reread)
+    async with place(door) as served:
+        assert (await served.get("/file")).json["values"]["name"] == "as it is now"
+        found.clear()
+        assert (await served.get("/file")).json["values"] is None
+
+
+@stepped
 async def test_a_server_that_was_not_started_from_a_file_says_so():
     async with place(OperationsDoor()) as served:
         told = (await served.get("/file")).json
-    assert told == {"file": None, "text": "", "findings": []}
+    assert told == {"file": None, "text": "", "findings": [], "values": None}
 
 
 @stepped

@@ -35,9 +35,14 @@ export function linkTo(page, name = "", asked = {}) {
   return `#/${page}${name ? `/${encodeURIComponent(name)}` : ""}${query ? `?${query}` : ""}`;
 }
 
-// Shows the same page with something else asked for; what was there before is no step back.
+// Shows another page in place of this one, which is then no step back.
+export function goTo(page, name, asked) {
+  history.replaceState(null, "", linkTo(page, name, asked));
+  address.value = read();
+}
+
+// Shows the same page with something else asked for.
 export function ask(changes) {
   const {page, name, asked} = address.peek();
-  history.replaceState(null, "", linkTo(page, name, {...asked, ...changes}));
-  address.value = read();
+  goTo(page, name, {...asked, ...changes});
 }

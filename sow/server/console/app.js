@@ -16,10 +16,10 @@ import {LogOn} from "./pages/logon.js";
 
 const PAGES = {
   topics: {title: "Topics", shows: Topics},
-  topic: {shows: Topic, under: "topics"},
-  slider: {title: "Slider", shows: Slider},
+  topic: {shows: Topic, under: "topics", ofTopic: true},
+  slider: {title: "Slider", shows: Slider, ofTopic: true},
   sessions: {title: "Sessions", shows: Sessions},
-  explain: {title: "Explain", shows: Explain},
+  explain: {title: "Explain", shows: Explain, ofTopic: true},
   pipelines: {title: "Pipelines", shows: Pipelines, admin: true},
   config: {title: "Config", shows: Config, admin: true},
 };
@@ -37,16 +37,17 @@ async function learnRights() {
   }
 }
 
-function Navigation({page}) {
+// Who goes from one page about a topic to another one stays with the topic.
+function Navigation({page, name}) {
   const admin = useSignal(isAdmin);
   const here = PAGES[page]?.under || page;
   const links = Object.entries(PAGES).filter(([, one]) => one.title && (admin || !one.admin));
   return html`<nav aria-label="Pages">
     ${links.map(
-      ([name, one]) => html`<a
-        key=${name}
-        href=${linkTo(name)}
-        aria-current=${name === here ? "page" : null}
+      ([target, one]) => html`<a
+        key=${target}
+        href=${linkTo(target, one.ofTopic && PAGES[page]?.ofTopic ? name : "")}
+        aria-current=${target === here ? "page" : null}
         >${one.title}</a
       >`,
     )}
@@ -96,7 +97,7 @@ function App() {
   }, [known]);
   return html`<header>
       <a class="mark" href=${linkTo("topics")}><span aria-hidden="true"></span>SOW</a>
-      ${!unknown && html`<${Navigation} page=${page} />`}
+      ${!unknown && html`<${Navigation} page=${page} name=${name} />`}
       <${Connection} />
     </header>
     <main id="main">

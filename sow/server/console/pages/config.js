@@ -1,5 +1,6 @@
 // The configuration: the file as it is now, each finding below its line; whether the server runs by
-// it; the values by which it does run; and the reload, which says what has changed or why not.
+// it; the values by which it does run, and those of the file that differ; and the reload, which says
+// what has changed or why not.
 
 import {html, useState, useEffect, attempt} from "../parts.js";
 import {call, read} from "../server.js";
@@ -39,7 +40,7 @@ export function Config() {
     </p>`}
     <div class="columns">
       ${file.file && html`<${Listing} file=${file} />`}
-      <${Values} running=${running} />
+      <${Values} running=${running} wanted=${file.values ?? running} />
     </div>`;
 }
 
@@ -65,26 +66,56 @@ function Listing({file}) {
   </section>`;
 }
 
-// Sections of the running values, each value by its path.
-function Values({running}) {
-  const rows = [];
+// Values by their paths, without those that are nothing. Where one stands in the file is no value.
+function flat(configuration) {
+  const found = new Map();
   const walk = (value, path) => {
     if (Array.isArray(value) && value.some((one) => one && typeof one === "object")) {
       value.forEach((one) => walk(one, `${path}[${one.name ?? value.indexOf(one)}]`));
     } else if (value && typeof value === "object" && !Array.isArray(value)) {
-      for (const [name, inside] of Object.entries(value)) walk(inside, path ? `${path}.${name}` : name);
+      for (const [name, inside] of Object.entries(value)) {
+        if (name !== "line") walk(inside, path ? `${path}.${name}` : name);
+      }
     } else if (value !== null && value !== "" && !(Array.isArray(value) && !value.length)) {
-      rows.push([path, value]);
+      found.set(path, format.cell(value));
     }
   };
-  walk(running, "");
-  return html`<section class="panel scrolls" aria-label="Running values">
+  walk(configuration, "");
+  return found;
+}
+
+// The running values, those first that the file has otherwise: a reload would take these from it.
+function Values({running, wanted}) {
+  const [now, then] = [flat(running), flat(wanted)];
+  const paths = [...new Set([...now.keys(), ...then.keys()])];
+  const others = paths.filter((path) => now.get(path) !== then.get(path));
+  const rows = [...now].filter(([path]) => !others.includes(path));
+  return html`${others.length > 0 && html`<${Difference} others=${others} now=${now} then=${then} />`}
+  <section class="panel scrolls" aria-label="Running values">
     <table class="plain" id="values">
       <caption class="padded"><h2>Running values</h2></caption>
       <tbody>
         ${rows.map(([path, value]) => html`<tr key=${path}>
           <th scope="row" class="code">${path}</th>
-          <td class="code">${format.cell(value)}</td>
+          <td class="code">${value}</td>
+        </tr>`)}
+      </tbody>
+    </table>
+  </section>`;
+}
+
+function Difference({others, now, then}) {
+  return html`<section class="panel scrolls" aria-label="What the file has otherwise">
+    <table class="plain" id="difference">
+      <caption class="padded"><h2>What the file has otherwise</h2></caption>
+      <thead>
+        <tr><th scope="col">value</th><th scope="col">running</th><th scope="col">in the file</th></tr>
+      </thead>
+      <tbody>
+        ${others.map((path) => html`<tr key=${path}>
+          <th scope="row" class="code">${path}</th>
+          <td class="code">${now.get(path) ?? ""}</td>
+          <td class="code">${then.get(path) ?? ""}</td>
         </tr>`)}
       </tbody>
     </table>

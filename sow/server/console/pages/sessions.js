@@ -81,12 +81,36 @@ function Session({one, isChosen}) {
   </tr>`;
 }
 
+// What he is not told of, or later, and why so.
+function reasons(one) {
+  const said = [];
+  if (one.reason) said.push(`It is given up: ${one.reason}.`);
+  if (one.queue_messages) {
+    said.push(`${format.count(one.queue_messages)} messages (${format.bytes(one.queue_bytes)}) wait, since it reads more slowly than it is told; the oldest for ${format.duration(one.lag_ms) || "0 ms"}.`);
+  }
+  if (!one.conflated) said.push("Nothing is conflated in its queue: that is switched off for it.");
+  if (one.conflated_messages) {
+    said.push(`${format.count(one.conflated_messages)} messages became one with later ones of the same records, since its queue had filled.`);
+  }
+  if (one.dropped_messages) {
+    said.push(`${format.count(one.dropped_messages)} messages were dropped, since its queue was full, with subscriptions to topics whose ConflationPolicy is unsubscribe.`);
+  }
+  for (const sub of one.following) {
+    const folded = (sub.updates_in ?? 0) - (sub.updates_out ?? 0) - (sub.pending ?? 0);
+    if (folded <= 0) continue;
+    const asked = sub.auto ? "as fast as it reads" : `once in ${format.duration(sub.interval_ms)}`;
+    said.push(`${format.count(folded)} updates of ${sub.topic} became one with later ones of the same records, since it asked to be told of each ${asked} at most.`);
+  }
+  return said.length ? said : ["It has been told everything, as it came."];
+}
+
 function Following({one}) {
   if (!one) return null;
   return html`<section class="panel scrolls" aria-label="What the session follows">
     <table class="plain">
       <caption class="padded">
         <h2>What ${one.client || one.id} follows</h2>
+        <ul class="why dim" aria-label="Why">${reasons(one).map((text) => html`<li key=${text}>${text}</li>`)}</ul>
       </caption>
       <thead>
         <tr>

@@ -4,12 +4,12 @@
 // drawn as two lines, its values as they were published and as they were told.
 
 import {html, problem, useEffect, useEvery, useMemo, useRef, useState} from "../parts.js";
-import {ask, linkTo} from "../address.js";
+import {address, ask, goTo, linkTo} from "../address.js";
 import {read, topicPath, CLIENT} from "../server.js";
 import {follow} from "../following.js";
 import {Chart, Series} from "../chart.js";
 import {ExpressionBox, FILTER, ofFilter} from "../expression_box.js";
-import {TopicChoice} from "../topic_choice.js";
+import {TopicChoice, busiest} from "../topic_choice.js";
 import * as format from "../format.js";
 
 export const INTERVALS = ["none", "50ms", "100ms", "250ms", "500ms", "1s", "2s", "5s", "10s"];
@@ -88,6 +88,14 @@ export function Slider({name, asked}) {
 
   useEffect(() => {
     if (name) read(topicPath(name)).then(setTopic, setWrong);
+  }, [name]);
+  // Until there is a topic, since a server may be looked at before anything is published.
+  useEvery(1000, async () => {
+    if (name) return;
+    const found = busiest(await read("v1/topics"));
+    // Unless somebody has gone elsewhere meanwhile.
+    const now = address.peek();
+    if (found && now.page === "slider" && !now.name) goTo("slider", found, asked);
   }, [name]);
   useEffect(() => setRecord(key), [key, name]);
 
@@ -174,6 +182,7 @@ export function Slider({name, asked}) {
   return html`<div class="bar">
       <h1>Slider</h1>
       <${TopicChoice} page="slider" name=${name} asked=${{interval}} />
+      ${name && html`<a href=${linkTo("topic", name, {filter})}>Records</a>`}
       <${ExpressionBox} ...${FILTER} topic=${name} value=${filter} wrong=${ofFilter(wrong)} fields=${fields} onSet=${(text) => ask({filter: text})} />
     </div>
     ${name
@@ -200,7 +209,7 @@ export function Slider({name, asked}) {
             </div>
             <${Chart} small=${true} series=${rates} labels=${["in", "out"]} told="Updates in and out a second over the last minute" />
           </section>`
-      : html`<p class="dim">Choose a topic: <a href=${linkTo("topics")}>all of them</a></p>`}`;
+      : html`<p class="dim">Nothing has been published yet. Choose a topic, or wait for the first update: the busiest one is shown then.</p>`}`;
 }
 
 function Stops({interval, onSet}) {
