@@ -99,7 +99,7 @@ def publish(
 @contextlib.contextmanager
 def progress(file: BinaryIO) -> Iterator[Advance]:
     """Shows how far a big file has been read, where someone may be looking."""
-    size = _size(file)
+    size = file_size(file)
     if size < BIG_BYTES or not sys.stderr.isatty():
         yield lambda _count: None
         return
@@ -108,7 +108,8 @@ def progress(file: BinaryIO) -> Iterator[Advance]:
         yield lambda count: bar.advance(task, count)
 
 
-def _size(file: BinaryIO) -> int:
+def file_size(file: BinaryIO) -> int:
+    """Bytes of a file; 0 where there is no telling, as of a pipe."""
     try:
         return os.fstat(file.fileno()).st_size
     except OSError:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from io import BytesIO
 from typing import Any
 from urllib.parse import quote
 
@@ -24,6 +25,9 @@ from sow.media_types import ARROW, JSON, NDJSON
 CONNECT_S = 10.0
 """How long a connection may take to be made: a packet that was lost is sent again after 1, 3 and 7
 seconds, so one that has not come by then will not."""
+
+WHOLE_BYTES = 1024**2
+"""A body of so many bytes is handed to the socket in one go, as aiohttp advises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +146,9 @@ class Http:
             headers["Content-Type"] = content_type
         with reported(self.url):
             address = URL(self.url + path, encoded=True).update_query(params)
-            response = await self._session.request(method, address, headers=headers, data=body)
+            response = await self._session.request(
+                method, address, headers=headers, data=_sent(body)
+            )
             if response.status >= 400 and not any_status:
                 raise await _problem(self.url, response)
         # What the caller does with the answer, and gets wrong, is not the network's fault.
@@ -195,6 +201,11 @@ def records_of(topic: str) -> str:
 def length_prefixed(bodies: list[bytes]) -> bytes:
     """Bodies of any bytes in one request, each after its length as 4 bytes, big-endian."""
     return b"".join([len(body).to_bytes(4, "big") + body for body in bodies])
+
+
+def _sent(body: bytes | None) -> bytes | BytesIO | None:
+    """A body as aiohttp wants it: a long one is read piece by piece."""
+    return BytesIO(body) if body is not None and len(body) > WHOLE_BYTES else body
 
 
 def _text(value: object) -> str:

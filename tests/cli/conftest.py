@@ -10,6 +10,9 @@ from tests.edge.serving import Running, configuration
 
 TOPICS = """
 <Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
+<Topic><Name>copies</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
+<Topic><Name>elements-2</Name><MessageType>xml</MessageType><Key>/o/@id</Key></Topic>
+<Topic><Name>packed-2</Name><MessageType>msgpack</MessageType><Key>/id</Key></Topic>
 <Topic><Name>pairs</Name><MessageType>json</MessageType><Key>/a</Key><Key>/b/c</Key></Topic>
 <Topic><Name>short</Name><MessageType>json</MessageType><Key>/id</Key>
   <Expiration>enabled</Expiration></Topic>

@@ -17,12 +17,6 @@ def run(*arguments):
     return CliRunner().invoke(main, arguments)
 
 
-@pytest.mark.parametrize("name", ["dump", "load"])
-def test_a_command_that_is_not_built_is_refused_by_name(name):
-    result = run(name, "--anything", "x")
-    assert (result.exit_code, result.stderr) == (2, f"sow: sow {name} is not available yet\n")
-
-
 def test_a_server_that_is_not_there_is_a_sentence():
     result = run("query", "orders", "--url", "http://127.0.0.1:1")
     assert result.exit_code == 1
@@ -89,8 +83,6 @@ def test_the_help_of_every_command_has_an_example_that_it_takes(monkeypatch):
     for kind in (click.File, click.Path):
         monkeypatch.setattr(kind, "convert", lambda _self, value, *_: value)
     for name, _ in all_commands():
-        if SUBCOMMANDS.get(name[4:]) == "sow.cli.unavailable":
-            continue
         said = run(*name.split()[1:], "--help").stdout
         examples = said.partition("\n  For example:\n")[2].splitlines()
         assert any(f" {name} " in f"{line} " for line in examples), name

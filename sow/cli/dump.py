@@ -1,0 +1,240 @@
+"""`sow dump`: writes the records of a topic, all as of one moment, to a file.
+
+They are asked for by the server's public API and written as they come. NDJSON holds them as they
+are; what a table cannot hold is said when it is written (`sow.cli.table_files`). For CSV, whose
+first line names all columns, and for Parquet the answer is kept in a temporary file first.
+"""
+
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, BinaryIO
+
+import click
+import orjson
+from rich.console import Console
+from rich.progress import Progress
+
+from sow.cli.connecting import connected
+from sow.cli.new_file import check_is_new, new_file
+from sow.cli.options import example, filter_option, json_option, run, url_option
+from sow.cli.publish import BYTES_TYPES, message_type, module_of
+from sow.cli.report import counted
+from sow.cli.table_files import CSV, FORMS, NDJSON, ROWS_AT_ONCE, CsvFields, form_of
+from sow.client import Client, Disconnected, Rows
+from sow.client.failures import reported
+from sow.client.http import records_of
+from sow.media_types import ARROW, FRAMES
+from sow.messages.lines import base64_line, string_line
+
+SPOOLED_BYTES = 16 * 1024**2
+"""So much of an answer is kept in memory before it goes to a temporary file."""
+LENGTH_BYTES = 4
+"""Before each message of an answer in frames."""
+
+Advance = Callable[[int], None]
+
+
+@click.command(
+    epilog=example(
+        "sow dump orders orders.parquet",
+        "sow dump orders - --filter '/qty > 10'",
+    )
+)
+@click.argument("topic")
+@click.argument("file", type=click.Path(allow_dash=True))
+@filter_option
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMS),
+    help="What to write, if the name of FILE does not say it.",
+)
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@url_option
+@json_option
+def dump(
+    topic: str,
+    file: str,
+    filter_text: str | None,
+    form: str | None,
+    force: bool,
+    url: str,
+    as_json: bool,
+) -> None:
+    """Write the records of TOPIC to FILE, or to standard output (-), as they are at one moment.
+
+    The end of its name says what FILE is: .ndjson holds every record as it is, .csv and .parquet
+    are tables of fields.
+    """
+    kind = form_of(file, form)
+    check_is_new(file, force)
+    dumped = Dumped(topic)
+    run(_dump(url, dumped, file, kind, filter_text, force))
+    if as_json:
+        told = orjson.dumps({"records": dumped.records, "bookmark": dumped.bookmark})
+        click.echo(told, err=file == "-")
+    else:
+        told_text = f"{counted(dumped.records, 'record')} of {topic}, bookmark {dumped.bookmark}"
+        click.echo(told_text, err=True)
+    if dumped.warning:
+        click.echo(f"sow: {dumped.warning}", err=True)
+
+
+class Dumped:
+    """What came of it."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.records = 0
+        self.bookmark = ""
+        self.warning = ""
+
+
+async def _dump(
+    url: str, dumped: Dumped, path: str, kind: str, filter_text: str | None, force: bool
+) -> None:
+    async with connected(url, "sow dump") as client:
+        asked = {"filter": filter_text}
+        if kind == NDJSON:
+            module = await module_of(client, await message_type(client, dumped.topic))
+            with new_file(path, force) as file:
+                if module == "json":
+                    await _write_documents(client, dumped, asked, file)
+                else:
+                    await _write_messages(client, dumped, asked, file, module in BYTES_TYPES)
+            return
+        with tempfile.SpooledTemporaryFile(SPOOLED_BYTES) as kept, new_file(path, force) as file:
+            if kind == CSV:
+                await _write_csv(client, dumped, asked, kept, file)
+            else:
+                await _write_parquet(client, dumped, asked, kept, file)
+
+
+async def _write_documents(
+    client: Client, dumped: Dumped, asked: dict[str, Any], file: Any
+) -> None:
+    """Documents of JSON, a line each."""
+    async with client.http.rows(dumped.topic, asked) as rows:
+        dumped.bookmark = rows.bookmark
+        with progress("dumping", rows.matches) as advance:
+            async for chunk in _whole(rows):
+                file.write(b"".join([row + b"\n" for row in chunk]))
+                dumped.records += len(chunk)
+                advance(len(chunk))
+        _check_all(dumped, rows.matches)
+
+
+async def _whole(rows: Rows) -> AsyncIterator[list[bytes]]:
+    async for chunk in rows.chunks():
+        if chunk:
+            yield chunk
+
+
+def _check_all(dumped: Dumped, promised: int) -> None:
+    if dumped.records != promised:
+        raise Disconnected(
+            f"the server ended its answer after {dumped.records:,} of {promised:,} records; "
+            "nothing was written, ask again"
+        )
+
+
+async def _write_messages(
+    client: Client, dumped: Dumped, asked: dict[str, Any], file: Any, in_base64: bool
+) -> None:
+    """Messages of another type, each as the JSON string that stands for it in a line."""
+    to_line = base64_line if in_base64 else string_line
+    request = client.http.request("GET", records_of(dumped.topic), asked, accept=FRAMES)
+    async with request as response:
+        dumped.bookmark = response.headers.get("SOW-Bookmark", "")
+        matches = int(response.headers.get("SOW-Matches", 0))
+        with progress("dumping", matches) as advance:
+            rest = b""
+            while True:
+                with reported(client.http.url):
+                    data = await response.content.readany()
+                if not data:
+                    break
+                bodies, rest = cut_frames(rest + data)
+                file.write(b"".join([to_line(body) + b"\n" for body in bodies]))
+                dumped.records += len(bodies)
+                advance(len(bodies))
+        _check_all(dumped, matches)
+
+
+def cut_frames(data: bytes) -> tuple[list[bytes], bytes]:
+    """The whole messages that an answer in frames begins with, and the rest of it."""
+    bodies, at = [], 0
+    while len(data) - at >= LENGTH_BYTES:
+        end = at + LENGTH_BYTES + int.from_bytes(data[at : at + LENGTH_BYTES], "big")
+        if end > len(data):
+            break
+        bodies.append(data[at + LENGTH_BYTES : end])
+        at = end
+    return bodies, data[at:]
+
+
+async def _write_csv(
+    client: Client, dumped: Dumped, asked: dict[str, Any], kept: Any, file: BinaryIO
+) -> None:
+    await _write_documents(client, dumped, asked, kept)
+    is_json = await module_of(client, await message_type(client, dumped.topic)) == "json"
+    fields = CsvFields()
+    for rows in _kept_rows(kept):
+        fields.look(rows)
+    file.write(fields.header())
+    for rows in _kept_rows(kept):
+        file.write(fields.lines(rows))
+    if fields.changed and is_json:
+        dumped.warning = (
+            f"CSV does not hold all of {counted(fields.changed, 'record')}, the first "
+            f"{fields.first_changed}: null, absent and empty are one there, and texts that look "
+            "like numbers are numbers unless the Schema declares them; .ndjson holds all"
+        )
+
+
+def _kept_rows(kept: Any) -> Iterator[list[bytes]]:
+    kept.seek(0)
+    while rows := [line.rstrip(b"\n") for line in islice(kept, ROWS_AT_ONCE)]:
+        yield rows
+
+
+async def _write_parquet(
+    client: Client, dumped: Dumped, asked: dict[str, Any], kept: Any, file: BinaryIO
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    request = client.http.request("GET", records_of(dumped.topic), asked, accept=ARROW)
+    async with request as response:
+        dumped.bookmark = response.headers.get("SOW-Bookmark", "")
+        matches = int(response.headers.get("SOW-Matches", 0))
+        while True:
+            with reported(client.http.url):
+                data = await response.content.readany()
+            if not data:
+                break
+            kept.write(data)
+    kept.seek(0)
+    try:
+        stream = pa.ipc.open_stream(kept)
+        with pq.ParquetWriter(file, stream.schema) as out, progress("dumping", matches) as advance:
+            for batch in stream:
+                out.write_batch(batch)
+                dumped.records += len(batch)
+                advance(len(batch))
+    except pa.ArrowException:
+        _check_all(dumped, matches)
+        raise
+    _check_all(dumped, matches)
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Advance]:
+    """Shows how far it is, where somebody may be looking."""
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(task, count)

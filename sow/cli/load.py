@@ -1,0 +1,148 @@
+"""`sow load`: publishes the records of a file to a topic.
+
+The file is one that `sow dump` writes, or one of the same kind. Rows are sent some hundred in a
+request, which is stored as a whole or not at all, and each request is answered when it is on the
+server's disk. So a load that fails says how many records are there, and may be done again.
+"""
+
+import re
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+import orjson
+
+from sow.cli.connecting import connected
+from sow.cli.csv_tables import csv_tables
+from sow.cli.dump import progress
+from sow.cli.options import example, json_option, run, url_option
+from sow.cli.publish import file_size, frames
+from sow.cli.reading import MessagePlaces, chunks, lines
+from sow.cli.report import counted
+from sow.cli.table_files import CSV, FORMS, NDJSON, form_of, open_parquet, parquet_lines
+from sow.client import Client
+from sow.client.http import records_of
+from sow.errors import BadMessage, SowError
+from sow.media_types import CSV as CSV_TYPE
+from sow.media_types import NDJSON as NDJSON_TYPE
+
+STANDARD_INPUT = "standard input"
+
+
+@click.command(
+    epilog=example("sow load orders orders.parquet", "sow load orders feed.log --format ndjson")
+)
+@click.argument("topic")
+@click.argument("file", type=click.Path(allow_dash=True))
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMS),
+    help="What FILE is, if its name does not say it.",
+)
+@url_option
+@json_option
+def load(topic: str, file: str, form: str | None, url: str, as_json: bool) -> None:
+    """Publish the records of FILE, or of standard input (-), to TOPIC.
+
+    The end of its name says what FILE is: .ndjson, .csv or .parquet. Ends when all are on the
+    server's disk.
+    """
+    kind = form_of(file, form)
+    loaded = Loaded(topic, STANDARD_INPUT if file == "-" else file)
+    if file == "-":
+        run(_load(url, loaded, sys.stdin.buffer, kind))
+    else:
+        with Path(file).open("rb") as source:
+            run(_load(url, loaded, source, kind))
+    if as_json:
+        click.echo(orjson.dumps({"loaded": loaded.records, "bookmark": loaded.bookmark}))
+    else:
+        at = f" (bookmark {loaded.bookmark})" if loaded.bookmark else ""
+        click.echo(f"loaded {counted(loaded.records, 'record')} into {topic}{at}")
+
+
+class Loaded:
+    """How far it is."""
+
+    def __init__(self, topic: str, name: str) -> None:
+        self.topic = topic
+        self.name = name
+        self.records = 0
+        self.bookmark = ""
+
+
+Requests = AsyncIterator[tuple[bytes, int]]
+"""Bodies of requests, and how far each brings us in what is shown."""
+
+
+async def _load(url: str, loaded: Loaded, source: BinaryIO, kind: str) -> None:
+    places = MessagePlaces()
+    async with connected(url, "sow load") as client:
+        if kind == CSV:
+            tables = csv_tables(chunks(source))
+            await _send(client, loaded, tables, file_size(source), "row", CSV_TYPE)
+        elif kind == NDJSON:
+            requests = _lines(source, places)
+            await _send(client, loaded, requests, file_size(source), places, NDJSON_TYPE)
+        else:
+            with tempfile.TemporaryFile() as kept:
+                if loaded.name == STANDARD_INPUT:
+                    async for piece in chunks(source):
+                        kept.write(piece)  # its end, where it begins to be read, comes last
+                    source = kept
+                file = open_parquet(source, loaded.name)
+                rows = file.metadata.num_rows
+                await _send(client, loaded, _rows(file, loaded), rows, "row", NDJSON_TYPE)
+
+
+async def _lines(source: BinaryIO, places: MessagePlaces) -> Requests:
+    async for found in lines(chunks(source), places):
+        for frame in frames(found):
+            yield b"\n".join(frame), sum(map(len, frame)) + len(frame)
+
+
+async def _rows(file: Any, loaded: Loaded) -> Requests:
+    for documents in parquet_lines(file, loaded.name):
+        for frame in frames(documents):
+            yield b"\n".join(frame), len(frame)
+
+
+async def _send(
+    client: Client,
+    loaded: Loaded,
+    requests: Requests,
+    total: int,
+    places: MessagePlaces | str,
+    content_type: str,
+) -> None:
+    """Publish one request after the other."""
+    try:
+        with progress("loading", total) as advance:
+            async for body, size in requests:
+                answer = await client.http.json(
+                    "POST", records_of(loaded.topic), body=body, content_type=content_type
+                )
+                loaded.records += answer["published"]
+                loaded.bookmark = str(answer["bookmark"])
+                advance(size)
+        if not loaded.records:
+            await client.topic(loaded.topic)  # which says so if there is none
+    except SowError as error:
+        _explain(error, loaded, places)
+        raise
+
+
+def _explain(error: SowError, loaded: Loaded, places: MessagePlaces | str) -> None:
+    """Add to an error where in the file it is, and what was loaded all the same."""
+    if isinstance(error, BadMessage):
+        error.index += loaded.records
+        at = error.index
+        place = f"row {at + 1}" if isinstance(places, str) else places.name(at)
+        detail = re.sub(r"^message \d+: ", "", error.detail)
+        error.detail = f"{place} of {loaded.name}: {detail}"
+    if loaded.records:
+        error.detail += f"; loaded before it: {counted(loaded.records, 'record')}"

@@ -1,0 +1,164 @@
+"""The kinds of files that records are dumped to and loaded from, and what each cannot hold.
+
+NDJSON holds every record of every message type as it is: a JSON message is a line, any other one a
+JSON string, its text or its base64. CSV and Parquet are tables of fields. In a table null, absent
+and (in CSV) the empty text are one; CSV does not say what is a text, so one that looks like a
+number comes back as one unless the topic's Schema declares it.
+"""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sow.errors import BadMessage, ClientError, SowError, clipped
+from sow.messages import message_type
+from sow.messages.cells import Cells, cells
+from sow.messages.csv_rows import CsvReader, csv_pieces
+
+NDJSON, CSV, PARQUET = FORMS = ("ndjson", "csv", "parquet")
+ENDINGS: Mapping[str, str] = {
+    ".ndjson": NDJSON, ".jsonl": NDJSON, ".json": NDJSON, ".csv": CSV, ".parquet": PARQUET,
+    ".pq": PARQUET,
+}  # fmt: skip
+"""By what the name of a file says what it is."""
+ROWS_AT_ONCE = 1_000
+"""Rows that are made at once, and sent in one request: stored all or none, as frames are."""
+JSON = message_type("json")
+
+
+def form_of(path: str, said: str | None) -> str:
+    """What kind of file a path is; raises ClientError where nothing says it."""
+    if said is not None:
+        return said
+    if path == "-":
+        return NDJSON
+    found = ENDINGS.get(Path(path).suffix.lower())
+    if found is None:
+        raise ClientError(
+            f"the name {clipped(path)} does not say what kind of file it is; end it with .ndjson, "
+            ".csv or .parquet, or give --format"
+        )
+    return found
+
+
+class CsvFields:
+    """The columns of records that are written as CSV, and whether they can be read again.
+
+    `changed` counts records that a topic without Schema would not get back as they are.
+    """
+
+    def __init__(self) -> None:
+        self.names: dict[str, None] = {}
+        self.changed = 0
+        self.first_changed: str | None = None
+
+    def look(self, rows: Sequence[bytes]) -> None:
+        """Take in records, given as JSON texts."""
+        found = [cells(row) for row in rows]
+        for one in found:
+            self.names |= dict.fromkeys(one)
+        try:
+            again = _read_again(found)
+        except SowError:
+            again = [{}] * len(rows)
+        for row, read in zip(rows, again, strict=True):
+            if msgspec.json.decode(row) != read:
+                self.changed += 1
+                self.first_changed = self.first_changed or clipped(row.decode())
+
+    def lines(self, rows: Sequence[bytes]) -> bytes:
+        """Records as lines."""
+        out = io.StringIO()
+        writer = csv.writer(out)
+        for row in rows:
+            found = cells(row)
+            writer.writerow([found.get(name, "") for name in self.names])
+        return out.getvalue().encode()
+
+    def header(self) -> bytes:
+        """The first line."""
+        return b"".join(csv_pieces(list(self.names), ())) or b"\r\n"
+
+
+def _read_again(rows: Sequence[Cells]) -> list[Any]:
+    """What a topic without Schema makes of rows in CSV."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    if not names:
+        return [{} for _ in rows]
+    text = b"".join(csv_pieces(names, [rows]))
+    reader = CsvReader(JSON, None, text, len(text) * 8 + 2**20)
+    return [msgspec.json.decode(body) for some in reader.pieces() for body in some]
+
+
+def open_parquet(source: Any, name: str) -> Any:
+    """A Parquet file to read; raises ClientError if it is none, or not whole."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(source)
+    except (pa.ArrowException, OSError) as error:
+        raise ClientError(
+            f"{name} is no whole Parquet file: {clipped(str(error))}; was it written to its end?"
+        ) from None
+
+
+def parquet_lines(file: Any, name: str) -> Iterator[list[bytes]]:
+    """The rows of a Parquet file as JSON documents; raises ClientError."""
+    import pyarrow as pa
+
+    read = 0
+    try:
+        for batch in file.iter_batches(ROWS_AT_ONCE):
+            yield row_documents(batch)
+            read += len(batch)
+    except (pa.ArrowException, OSError) as error:
+        raise ClientError(
+            f"{name} cannot be read behind row {read:,}: {clipped(str(error))}"
+        ) from None
+    except BadMessage as error:
+        error.index += read
+        raise
+
+
+def row_documents(batch: Any) -> list[bytes]:
+    """Rows of Arrow as JSON documents; nulls are left out, and so are columns that only repeat a
+    field within another one."""
+    from sow.cli.recording import json_texts
+    from sow.messages.arrow import JSON_KIND, KIND_OF_COLUMN, PATH_OF_COLUMN
+
+    columns: dict[bytes, Sequence[bytes | None]] = {}
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        told = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
+        if PATH_OF_COLUMN in told:
+            continue
+        name = msgspec.json.encode(field.name)
+        if told.get(KIND_OF_COLUMN) == JSON_KIND:
+            texts = [None if text is None else text.encode() for text in column.to_pylist()]
+            _check_json(field.name, texts)
+            columns[name] = texts
+        else:
+            columns[name] = [None if text == b"null" else text for text in json_texts(column)]
+    rows = zip(*columns.values(), strict=True) if columns else [()] * len(batch)
+    return [
+        b"{%b}"
+        % b",".join(
+            [b"%b:%b" % (name, text) for name, text in zip(columns, row, strict=True) if text]
+        )
+        for row in rows
+    ]
+
+
+def _check_json(name: str, texts: Sequence[bytes | None]) -> None:
+    for index, text in enumerate(texts):
+        try:
+            if text is not None:
+                msgspec.json.decode(text)
+        except (msgspec.MsgspecError, RecursionError):
+            raise BadMessage(
+                f"the column {clipped(name)} is said to hold JSON, and does not", index=index
+            ) from None
