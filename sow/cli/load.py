@@ -52,7 +52,7 @@ def load(topic: str, file: str, form: str | None, url: str, as_json: bool) -> No
     server's disk.
     """
     kind = form_of(file, form)
-    loaded = Loaded(topic, STANDARD_INPUT if file == "-" else file)
+    loaded = LoadProgress(topic, STANDARD_INPUT if file == "-" else file)
     if file == "-":
         run(_load(url, loaded, sys.stdin.buffer, kind))
     else:
@@ -65,7 +65,7 @@ def load(topic: str, file: str, form: str | None, url: str, as_json: bool) -> No
         click.echo(f"loaded {counted(loaded.records, 'record')} into {topic}{at}")
 
 
-class Loaded:
+class LoadProgress:
     """How far it is."""
 
     def __init__(self, topic: str, name: str) -> None:
@@ -79,7 +79,7 @@ Requests = AsyncIterator[tuple[bytes, int]]
 """Bodies of requests, and how far each brings us in what is shown."""
 
 
-async def _load(url: str, loaded: Loaded, source: BinaryIO, kind: str) -> None:
+async def _load(url: str, loaded: LoadProgress, source: BinaryIO, kind: str) -> None:
     places = MessagePlaces()
     async with connected(url, "sow load") as client:
         if kind == CSV:
@@ -105,7 +105,7 @@ async def _lines(source: BinaryIO, places: MessagePlaces) -> Requests:
             yield b"\n".join(frame), sum(map(len, frame)) + len(frame)
 
 
-async def _rows(file: Any, loaded: Loaded) -> Requests:
+async def _rows(file: Any, loaded: LoadProgress) -> Requests:
     for documents in parquet_lines(file, loaded.name):
         for frame in frames(documents):
             yield b"\n".join(frame), len(frame)
@@ -113,7 +113,7 @@ async def _rows(file: Any, loaded: Loaded) -> Requests:
 
 async def _send(
     client: Client,
-    loaded: Loaded,
+    loaded: LoadProgress,
     requests: Requests,
     total: int,
     places: MessagePlaces | str,
@@ -136,7 +136,7 @@ async def _send(
         raise
 
 
-def _explain(error: SowError, loaded: Loaded, places: MessagePlaces | str) -> None:
+def _explain(error: SowError, loaded: LoadProgress, places: MessagePlaces | str) -> None:
     """Add to an error where in the file it is, and what was loaded all the same."""
     if isinstance(error, BadMessage):
         error.index += loaded.records

@@ -94,7 +94,7 @@ def _is_reversed(start: str, end: str) -> bool:
     holds."""
     if start.isdigit() and end.isdigit():
         return int(start) > int(end)
-    start_us, end_us = _time_us(start), _time_us(end)
+    start_us, end_us = moment_us(start), moment_us(end)
     return start_us is not None and end_us is not None and start_us > end_us
 
 
@@ -110,7 +110,7 @@ def going_on(text: str, bookmark: str) -> str:
 
 
 def _is_place(text: str) -> bool:
-    return not text or text in NOW or text.isdigit() or _time_us(text) is not None
+    return not text or text in NOW or text.isdigit() or moment_us(text) is not None
 
 
 def _checked(span: Span, journal: Journal, newest: int, not_found: str) -> Span:
@@ -140,7 +140,7 @@ def _oldest(texts: Sequence[str], journal: Journal, newest: int) -> int:
         place = _numbered(text, newest)
         if place is not None:
             starts.append(place.through)
-        elif (time_us := _time_us(text)) is not None:
+        elif (time_us := moment_us(text)) is not None:
             times_us.append(time_us)
         else:
             raise _not_a_bookmark(text)
@@ -161,7 +161,7 @@ def _numbered(text: str, newest: int) -> LogPlace | None:
 
 def _place(text: str, journal: Journal, newest: int) -> LogPlace | None:
     """What a text names; None if it is no bookmark."""
-    place, time_us = _numbered(text, newest), _time_us(text)
+    place, time_us = _numbered(text, newest), moment_us(text)
     if place is not None or time_us is None:
         return place
     before = last_before(time_us, journal)
@@ -180,8 +180,9 @@ def _shown(text: str) -> str:
     return text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "…"
 
 
-def _time_us(text: str) -> int | None:
-    """Microseconds since 1970 of ``YYYYmmddTHHMMSS[.ffffff][Z]`` or ISO 8601, taken as UTC."""
+def moment_us(text: str) -> int | None:
+    """Microseconds since 1970 of ``YYYYmmddTHHMMSS[.ffffff][Z]`` or ISO 8601, taken as UTC;
+    None for what is no time."""
     try:
         if found := TIME.fullmatch(text):
             at = datetime.strptime(found[1] + found[2], "%Y%m%d%H%M%S")

@@ -231,7 +231,7 @@ class Server:
             self.executor,
             self.reload,
             staging,
-            opening.log_id,
+            opening,
             self._doorman,
             OperationsDoor(
                 self._look,

@@ -63,6 +63,7 @@ class Opening:
         self.journal: LmdbJournal
         self.checkpoints: dict[str, LmdbCheckpoint] = {}
         self.log_id = ""
+        self.path = path
         self.progress = Progress()
         self._configuration = configuration
         self._make_engine = make_engine

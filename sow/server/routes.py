@@ -19,6 +19,7 @@ from sow.media_types import JSON
 from sow.requests.executor import Executor
 from sow.rights import Demand, Rights
 from sow.security import OF_TOPICS
+from sow.server.backups import BackupDoor
 from sow.server.doorman import DOORMAN, Doorman, check_going_on
 from sow.server.driver import Driver
 from sow.server.entrance import Entrance
@@ -43,6 +44,7 @@ from sow.server.status import StatusDoor
 from sow.server.websocket import WebSocketDoor
 from sow.server.why import WhyDoor
 from sow.server.writes import ABORT_PARAMETERS, STAGE_PARAMETERS, WritesDoor
+from sow.store.backup import CopiedStore
 from sow.store.staging import Staging
 
 WEBSOCKET = "/v1/ws"
@@ -109,6 +111,7 @@ class Doors(NamedTuple):
     why: WhyDoor
     filters: Filters
     operations: OperationsDoor
+    backups: BackupDoor
 
 
 def open_doors(
@@ -116,7 +119,7 @@ def open_doors(
     executor: Executor,
     reload: Callable[[bool], Awaitable[list[str]]],
     staging: Staging,
-    log_id: str,
+    store: CopiedStore,
     doorman: Doorman,
     operations: OperationsDoor | None = None,
 ) -> Doors:
@@ -124,7 +127,7 @@ def open_doors(
     past = PastStates(driver, executor.engine)
     return Doors(
         HttpDoor(driver, executor, reload, past),
-        LogDoor(driver, executor.engine, log_id),
+        LogDoor(driver, executor.engine, store.log_id),
         SnapshotDoor(driver, executor.engine, past),
         WritesDoor(driver, executor.engine, staging),
         WebSocketDoor(driver, executor, doorman),
@@ -132,6 +135,7 @@ def open_doors(
         WhyDoor(driver, executor.engine),
         executor.engine.filters,
         operations or OperationsDoor(),
+        BackupDoor(store, driver.now_us),
     )
 
 
@@ -377,6 +381,20 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
             "admin",
             through(lambda doors: doors.operations.pipelines),
             "Pipelines, and how they run",
+        ),
+        Route(
+            "POST",
+            "/v1/backup",
+            "admin",
+            through(lambda doors: doors.backups.backup),
+            "A backup of everything, as of one moment",
+        ),
+        Route(
+            "POST",
+            "/v1/verify",
+            "admin",
+            through(lambda doors: doors.backups.verify),
+            "Read everything that is stored, and compare checksums",
         ),
         Route(
             "GET", WEBSOCKET, "nothing", through(lambda doors: doors.websocket.handle), "WebSocket"

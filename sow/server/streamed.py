@@ -48,11 +48,13 @@ async def write_pieces(
         for start in range(0, len(written), PART_BYTES):
             if start:
                 await asyncio.sleep(0)  # others have their turn between two parts
-            await _write(response, memoryview(written)[start : start + PART_BYTES])
+            await write_part(response, memoryview(written)[start : start + PART_BYTES])
     await response.write_eof()
 
 
-async def _write(response: web.StreamResponse, part: memoryview) -> None:
+async def write_part(response: web.StreamResponse, part: memoryview) -> None:
+    """Hand a part to the socket when the client has taken what came before; raises
+    ConnectionResetError for one that takes nothing."""
     try:
         async with asyncio.timeout(TAKEN_S_MAX):
             await response.write(part)

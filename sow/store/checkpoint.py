@@ -2,17 +2,22 @@
 
 A checkpoint is written beside the one before it, under the next *generation*; a last transaction
 replaces the table of *contents*, and from then on the new generation counts. What is left of any
-other generation, replaced or never finished, is removed in small transactions.
+other generation, replaced or never finished, is removed in small transactions; one that is being
+copied stays until that is done.
 
 The contents also hold the topic's *fingerprint*, so that a file is never read as the table of a
-topic whose records have other keys. One thread writes; loading happens before that.
+topic whose records have other keys. One thread writes; loading happens before that, copying at any
+time and in any thread.
 """
 
 import os
 import struct
+import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice, takewhile
+from operator import gt
 from pathlib import Path
 from secrets import randbits
 
@@ -34,7 +39,9 @@ from sow.store.layout import (
     BlockHeader,
     decode_slice,
     encode_slice,
+    read_header,
     seal,
+    slice_records,
     unseal,
 )
 from sow.store.private import make_directory
@@ -46,13 +53,17 @@ SWEEP_SLICES = 64
 """Slices that one commit removes. Their pages go to a list that the commit writes."""
 CONTENTS_KEY = b"contents"
 _SLICE_KEY = struct.Struct(">cQI")
-_FIRST_SLICE = _SLICE_KEY.pack(b"s", 0, 0)
 _CONTENTS = struct.Struct("=IQ")  # slices, records; the fingerprint follows
 
 
 def slice_key(generation: int, number: int) -> bytes:
     """The key of a slice; keys sort by generation, then by number."""
     return _SLICE_KEY.pack(b"s", generation, number)
+
+
+def generation_of(key: bytes) -> int:
+    """The generation of which a slice has this key."""
+    return int(_SLICE_KEY.unpack(key)[1])
 
 
 class LmdbCheckpoint:
@@ -79,6 +90,9 @@ class LmdbCheckpoint:
         self._fingerprint = fingerprint
         self._since_seq = since_seq
         self._data_directory = data_directory or path.parent
+        self._lock = threading.Lock()
+        self._copied: Counter[int] = Counter()
+        """Generations that are being copied."""
         self._seq = self._generation = self._slices = self._records = self._mark = 0
         # An empty one was just being made: there was no room for it, or no time.
         is_there = path.exists() and path.stat().st_size
@@ -109,8 +123,10 @@ class LmdbCheckpoint:
 
     def _adopt(self, block: bytes) -> None:
         header = self._unseal(block, CONTENTS)
-        self._seq, self._generation, self._mark = header.seq, header.count, header.chain
-        self._slices, self._records = contents_sizes(block)
+        with self._lock:
+            self._seq, self._generation, self._mark = header.seq, header.count, header.chain
+            self._slices, self._records = contents_sizes(block)
+            self._contents = block
         written_for = contents_fingerprint(block)
         if written_for != self._fingerprint:
             raise StoreError(
@@ -137,21 +153,40 @@ class LmdbCheckpoint:
 
     def load(self) -> Iterator[Slice]:
         """The last complete checkpoint, in the slices it was written in; raises Damaged."""
+        blocks = self.blocks()
+        next(blocks)
+        yield from map(decode_slice, blocks)
+
+    def blocks(self) -> Iterator[bytes]:
+        """The same as it is stored: the table of contents, then each slice; raises Damaged.
+
+        Meanwhile another checkpoint may be written: what is read stays until this is closed.
+        """
+        with self._lock:
+            contents, generation = self._contents, self._generation
+            self._copied[generation] += 1
+        try:
+            yield contents
+            yield from self._slices_of(contents)
+        finally:
+            with self._lock:
+                self._copied[generation] -= 1
+
+    def _slices_of(self, contents: bytes) -> Iterator[bytes]:
+        table, (slices, promised) = read_header(contents), contents_sizes(contents)
         records = 0
-        for number in range(self._slices):
+        for number in range(slices):
             with self._env.read() as txn:
-                block: bytes | None = txn.get(slice_key(self._generation, number))
+                block: bytes | None = txn.get(slice_key(table.count, number))
             if block is None:
-                raise self._damaged(f"slice {number + 1} of {self._slices} is missing")
-            header = self._unseal(block, SLICE, f"slice {number + 1} of {self._slices}: ")
-            place = (header.seq, header.count, header.chain)
-            if place != (self._generation, number, self._mark):
-                raise self._damaged(f"slice {number + 1} of {self._slices} belongs elsewhere")
-            part = decode_slice(block)
-            records += len(part.identities)
-            yield part
-        if records != self._records:
-            raise self._damaged(f"{records} of {self._records} records are there")
+                raise self._damaged(f"slice {number + 1} of {slices} is missing")
+            header = self._unseal(block, SLICE, f"slice {number + 1} of {slices}: ")
+            if (header.seq, header.count, header.chain) != (table.count, number, table.chain):
+                raise self._damaged(f"slice {number + 1} of {slices} belongs elsewhere")
+            records += slice_records(block)
+            yield block
+        if records != promised:
+            raise self._damaged(f"{records} of {promised} records are there")
 
     def write(self, seq: int, slices: Iterable[Slice]) -> None:
         """Replace the checkpoint, atomically: until it is complete the old one stands.
@@ -181,17 +216,20 @@ class LmdbCheckpoint:
             self._env.write(partial(_delete, keys=stale))
 
     def _stale(self) -> list[bytes]:
-        """The first few keys of slices of older or, failing these, of newer generations."""
-        current, newer = slice_key(self._generation, 0), slice_key(self._generation + 1, 0)
+        """The first few keys of slices of other generations, but for those that are copied."""
+        with self._lock:
+            wanted = {self._generation, *(+self._copied)}
+        generation, found = 0, list[bytes]()
         with self._env.read() as txn:
             cursor = txn.cursor()
-            if cursor.set_range(_FIRST_SLICE) and cursor.key() < current:
-                keys = takewhile(lambda key: key < current, cursor.iternext(values=False))
-            elif cursor.set_range(newer):
-                keys = cursor.iternext(values=False)
-            else:
-                return []
-            return list(islice(keys, SWEEP_SLICES))
+            while not found and cursor.set_range(slice_key(generation, 0)):
+                generation = generation_of(cursor.key())
+                if generation not in wanted:
+                    behind = slice_key(generation + 1, 0)
+                    keys = takewhile(partial(gt, behind), cursor.iternext(values=False))
+                    found = list(islice(keys, SWEEP_SLICES))
+                generation += 1
+        return found
 
     def _unseal(self, block: bytes, kind: int, where: str = "") -> BlockHeader:
         try:

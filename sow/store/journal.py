@@ -12,11 +12,13 @@ Only the writer thread appends and trims; any thread reads. Repairing is `sow.st
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
 
 from sow.errors import Damaged, StoreError
 from sow.store.environment import (
@@ -66,11 +68,19 @@ def key_of(seq: int) -> bytes:
     return seq.to_bytes(8, "big")
 
 
+class Moment(NamedTuple):
+    """A moment of a journal: its newest record, and the blocks of all accounts."""
+
+    seq: int
+    accounts: list[bytes]
+
+
 class LmdbJournal:
     """The transaction log in `directory`, made if it is not there.
 
     `at_least_seq` is the newest record any checkpoint contains: a journal that ends earlier is
-    Damaged, and so is one that `must_exist` and does not. `retention_bytes` and `retention_age_us`
+    Damaged, and so is one that `must_exist` and does not. One that is made begins after record
+    `after_seq`. `retention_bytes` and `retention_age_us`
     (None: any age) are what `trim` goes by; both are wishes, which readers and checkpoints come
     before. `data_directory` only completes the commands that errors recommend. `group_bytes` bounds
     a block, `map_bytes` is what is reserved of addresses at first, and `statvfs` asks how full the
@@ -85,6 +95,7 @@ class LmdbJournal:
         retention_age_us: int | None = None,
         at_least_seq: int = 0,
         must_exist: bool = False,
+        after_seq: int = 0,
         data_directory: Path | None = None,
         group_bytes: int = GROUP_BYTES,
         map_bytes: int = MAP_BYTES,
@@ -96,6 +107,7 @@ class LmdbJournal:
         self._retention_age_us = retention_age_us
         self._at_least_seq = at_least_seq
         self._must_exist = must_exist
+        self._after_seq = after_seq
         self._group_bytes = group_bytes
         self._lock = threading.Lock()
         self._replays: dict[object, int] = {}  # the next record each open `read` wants
@@ -132,7 +144,8 @@ class LmdbJournal:
             if newest is not None and cursor.key().startswith(BASE_KEY):
                 newest = first  # there is no group
         if newest is None:
-            self._env.write(partial(_put_base, seq=0, chain=0))
+            self._base_seq = self._last_seq = self._after_seq
+            self._env.write(partial(_put_base, seq=self._after_seq, chain=0))
         elif first is None:
             raise self._damaged("its first record is missing")
         else:
@@ -238,15 +251,53 @@ class LmdbJournal:
             return None
         for block in blocks:
             self._unseal(block, ACCOUNT)
-        # Those that came before the first change bear the number 0.
-        kept = [replace(e, account=True) for block in blocks for e in decode_entries(block, -1)]
-        return sorted(kept, key=lambda entry: (entry.seq, entry.ts_us))
+        return accounts_in(blocks)
 
-    def _groups(self, after_seq: int) -> Iterator[tuple[BlockHeader, bytes]]:
-        """Verified groups from the one holding `after_seq + 1` to the newest."""
+    @contextmanager
+    def held(self) -> Iterator[int]:
+        """While it is open nothing is trimmed; gives the last record that is gone already."""
+        holder = object()
+        with self._lock:
+            base_seq = self._base_seq
+            self._replays[holder] = base_seq + 1
+        try:
+            yield base_seq
+        finally:
+            with self._lock:
+                del self._replays[holder]
+
+    def moment(self) -> Moment:
+        """The newest durable record, and all accounts as of it; raises Damaged."""
+        accounts: list[bytes] = []
+        with self._env.read() as txn:
+            cursor = txn.cursor()
+            found = cursor.set_range(ACCOUNTS_KEY)
+            while found and cursor.key().startswith(BASE_KEY):
+                accounts.append(cursor.value())
+                found = cursor.next()
+            newest: bytes = cursor.value() if cursor.last() else b""
+        if newest and read_header(newest).kind == GROUP:
+            seq = self._unseal(newest, GROUP).last_seq
+        else:
+            seq = self._base_seq  # there is no group
+        for block in accounts:
+            self._unseal(block, ACCOUNT)
+        return Moment(seq, accounts)
+
+    def blocks(self, after_seq: int, until_seq: int) -> Iterator[bytes]:
+        """The groups behind record `after_seq`, where one begins, up to record `until_seq`, where
+        one ends, as they are stored. Raises Damaged. What is read is to be `held`."""
+        for _, block in self._groups(after_seq, until_seq):
+            yield block
+
+    def _groups(
+        self, after_seq: int, until_seq: int | None = None
+    ) -> Iterator[tuple[BlockHeader, bytes]]:
+        """Verified groups from the one holding `after_seq + 1` to the newest, or to that which ends
+        with record `until_seq`."""
         seq, before = after_seq, None
-        while seq < self._last_seq:
-            for key, block in self._fetch(seq + 1):
+        while seq < (until := self._last_seq if until_seq is None else until_seq):
+            for key, block in self._fetch(seq + 1, until):
                 header = self._unseal(block, GROUP, after=seq)
                 expected = header.seq if before is None else seq + 1
                 if key != key_of(expected) or not header.seq <= seq + 1 <= header.last_seq:
@@ -256,8 +307,9 @@ class LmdbJournal:
                 yield header, block
                 seq, before = header.last_seq, header
 
-    def _fetch(self, seq: int) -> list[tuple[bytes, bytes]]:
-        """The group holding record `seq` and some that follow, about READ_BYTES in all."""
+    def _fetch(self, seq: int, until_seq: int) -> list[tuple[bytes, bytes]]:
+        """The group holding record `seq` and some that follow, none of which begins behind record
+        `until_seq`, about READ_BYTES in all."""
         found: list[tuple[bytes, bytes]] = []
         room = READ_BYTES
         with self._env.read() as txn:
@@ -265,7 +317,7 @@ class LmdbJournal:
             if not cursor.set_range(key_of(seq)) or cursor.key() != key_of(seq):
                 cursor.prev() if cursor.key() else cursor.last()
             for key, block in cursor:
-                if room <= 0 or key > key_of(self._last_seq):
+                if room <= 0 or key > key_of(until_seq):
                     break
                 found.append((key, block))
                 room -= len(block)
@@ -335,6 +387,13 @@ class LmdbJournal:
         """Release the files. Nothing is pending: every append was durable when it returned."""
         self._env.close()
         self._newest.close()
+
+
+def accounts_in(blocks: Iterable[bytes]) -> list[LogEntry]:
+    """What verified blocks of accounts say, by number and time."""
+    # Those that came before the first change bear the number 0.
+    kept = [replace(e, account=True) for block in blocks for e in decode_entries(block, -1)]
+    return sorted(kept, key=lambda entry: (entry.seq, entry.ts_us))
 
 
 def is_journal(data_file: Path) -> bool:

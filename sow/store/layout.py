@@ -197,6 +197,11 @@ def encode_slice(part: Slice) -> bytes:
     return b"".join((sizes, *numbers, identities, bodies, sow_keys))
 
 
+def slice_records(block: bytes) -> int:
+    """How many records a slice says that it holds."""
+    return int(_SLICE.unpack_from(block, HEADER_BYTES)[0])
+
+
 def decode_slice(block: bytes) -> Slice:
     """The records of a verified slice."""
     count, texts_bytes, bodies_bytes = _SLICE.unpack_from(block, HEADER_BYTES)

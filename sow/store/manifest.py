@@ -79,7 +79,7 @@ class ManifestFile:
         whole, later = [], None
         for name in (MANIFEST_FILE, COPY_FILE):
             try:
-                whole.append(_parse((directory / name).read_bytes(), directory / name))
+                whole.append(parse_manifest((directory / name).read_bytes(), directory / name))
                 close_to_others(directory / name)
             except FileNotFoundError:
                 self.missing.append(f"{name} is missing")
@@ -104,7 +104,7 @@ class ManifestFile:
         """Replace the manifest, durably; returns it with its generation."""
         generation = 1 + (self.manifest.generation if self.manifest else 0)
         self.manifest = replace(manifest, generation=generation)
-        content = _text(self.manifest)
+        content = manifest_text(self.manifest)
         for name in (MANIFEST_FILE, COPY_FILE):
             at_once(write_file(self._directory / name, (content,)))
         self.missing = []
@@ -128,7 +128,8 @@ def write_file(path: Path, pieces: Iterable[bytes]) -> Steps[None]:
         raise StoreError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _text(manifest: Manifest) -> bytes:
+def manifest_text(manifest: Manifest) -> bytes:
+    """A manifest as its file holds it."""
     content = {
         "version": FORMAT,
         "generation": manifest.generation,
@@ -167,7 +168,7 @@ def _described(kept: StoredDefinition) -> dict[str, Any]:
     }
 
 
-def _parse(text: bytes, path: Path) -> Manifest:
+def parse_manifest(text: bytes, path: Path) -> Manifest:
     """The manifest in a file; raises ValueError when it is not as it was written."""
     try:
         content = json.loads(text)

@@ -21,6 +21,8 @@ from sow.history.log_rows import extent, log_rows
 from sow.server.opening import Opening
 from sow.server.removed import REMOVED
 from sow.steps import at_once
+from sow.store.backup import FrameReader, frames
+from sow.store.backup_files import BackupWriter, StoredBackup
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE
 
 NOW_US = 1_700_000_000_000_000
@@ -131,3 +133,12 @@ def with_desks(live, *names):
 def without_manifest(live):
     for name in (MANIFEST_FILE, COPY_FILE):
         (live.path / name).unlink()
+
+
+def backed_up(life, path):
+    """A backup of a life, as it is when it is asked for."""
+    with BackupWriter(path) as writer:
+        reader = FrameReader(writer.take)
+        for one in frames(life.opening, NOW_US, "1"):
+            reader.feed(one)
+    return StoredBackup(path)

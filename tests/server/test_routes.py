@@ -1,6 +1,7 @@
 """The table of addresses: what is let in by it, and what is made from it."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from aiohttp import web
@@ -26,7 +27,7 @@ def table_of(world, directory):
         world.executor,
         lambda _loss: [],
         Staging(directory, 0),
-        "log-1",
+        SimpleNamespace(log_id="log-1"),
         Doorman(Security(), NotImplemented),
     )
     crowd = Crowd(lambda: Configuration("test", ()), 100)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from sow.errors import DiskFull, StoreError
 from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.environment import structural_damage
+from sow.store.layout import decode_slice
 from sow.store.volatile import MemoryCheckpoint
 from tests.effort import examples
 from tests.store.entries import part, slices
@@ -122,4 +123,20 @@ def test_a_disk_that_refuses_leaves_the_old_checkpoint(tmp_path, monkeypatch):
     with pytest.raises(DiskFull):
         checkpoint.write(9, [part(1, 1)])
     assert (checkpoint.seq, list(checkpoint.load())) == (7, [part(0, 3)])
+    checkpoint.close()
+
+
+def test_what_is_copied_stays_until_it_is_and_goes_then(tmp_path):
+    checkpoint = on_disk(tmp_path)
+    checkpoint.write(7, [part(0, 3), part(3, 2)])
+    first, second = checkpoint.blocks(), checkpoint.blocks()
+    assert next(first) == next(second)
+    first.close()
+    for seq in (8, 9):
+        checkpoint.write(seq, [part(5, 1)])
+    assert [decode_slice(block) for block in second] == [part(0, 3), part(3, 2)]
+    assert list(checkpoint.load()) == [part(5, 1)]
+    checkpoint.write(10, [])
+    with checkpoint._env.read() as txn:
+        assert txn.stat()["entries"] == 1
     checkpoint.close()

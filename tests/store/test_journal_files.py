@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +16,9 @@ from hypothesis import strategies as st
 
 from sow.errors import Damaged, DiskFull, StoreError
 from sow.store.environment import RESERVE_BYTES, structural_damage
-from sow.store.journal import LmdbJournal
+from sow.store.journal import LmdbJournal, accounts_in
+from sow.store.layout import decode_entries
+from sow.store.protocols import LogEntry
 from tests.effort import examples
 from tests.store.entries import group, records
 
@@ -260,4 +263,45 @@ def test_free_pages_are_room_on_a_full_disk(tmp_path):
     assert journal.has_room()
     assert journal.has_room(100_000)
     assert not journal.has_room(10**6)
+    journal.close()
+
+
+def test_a_journal_may_begin_behind_any_record(tmp_path):
+    for _ in range(2):
+        journal = LmdbJournal(tmp_path / "j", after_seq=10**15)
+        assert (journal.first_seq, journal.last_seq) == (10**15 + 1, 10**15)
+        journal.close()
+    journal = LmdbJournal(tmp_path / "j")
+    journal.append(group(10**15 + 1, 10))
+    assert [entry.seq for entry in journal.read(10**15)] == [10**15 + 1]
+    journal.close()
+
+
+def test_what_is_held_is_not_trimmed_until_it_is_let_go(tmp_path):
+    journal = LmdbJournal(tmp_path / "j", retention_bytes=0)
+    for seq in (1, 11, 21):
+        journal.append(group(seq, 10))
+    journal.trim(0, 11)
+    with journal.held() as base_seq:
+        journal.trim(0, 31)
+        assert (base_seq, journal.first_seq) == (10, 11)
+    journal.trim(0, 31)
+    assert journal.first_seq == 31
+    journal.close()
+
+
+def test_a_moment_has_the_accounts_of_its_last_record_and_its_blocks_end_there(tmp_path):
+    journal = LmdbJournal(tmp_path / "j", retention_bytes=0)
+    assert journal.moment() == (0, [])
+    note = LogEntry("publish", "/sow/notes", 10, 5, ["w"], [b"seven"], account=True)
+    journal.append([*group(1, 10), note])
+    moment = journal.moment()
+    journal.append([*group(11, 10), replace(note, seq=20, bodies=[b"eight"])])
+    assert moment.seq == 10
+    assert [entry.bodies for entry in accounts_in(moment.accounts)] == [[b"seven"]]
+    blocks = [*journal.blocks(0, moment.seq)]
+    assert records(e for block in blocks for e in decode_entries(block)) == expected(10, 10)
+    journal.trim(0, 21)
+    assert journal.moment().seq == 20
+    assert [entry.bodies for entry in accounts_in(journal.moment().accounts)] == [[b"eight"]]
     journal.close()

@@ -1,0 +1,77 @@
+"""`sow backup`: copies all that a running server stores, as of one moment, to a directory here.
+
+The server sends what it has and writes nothing; where it goes is up to whoever runs the command.
+"""
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+import orjson
+from rich.console import Console
+from rich.progress import DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from sow.cli.connecting import connected
+from sow.cli.options import example, json_option, run, url_option
+from sow.cli.tables import size
+from sow.client import Disconnected
+from sow.client.failures import reported
+from sow.media_types import FRAMES
+from sow.store.backup import FrameReader
+from sow.store.backup_files import BackupContents, BackupWriter
+
+
+@click.command(epilog=example("sow backup backups/monday", "sow backup /mnt/backup/desk --json"))
+@click.argument("directory", type=click.Path())
+@url_option
+@json_option
+def backup(directory: str, url: str, as_json: bool) -> None:
+    """Copy all that a running server stores, as of one moment, to a new DIRECTORY on this machine.
+
+    Nobody waits for it. The directory is there when all of it is on the disk. Where users are asked
+    who they are, it is for administrators.
+    """
+    contents = run(_backup(url, Path(directory)))
+    size_bytes = sum(file.size_bytes for file in contents.files)
+    if as_json:
+        told = {"directory": directory, "bookmark": contents.bookmark, "bytes": size_bytes}
+        click.echo(orjson.dumps({**told, "time": _time(contents)}))
+    else:
+        click.echo(
+            f"{directory}: {size(size_bytes)} as of bookmark {contents.bookmark}, {_time(contents)}"
+        )
+
+
+def _time(contents: BackupContents) -> str:
+    at = datetime.fromtimestamp(contents.time_us / 1_000_000, UTC)
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+async def _backup(url: str, directory: Path) -> BackupContents:
+    async with connected(url, "sow backup") as client:
+        with BackupWriter(directory) as writer, _progress() as bar:
+            task = bar.add_task("copying", total=None)
+            reader = FrameReader(writer.take)
+            async with client.http.request("POST", "/v1/backup", accept=FRAMES) as response:
+                while True:
+                    with reported(url):
+                        data = await response.content.readany()
+                    if not data:
+                        break
+                    reader.feed(data)
+                    bar.advance(task, len(data))
+            if writer.contents is None:
+                raise Disconnected(f"{url} ended the backup before its end; nothing is kept of it")
+            return writer.contents
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )

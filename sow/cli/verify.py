@@ -1,0 +1,50 @@
+"""`sow verify`: every checksum of a data directory, of a backup, or of a running server."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import orjson
+
+from sow.cli.connecting import connected
+from sow.cli.options import example, json_option, run, url_option
+from sow.cli.tables import size
+from sow.store.backup_files import CONTENTS_FILE, StoredBackup
+from sow.store.verifying import VerifiedFile, verify_directory
+
+
+@click.command(epilog=example("sow verify", "sow verify data", "sow verify backups/monday"))
+@click.argument("data_directory", type=click.Path(), required=False)
+@url_option
+@json_option
+@click.pass_context
+def verify(ctx: click.Context, data_directory: str | None, url: str, as_json: bool) -> None:
+    """Compare every checksum of what is stored, and name each file that is damaged.
+
+    DATA_DIRECTORY is that of a server that does not run, or a backup. Without it the server at
+    --url looks at its own. Exit code 1 says that something is damaged.
+    """
+    found = list(_offline(Path(data_directory))) if data_directory else run(_online(url))
+    damaged = [one for one in found if one.problem]
+    if as_json:
+        told = {"whole": not damaged, "files": [one._asdict() for one in found]}
+        click.echo(orjson.dumps(told))
+    else:
+        for one in found:
+            click.echo(f"{one.file}: {one.problem or f'whole, {size(one.size_bytes)}'}")
+    ctx.exit(1 if damaged else 0)
+
+
+def _offline(path: Path) -> Iterator[VerifiedFile]:
+    if (path / CONTENTS_FILE).exists():
+        for file, size_bytes, problem in StoredBackup(path).verify():
+            told = f"{problem}; take another backup" if problem else ""
+            yield VerifiedFile(file, size_bytes, told)
+    else:
+        yield from (one for one in verify_directory(path) if one is not None)
+
+
+async def _online(url: str) -> list[VerifiedFile]:
+    async with connected(url, "sow verify") as client:
+        answer = await client.http.json("POST", "/v1/verify")
+    return [VerifiedFile(**one) for one in answer["files"]]

@@ -1,0 +1,289 @@
+"""A backup as it lies on a disk: a directory of files of blocks, and what they are.
+
+`backup.json` names each file with its length and SHA-256, the moment that the backup shows, and the
+format. It is written last, and the directory has its name only when all of it is on the disk: what
+ends half is never taken for a backup. Files are numbered, so that no name that came over a network
+is one here. Reading verifies: first the sums of the files, then the checksum of every block.
+"""
+
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+from sow.errors import Damaged, StoreError
+from sow.store.backup import (
+    BACKUP_FORMAT,
+    BLOCK,
+    CHECKPOINT,
+    END,
+    FAILED,
+    LOG,
+    MANIFEST,
+    told_in,
+)
+from sow.store.environment import sync_directory
+from sow.store.layout import HEADER_BYTES, read_header, unseal
+from sow.store.manifest import Manifest, parse_manifest
+from sow.store.private import make_directory, write_anew
+
+CONTENTS_FILE = "backup.json"
+MANIFEST_NAME = "manifest.json"
+LOG_NAME = "log.blocks"
+UNFINISHED = ".unfinished"
+"""What the name of a directory ends with that is being written."""
+READ_BYTES = 1024**2
+
+
+@dataclass(slots=True)
+class BackedUpFile:
+    """One file: whose checkpoint it is, if it is one."""
+
+    name: str
+    topic: str | None = None
+    size_bytes: int = 0
+    sha256: str = ""
+
+
+@dataclass(slots=True)
+class BackupContents:
+    """What `backup.json` says."""
+
+    format: int
+    version: str
+    bookmark: str
+    oldest: str
+    time_us: int
+    log: str
+    files: list[BackedUpFile] = field(default_factory=list)
+
+
+class BackupWriter:
+    """Writes a backup to the directory `path`, which must not be there (`with`).
+
+    What is not `finished` at its end is removed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if path.exists():
+            raise StoreError(f"{path} is there already; name a directory that is not")
+        self._path = path
+        self._unfinished = path.with_name(path.name + UNFINISHED)
+        self._files: list[BackedUpFile] = []
+        self._file: BinaryIO | None = None
+        self._sum = sha256()
+        self._blocks = 0
+        self.contents: BackupContents | None = None
+        """What the backup is, once it is there as a whole."""
+
+    def __enter__(self) -> Self:
+        if self._unfinished.exists():
+            _remove(self._unfinished)  # of one that was killed
+        make_directory(self._unfinished)
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+        if self.contents is None:
+            _remove(self._unfinished)
+
+    def take(self, kind: bytes, content: bytes) -> None:
+        """The next frame; raises Damaged where it does not belong, StoreError for what the server
+        says, OSError for what the disk does."""
+        if self.contents is not None:
+            raise Damaged("more came than the backup has")
+        if kind == MANIFEST and not self._files:
+            self._begin(BackedUpFile(MANIFEST_NAME))
+            self._write(content)
+        elif kind == CHECKPOINT and self._files and self._files[-1].name != LOG_NAME:
+            number = len(self._files)
+            topic = content.decode("utf-8", "surrogatepass")
+            self._begin(BackedUpFile(f"topic-{number}.blocks", topic))
+        elif kind == LOG and self._files and self._files[-1].name != LOG_NAME:
+            self._begin(BackedUpFile(LOG_NAME))
+        elif kind == BLOCK and len(self._files) > 1:
+            _check(content, "what came")
+            self._write(content)
+            self._blocks += 1
+        elif kind == END and self._files and self._files[-1].name == LOG_NAME:
+            self._finish(told_in(content))
+        elif kind == FAILED:
+            told = told_in(content)
+            raise StoreError(str(told.get("detail")), reason=str(told.get("reason")))
+        else:
+            raise Damaged("what came is no backup")
+
+    def _begin(self, file: BackedUpFile) -> None:
+        self._end_file()
+        self._files.append(file)
+        self._sum = sha256()
+        self._file = write_anew(self._unfinished / file.name)
+
+    def _write(self, content: bytes) -> None:
+        assert self._file is not None
+        self._file.write(content)
+        self._sum.update(content)
+        self._files[-1].size_bytes += len(content)
+
+    def _end_file(self) -> None:
+        if self._file is not None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._files[-1].sha256 = self._sum.hexdigest()
+
+    def _finish(self, told: dict[str, Any]) -> None:
+        if told.pop("blocks", None) != self._blocks:
+            raise Damaged("some of the backup did not come")
+        self._end_file()
+        contents = BackupContents(**told, files=self._files)
+        text = json.dumps(asdict(contents), indent=1).encode()
+        with write_anew(self._unfinished / CONTENTS_FILE) as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        sync_directory(self._unfinished)
+        self._unfinished.rename(self._path)
+        sync_directory(self._path.absolute().parent)
+        self.contents = contents
+
+
+def _remove(directory: Path) -> None:
+    """Remove a directory that a backup was written to, and nothing but what was written."""
+    for path in directory.iterdir():
+        path.unlink()
+    directory.rmdir()
+
+
+class StoredBackup:
+    """The backup in the directory `path`; raises StoreError if there is none, Damaged if what it
+    says of itself is not to be read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            said = json.loads((path / CONTENTS_FILE).read_bytes())
+            files = [BackedUpFile(**one) for one in said.pop("files")]
+            is_later = isinstance(said["format"], int) and said["format"] > BACKUP_FORMAT
+            self.contents = None if is_later else BackupContents(**said, files=files)
+        except FileNotFoundError:
+            raise StoreError(
+                f"{path} holds no backup: there is no {CONTENTS_FILE}; one that was not written to "
+                "its end has none either"
+            ) from None
+        except OSError as error:
+            raise StoreError(f"{path} cannot be read: {error.strerror}") from None
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise Damaged(
+                f"{path / CONTENTS_FILE} is not as it was written; take another backup"
+            ) from None
+        if self.contents is None:
+            raise StoreError(
+                f"{path} was made by a later release (format {said['format']}, this one reads up "
+                f"to {BACKUP_FORMAT}); restore it with that release"
+            )
+
+    @property
+    def _known(self) -> BackupContents:
+        assert self.contents is not None
+        return self.contents
+
+    @property
+    def bookmark(self) -> int:
+        """The newest record in it."""
+        return int(self._known.bookmark)
+
+    @property
+    def oldest(self) -> int:
+        """The last record that its log does not hold any more."""
+        return int(self._known.oldest)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size_bytes for file in self._known.files)
+
+    def verify(self) -> Iterator[tuple[str, int, str]]:
+        """Each file, its bytes, and what is wrong with it, or ""."""
+        for file in self._known.files:
+            try:
+                problem = self._problem(file)
+            except OSError as error:
+                problem = f"it cannot be read: {error.strerror}"
+            yield str(self.path / file.name), file.size_bytes, problem
+
+    def _problem(self, file: BackedUpFile) -> str:
+        found, size = sha256(), 0
+        with self._open(file) as source:
+            while piece := source.read(READ_BYTES):
+                found.update(piece)
+                size += len(piece)
+        if size != file.size_bytes:
+            return f"it has {size} of {file.size_bytes} bytes"
+        if found.hexdigest() != file.sha256:
+            return "the checksum does not match: bytes were changed"
+        try:
+            if file.name == MANIFEST_NAME:
+                self.manifest()
+            else:
+                for _ in self._blocks(file):
+                    pass
+        except Damaged as error:
+            return error.detail
+        return ""
+
+    def manifest(self) -> Manifest:
+        """What the directory was for; raises Damaged, and StoreError for one of a later release."""
+        path = self.path / MANIFEST_NAME
+        try:
+            return parse_manifest(path.read_bytes(), path)
+        except ValueError as error:
+            raise Damaged(f"{path} is damaged ({error})") from None
+
+    def checkpoint(self, topic: str) -> Iterator[bytes]:
+        """The blocks of a topic's checkpoint, none if there was none; raises Damaged, OSError."""
+        for file in self._known.files:
+            if file.topic == topic:
+                yield from self._blocks(file)
+
+    def log(self) -> Iterator[bytes]:
+        """The blocks of the log; raises Damaged, OSError."""
+        for file in self._known.files:
+            if file.name == LOG_NAME:
+                yield from self._blocks(file)
+
+    def _open(self, file: BackedUpFile) -> BinaryIO:
+        if Path(file.name).name != file.name:
+            raise Damaged(f"{self.path / CONTENTS_FILE} names a file that is not beside it")
+        return (self.path / file.name).open("rb")
+
+    def _blocks(self, file: BackedUpFile) -> Iterator[bytes]:
+        with self._open(file) as source:
+            while head := source.read(HEADER_BYTES):
+                try:
+                    length = read_header(head).length
+                except ValueError as error:
+                    raise Damaged(f"{self.path / file.name}: {error}") from None
+                if not HEADER_BYTES <= length <= file.size_bytes:
+                    raise Damaged(f"{self.path / file.name}: a block has no such length")
+                block = head + source.read(length - HEADER_BYTES)
+                _check(block, str(self.path / file.name))
+                yield block
+
+
+def _check(block: bytes, where: str) -> None:
+    try:
+        unseal(block, read_header(block).kind)
+    except (ValueError, zlib.error) as error:
+        raise Damaged(f"{where}: {error}") from None

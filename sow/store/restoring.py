@@ -1,0 +1,254 @@
+"""Restoring: a data directory made of a backup, as of its moment or of one before it.
+
+The log of what is restored is another one: what came after the backup is gone, and records that
+come now would have numbers that others had. So all records get new numbers, in the same order,
+behind any that was ever given: whoever goes on from a bookmark of the old log is refused, as if
+retention had taken it away, and never told of other changes instead. Times stay, and so mean what
+they did. Consumers are forgotten, since where they were means nothing here.
+
+A moment before that of the backup is made of the log alone, which has to reach back to the
+beginning of every topic: checkpoints do not know what was before them.
+
+The manifest is there first and the log last, put in place in one step: a start refuses what was
+not restored to its end.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from sow.definitions import CONSUMERS
+from sow.errors import StoreError
+from sow.store.backup_files import StoredBackup
+from sow.store.checkpoint import LmdbCheckpoint
+from sow.store.environment import sync_directory
+from sow.store.journal import LmdbJournal, accounts_in
+from sow.store.layout import (
+    ACCOUNT,
+    GROUP,
+    decode_entries,
+    decode_slice,
+    read_header,
+)
+from sow.store.manifest import Manifest, ManifestFile
+from sow.store.private import make_directory
+from sow.store.protocols import LogEntry, Slice, numbers
+from sow.store.stored_definitions import Era, StoredDefinition, file_name, fingerprint
+
+APPENDED_BYTES = 16 * 1024**2
+"""Of the log so much is written at once: each write waits for the disk."""
+LOG_UNFINISHED = "restoring"
+"""Where the log is written, before it is put in its place."""
+
+Advance = Callable[[int], None]
+
+
+class Restored:
+    """What was made: its newest record, how many there are of the log, and the new number of
+    record 0 of the old one."""
+
+    def __init__(self, until_seq: int, shift: int) -> None:
+        self.until_seq = until_seq
+        self.shift = shift
+        self.log_records = 0
+
+    @property
+    def bookmark(self) -> int:
+        """The bookmark of the moment in the new log."""
+        return self.until_seq + self.shift
+
+
+def restore(
+    backup: StoredBackup,
+    directory: Path,
+    *,
+    now_us: int,
+    until_seq: int | None = None,
+    advance: Advance = lambda _bytes: None,
+) -> Restored:
+    """Make a data directory of a backup that was verified, as of record `until_seq`.
+
+    `now_us` is the time, behind which numbers begin: no log is given a million records in each
+    second of its life. Raises StoreError for a directory that is not empty, or a moment that the
+    backup does not have, Damaged and OSError.
+    """
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise StoreError(
+            f"{directory} is not empty; restore to a directory that is, or is not there"
+        )
+    until = backup.bookmark if until_seq is None else until_seq
+    manifest = backup.manifest()
+    _check_moment(backup, manifest, until)
+    shift = max(now_us, backup.bookmark + 1) - backup.oldest
+    restored = Restored(until, shift)
+    make_directory(directory)
+    try:
+        shifted = _shifted_manifest(manifest, until, shift)
+        ManifestFile(directory).write(shifted)
+        for kept in shifted.kept:
+            blocks = backup.checkpoint(kept.name) if until == backup.bookmark else iter(())
+            _restore_checkpoint(directory, kept, blocks, shift, advance)
+        _restore_log(backup, directory, manifest.journal, restored, advance)
+    except BaseException:
+        for path in directory.iterdir():  # all of it is ours: there was nothing
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        raise
+    return restored
+
+
+def _check_moment(backup: StoredBackup, manifest: Manifest, until: int) -> None:
+    if not backup.oldest <= until <= backup.bookmark:
+        raise StoreError(
+            f"record {until} is not in the backup {backup.path}, which has {backup.oldest} to "
+            f"{backup.bookmark}",
+            reason="invalid bookmark",
+        )
+    late = [kept.name for kept in manifest.kept if kept.since_seq < backup.oldest]
+    if until < backup.bookmark and late:
+        raise StoreError(
+            f"the log in {backup.path} begins behind record {backup.oldest}, and "
+            f"{late[0]} is older than that: of what it was before only the end is known, bookmark "
+            f"{backup.bookmark}; restore that, without --as-of",
+            reason="invalid bookmark",
+        )
+
+
+def _shifted_manifest(manifest: Manifest, until: int, shift: int) -> Manifest:
+    """What the new directory is for: the old one's definitions, and nothing newer than `until`. It
+    has no name for the log yet: the first start gives it one."""
+
+    def shifted(seq: int) -> int:
+        return min(seq, until) + shift
+
+    return replace(
+        manifest,
+        kept=tuple(replace(one, since_seq=shifted(one.since_seq)) for one in manifest.kept),
+        given_up={name: shifted(seq) for name, seq in manifest.given_up.items()},
+        eras=tuple(Era(shifted(era.until_seq), era.names) for era in manifest.eras),
+        moves={},
+        generation=0,
+        log_id="",
+    )
+
+
+def _restore_checkpoint(
+    directory: Path,
+    kept: StoredDefinition,
+    blocks: Iterator[bytes],
+    shift: int,
+    advance: Advance,
+) -> None:
+    path = directory / file_name(kept.topic)
+    make_directory(path.parent)
+    contents = next(blocks, None)
+
+    def slices() -> Iterator[Slice]:
+        for block in blocks:
+            advance(len(block))
+            yield _shifted_slice(decode_slice(block), shift)
+
+    with closing(
+        LmdbCheckpoint(
+            path,
+            topic=kept.name,
+            fingerprint=fingerprint(kept.topic),
+            since_seq=kept.since_seq,
+            data_directory=directory,
+        )
+    ) as checkpoint:
+        if contents is not None:
+            checkpoint.write(max(read_header(contents).seq + shift, kept.since_seq), slices())
+
+
+def _shifted_slice(part: Slice, shift: int) -> Slice:
+    return replace(
+        part,
+        seqs=numbers(seq + shift for seq in part.seqs),
+        born=numbers(seq + shift for seq in part.born),
+    )
+
+
+def _restore_log(
+    backup: StoredBackup, directory: Path, name: str, restored: Restored, advance: Advance
+) -> None:
+    unfinished = directory / LOG_UNFINISHED
+    blocks = iter(backup.log())
+    begin = read_header(next(blocks)).seq + restored.shift
+    accounts: list[bytes] = []
+    with closing(LmdbJournal(unfinished, after_seq=begin, data_directory=directory)) as journal:
+        for entries in _gathered(blocks, accounts, restored, advance):
+            journal.append(entries)
+        journal.append([*_shifted_accounts(accounts, restored)])
+    place = directory / name
+    make_directory(place.parent)
+    unfinished.rename(place)
+    sync_directory(place.parent)
+
+
+def _gathered(
+    blocks: Iterator[bytes], accounts: list[bytes], restored: Restored, advance: Advance
+) -> Iterator[list[LogEntry]]:
+    """The records of the log, as many at a time as one write takes; accounts are put aside."""
+    found: list[LogEntry] = []
+    size = 0
+    for block in blocks:
+        advance(len(block))
+        kind = read_header(block).kind
+        if kind == ACCOUNT:
+            accounts.append(block)
+        if kind != GROUP:
+            continue
+        for entry in decode_entries(block):
+            if entry.seq > restored.until_seq:
+                continue
+            kept = _until(entry, restored.until_seq)
+            restored.log_records += len(kept)
+            found.append(replace(kept, seq=kept.seq + restored.shift))
+        size += len(block)
+        if size >= APPENDED_BYTES:
+            yield found
+            found, size = [], 0
+    yield found
+
+
+def _until(entry: LogEntry, seq: int) -> LogEntry:
+    """The records of an entry up to one."""
+    count = seq - entry.seq + 1
+    if count >= len(entry):
+        return entry
+    names = None if entry.identities is None else entry.identities[:count]
+    return replace(entry, identities=names, bodies=entry.bodies[:count], _bodies_bytes=None)
+
+
+def _shifted_accounts(blocks: list[bytes], restored: Restored) -> Iterator[LogEntry]:
+    """Accounts as they were at the moment: what is newer is not known of. The first entry changes
+    none, and says that the log has accounts, if the old one had."""
+    if blocks:
+        seq = restored.bookmark
+        yield LogEntry("delete", CONSUMERS.name, seq, 0, [], [], account=True)
+    for entry in accounts_in(blocks):
+        if entry.seq <= restored.until_seq and entry.topic != CONSUMERS.name:
+            yield replace(entry, seq=entry.seq + restored.shift)
+
+
+def until_time(backup: StoredBackup, time_us: int) -> int:
+    """The newest record that is no newer than a time; raises Damaged, OSError, and StoreError if
+    all are."""
+    blocks = iter(backup.log())
+    until = read_header(next(blocks)).seq
+    is_first = True
+    for block in blocks:
+        if read_header(block).kind != GROUP:
+            continue
+        for entry in decode_entries(block):
+            if entry.ts_us > time_us:
+                if is_first:
+                    raise StoreError(
+                        f"the log in {backup.path} begins after that time, with record {entry.seq}",
+                        reason="invalid bookmark",
+                    )
+                return until
+            until, is_first = entry.seq + len(entry) - 1, False
+    return until

@@ -1,0 +1,42 @@
+"""`sow verify` of a directory, of a backup and of a server; its exit code says what it found."""
+
+import json
+
+from click.testing import CliRunner
+
+from sow.cli import main
+from tests.edge.lives import ORDERS, backed_up, lives_on
+
+
+def run(*words):
+    return CliRunner().invoke(main, ["verify", *map(str, words)])
+
+
+def test_a_server_looks_at_its_own_files(sow, server, orders):
+    orders({"id": 1})
+    said = json.loads(sow.ok("verify", "--json"))
+    assert said["whole"] is True
+    assert any(one["file"].endswith("journal") for one in said["files"])
+    assert all(": whole, " in line for line in sow.ok("verify").splitlines())
+
+
+def test_damage_is_named_and_is_exit_code_1(tmp_path):
+    with lives_on(tmp_path / "data")(ORDERS) as life:
+        life.publish("orders", {"id": 1, "pad": "needle"})
+        backed_up(life, tmp_path / "b")
+    assert run(tmp_path / "data").exit_code == run(tmp_path / "b").exit_code == 0
+    for file in (tmp_path / "data" / "journal" / "data.mdb", tmp_path / "b" / "log.blocks"):
+        file.write_bytes(file.read_bytes().replace(b"needle", b"needlE"))
+    result = run(tmp_path / "data")
+    assert result.exit_code == 1
+    assert f"{tmp_path / 'data' / 'journal'}: " in result.stdout
+    assert "sow.store.repair" in result.stdout
+    result = run(tmp_path / "b", "--json")
+    damaged = [one for one in json.loads(result.stdout)["files"] if one["problem"]]
+    assert (result.exit_code, len(damaged)) == (1, 1)
+    assert damaged[0]["problem"].endswith("take another backup")
+
+
+def test_what_is_neither_is_a_sentence(tmp_path):
+    result = run(tmp_path)
+    assert (result.exit_code, "is no data directory, nor a backup" in result.stderr) == (1, True)

@@ -1,0 +1,29 @@
+"""Frames of a backup. What is restored of them: `tests/edge/test_backups.py`."""
+
+import pytest
+
+from sow.errors import Damaged
+from sow.store.backup import BLOCK, LOG, FrameReader, frame, told_in
+
+
+def test_frames_are_cut_wherever_the_network_cut_them():
+    text = frame(BLOCK, b"abc") + frame(LOG, b"") + frame(BLOCK, b"x" * 300)
+    for at in range(len(text)):
+        found = []
+        reader = FrameReader(lambda *one, found=found: found.append(one))
+        reader.feed(text[:at])
+        reader.feed(text[at:])
+        assert found == [(BLOCK, b"abc"), (LOG, b""), (BLOCK, b"x" * 300)]
+
+
+@pytest.mark.parametrize("text", [bytes(4), b"\xff" * 8])
+def test_what_is_no_frame_is_said(text):
+    reader = FrameReader(lambda *_one: None)
+    with pytest.raises(Damaged, match="what came is no backup"):
+        reader.feed(text)
+
+
+@pytest.mark.parametrize("text", [b"", b"[1]", b"\xff", b"7"])
+def test_what_says_nothing_in_json_is_no_backup(text):
+    with pytest.raises(Damaged, match="no backup"):
+        told_in(text)

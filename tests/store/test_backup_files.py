@@ -1,0 +1,90 @@
+"""A backup on the disk is there as a whole or not at all, whatever comes."""
+
+import json
+
+import pytest
+
+from sow.errors import Damaged, StoreError
+from sow.store.backup import BLOCK, CHECKPOINT, END, FAILED, LOG, MANIFEST
+from sow.store.backup_files import BackupWriter
+from sow.store.layout import BASE, seal
+
+GOOD = seal(BASE, b"", seq=0, count=0)[0]
+TOLD = {
+    "format": 1, "version": "1", "bookmark": "0", "oldest": "0", "time_us": 0, "log": "l",
+    "blocks": 1,
+}  # fmt: skip
+WHOLE = [(MANIFEST, b"{}"), (LOG, b""), (BLOCK, GOOD), (END, json.dumps(TOLD).encode())]
+
+
+def test_it_has_its_name_when_all_of_it_is_there(tmp_path):
+    path = tmp_path / "b"
+    with BackupWriter(path) as writer:
+        for kind, content in WHOLE:
+            assert not path.exists()
+            writer.take(kind, content)
+    assert sorted(one.name for one in path.iterdir()) == [
+        "backup.json", "log.blocks", "manifest.json",
+    ]  # fmt: skip
+    assert [one.name for one in tmp_path.iterdir()] == ["b"]
+
+
+@pytest.mark.parametrize("count", range(len(WHOLE)))
+def test_what_ends_before_its_end_is_removed(tmp_path, count):
+    with BackupWriter(tmp_path / "b") as writer:
+        for kind, content in WHOLE[:count]:
+            writer.take(kind, content)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_one_has_left_gives_way(tmp_path):
+    (tmp_path / "b.unfinished").mkdir()
+    (tmp_path / "b.unfinished" / "log.blocks").write_bytes(b"half")
+    with BackupWriter(tmp_path / "b") as writer:
+        for one in WHOLE:
+            writer.take(*one)
+    assert [one.name for one in tmp_path.iterdir()] == ["b"]
+
+
+@pytest.mark.parametrize(
+    "come",
+    [
+        [(BLOCK, GOOD)],
+        [(END, b"{}")],
+        [(LOG, b"")],
+        [(MANIFEST, b""), (MANIFEST, b"")],
+        [(MANIFEST, b""), (BLOCK, GOOD)],
+        [(MANIFEST, b""), (LOG, b""), (CHECKPOINT, b"orders")],
+        [(MANIFEST, b""), (LOG, b""), (BLOCK, GOOD[:-1])],
+        [(MANIFEST, b""), (LOG, b""), (BLOCK, b"")],
+        [(MANIFEST, b""), (LOG, b""), (END, json.dumps(TOLD).encode())],
+        [*WHOLE, (BLOCK, GOOD)],
+        [(b"?", b"")],
+    ],
+)
+def test_what_comes_where_it_does_not_belong_is_refused(tmp_path, come):
+    *before, last = come
+    with BackupWriter(tmp_path / "b") as writer:
+        for one in before:
+            writer.take(*one)
+        with pytest.raises(Damaged):
+            writer.take(*last)
+
+
+def test_why_the_server_gave_up_is_told(tmp_path):
+    told = json.dumps({"reason": "damaged", "detail": "the journal is damaged"}).encode()
+    with BackupWriter(tmp_path / "b") as writer, pytest.raises(StoreError, match="is damaged"):
+        writer.take(FAILED, told)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_that_is_there_is_written_over(tmp_path):
+    with pytest.raises(StoreError, match="is there already"):
+        BackupWriter(tmp_path)
+
+
+def test_files_are_named_by_us_and_not_by_what_comes(tmp_path):
+    with BackupWriter(tmp_path / "b") as writer:
+        for one in [WHOLE[0], (CHECKPOINT, b"../../etc/x"), *WHOLE[1:]]:
+            writer.take(*one)
+    assert (tmp_path / "b" / "topic-1.blocks").exists()

@@ -1,0 +1,73 @@
+"""Every checksum of a directory: what is damaged is named, with what to do."""
+
+import pytest
+
+from sow.errors import StoreError
+from sow.store.directory import DataDirectory
+from sow.store.verifying import verify_directory, verify_store
+from tests.edge.lives import NOW_US, ORDERS, TRADES, lives_on
+
+
+@pytest.fixture
+def stored(tmp_path):
+    with lives_on(tmp_path)(ORDERS, TRADES) as life:
+        for topic in ("orders", "trades"):
+            life.publish(topic, {"id": 1, "pad": "x" * 50}, now_us=NOW_US)
+        life.checkpoint()
+        life.publish("orders", {"id": 2, "pad": "needle"})
+    return tmp_path
+
+
+def problems(path):
+    return {one.file: one.problem for one in verify_directory(path) if one and one.problem}
+
+
+def files(path):
+    return [one.file for one in verify_directory(path) if one]
+
+
+def test_what_is_whole_is_named_and_what_is_open_says_the_same(stored):
+    assert problems(stored) == {}
+    with lives_on(stored)(ORDERS, TRADES) as life:
+        found = [one for one in verify_store(life.opening) if one]
+    assert [one.file for one in found] == files(stored)
+    assert len(found) == 4
+    assert [one.problem for one in found] == [""] * 4
+    assert all(one.size_bytes for one in found)
+
+
+def test_a_flipped_byte_of_the_log_is_named_with_the_command_that_helps(stored):
+    file = stored / "journal" / "data.mdb"
+    file.write_bytes(file.read_bytes().replace(b"needle", b"needlE"))
+    found = problems(stored)
+    assert list(found) == [str(stored / "journal")]
+    assert "sow.store.repair" in found[str(stored / "journal")]
+
+
+def test_a_damaged_checkpoint_does_not_hide_the_next_one(stored):
+    for name in ("orders.json.sow", "trades.json.sow"):
+        file = stored / name
+        file.write_bytes(file.read_bytes().replace(b"xxxxx", b"xxxxX"))
+    assert sorted(problems(stored)) == sorted(
+        str(stored / name) for name in ("orders.json.sow", "trades.json.sow")
+    )
+
+
+def test_what_is_missing_is_named_and_not_made(stored):
+    (stored / "orders.json.sow").unlink()
+    (stored / "manifest.json.copy").unlink()
+    (stored / "journal" / "data.mdb").unlink()
+    assert sorted(problems(stored)) == sorted(
+        str(stored / name) for name in ("orders.json.sow", "manifest.json", "journal")
+    )
+    assert not (stored / "orders.json.sow").exists()
+    assert not (stored / "journal" / "data.mdb").exists()
+
+
+def test_what_is_no_data_directory_or_in_use_is_a_sentence(stored, tmp_path):
+    with pytest.raises(StoreError, match="is no data directory"):
+        problems(tmp_path / "nowhere")
+    held = DataDirectory(stored)
+    with pytest.raises(StoreError, match="is in use by process"):
+        problems(stored)
+    held.close()
