@@ -147,8 +147,17 @@ class BackupWriter:
         if told.pop("blocks", None) != self._blocks:
             raise Damaged("some of the backup did not come")
         self._end_file()
-        contents = BackupContents(**told, files=self._files)
-        text = json.dumps(asdict(contents), indent=1).encode()
+        if told.get("format") != BACKUP_FORMAT:
+            raise StoreError(
+                f"the server sends a backup of format {str(told.get('format'))[:20]}, and this "
+                f"release writes {BACKUP_FORMAT}; make it with the release of the server"
+            )
+        try:
+            contents = BackupContents(**told, files=self._files)
+        except TypeError:
+            raise Damaged("what came is no backup") from None
+        content = asdict(contents)
+        text = json.dumps({**content, "checksum": _checksum(content)}, indent=1).encode()
         with write_anew(self._unfinished / CONTENTS_FILE) as file:
             file.write(text)
             file.flush()
@@ -157,6 +166,10 @@ class BackupWriter:
         self._unfinished.rename(self._path)
         sync_directory(self._path.absolute().parent)
         self.contents = contents
+
+
+def _checksum(content: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
 def _remove(directory: Path) -> None:
@@ -174,9 +187,15 @@ class StoredBackup:
         self.path = path
         try:
             said = json.loads((path / CONTENTS_FILE).read_bytes())
+            if isinstance(said["format"], int) and said["format"] > BACKUP_FORMAT:
+                raise StoreError(
+                    f"{path} was made by a later release (format {said['format']}, this one reads "
+                    f"up to {BACKUP_FORMAT}); restore it with that release"
+                )
+            if said.pop("checksum") != _checksum(said):
+                raise ValueError("the checksum does not match")
             files = [BackedUpFile(**one) for one in said.pop("files")]
-            is_later = isinstance(said["format"], int) and said["format"] > BACKUP_FORMAT
-            self.contents = None if is_later else BackupContents(**said, files=files)
+            self.contents = BackupContents(**said, files=files)
         except FileNotFoundError:
             raise StoreError(
                 f"{path} holds no backup: there is no {CONTENTS_FILE}; one that was not written to "
@@ -188,35 +207,25 @@ class StoredBackup:
             raise Damaged(
                 f"{path / CONTENTS_FILE} is not as it was written; take another backup"
             ) from None
-        if self.contents is None:
-            raise StoreError(
-                f"{path} was made by a later release (format {said['format']}, this one reads up "
-                f"to {BACKUP_FORMAT}); restore it with that release"
-            )
-
-    @property
-    def _known(self) -> BackupContents:
-        assert self.contents is not None
-        return self.contents
 
     @property
     def bookmark(self) -> int:
         """The newest record in it."""
-        return int(self._known.bookmark)
+        return int(self.contents.bookmark)
 
     @property
     def oldest(self) -> int:
         """The last record that its log does not hold any more."""
-        return int(self._known.oldest)
+        return int(self.contents.oldest)
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all files."""
-        return sum(file.size_bytes for file in self._known.files)
+        return sum(file.size_bytes for file in self.contents.files)
 
     def verify(self) -> Iterator[tuple[str, int, str]]:
         """Each file, its bytes, and what is wrong with it, or ""."""
-        for file in self._known.files:
+        for file in self.contents.files:
             try:
                 problem = self._problem(file)
             except OSError as error:
@@ -253,13 +262,13 @@ class StoredBackup:
 
     def checkpoint(self, topic: str) -> Iterator[bytes]:
         """The blocks of a topic's checkpoint, none if there was none; raises Damaged, OSError."""
-        for file in self._known.files:
+        for file in self.contents.files:
             if file.topic == topic:
                 yield from self._blocks(file)
 
     def log(self) -> Iterator[bytes]:
         """The blocks of the log; raises Damaged, OSError."""
-        for file in self._known.files:
+        for file in self.contents.files:
             if file.name == LOG_NAME:
                 yield from self._blocks(file)
 

@@ -71,6 +71,16 @@ def test_what_comes_where_it_does_not_belong_is_refused(tmp_path, come):
             writer.take(*last)
 
 
+@pytest.mark.parametrize("told", [{}, {**TOLD, "format": 2}, {**TOLD, "more": 1}, {"format": 1}])
+def test_an_end_that_says_something_else_is_refused(tmp_path, told):
+    with BackupWriter(tmp_path / "b") as writer:
+        for one in WHOLE[:-1]:
+            writer.take(*one)
+        with pytest.raises(StoreError):
+            writer.take(END, json.dumps({"blocks": 1, **told}).encode())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_why_the_server_gave_up_is_told(tmp_path):
     told = json.dumps({"reason": "damaged", "detail": "the journal is damaged"}).encode()
     with BackupWriter(tmp_path / "b") as writer, pytest.raises(StoreError, match="is damaged"):
