@@ -22,7 +22,7 @@ from sow.cli.new_file import check_is_new, new_file
 from sow.cli.options import example, filter_option, json_option, run, url_option
 from sow.cli.publish import BYTES_TYPES, message_type, module_of
 from sow.cli.report import counted
-from sow.cli.table_files import CSV, FORMS, NDJSON, ROWS_AT_ONCE, CsvFields, form_of
+from sow.cli.table_files import CSV_FILE, FILE_FORMS, FILE_ROWS, NDJSON_FILE, CsvFields, form_of
 from sow.client import Client, Disconnected, Rows
 from sow.client.failures import reported
 from sow.client.http import records_of
@@ -31,7 +31,7 @@ from sow.messages.lines import base64_line, string_line
 
 SPOOLED_BYTES = 16 * 1024**2
 """So much of an answer is kept in memory before it goes to a temporary file."""
-LENGTH_BYTES = 4
+PREFIX_BYTES = 4
 """Before each message of an answer in frames."""
 
 Advance = Callable[[int], None]
@@ -49,7 +49,7 @@ Advance = Callable[[int], None]
 @click.option(
     "--format",
     "form",
-    type=click.Choice(FORMS),
+    type=click.Choice(FILE_FORMS),
     help="What to write, if the name of FILE does not say it.",
 )
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
@@ -98,7 +98,7 @@ async def _dump(
 ) -> None:
     async with connected(url, "sow dump") as client:
         asked = {"filter": filter_text}
-        if kind == NDJSON:
+        if kind == NDJSON_FILE:
             module = await module_of(client, await message_type(client, dumped.topic))
             with new_file(path, force) as file:
                 if module == "json":
@@ -107,7 +107,7 @@ async def _dump(
                     await _write_messages(client, dumped, asked, file, module in BYTES_TYPES)
             return
         with tempfile.SpooledTemporaryFile(SPOOLED_BYTES) as kept, new_file(path, force) as file:
-            if kind == CSV:
+            if kind == CSV_FILE:
                 await _write_csv(client, dumped, asked, kept, file)
             else:
                 await _write_parquet(client, dumped, asked, kept, file)
@@ -167,11 +167,11 @@ async def _write_messages(
 def cut_frames(data: bytes) -> tuple[list[bytes], bytes]:
     """The whole messages that an answer in frames begins with, and the rest of it."""
     bodies, at = [], 0
-    while len(data) - at >= LENGTH_BYTES:
-        end = at + LENGTH_BYTES + int.from_bytes(data[at : at + LENGTH_BYTES], "big")
+    while len(data) - at >= PREFIX_BYTES:
+        end = at + PREFIX_BYTES + int.from_bytes(data[at : at + PREFIX_BYTES], "big")
         if end > len(data):
             break
-        bodies.append(data[at + LENGTH_BYTES : end])
+        bodies.append(data[at + PREFIX_BYTES : end])
         at = end
     return bodies, data[at:]
 
@@ -197,7 +197,7 @@ async def _write_csv(
 
 def _kept_rows(kept: Any) -> Iterator[list[bytes]]:
     kept.seek(0)
-    while rows := [line.rstrip(b"\n") for line in islice(kept, ROWS_AT_ONCE)]:
+    while rows := [line.rstrip(b"\n") for line in islice(kept, FILE_ROWS)]:
         yield rows
 
 

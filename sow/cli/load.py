@@ -22,12 +22,18 @@ from sow.cli.options import example, json_option, run, url_option
 from sow.cli.publish import file_size, frames
 from sow.cli.reading import MessagePlaces, chunks, lines
 from sow.cli.report import counted
-from sow.cli.table_files import CSV, FORMS, NDJSON, form_of, open_parquet, parquet_lines
+from sow.cli.table_files import (
+    CSV_FILE,
+    FILE_FORMS,
+    NDJSON_FILE,
+    form_of,
+    open_parquet,
+    parquet_lines,
+)
 from sow.client import Client
 from sow.client.http import records_of
 from sow.errors import BadMessage, SowError
-from sow.media_types import CSV as CSV_TYPE
-from sow.media_types import NDJSON as NDJSON_TYPE
+from sow.media_types import CSV, NDJSON
 
 STANDARD_INPUT = "standard input"
 
@@ -40,7 +46,7 @@ STANDARD_INPUT = "standard input"
 @click.option(
     "--format",
     "form",
-    type=click.Choice(FORMS),
+    type=click.Choice(FILE_FORMS),
     help="What FILE is, if its name does not say it.",
 )
 @url_option
@@ -82,12 +88,12 @@ Requests = AsyncIterator[tuple[bytes, int]]
 async def _load(url: str, loaded: LoadProgress, source: BinaryIO, kind: str) -> None:
     places = MessagePlaces()
     async with connected(url, "sow load") as client:
-        if kind == CSV:
+        if kind == CSV_FILE:
             tables = csv_tables(chunks(source))
-            await _send(client, loaded, tables, file_size(source), "row", CSV_TYPE)
-        elif kind == NDJSON:
+            await _send(client, loaded, tables, file_size(source), "row", CSV)
+        elif kind == NDJSON_FILE:
             requests = _lines(source, places)
-            await _send(client, loaded, requests, file_size(source), places, NDJSON_TYPE)
+            await _send(client, loaded, requests, file_size(source), places, NDJSON)
         else:
             with tempfile.TemporaryFile() as kept:
                 if loaded.name == STANDARD_INPUT:
@@ -96,7 +102,7 @@ async def _load(url: str, loaded: LoadProgress, source: BinaryIO, kind: str) -> 
                     source = kept
                 file = open_parquet(source, loaded.name)
                 rows = file.metadata.num_rows
-                await _send(client, loaded, _rows(file, loaded), rows, "row", NDJSON_TYPE)
+                await _send(client, loaded, _rows(file, loaded), rows, "row", NDJSON)
 
 
 async def _lines(source: BinaryIO, places: MessagePlaces) -> Requests:

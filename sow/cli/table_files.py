@@ -19,15 +19,15 @@ from sow.messages import message_type
 from sow.messages.cells import Cells, cells
 from sow.messages.csv_rows import CsvReader, csv_pieces
 
-NDJSON, CSV, PARQUET = FORMS = ("ndjson", "csv", "parquet")
+NDJSON_FILE, CSV_FILE, PARQUET_FILE = FILE_FORMS = ("ndjson", "csv", "parquet")
 ENDINGS: Mapping[str, str] = {
-    ".ndjson": NDJSON, ".jsonl": NDJSON, ".json": NDJSON, ".csv": CSV, ".parquet": PARQUET,
-    ".pq": PARQUET,
+    ".ndjson": NDJSON_FILE, ".jsonl": NDJSON_FILE, ".json": NDJSON_FILE, ".csv": CSV_FILE,
+    ".parquet": PARQUET_FILE, ".pq": PARQUET_FILE,
 }  # fmt: skip
 """By what the name of a file says what it is."""
-ROWS_AT_ONCE = 1_000
+FILE_ROWS = 1_000
 """Rows that are made at once, and sent in one request: stored all or none, as frames are."""
-JSON = message_type("json")
+JSON_TYPE = message_type("json")
 
 
 def form_of(path: str, said: str | None) -> str:
@@ -35,7 +35,7 @@ def form_of(path: str, said: str | None) -> str:
     if said is not None:
         return said
     if path == "-":
-        return NDJSON
+        return NDJSON_FILE
     found = ENDINGS.get(Path(path).suffix.lower())
     if found is None:
         raise ClientError(
@@ -90,7 +90,7 @@ def _read_again(rows: Sequence[Cells]) -> list[Any]:
     if not names:
         return [{} for _ in rows]
     text = b"".join(csv_pieces(names, [rows]))
-    reader = CsvReader(JSON, None, text, len(text) * 8 + 2**20)
+    reader = CsvReader(JSON_TYPE, None, text, len(text) * 8 + 2**20)
     return [msgspec.json.decode(body) for some in reader.pieces() for body in some]
 
 
@@ -113,7 +113,7 @@ def parquet_lines(file: Any, name: str) -> Iterator[list[bytes]]:
 
     read = 0
     try:
-        for batch in file.iter_batches(ROWS_AT_ONCE):
+        for batch in file.iter_batches(FILE_ROWS):
             yield row_documents(batch)
             read += len(batch)
     except (pa.ArrowException, OSError) as error:

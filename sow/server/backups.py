@@ -21,11 +21,13 @@ from sow.errors import Busy, SowError
 from sow.media_types import FRAMES
 from sow.server.doorman import check_going_on
 from sow.server.responses import json_response
-from sow.server.streamed import WRITE_BYTES, write_part
+from sow.server.streamed import write_part
 from sow.store.backup import CopiedStore, frames
 from sow.store.verifying import VerifiedFile, verify_store
 
 Piece = TypeVar("Piece")
+SENT_BYTES = 256 * 1024
+"""So much is read before it is sent: as much as a socket takes in one go."""
 BLOCKS_AT_ONCE = 16
 """Blocks that are verified before it is looked whether the client is still there."""
 
@@ -90,7 +92,7 @@ def gathered_frames(found: Generator[bytes, None, None]) -> Generator[bytes, Non
         for one in found:
             some.append(one)
             size += len(one)
-            if size >= WRITE_BYTES:
+            if size >= SENT_BYTES:
                 yield b"".join(some)
                 some, size = [], 0
         if some:

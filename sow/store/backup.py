@@ -24,10 +24,18 @@ from sow.store.manifest import Manifest, ManifestFile, manifest_text
 
 BACKUP_FORMAT = 1
 """The version of what is copied. One of a higher version is refused."""
-MANIFEST, CHECKPOINT, LOG, BLOCK, END, FAILED = b"m", b"c", b"l", b"b", b"e", b"x"
+MANIFEST_FRAME, CHECKPOINT_FRAME, LOG_FRAME, BLOCK_FRAME, END_FRAME, FAILED_FRAME = (
+    b"m",
+    b"c",
+    b"l",
+    b"b",
+    b"e",
+    b"x",
+)
 """Kinds of frames: the manifest; here begins the checkpoint of the topic that is named; here begins
 the log; a block of it; the moment; why there is no more."""
-LENGTH_BYTES = 4
+FRAME_LENGTH_BYTES = 4
+"""Before each frame: enough for `FRAME_BYTES_MAX`."""
 FRAME_BYTES_MAX = 2**31
 """What no frame has: blocks are some MiB, or as long as the longest message."""
 
@@ -58,7 +66,7 @@ class CopiedStore(Protocol):
 
 def frame(kind: bytes, content: bytes) -> bytes:
     """A frame."""
-    return (len(kind) + len(content)).to_bytes(LENGTH_BYTES, "big") + kind + content
+    return (len(kind) + len(content)).to_bytes(FRAME_LENGTH_BYTES, "big") + kind + content
 
 
 def frames(store: CopiedStore, time_us: int, version: str) -> Generator[bytes, None, None]:
@@ -71,34 +79,34 @@ def frames(store: CopiedStore, time_us: int, version: str) -> Generator[bytes, N
         yield from _frames(store, time_us, version)
     except SowError as error:
         told = {"reason": error.reason, "detail": error.detail}
-        yield frame(FAILED, json.dumps(told).encode())
+        yield frame(FAILED_FRAME, json.dumps(told).encode())
 
 
 def _frames(store: CopiedStore, time_us: int, version: str) -> Iterator[bytes]:
     manifest = _manifest(store.path)
     count = 0
     with store.journal.held() as base_seq:
-        yield frame(MANIFEST, manifest_text(manifest))
+        yield frame(MANIFEST_FRAME, manifest_text(manifest))
         for kept in manifest.kept:
             checkpoint = store.checkpoints.get(kept.name)
             if checkpoint is not None:
-                yield frame(CHECKPOINT, kept.name.encode("utf-8", "surrogatepass"))
+                yield frame(CHECKPOINT_FRAME, kept.name.encode("utf-8", "surrogatepass"))
                 for block in checkpoint.blocks():
                     count += 1
-                    yield frame(BLOCK, block)
+                    yield frame(BLOCK_FRAME, block)
         moment = store.journal.moment()
-        yield frame(LOG, b"")
+        yield frame(LOG_FRAME, b"")
         base, _ = seal(BASE, b"", seq=base_seq, count=0)
         for block in (base, *moment.accounts):
             count += 1
-            yield frame(BLOCK, block)
+            yield frame(BLOCK_FRAME, block)
         for block in store.journal.blocks(base_seq, moment.seq):
             count += 1
-            yield frame(BLOCK, block)
+            yield frame(BLOCK_FRAME, block)
     if _manifest(store.path).generation != manifest.generation:
         raise StoreError("the configuration was changed while it was copied; make another backup")
     yield frame(
-        END,
+        END_FRAME,
         json.dumps(
             {
                 "format": BACKUP_FORMAT,
@@ -132,14 +140,14 @@ class FrameReader:
         """Some bytes more."""
         self._rest += data
         at = 0
-        while len(self._rest) - at >= LENGTH_BYTES:
-            length = int.from_bytes(self._rest[at : at + LENGTH_BYTES], "big")
+        while len(self._rest) - at >= FRAME_LENGTH_BYTES:
+            length = int.from_bytes(self._rest[at : at + FRAME_LENGTH_BYTES], "big")
             if not 0 < length < FRAME_BYTES_MAX:
                 raise Damaged("what came is no backup")
-            end = at + LENGTH_BYTES + length
+            end = at + FRAME_LENGTH_BYTES + length
             if end > len(self._rest):
                 break
-            found = bytes(self._rest[at + LENGTH_BYTES : end])
+            found = bytes(self._rest[at + FRAME_LENGTH_BYTES : end])
             self._take(found[:1], found[1:])
             at = end
         del self._rest[:at]

@@ -19,12 +19,12 @@ from typing import Any, BinaryIO, Self
 from sow.errors import Damaged, StoreError
 from sow.store.backup import (
     BACKUP_FORMAT,
-    BLOCK,
-    CHECKPOINT,
-    END,
-    FAILED,
-    LOG,
-    MANIFEST,
+    BLOCK_FRAME,
+    CHECKPOINT_FRAME,
+    END_FRAME,
+    FAILED_FRAME,
+    LOG_FRAME,
+    MANIFEST_FRAME,
     told_in,
 )
 from sow.store.environment import sync_directory
@@ -37,7 +37,8 @@ MANIFEST_NAME = "manifest.json"
 LOG_NAME = "log.blocks"
 UNFINISHED = ".unfinished"
 """What the name of a directory ends with that is being written."""
-READ_BYTES = 1024**2
+SUMMED_BYTES = 1024**2
+"""What is read and summed at once: a file of any size takes no more memory."""
 
 
 @dataclass(slots=True)
@@ -103,22 +104,22 @@ class BackupWriter:
         says, OSError for what the disk does."""
         if self.contents is not None:
             raise Damaged("more came than the backup has")
-        if kind == MANIFEST and not self._files:
+        if kind == MANIFEST_FRAME and not self._files:
             self._begin(BackedUpFile(MANIFEST_NAME))
             self._write(content)
-        elif kind == CHECKPOINT and self._files and self._files[-1].name != LOG_NAME:
+        elif kind == CHECKPOINT_FRAME and self._files and self._files[-1].name != LOG_NAME:
             number = len(self._files)
             topic = content.decode("utf-8", "surrogatepass")
             self._begin(BackedUpFile(f"topic-{number}.blocks", topic))
-        elif kind == LOG and self._files and self._files[-1].name != LOG_NAME:
+        elif kind == LOG_FRAME and self._files and self._files[-1].name != LOG_NAME:
             self._begin(BackedUpFile(LOG_NAME))
-        elif kind == BLOCK and len(self._files) > 1:
+        elif kind == BLOCK_FRAME and len(self._files) > 1:
             _check(content, "what came")
             self._write(content)
             self._blocks += 1
-        elif kind == END and self._files and self._files[-1].name == LOG_NAME:
+        elif kind == END_FRAME and self._files and self._files[-1].name == LOG_NAME:
             self._finish(told_in(content))
-        elif kind == FAILED:
+        elif kind == FAILED_FRAME:
             told = told_in(content)
             raise StoreError(str(told.get("detail")), reason=str(told.get("reason")))
         else:
@@ -235,7 +236,7 @@ class StoredBackup:
     def _problem(self, file: BackedUpFile) -> str:
         found, size = sha256(), 0
         with self._open(file) as source:
-            while piece := source.read(READ_BYTES):
+            while piece := source.read(SUMMED_BYTES):
                 found.update(piece)
                 size += len(piece)
         if size != file.size_bytes:

@@ -64,7 +64,7 @@ def test_a_parquet_file_that_was_cut_short_is_refused_as_a_whole(sow, server, tm
 def test_a_row_of_a_table_is_named_and_what_came_before_is_counted(
     sow, server, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("sow.cli.table_files.ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("sow.cli.table_files.FILE_ROWS", 2)
     file = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": [1, 2, 3, None]}), file)
     result = sow("load", "orders", str(file))

@@ -4,15 +4,23 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from sow.cli.table_files import CSV, ENDINGS, FORMS, NDJSON, PARQUET, form_of, row_documents
+from sow.cli.table_files import (
+    CSV_FILE,
+    ENDINGS,
+    FILE_FORMS,
+    NDJSON_FILE,
+    PARQUET_FILE,
+    form_of,
+    row_documents,
+)
 from sow.errors import ClientError
 
 
 def test_the_end_of_a_name_says_what_it_is_unless_it_is_said():
     assert [form_of(f"x{end}", None) for end in ENDINGS] == list(ENDINGS.values())
-    assert set(ENDINGS.values()) == set(FORMS)
-    assert [form_of("x.csv", PARQUET), form_of("-", None), form_of("X.CSV", None)] == [
-        PARQUET, NDJSON, CSV,
+    assert set(ENDINGS.values()) == set(FILE_FORMS)
+    assert [form_of("x.csv", PARQUET_FILE), form_of("-", None), form_of("X.CSV", None)] == [
+        PARQUET_FILE, NDJSON_FILE, CSV_FILE,
     ]  # fmt: skip
     with pytest.raises(ClientError, match="give --format"):
         form_of("orders", None)

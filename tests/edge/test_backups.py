@@ -233,7 +233,7 @@ def test_a_backup_of_a_later_release_is_refused_by_name(tmp_path):
     file.write_text(json.dumps({**said, "format": 2, "new": 1}))
     with pytest.raises(StoreError, match=r"by a later release \(format 2, this one reads up"):
         StoredBackup(tmp_path / "backup")
-    for text in ("{", "[]", "{}", json.dumps({**said, "bookmark": "0"})):
+    for text in ("{", "[]", "{}", json.dumps({**said, "bookmark": "1"})):
         file.write_text(text)
         with pytest.raises(StoreError, match="is not as it was written"):
             StoredBackup(tmp_path / "backup")

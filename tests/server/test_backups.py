@@ -21,7 +21,7 @@ def counted(closed, pieces=3):
 
 
 def test_frames_travel_together_and_are_let_go_of_at_the_end(monkeypatch):
-    monkeypatch.setattr(backups, "WRITE_BYTES", 2)
+    monkeypatch.setattr(backups, "SENT_BYTES", 2)
     closed = []
     assert list(gathered_frames(counted(closed))) == [b"01", b"2"]
     assert closed == [True]

@@ -3,17 +3,17 @@
 import pytest
 
 from sow.errors import Damaged
-from sow.store.backup import BLOCK, LOG, FrameReader, frame, told_in
+from sow.store.backup import BLOCK_FRAME, LOG_FRAME, FrameReader, frame, told_in
 
 
 def test_frames_are_cut_wherever_the_network_cut_them():
-    text = frame(BLOCK, b"abc") + frame(LOG, b"") + frame(BLOCK, b"x" * 300)
+    text = frame(BLOCK_FRAME, b"abc") + frame(LOG_FRAME, b"") + frame(BLOCK_FRAME, b"x" * 300)
     for at in range(len(text)):
         found = []
         reader = FrameReader(lambda *one, found=found: found.append(one))
         reader.feed(text[:at])
         reader.feed(text[at:])
-        assert found == [(BLOCK, b"abc"), (LOG, b""), (BLOCK, b"x" * 300)]
+        assert found == [(BLOCK_FRAME, b"abc"), (LOG_FRAME, b""), (BLOCK_FRAME, b"x" * 300)]
 
 
 @pytest.mark.parametrize("text", [bytes(4), b"\xff" * 8])

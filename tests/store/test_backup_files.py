@@ -5,7 +5,14 @@ import json
 import pytest
 
 from sow.errors import Damaged, StoreError
-from sow.store.backup import BLOCK, CHECKPOINT, END, FAILED, LOG, MANIFEST
+from sow.store.backup import (
+    BLOCK_FRAME,
+    CHECKPOINT_FRAME,
+    END_FRAME,
+    FAILED_FRAME,
+    LOG_FRAME,
+    MANIFEST_FRAME,
+)
 from sow.store.backup_files import BackupWriter
 from sow.store.layout import BASE, seal
 
@@ -14,7 +21,12 @@ TOLD = {
     "format": 1, "version": "1", "bookmark": "0", "oldest": "0", "time_us": 0, "log": "l",
     "blocks": 1,
 }  # fmt: skip
-WHOLE = [(MANIFEST, b"{}"), (LOG, b""), (BLOCK, GOOD), (END, json.dumps(TOLD).encode())]
+WHOLE = [
+    (MANIFEST_FRAME, b"{}"),
+    (LOG_FRAME, b""),
+    (BLOCK_FRAME, GOOD),
+    (END_FRAME, json.dumps(TOLD).encode()),
+]
 
 
 def test_it_has_its_name_when_all_of_it_is_there(tmp_path):
@@ -49,16 +61,16 @@ def test_what_a_killed_one_has_left_gives_way(tmp_path):
 @pytest.mark.parametrize(
     "come",
     [
-        [(BLOCK, GOOD)],
-        [(END, b"{}")],
-        [(LOG, b"")],
-        [(MANIFEST, b""), (MANIFEST, b"")],
-        [(MANIFEST, b""), (BLOCK, GOOD)],
-        [(MANIFEST, b""), (LOG, b""), (CHECKPOINT, b"orders")],
-        [(MANIFEST, b""), (LOG, b""), (BLOCK, GOOD[:-1])],
-        [(MANIFEST, b""), (LOG, b""), (BLOCK, b"")],
-        [(MANIFEST, b""), (LOG, b""), (END, json.dumps(TOLD).encode())],
-        [*WHOLE, (BLOCK, GOOD)],
+        [(BLOCK_FRAME, GOOD)],
+        [(END_FRAME, b"{}")],
+        [(LOG_FRAME, b"")],
+        [(MANIFEST_FRAME, b""), (MANIFEST_FRAME, b"")],
+        [(MANIFEST_FRAME, b""), (BLOCK_FRAME, GOOD)],
+        [(MANIFEST_FRAME, b""), (LOG_FRAME, b""), (CHECKPOINT_FRAME, b"orders")],
+        [(MANIFEST_FRAME, b""), (LOG_FRAME, b""), (BLOCK_FRAME, GOOD[:-1])],
+        [(MANIFEST_FRAME, b""), (LOG_FRAME, b""), (BLOCK_FRAME, b"")],
+        [(MANIFEST_FRAME, b""), (LOG_FRAME, b""), (END_FRAME, json.dumps(TOLD).encode())],
+        [*WHOLE, (BLOCK_FRAME, GOOD)],
         [(b"?", b"")],
     ],
 )
@@ -77,14 +89,14 @@ def test_an_end_that_says_something_else_is_refused(tmp_path, told):
         for one in WHOLE[:-1]:
             writer.take(*one)
         with pytest.raises(StoreError):
-            writer.take(END, json.dumps({"blocks": 1, **told}).encode())
+            writer.take(END_FRAME, json.dumps({"blocks": 1, **told}).encode())
     assert list(tmp_path.iterdir()) == []
 
 
 def test_why_the_server_gave_up_is_told(tmp_path):
     told = json.dumps({"reason": "damaged", "detail": "the journal is damaged"}).encode()
     with BackupWriter(tmp_path / "b") as writer, pytest.raises(StoreError, match="is damaged"):
-        writer.take(FAILED, told)
+        writer.take(FAILED_FRAME, told)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -95,6 +107,6 @@ def test_nothing_that_is_there_is_written_over(tmp_path):
 
 def test_files_are_named_by_us_and_not_by_what_comes(tmp_path):
     with BackupWriter(tmp_path / "b") as writer:
-        for one in [WHOLE[0], (CHECKPOINT, b"../../etc/x"), *WHOLE[1:]]:
+        for one in [WHOLE[0], (CHECKPOINT_FRAME, b"../../etc/x"), *WHOLE[1:]]:
             writer.take(*one)
     assert (tmp_path / "b" / "topic-1.blocks").exists()

@@ -300,7 +300,7 @@ def test_a_moment_has_the_accounts_of_its_last_record_and_its_blocks_end_there(t
     assert moment.seq == 10
     assert [entry.bodies for entry in accounts_in(moment.accounts)] == [[b"seven"]]
     blocks = [*journal.blocks(0, moment.seq)]
-    assert records(e for block in blocks for e in decode_entries(block)) == expected(10, 10)
+    assert records(e for block in blocks for e in decode_entries(block)) == expected(10, 10, 100)
     journal.trim(0, 21)
     assert journal.moment().seq == 20
     assert [entry.bodies for entry in accounts_in(journal.moment().accounts)] == [[b"eight"]]
