@@ -81,14 +81,16 @@ def restore(
     until = backup.bookmark if until_seq is None else until_seq
     manifest = backup.manifest()
     _check_moment(backup, manifest, until)
-    shift = max(now_us, backup.bookmark + 1) - backup.oldest
+    # A clock that is behind the server's does not lead back among numbers that it may have given.
+    shift = max(now_us, backup.contents.time_us, backup.bookmark + 1) - backup.oldest
     restored = Restored(until, shift)
     make_directory(directory)
     try:
         shifted = _shifted_manifest(manifest, until, shift)
         ManifestFile(directory).write(shifted)
         for kept in shifted.kept:
-            blocks = backup.checkpoint(kept.name) if until == backup.bookmark else iter(())
+            is_told = until == backup.bookmark and kept.name != CONSUMERS.name
+            blocks = backup.checkpoint(kept.name) if is_told else iter(())
             _restore_checkpoint(directory, kept, blocks, shift, advance)
         _restore_log(backup, directory, manifest.journal, restored, advance)
     except BaseException:

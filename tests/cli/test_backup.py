@@ -100,6 +100,8 @@ def test_a_batch_that_was_applied_is_a_duplicate_and_a_reader_begins_again(busy,
     newest = busy.get("/v1/log/extent").json["newest"]
     position = json.dumps({"bookmark": newest}).encode()
     assert busy.request("PUT", "/v1/log/consumers/reader", data=position).status == 200
+    for name in busy.server.checkpointer._checkpoints:
+        busy.wait(busy.server.checkpointer.write(name))
     ok("backup", tmp_path / "b", "--url", busy.url, "--json")
     copy = restored(tmp_path / "b", tmp_path / "copy")
     try:

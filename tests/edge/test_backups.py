@@ -151,6 +151,17 @@ def test_a_bookmark_of_the_old_log_is_refused_however_far_the_new_one_gets(tmp_p
             restored.append((newest, life.opening.log_id))
 
 
+def test_a_clock_that_is_behind_gives_no_number_twice(tmp_path):
+    with lives_on(tmp_path / "data")(ORDERS) as life:
+        life.publish("orders", {"id": 1})
+        backup = backed_up(life, tmp_path / "backup")
+    assert restore(backup, tmp_path / "a", now_us=0).bookmark > NOW_US
+    with lives_on(tmp_path / "a")(ORDERS) as life:
+        again = backed_up(life, tmp_path / "again")
+        newest = life.engine.seq
+    assert restore(again, tmp_path / "b", now_us=0).bookmark > newest
+
+
 def test_a_backup_under_way_is_not_disturbed_by_checkpoints_and_retention(tmp_path):
     live = lives_on(tmp_path / "data")
     with live(ORDERS, journal=LITTLE_LOG) as life:
