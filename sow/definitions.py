@@ -310,6 +310,19 @@ URL_DEFAULT = f"http://{HOST_DEFAULT}:{PORT_DEFAULT}"
 """Where a server listens, and where clients look for one, unless they are told otherwise."""
 
 
+LogFormat = Literal["text", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """What the server tells whoever runs it, on its standard error, and in which form."""
+
+    format: LogFormat = "text"
+    level: LogLevel = "info"
+    access: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Configuration:
     """A whole config.xml, validated. `topics` stand in file order, underlying topics first."""
@@ -325,6 +338,7 @@ class Configuration:
     limits: Limits = field(default_factory=Limits)
     security: Security = field(default_factory=Security)
     pipelines: tuple[Pipeline, ...] = ()
+    server_log: LogSettings = field(default_factory=LogSettings)
 
     @property
     def url(self) -> str:

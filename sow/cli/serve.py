@@ -1,13 +1,13 @@
 """`sow serve`: runs a server until it is told to stop."""
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,12 @@ from sow.cli.supervision import Beside, command, supervised
 from sow.config import Reviewed, exposed, load, loads, require, review
 from sow.definitions import Configuration
 from sow.errors import ClientError, SowError
+from sow.server import server_log
 from sow.server.app import Server
 from sow.server.loop import LOOPS, loop_factory
 from sow.store.manifest import MANIFEST_FILE
+
+log = logging.getLogger("sow.serve")
 
 STOP_S_MAX = 5.0
 """How long stopping may take: less than the ten seconds after which Docker kills a container."""
@@ -102,7 +105,6 @@ def serve(
     that takes long says how far it is. SIGTERM or Ctrl-C stops it cleanly, at any time; SIGHUP
     reads CONFIG again and changes what can be changed, or says why it does not.
     """
-    logging.basicConfig(format="sow: %(message)s", level=logging.WARNING, stream=sys.stderr)
     starter = _starter(ctx, named, data_dir) if named else ""
     loaded = loads(starter, "--topic") if named else load(config, variables, os.environ)
     for finding in loaded.findings:
@@ -211,21 +213,28 @@ async def serve_until_stopped(
         own_token=own_token,
         look=look,
     )
-    if reread is not None:
-        reloads: set[asyncio.Task[None]] = set()
+    lines = server_log.begin(sys.stderr.write, lambda: server.configuration.server_log)
+    try:
+        return await _serve(server, stop, ready, reread is not None)
+    finally:
+        server_log.end(lines)
 
-        def reload() -> None:
-            task = loop.create_task(_reload(server))
-            reloads.add(task)
-            task.add_done_callback(reloads.discard)
 
-        loop.add_signal_handler(signal.SIGHUP, reload)
+async def _serve(server: Server, stop: asyncio.Event, ready: Ready, reloads: bool) -> bool:
+    """Serve until `stop`; says whether stopping was done in time."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    def reload() -> None:
+        task = asyncio.create_task(_reload(server))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    if reloads:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
     address = await server.open()
     if not await _done_unless(stop, server.restore()):
         return True
-    commands = ready(address)
-    say = partial(click.echo, err=True)
-    async with supervised(commands, lambda text: say(f"sow: {text}"), server.board.note):
+    async with supervised(ready(address), log.warning, server.board.note):
         await stop.wait()
     try:
         await asyncio.wait_for(server.stop(), STOP_S_MAX)
@@ -248,11 +257,7 @@ async def _done_unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> 
 
 
 async def _reload(server: Server) -> None:
-    """What SIGHUP does; nothing that is wrong with the file stops the server, and who has sent it
-    hears why nothing came of it: the file, a start that takes long, a stop."""
-    try:
-        changes = await server.reload()
-    except SowError as error:
-        click.echo(f"sow: not reloaded: {error}", err=True)
-        return
-    click.echo(f"sow: reloaded: {', '.join(changes) or 'nothing has changed'}", err=True)
+    """What SIGHUP does; nothing that is wrong with the file stops the server, and its log says why
+    nothing came of it: the file, a start that takes long, a stop."""
+    with contextlib.suppress(SowError):
+        await server.reload()

@@ -16,7 +16,10 @@ from sow.definitions import (
     Configuration,
     JournalSettings,
     Limits,
+    LogFormat,
     LoggedTopic,
+    LogLevel,
+    LogSettings,
     MessageTypeOptions,
     RecordField,
     RecordFieldType,
@@ -352,10 +355,40 @@ LIMITS = Element(
     ),
 )
 
+SERVER_LOG = Element(
+    name="ServerLog",
+    fields=("server_log",),
+    make=LogSettings,
+    about="What the server tells whoever runs it, a line at a time on its standard error.",
+    children=(
+        Element(
+            name="Format",
+            kind=kinds.choice(LogFormat),
+            default="text",
+            fields=("format",),
+            about="Lines for people, or JSON for a collector of logs.",
+        ),
+        Element(
+            name="Level",
+            kind=kinds.choice(LogLevel),
+            default="info",
+            fields=("level",),
+            about="The least that is written: info has a line for each start, logon and close.",
+        ),
+        Element(
+            name="Access",
+            kind=kinds.FLAG,
+            default="false",
+            fields=("access",),
+            about="A line for each request too, without its parameters.",
+        ),
+    ),
+)
+
 FOREIGN = foreign(
     Transports="the address is set by Listen",
     Admin="monitoring is served at the address in Listen",
-    Logging="the server logs to its standard error",
+    Logging="the server logs to its standard error, as ServerLog says",
     Actions="run what is to happen at fixed times from a scheduler of the system",
     Replication="",
     Modules="",
@@ -424,6 +457,7 @@ ROOT = Element(
         MESSAGE_TYPE_VARIANTS,
         SESSIONS,
         LIMITS,
+        SERVER_LOG,
         SECURITY,
         PIPELINES,
         *FOREIGN,

@@ -14,6 +14,7 @@ so do the names that new topics will have, so that what was found possible stays
     topics              other Preprocessing and Enrichment, for what comes
     Sessions, Limits    for sessions that begin from now on; views that have too many groups stop
     Security            for requests that come from now on
+    ServerLog           for lines that are written from now on
 """
 
 import dataclasses
@@ -187,10 +188,10 @@ class Reconfiguration:
                 yield from self._change(before[definition.name], definition)
             else:
                 yield from self._addition(definition)
-        for name in ("sessions", "limits", "security"):
+        for name in ("sessions", "limits", "security", "server_log"):
             if getattr(old, name) != getattr(new, name):
                 apply = self._reconsider_views if name == "limits" else lambda: None
-                yield ReconfigurationStep([f"{name} changed"], apply)
+                yield ReconfigurationStep([f"{name.replace('_', ' ')} changed"], apply)
 
     def _reconsider_views(self) -> None:
         """Views that have more groups than they may have now stop, whether they change or not."""

@@ -293,6 +293,8 @@ class Executor:
             self._name(session, command, {})
         elif (steps := self._resume(session, command)) is not None:
             yield from steps
+        identified = command.identified
+        self.sessions.note_logon(session, identified and identified.address)
 
     def _name(self, session: Session, command: Command, more: dict[str, object]) -> None:
         """Acknowledge a logon; lines are counted after the last of its acks."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from sow.delivery.sessions import BACK_PRESSURE, SLOW, Session
 from sow.encodings import Encoding
 from sow.engine.engine import Engine
+from sow.errors import clipped
 from sow.requests.entitling import Prepared
 from sow.requests.subscriptions import Subscriptions
 from sow.rights import EVERYTHING, Rights
@@ -100,6 +101,7 @@ class OpenSessions:
         self._folding: dict[Session, None] = {}
         self._folding_listeners: list[Callable[[], None]] = []
         self._notices: list[Callable[[str], None]] = []
+        self._coming_listeners: list[Callable[[str], None]] = []
         self.closed = Counter(dict.fromkeys(CLOSED_BECAUSE, 0))
         """Sessions that are gone, by why."""
         self.gone: deque[GoneSession] = deque(maxlen=GONE_MAX)
@@ -234,16 +236,30 @@ class OpenSessions:
 
     def _report(self, session: Session, what: str) -> None:
         box = session.outbox
-        line = (
-            f"session {session.id} of client {repr(session.client)[:NAMED_MAX]} {what}; "
-            f"{box.message_count} messages, {box.bytes} bytes waited"
-        )
+        line = f"{_called(session)} {what}; {box.message_count} messages, {box.bytes} bytes waited"
         for heard in self._notices:
             heard(line)
 
     def hear_of_slow_clients(self, heard: Callable[[str], None]) -> None:
         """Call `heard` with each sentence that an operator should be able to read of them."""
         self._notices.append(heard)
+
+    def hear_of_comings(self, heard: Callable[[str], None]) -> None:
+        """Call `heard` with a sentence for each client that has said who it is, and for each that
+        is gone without having been given up, of which `hear_of_slow_clients` tells."""
+        self._coming_listeners.append(heard)
+
+    def note_logon(self, session: Session, address: str | None) -> None:
+        """The client of a session has said who it is."""
+        user = session.rights.user
+        as_whom = f" as {clipped(user.name)}" if user is not None else ""
+        self._tell_coming(
+            f"{_called(session)} has logged on{as_whom}", f" from {address}" * bool(address)
+        )
+
+    def _tell_coming(self, *words: str) -> None:
+        for heard in self._coming_listeners:
+            heard("".join(words))
 
     def drop(self, session: Session, now_us: int) -> bool:
         """The session's socket has gone; True if the session is kept for its client to return.
@@ -272,6 +288,8 @@ class OpenSessions:
         self._subscriptions.end_all(session)
         if self.forget(session):
             self.closed[_because(session, why)] += 1
+            if session.ended is None:
+                self._tell_coming(f"{_called(session)} is gone: {why}")
             self.gone.append(_gone(session, why, self._engine.now_us))
             self._folded_before += session.outbox.folded
             self._dropped_before += session.dropped
@@ -337,6 +355,11 @@ class OpenSessions:
             self._engine.tell_of_work()
             self.apply_back_pressure(session, now_us)
         return bool(self._folding)
+
+
+def _called(session: Session) -> str:
+    """What an operator finds a session by; never its name, which is a secret."""
+    return f"session {session.id} of client {repr(session.client)[:NAMED_MAX]}"
 
 
 def _has_answers(session: Session, rights: Rights) -> bool:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from aiohttp import web
 
+from sow import __version__
 from sow.authentication.logons import Logons
-from sow.clock import Clock, SystemClock
+from sow.clock import SECOND_US, Clock, SystemClock, monotonic_us
 from sow.config.findings import Reviewed
 from sow.definitions import Configuration, Topic, authority, with_system_topics
 from sow.delivery.sessions import Session
@@ -23,6 +24,7 @@ from sow.expressions import make_parser
 from sow.requests.entitling import Prepared, prepare
 from sow.requests.executor import Executor
 from sow.security import Authentication
+from sow.server.access_log import AccessLog
 from sow.server.checkpointer import Checkpointer
 from sow.server.connections import Connections, Counted
 from sow.server.crowd import Crowd
@@ -129,6 +131,8 @@ class Server:
         self._replayed_bytes = 0
         self._reloading = asyncio.Lock()
         self._reloads: set[asyncio.Task[list[str]]] = set()
+        self._address = ""
+        self._opened_us = 0
         self._opening: Opening
         self._watch: StepWatch
         self._replay: ReplayWatch
@@ -176,6 +180,7 @@ class Server:
             self._close_store()
             raise
         self._replay.begin(address)
+        self._address, self._opened_us = address, monotonic_us()
         return address
 
     async def restore(self) -> None:
@@ -187,6 +192,15 @@ class Server:
         try:
             await self._restore_records()
             self._begin()
+            log.info(
+                "started at %s: %d topics, %d records put back in %.1f s, data in %s, version %s",
+                self._address,
+                len(self.configuration.topics),
+                self._replay.progress.done,
+                (monotonic_us() - self._opened_us) / SECOND_US,
+                self._data_directory,
+                __version__,
+            )
         except BaseException as error:
             self._replay.end()
             self._listening.close()
@@ -217,6 +231,7 @@ class Server:
             self.engine, journal, new_session_name, boot=f"{secrets.token_hex(4)}-"
         )
         self.executor.sessions.hear_of_slow_clients(log.warning)
+        self.executor.sessions.hear_of_comings(log.info)
         self.executor.hear_of_failures(log.error)
         self.engine.hear_of_stopped(log.error)
         sessions = self.executor.sessions
@@ -308,6 +323,7 @@ class Server:
             )
         app = web.Application(
             middlewares=[
+                AccessLog(lambda: self.configuration.server_log.access, monotonic_us).note,
                 MeasuredRequests(self._watch, WEBSOCKET).measure,
                 report,
                 self._gate.check,
@@ -399,6 +415,15 @@ class Server:
         return await asyncio.shield(task)
 
     async def _reload(self, allow_loss: bool) -> list[str]:
+        try:
+            changes = await self._reloaded(allow_loss)
+        except SowError as error:
+            log.error("not reloaded: %s", error.detail)
+            raise
+        log.info("reloaded: %s", ", ".join(changes) or "nothing has changed")
+        return changes
+
+    async def _reloaded(self, allow_loss: bool) -> list[str]:
         await self._entrance.doors()
         async with self._reloading:
             if self._reread is None:
@@ -476,6 +501,7 @@ class Server:
 
     async def stop(self) -> None:
         """Tell the clients, store everything, give the directory and the port back."""
+        log.info("stopping")
         self._listening.close()
         self._doors.events.close()
         await self._doors.websocket.close()
@@ -484,6 +510,7 @@ class Server:
         await self.checkpointer.close()
         await self.driver.close()
         self._close_store()
+        log.info("stopped: everything is stored")
         # Whatever the loop still has to close gets its turn.
         await asyncio.sleep(0)
 

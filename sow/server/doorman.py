@@ -6,6 +6,7 @@ Handlers find these rights with the request. A WebSocket may say who it is later
 the users or roles read again, the users of live sessions are found out anew.
 """
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from hmac import compare_digest
@@ -17,13 +18,23 @@ from aiohttp import ClientSession, ClientTimeout, hdrs, web
 
 from sow.authentication.credentials import Credentials
 from sow.commands import Command, Identified
-from sow.errors import Busy, ClientError, NotEntitled, SowError, TooManyLogons, Unauthenticated
+from sow.errors import (
+    Busy,
+    ClientError,
+    NotEntitled,
+    SowError,
+    TooManyLogons,
+    Unauthenticated,
+    clipped,
+)
 from sow.requests.audit import Audit, Deed
 from sow.requests.telling import told
 from sow.rights import EVERYTHING, Demand, Entitlements, Rights
 from sow.security import Authentication, Security
 from sow.server.gate import client_address, open_transport
 from sow.users import User
+
+log = logging.getLogger("sow")
 
 RIGHTS = web.RequestKey("rights", Rights)
 SHOWN = web.RequestKey("shown", object)
@@ -197,6 +208,9 @@ class Doorman:
         self._seen[who] = None
         if len(self._seen) > SEEN_MAX:
             del self._seen[next(iter(self._seen))]
+        log.info(
+            "%s has come over HTTP from %s", rights.user and clipped(rights.user.name), address
+        )
         self._note("logon", rights, "HTTP", address=address)
 
     def note_refused(self, request: web.Request, rights: Rights, error: SowError) -> None:

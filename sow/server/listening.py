@@ -74,7 +74,7 @@ def raise_files_limit() -> int:
             soft = hard
         except (ValueError, OSError):
             pass  # some systems say "unlimited" and mean less
-    log.info("may have %s files open%s", _said(soft), f", not {before:,}" * (soft != before))
+    log.debug("may have %s files open%s", _said(soft), f", not {before:,}" * (soft != before))
     if soft == resource.RLIM_INFINITY:
         return 2**31
     try:

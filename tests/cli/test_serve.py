@@ -48,6 +48,12 @@ def started(command):
         process.communicate()
 
 
+def logged(process):
+    """The next line of the log but that of the start."""
+    line = process.stderr.readline()
+    return process.stderr.readline() if " INFO app: started at " in line else line
+
+
 def refused(command, *options):
     """What the command says that does not get as far as to serve, in this process."""
     result = CliRunner().invoke(main, [*command[3:], *options])
@@ -68,8 +74,16 @@ def test_it_says_one_line_when_it_is_ready(command, tmp_path):
         assert line.startswith("sow: listening on http://127.0.0.1:")
         assert line.endswith(f" (1 topics, data in {tmp_path / 'data'})\n")
         process.terminate()
-        assert process.communicate(timeout=STOP_S_MAX) == ("", "")
-        assert process.returncode == 0
+        out, said = process.communicate(timeout=STOP_S_MAX)
+        assert (out, process.returncode) == ("", 0)
+        started_at, stopping, stopped = said.splitlines()
+        assert re.fullmatch(
+            r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO app: started at http://127\.0\.0\.1:\d+: "
+            r"\d+ topics, 0 records put back in [\d.]+ s, data in .*, version .*",
+            started_at,
+        )
+        assert stopping.endswith(" INFO app: stopping")
+        assert stopped.endswith(" INFO app: stopped: everything is stored")
 
 
 def test_the_line_may_be_json_and_an_interrupt_stops_it_cleanly(command, tmp_path):
@@ -77,7 +91,7 @@ def test_the_line_may_be_json_and_an_interrupt_stops_it_cleanly(command, tmp_pat
     with started([*command, *options]) as (process, line):
         ready = json.loads(line)
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=STOP_S_MAX) == ("", "")
+        assert process.communicate(timeout=STOP_S_MAX)[0] == ""
         assert process.returncode == 0
     assert (ready["topics"], ready["data_directory"]) == (1, str(tmp_path / "d"))
 
@@ -139,10 +153,10 @@ def test_sighup_reads_the_file_again_or_says_why_not(command, tmp_path):
     with started(command) as (process, _):
         (tmp_path / "config.xml").write_text(CONFIG.replace("</SOW>", more))
         process.send_signal(signal.SIGHUP)
-        assert process.stderr.readline() == "sow: reloaded: conflated topic c added\n"
+        assert logged(process).endswith(" INFO app: reloaded: conflated topic c added\n")
         (tmp_path / "config.xml").write_text(CONFIG.replace("<Key>", "<Kee>"))
         process.send_signal(signal.SIGHUP)
-        assert process.stderr.readline().startswith("sow: not reloaded: ")
+        assert " ERROR app: not reloaded: " in logged(process)
         process.terminate()
         assert process.wait(timeout=STOP_S_MAX) == 0
 
@@ -156,12 +170,11 @@ def test_a_reload_sees_what_has_changed_in_an_included_file(command, tmp_path):
     with started(command) as (process, _):
         (tmp_path / "copies.xml").write_text(sow.format("2s"))
         process.send_signal(signal.SIGHUP)
-        said = process.stderr.readline()
-        assert said == "sow: reloaded: interval of c changed\n"
+        assert logged(process).endswith(" INFO app: reloaded: interval of c changed\n")
         (tmp_path / "copies.xml").unlink()
         process.send_signal(signal.SIGHUP)
-        said = process.stderr.readline()
-        assert said.startswith("sow: not reloaded: ")
+        said = logged(process)
+        assert " ERROR app: not reloaded: " in said
         assert "copies.xml' cannot be read: No such file or directory" in said
 
 
@@ -179,7 +192,7 @@ def test_it_does_not_listen_beyond_loopback_unless_that_is_meant(command, tmp_pa
             assert line.startswith("sow: listening on http://0.0.0.0:")
             warned = process.stderr.readline()
             process.send_signal(signal.SIGTERM)
-            assert process.communicate(timeout=STOP_S_MAX)[1] == ""
+            assert " WARNING " not in process.communicate(timeout=STOP_S_MAX)[1]
         assert warned.startswith(f"{place}: warning: 0.0.0.0 is not loopback")
     # What counts is where it listens in the end.
     with started([*command, "--host", "localhost"]) as (_, line):
@@ -301,7 +314,8 @@ def test_a_reload_that_waits_for_a_start_that_is_ended_is_told_why_nothing_came_
         process.send_signal(signal.SIGHUP)
         process.terminate()
         assert process.wait(STOP_S_MAX) == 0
-        assert process.stderr.read().splitlines()[-1] == "sow: not reloaded: the server stops"
+        said = process.stderr.read().splitlines()[-1]
+        assert said.endswith(" ERROR app: not reloaded: the server stops")
 
 
 def test_damage_that_is_found_on_the_way_ends_the_start_with_a_sentence(command, tmp_path):

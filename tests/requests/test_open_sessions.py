@@ -157,3 +157,22 @@ def test_credentials_that_are_shown_anew_hold_longer_or_shorter():
     assert client.session.ended is None
     world.advance(SECOND)
     assert client.session.is_barred
+
+
+def test_who_comes_and_goes_is_told_in_one_line_each_without_the_name_that_is_secret(
+    world, sessions
+):
+    said = []
+    sessions.hear_of_comings(said.append)
+    session, given_up = (sessions.open(LINES, world.now) for _ in range(2))
+    session.log_on("desk\n" + "x" * 1_000_000)
+    sessions.note_logon(session, "10.0.0.7")
+    sessions.close(session)
+    sessions.end(given_up, OPERATOR)
+    sessions.close(given_up)
+    assert len(said) == 2, "of who is given up, hear_of_slow_clients tells"
+    assert said[0].startswith(f"session {session.id} of client 'desk\\nxxx")
+    assert said[0].endswith(" has logged on from 10.0.0.7")
+    assert said[1].endswith(" is gone: disconnected")
+    assert session.name not in "".join(said)
+    assert max(map(len, said)) < 200

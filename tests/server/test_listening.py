@@ -217,7 +217,7 @@ def test_the_system_says_how_many_connections_there_can_be(monkeypatch, limits, 
 def test_how_many_files_there_may_be_stands_in_the_log(monkeypatch, caplog, limits, said):
     monkeypatch.setattr(listening.resource, "getrlimit", lambda _which: limits)
     monkeypatch.setattr(listening.resource, "setrlimit", lambda _which, _to: None)
-    with caplog.at_level("INFO", "sow"):
+    with caplog.at_level("DEBUG", "sow"):
         raise_files_limit()
     assert caplog.messages == [said]
 
