@@ -37,6 +37,7 @@ from sow.engine.undivided import Undivided
 from sow.engine.views import Views
 from sow.errors import ClientError, Stopped, TooLarge
 from sow.expressions import Filter, Trait
+from sow.histograms import Histogram
 from sow.query import Query, QueryAnswer, answering
 from sow.steps import Steps, at_once
 from sow.store.columns import Slots
@@ -76,6 +77,10 @@ class Engine:
         self._stop_listeners: list[Callable[[str], None]] = []
         self._waiting: dict[Strand, None] = {}
         self._untidy: dict[LiveTopic, None] = {}
+        self._tick_s: Callable[[], float] = lambda: 0.0
+        self.query_times: dict[str, Histogram] = {}
+        """Of each query, what its steps took, by the kind of index that it began with; kinds are
+        those of `sow.query.ways`, `scan`, and `all` of a query that asks for everything."""
         self._noting: tuple[dict[LiveTopic, None], ...] = ()
         self._hearing: tuple[ChangesListener, ...] = ()
         known = {Trait.AMPS_INSTANCE_NAME: configuration.name}
@@ -509,15 +514,28 @@ class Engine:
     def _answering(self, name: str, query: Query) -> Steps[QueryAnswer]:
         while True:
             indexes = self.checked(name, query).indexes
-            steps = answering(indexes, query)
+            steps, took_s = answering(indexes, query), 0.0
             # Where the topic has other indexes since the configuration changed, begin again.
             while self.topic(name).records.indexes is indexes:
+                began_s = self._tick_s()
                 try:
                     next(steps)
                 except StopIteration as over:
                     answer: QueryAnswer = over.value
+                    self._note_query(answer, took_s + self._tick_s() - began_s)
                     return answer
+                took_s += self._tick_s() - began_s
                 yield
+
+    def measure_queries(self, tick_s: Callable[[], float]) -> None:
+        """From now on note how long queries take, by a clock that only goes forward."""
+        self._tick_s = tick_s
+
+    def _note_query(self, answer: QueryAnswer, took_s: float) -> None:
+        times = self.query_times.get(answer.kind)
+        if times is None:
+            times = self.query_times[answer.kind] = Histogram()
+        times.note(took_s)
 
     def checked(self, name: str, query: Query) -> Records:
         """The records that a query is about; raises what `query` does."""

@@ -71,6 +71,12 @@ class QueryAnswer:
         return ", ".join(used) or SCAN
 
     @property
+    def kind(self) -> str:
+        """The kind of index that the query began with, `scan`, or `all` where it asked for all."""
+        first = self.steps[0]
+        return first.index.partition("(")[0] if first.expression else "all"
+
+    @property
     def explain(self) -> dict[str, object]:
         """How the query was answered, as `explain=true` shows it."""
         terms = [

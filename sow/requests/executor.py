@@ -5,6 +5,7 @@ everything before it changes anything; an error of the client's becomes a failur
 else. Replies are said to the session in order; when they leave is decided by the engine's groups.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
@@ -53,10 +54,16 @@ FAILED_DETAIL = "the server failed on this command; its log says why"
 
 
 class Executor:
-    """What the sessions of one engine may ask for; `new_name` and `boot` are for `sessions`."""
+    """What the sessions of one engine may ask for; `new_name` and `boot` are for `sessions`, and
+    refusals are counted in `refused`, with those of others."""
 
     def __init__(
-        self, engine: Engine, journal: Journal, new_name: Callable[[], str], boot: str = ""
+        self,
+        engine: Engine,
+        journal: Journal,
+        new_name: Callable[[], str],
+        boot: str = "",
+        refused: Counter[str] | None = None,
     ) -> None:
         self.engine = engine
         self.entitlements = Entitlements(engine.configuration.security)
@@ -64,6 +71,8 @@ class Executor:
         self._named: Callable[[str], User] = User
         """Whom a name means, for whom another acts: of which groups he is."""
         self.rates = Rates(lambda: engine.configuration.limits)
+        self.refused: Counter[str] = Counter() if refused is None else refused
+        """Commands and requests that were refused, by the reason of each kind of error."""
         self._failures: list[Callable[[str], None]] = []
         self.subscriptions = Subscriptions(engine, journal, self._fail)
         self.sessions = OpenSessions(engine, self.subscriptions, new_name, boot, self._fail)
@@ -207,6 +216,7 @@ class Executor:
         self.engine.reach(now_us)
         try:
             if isinstance(command, Refused):
+                self.refused[type(command.error).reason] += 1
                 session.say(replies.failure(command.cid, command.error))
             else:
                 self._check(session, command)
@@ -214,6 +224,7 @@ class Executor:
                 if steps is not None:
                     yield from steps
         except SowError as error:
+            self.refused[type(error).reason] += 1
             if isinstance(error, NotEntitled | Unauthenticated):
                 self._note_refused(session, command, error)
             error = told(error, session.rights, self.engine.topics)

@@ -5,6 +5,7 @@ import gc
 import logging
 import secrets
 import ssl
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -41,7 +42,7 @@ from sow.server.listening import Listening, bind, raise_files_limit
 from sow.server.measured import MeasuredRequests
 from sow.server.opening import Opening
 from sow.server.operations import Board, OperationsDoor
-from sow.server.problems import report
+from sow.server.problems import REFUSED, report
 from sow.server.removed import removed_at, write_out
 from sow.server.replay_watch import ReplayWatch
 from sow.server.requests import REQUESTS, Requests
@@ -131,6 +132,7 @@ class Server:
         self._replayed_bytes = 0
         self._reloading = asyncio.Lock()
         self._reloads: set[asyncio.Task[list[str]]] = set()
+        self._refused: Counter[str] = Counter()
         self._address = ""
         self._opened_us = 0
         self._opening: Opening
@@ -228,8 +230,13 @@ class Server:
         self._clock.go_on_from(self.engine.now_us)
         self.driver = Driver(self.engine, journal, self._clock, self._windows_us(), self._watch)
         self.executor = Executor(
-            self.engine, journal, new_session_name, boot=f"{secrets.token_hex(4)}-"
+            self.engine,
+            journal,
+            new_session_name,
+            boot=f"{secrets.token_hex(4)}-",
+            refused=self._refused,
         )
+        self.engine.measure_queries(self.driver.loop.time)
         self.executor.sessions.hear_of_slow_clients(log.warning)
         self.executor.sessions.hear_of_comings(log.info)
         self.executor.hear_of_failures(log.error)
@@ -263,7 +270,7 @@ class Server:
         )
         self.executor.go_on_under(self._doorman.entitlements)
         self.executor.know_users_by(self._doorman.named)
-        self._status.follow(self.driver, self.executor)
+        self._status.follow(self.driver, self.executor, lambda: self.checkpointer.failure)
         self._entrance.open(self._doors)
         self.checkpointer.start()
         garbage = Garbage(
@@ -332,6 +339,7 @@ class Server:
             ],
         )
         app[REQUESTS] = self._requests
+        app[REFUSED] = self._refused
         self._doorman = Doorman(
             self.configuration.security,
             self._authenticator,

@@ -61,12 +61,20 @@ class Checkpointer:
         self._task: asyncio.Task[None] | None = None
         self._patience = ConsumerPatience(driver.engine, driver.now_us(), log.warning)
         self._is_strained = False
+        self._failure: str | None = None
         self._without_room: set[str] = set()
         """Topics that an operator was told of."""
 
     def start(self) -> None:
         """Begin to watch the journal grow."""
         self._task = asyncio.get_running_loop().create_task(self._run())
+
+    @property
+    def failure(self) -> str | None:
+        """Why the last checkpoint could not be written, until one is."""
+        if self._failure is None and self._without_room:
+            return f"the disk has no room for one of {clipped(min(self._without_room))}"
+        return self._failure
 
     async def close(self) -> None:
         """Stop; a checkpoint that is being written is given up, and the one before it stands."""
@@ -84,7 +92,9 @@ class Checkpointer:
                 for name in grown:
                     await self.write(name)
                 await self._drop_old(beyond=is_full and bool(grown))
+                self._failure = None
             except SowError as error:
+                self._failure = error.detail
                 log.error("checkpoint: %s", error.detail)
                 await asyncio.sleep(10 * CHECK_S)
 

@@ -14,12 +14,13 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from sow.clock import Clock
+from sow.clock import SECOND_US, Clock
 from sow.delivery.sessions import Session
 from sow.engine.engine import Engine
 from sow.engine.ledger import Group
 from sow.errors import DiskFull, StoreError
 from sow.expressions import Filter
+from sow.histograms import Histogram
 from sow.server.alarm import Alarm
 from sow.server.clock_watch import ClockWatch
 from sow.server.falling_due import FallingDue
@@ -67,6 +68,13 @@ class Driver:
         self.watch = watch or StepWatch()
         self.turns = Turns(self.watch, self.wake)
         """What may take long is given its turns here."""
+        self.durable_times = Histogram()
+        """Of each record published, from the turn that carried it out until it was durable."""
+        self.delivered_times = Histogram()
+        """Of each session told something in a turn, until its socket had all that it would take."""
+        self._woken_s = self._loop.time()
+        self._begun_s: dict[int, float] = {}
+        """By the numbers of groups that are not released: since when there was something to do."""
         self._commit = GroupCommit(
             journal, windows_us or {}, self._release, self._fail, self._recover
         )
@@ -103,6 +111,7 @@ class Driver:
         """Something was done to the engine: flush it before the loop waits again."""
         if not self._turning:
             self._turning = True
+            self._woken_s = self._loop.time()
             self._loop.call_soon(self._turn)
 
     def watched(self, name: str) -> "WatchedStep":
@@ -126,6 +135,8 @@ class Driver:
     def _flush(self) -> None:
         self.engine.reach(self.now_us())
         group = self.engine.flush()
+        if group.entries or group.sessions:
+            self._begun_s[group.number] = self._woken_s
         if self.failure is not None:
             # The disk refuses; reads go on. Entries can only be expirations: the door is shut.
             self._commit.keep(group.entries)
@@ -155,10 +166,16 @@ class Driver:
 
     def _write(self, group: Group) -> None:
         self.engine.release(group)
+        begun_s = self._begun_s.pop(group.number, None)
+        if begun_s is not None and group.entries and self.failure is None:
+            took_s = self._loop.time() - begun_s
+            self.durable_times.note(took_s, sum(map(len, group.entries)))
         for session in group.sessions:
             write = self._writers.get(session)
             if write is not None:
                 write()
+        if begun_s is not None and group.sessions:
+            self.delivered_times.note(self._loop.time() - begun_s, len(group.sessions))
         while self._waiters and self._waiters[0][0] <= group.number:
             waiter = self._waiters.popleft()[1]
             if not waiter.done():
@@ -170,6 +187,21 @@ class Driver:
     def failure(self) -> StoreError | None:
         """What the disk said when it refused a write, until it takes one."""
         return self._commit.failure
+
+    @property
+    def commit_times(self) -> Histogram:
+        """Of each commit, as `GroupCommit` says."""
+        return self._commit.commit_times
+
+    @property
+    def fsync_times(self) -> Histogram:
+        """Of the journal's part in it."""
+        return self._commit.fsync_times
+
+    def late_s(self) -> float:
+        """For how many seconds what was due, such as conflated updates, has not been done."""
+        due_us = self.engine.due_us()
+        return 0.0 if due_us is None else max(0.0, (self.now_us() - due_us) / SECOND_US)
 
     @property
     def refusal(self) -> str | None:

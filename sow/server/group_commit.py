@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from sow.engine.ledger import Group
 from sow.errors import DiskFull, SowError, StoreError, StoreFailing
+from sow.histograms import Histogram
 from sow.store.protocols import Journal, LogEntry
 
 log = logging.getLogger("sow")
@@ -64,6 +65,10 @@ class GroupCommit:
         self._task: asyncio.Task[None] | None = None
         self._next: asyncio.Future[None] = self._loop.create_future()
         self._behind_bytes = 0
+        self.commit_times = Histogram()
+        """Of each commit that was stored, from its beginning until the loop knew of it."""
+        self.fsync_times = Histogram()
+        """Of that, what the journal took to write it and have the disk keep it."""
         self.failure: StoreError | None = None
         """What the disk said when it refused, until it takes messages again."""
         self.bytes_logged = 0
@@ -118,9 +123,12 @@ class GroupCommit:
 
     async def _store(self, groups: list[Group]) -> None:
         entries = list(self._entries)
+        began_s = self._loop.time()
         try:
             if entries:
-                await self.run_in_thread(self._journal.append, entries)
+                took_s = await self.run_in_thread(self._append, entries)
+                self.fsync_times.note(took_s)
+                self.commit_times.note(self._loop.time() - began_s)
         except SowError as error:
             if self.failure is None:
                 self._refuse(error, groups)
@@ -137,6 +145,12 @@ class GroupCommit:
             stored.set_result(None)
         for group in groups:
             self._release(group)
+
+    def _append(self, entries: Sequence[LogEntry]) -> float:
+        """Store them, in the journal's thread; returns how long that took."""
+        began_s = self._loop.time()
+        self._journal.append(entries)
+        return self._loop.time() - began_s
 
     def _refuse(self, error: SowError, groups: list[Group]) -> None:
         """The disk refused what was already visible.

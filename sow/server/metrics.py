@@ -7,16 +7,23 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from prometheus_client import generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from conflated_topics import FocusedConflator
+from sow import __version__
 from sow.budget import Budget
 from sow.definitions import CONSUMERS
 from sow.delivery.sessions import Session
 from sow.engine.capacity import records_max
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
+from sow.histograms import Histogram
 from sow.requests.consumers import Consumer, Consumers
 from sow.requests.executor import Executor
 from sow.server.crowd import Crowd
@@ -48,12 +55,14 @@ class TopicMetric(NamedTuple):
 
 
 class Scrape(NamedTuple):
-    """What one scrape looks at: `crowd` counts connections, `reading` what requests hold."""
+    """What one scrape looks at: `crowd` counts connections, `reading` what requests hold, and
+    `checkpoint_failure` says why checkpoints cannot be written, if so."""
 
     driver: Driver
     executor: Executor
     crowd: Crowd
     reading: Budget
+    checkpoint_failure: Callable[[], str | None]
 
 
 class ServerMetric(NamedTuple):
@@ -63,6 +72,15 @@ class ServerMetric(NamedTuple):
     name: str
     says: str
     figure: Callable[[Scrape], float | Mapping[str, float]]
+    label: str = ""
+
+
+class TimesMetric(NamedTuple):
+    """A histogram of the server; one for each value of `label`, if it has one."""
+
+    name: str
+    says: str
+    times: Callable[[Scrape], Mapping[str, Histogram]]
     label: str = ""
 
 
@@ -307,6 +325,25 @@ SERVER_METRICS = (
     ),
     ServerMetric(
         GaugeMetricFamily,
+        "sow_checkpoint_failing",
+        "1 while checkpoints cannot be written, and the journal grows.",
+        lambda scrape: scrape.checkpoint_failure() is not None,
+    ),
+    ServerMetric(
+        GaugeMetricFamily,
+        "sow_due_late_seconds",
+        "For how long what was due, such as conflated updates, has not been done.",
+        lambda scrape: scrape.driver.late_s(),
+    ),
+    ServerMetric(
+        CounterMetricFamily,
+        "sow_requests_refused",
+        "Commands and requests that were refused, by why.",
+        lambda scrape: scrape.executor.refused,
+        "reason",
+    ),
+    ServerMetric(
+        GaugeMetricFamily,
         "sow_memory_bytes",
         "Bytes that all records take.",
         lambda scrape: scrape.executor.engine.capacity.used_bytes,
@@ -342,6 +379,41 @@ SERVER_METRICS = (
 )
 
 
+TIMES_METRICS = (
+    TimesMetric(
+        "sow_commit_seconds",
+        "Of each commit of the journal, from its beginning until the server knew of it.",
+        lambda scrape: {"": scrape.driver.commit_times},
+    ),
+    TimesMetric(
+        "sow_fsync_seconds",
+        "Of that, what it took to write it and to have the disk keep it.",
+        lambda scrape: {"": scrape.driver.fsync_times},
+    ),
+    TimesMetric(
+        "sow_publish_durable_seconds",
+        "Of each record, from the turn that carried out its publish until it was durable.",
+        lambda scrape: {"": scrape.driver.durable_times},
+    ),
+    TimesMetric(
+        "sow_publish_delivered_seconds",
+        "Of each session told something in a turn, until its socket had what it would take.",
+        lambda scrape: {"": scrape.driver.delivered_times},
+    ),
+    TimesMetric(
+        "sow_query_seconds",
+        "Of each query, what its own steps took, by the kind of index that it began with.",
+        lambda scrape: scrape.executor.engine.query_times,
+        "index",
+    ),
+    TimesMetric(
+        "sow_step_seconds",
+        "For how long each step of work has kept all others waiting.",
+        lambda scrape: {"": scrape.driver.watch.times},
+    ),
+)
+
+
 class _Families(Collector):
     """Some families by themselves."""
 
@@ -369,12 +441,36 @@ def replay_exposition(replay: ReplayWatch) -> bytes:
     return generate_latest(families)
 
 
-def exposition(driver: Driver, executor: Executor, crowd: Crowd, reading: Budget) -> bytes:
+PROCESS = ProcessCollector(registry=None), PlatformCollector(registry=None)
+
+
+def process_exposition() -> bytes:
+    """The part of the page that says what runs and what it takes of the machine; it may take
+    milliseconds, and may be asked for in a thread."""
+    build = GaugeMetricFamily("sow_build_info", "1 by the version that runs.", labels=["version"])
+    build.add_metric([__version__], 1)
+    families = [family for collector in PROCESS for family in collector.collect()]
+    return generate_latest(_Families(build, *families))
+
+
+def exposition(
+    driver: Driver,
+    executor: Executor,
+    crowd: Crowd,
+    reading: Budget,
+    checkpoint_failure: Callable[[], str | None] = lambda: None,
+) -> bytes:
     """The page, as text for Prometheus; arguments are those of `Scrape`."""
-    return at_once(exposing(driver, executor, crowd, reading))
+    return at_once(exposing(driver, executor, crowd, reading, checkpoint_failure))
 
 
-def exposing(driver: Driver, executor: Executor, crowd: Crowd, reading: Budget) -> Steps[bytes]:
+def exposing(
+    driver: Driver,
+    executor: Executor,
+    crowd: Crowd,
+    reading: Budget,
+    checkpoint_failure: Callable[[], str | None] = lambda: None,
+) -> Steps[bytes]:
     """The same in steps: topics may be a hundred thousand."""
     topics = list(executor.engine.catalog.listed())
     written: list[bytes] = []
@@ -383,8 +479,9 @@ def exposing(driver: Driver, executor: Executor, crowd: Crowd, reading: Budget) 
             text = _of_topics(metric, topics[start : start + TOPICS_AT_ONCE])
             written.append(_without_head(text) if start else text)
             yield
-    scrape = Scrape(driver, executor, crowd, reading)
+    scrape = Scrape(driver, executor, crowd, reading, checkpoint_failure)
     written += [_of_server(metric, scrape) for metric in SERVER_METRICS]
+    written += [_of_times(metric, scrape) for metric in TIMES_METRICS]
     return b"".join(written)
 
 
@@ -405,6 +502,15 @@ def _of_server(metric: ServerMetric, scrape: Scrape) -> bytes:
     family = metric.family(metric.name, metric.says, labels=[metric.label] if metric.label else [])
     for value, figure in by_label.items():
         family.add_metric([value] if metric.label else [], figure)
+    return generate_latest(_Families(family))
+
+
+def _of_times(metric: TimesMetric, scrape: Scrape) -> bytes:
+    """A histogram of the server, or those by a label."""
+    labels = [metric.label] if metric.label else []
+    family = HistogramMetricFamily(metric.name, metric.says, labels=labels)
+    for value, times in metric.times(scrape).items():
+        family.add_metric([value] if metric.label else [], times.cumulative(), times.sum_s)
     return generate_latest(_Families(family))
 
 

@@ -1,6 +1,7 @@
 """Errors over HTTP: RFC 9457 problem documents, and never a traceback."""
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import orjson
@@ -12,6 +13,10 @@ from sow.errors import Busy, ClientError, SowError, TooLarge, TooManyLogons
 from sow.media_types import PROBLEM
 
 log = logging.getLogger("sow")
+
+REFUSED: web.AppKey["Counter[str]"] = web.AppKey("refused", Counter)
+"""Requests that were refused, by the reason of each kind of error: a few dozens, whatever is
+asked."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -63,12 +68,19 @@ def raw_answer(error: SowError) -> bytes:
     return "\r\n".join([*head, "", ""]).encode("ascii") + body
 
 
+def _count(request: web.Request, reason: str) -> None:
+    refused = request.app.get(REFUSED)
+    if refused is not None:
+        refused[reason] += 1
+
+
 @web.middleware
 async def report(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Turn whatever goes wrong in a handler into a problem document."""
     try:
         return await handler(request)
     except SowError as error:
+        _count(request, type(error).reason)
         return problem(error)
     except web.HTTPRequestEntityTooLarge:
         return problem(TooLarge(HTTP_REASONS[413]))
@@ -88,4 +100,5 @@ async def report(request: web.Request, handler: Handler) -> web.StreamResponse:
         return problem(ClientError(f"the request is not HTTP: {error.message.splitlines()[0]}"))
     except Exception:
         log.exception("%s %s failed", request.method, request.path)
+        _count(request, SowError.reason)
         return problem(SowError("the server failed on this request; its log says why"))

@@ -4,15 +4,23 @@
 records are there they say how far the start has got, and after that what the engine knows.
 """
 
+import asyncio
+from collections.abc import Callable
+
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from sow.budget import Budget
+from sow.engine.live_topics import SourceTopic
 from sow.requests.executor import Executor
 from sow.server.crowd import Crowd
 from sow.server.driver import Driver
-from sow.server.metrics import exposing, replay_exposition
+from sow.server.metrics import exposing, process_exposition, replay_exposition
 from sow.server.replay_watch import ReplayWatch
+
+STALLED_S = 5.0
+"""What was due so long ago is stalled: a conflated topic that is busy is late by milliseconds, and
+a step that everybody waits for lasts no second."""
 
 
 class StatusDoor:
@@ -24,10 +32,18 @@ class StatusDoor:
         self._crowd = crowd
         self._reading = reading
         self._running: tuple[Driver, Executor] | None = None
+        self._checkpoint_failure: Callable[[], str | None] = lambda: None
 
-    def follow(self, driver: Driver, executor: Executor) -> None:
-        """All records are there: answer for what these do from now on."""
+    def follow(
+        self,
+        driver: Driver,
+        executor: Executor,
+        checkpoint_failure: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """All records are there: answer for what these do from now on. `checkpoint_failure` says
+        why checkpoints cannot be written, if so."""
         self._running = driver, executor
+        self._checkpoint_failure = checkpoint_failure
 
     async def alive(self, _request: web.Request) -> web.Response:
         """`GET /healthz`."""
@@ -41,14 +57,19 @@ class StatusDoor:
         return web.Response(text="; ".join(["ok", *self._remarks()]) + "\n")
 
     def _refusal(self) -> str | None:
-        """Why nothing is taken at the moment, if so."""
+        """Why clients should go elsewhere at the moment, if so."""
         if self._running is None:
             return self._replay.told()
         driver, executor = self._running
         capacity = executor.engine.capacity
         if driver.refusal is None and capacity.is_full:
             return f"memory full: {capacity.told}"
-        return driver.refusal
+        if driver.refusal is not None:
+            return driver.refusal
+        if (late_s := driver.late_s()) > STALLED_S:
+            return f"conflation stalled: what was due {late_s:.0f} s ago is not done"
+        # What topics are called is nothing for strangers.
+        return None if self._checkpoint_failure() is None else "checkpoint failed: the log says why"
 
     def _remarks(self) -> list[str]:
         """What an operator should know though everything is taken."""
@@ -56,13 +77,23 @@ class StatusDoor:
         driver, executor = self._running
         ahead_s, full = driver.clock_ahead_s(), executor.engine.capacity.told
         told = [f"time is ahead of the machine's by {ahead_s:.0f} s"] if ahead_s else []
+        stopped = sum(
+            not isinstance(topic, SourceTopic) and bool(topic.stopped)
+            for topic in executor.engine.catalog.listed()
+        )
+        told += [f"{stopped} views or conflated topics have stopped"] if stopped else []
         return told + ([full] if full else [])
 
     async def metrics(self, _request: web.Request) -> web.Response:
         """`GET /metrics`."""
-        page = replay_exposition(self._replay)
-        if self._running is not None:
+        if self._running is None:
+            page = process_exposition() + replay_exposition(self._replay)
+        else:
+            # Open files are counted one by one, and each who is connected has one.
+            loop = asyncio.get_running_loop()
+            page = await loop.run_in_executor(None, process_exposition)
+            page += replay_exposition(self._replay)
             driver, executor = self._running
-            steps = exposing(driver, executor, self._crowd, self._reading)
+            steps = exposing(driver, executor, self._crowd, self._reading, self._checkpoint_failure)
             page += await driver.turns.take("metrics", steps)
         return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -8,6 +8,8 @@ log, less and less often where they come again and again. It measures nothing it
 from collections import Counter
 from collections.abc import Callable
 
+from sow.histograms import Histogram
+
 LONG_S = 0.05
 """A step that others notice: what a person sees as at once, and more than any step should take."""
 
@@ -21,9 +23,12 @@ class StepWatch:
         """The longest step by name; names are made by the server, so there are some dozens."""
         self.long: Counter[str] = Counter()
         """How many steps of each name took over `LONG_S`."""
+        self.times = Histogram()
+        """Of all steps, by how long they took."""
 
     def note(self, name: str, took_s: float) -> None:
         """A step of `name` has kept the loop for `took_s` seconds."""
+        self.times.note(took_s)
         if took_s >= self.longest_s.get(name, 0.0):
             self.longest_s[name] = took_s
         if took_s > LONG_S:

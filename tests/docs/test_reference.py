@@ -12,9 +12,11 @@ from sow.budget import Budget
 from sow.commands import ACKS, COMMANDS, OPTIONS, OPTIONS_LATER
 from sow.definitions import CONSUMERS, Merge, View
 from sow.engine.progress import Progress
+from sow.histograms import Histogram
+from sow.query import Query
 from sow.requests.consumers import Consumers
 from sow.server.crowd import Crowd
-from sow.server.metrics import exposition, replay_exposition
+from sow.server.metrics import exposition, process_exposition, replay_exposition
 from sow.server.routes import description, routes
 from sow.server.step_watch import StepWatch
 from tests.core.harness import ORDERS, SLOW, World
@@ -80,8 +82,8 @@ def test_no_address_is_documented_that_is_not_there():
     assert set(documented) == {f"{route.method} {route.path}" for route in table()}
 
 
-def exported_metrics():
-    """Names as a scrape of a server with topics of every kind shows them."""
+def exposed():
+    """What a scrape of a server with topics of every kind shows."""
     merging = replace(ORDERS, name="sums", merges=(Merge("/qty", "sum"),))
     bounded = replace(ORDERS, name="few", records_max=10)
     sides = View("sides", "json", ("orders",), ("COUNT(1) AS /n",), ("/side",))
@@ -92,7 +94,15 @@ def exported_metrics():
     journal = SimpleNamespace(last_seq=0, size_bytes=0)
     watch = StepWatch()
     watch.note("a step", 0.001)
+    world.engine.measure_queries(lambda: 0.0)
+    world.engine.query("orders", Query())
+    world.executor.refused["bad filter"] += 1
+    times = dict.fromkeys(
+        ("commit_times", "fsync_times", "durable_times", "delivered_times"), Histogram()
+    )
     driver = SimpleNamespace(
+        **times,
+        late_s=lambda: 0.0,
         journal=journal,
         refusal=None,
         clock_ahead_s=lambda: 0.0,
@@ -102,13 +112,34 @@ def exported_metrics():
     )
     crowd, budget = Crowd(lambda: world.configuration, 10), Budget(lambda: 1)
     replay = SimpleNamespace(progress=Progress(), is_over=True)
-    text = (exposition(driver, world.executor, crowd, budget) + replay_exposition(replay)).decode()
-    return set(re.findall(r"^(sow_\w+)", text, re.M))
+    page = exposition(driver, world.executor, crowd, budget) + replay_exposition(replay)
+    return (page + process_exposition()).decode()
+
+
+def metrics_table(text):
+    """The rows of the table of metrics, as they are exported: name, labels, type and help."""
+    labels = {}
+    for name, said in re.findall(r"^(\w+?)(?:_bucket|_count|_sum)?\{([^}]*)\}", text, re.M):
+        labels.setdefault(name, re.findall(r'(\w+)="', said))
+    kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.M))
+    return "".join(
+        f"| `{name}`{_labelled(labels.get(name, ()))} | {kinds[name]} | {says} |\n"
+        for name, says in sorted(re.findall(r"^# HELP (\w+) (.*)$", text, re.M))
+        if not name.startswith("python_")
+    )
+
+
+def _labelled(names):
+    names = [name for name in names if name != "le"]
+    return f" by {', '.join(f'`{name}`' for name in names)}" if names else ""
 
 
 def test_the_metrics_are_documented_as_they_are_exported():
+    """Names, labels, types and what they say; where it fails, the table is the one on the left."""
     text = (DOCS / "http.md").read_text().partition("\n## Metrics\n")[2]
-    assert set(re.findall(r"`(sow_\w+)`", text)) == exported_metrics()
+    table = metrics_table(exposed())
+    assert table == re.search(r"\n((?:\| `.*\n)+)", text)[1]
+    assert set(re.findall(r"`(sow_\w+)`", text)) == set(re.findall(r"`(sow_\w+)`", table))
 
 
 def rows_of(page, heading):

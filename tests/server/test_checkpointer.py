@@ -159,3 +159,17 @@ async def test_a_checkpoint_without_room_is_not_begun_and_an_operator_is_told_on
     assert caplog.text.count("has no room for one of orders") == 1
     assert place.checkpoint.slices == []
     await place.close()
+
+
+@stepped
+async def test_that_one_failed_is_known_until_one_is_written():
+    place = Place()
+    assert place.checkpointer.failure is None
+    place.checkpointer.start()
+    place.checkpoint.failures.append(StoreError("the disk says no"))
+    await place.publish(0, 300)
+    await asyncio.sleep(2 * CHECK_S)
+    assert place.checkpointer.failure == "the disk says no"
+    await asyncio.sleep(12 * CHECK_S)
+    assert place.checkpointer.failure is None
+    await place.close()

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from sow.definitions import ConflatedTopic
 from sow.encodings import LINES
 from sow.errors import DiskFull
 from sow.server.driver import TIDY_NOTES
@@ -147,4 +148,17 @@ async def test_what_must_not_wait_is_done_after_each_turn():
         await turns()
     assert seen == [world.clock.now_us()] * 3
     assert "seen" in world.driver.watch.longest_s
+    await world.driver.close()
+
+
+@stepped
+async def test_it_knows_for_how_long_what_is_due_has_not_been_done():
+    world = World(ORDERS, ConflatedTopic("orders-C", "json", "orders", interval_us=SECOND))
+    assert world.driver.late_s() == 0
+    world.publish(b'{"id":1}')
+    world.publish(b'{"id":1,"px":2}')
+    assert world.driver.late_s() == 0
+    due_us = world.engine.due_us()
+    world.clock.advance(due_us + 3 * SECOND - world.clock.now_us())
+    assert world.driver.late_s() == 3
     await world.driver.close()

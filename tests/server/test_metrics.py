@@ -2,11 +2,13 @@
 
 import re
 
+from sow import __version__
 from sow.budget import Budget
 from sow.definitions import Configuration, ConflatedTopic, Topic, View
 from sow.encodings import LINES
+from sow.query import Query
 from sow.server.crowd import Crowd
-from sow.server.metrics import TOPIC_METRICS, exposing, exposition
+from sow.server.metrics import TOPIC_METRICS, exposing, exposition, process_exposition
 from sow.wire import read_frame
 from tests.server.stand_ins import ORDERS, SECOND, World, stepped
 
@@ -115,3 +117,61 @@ async def test_the_page_is_the_same_in_however_many_steps(monkeypatch):
     steps = exposing(world.driver, world.executor, crowd, Budget(lambda: 1))
     assert sum(1 for _ in steps) == len(TOPIC_METRICS) * 5
     await world.driver.close()
+
+
+@stepped
+async def test_the_times_of_commits_publishes_and_deliveries_are_counted():
+    world = World()
+    session = world.executor.sessions.open(LINES, world.clock.now_us())
+    line = list(read_frame(b'{"c":"subscribe","t":"orders"}'))
+    world.executor.execute_all(session, line, world.clock.now_us())
+    await world.driver.durable()
+    before = figures(world)
+    world.publish(b'{"id":1}', b'{"id":2}', b'{"id":3}')
+    await world.driver.durable()
+    after = figures(world)
+    counted = {
+        name: after[f"sow_{name}_seconds_count"] - before[f"sow_{name}_seconds_count"]
+        for name in ("commit", "fsync", "publish_durable", "publish_delivered")
+    }
+    # One commit of three records, told to one session.
+    assert counted == {"commit": 1, "fsync": 1, "publish_durable": 3, "publish_delivered": 1}
+    assert after['sow_publish_durable_seconds_bucket{le="+Inf"}'] == 3
+    assert after["sow_step_seconds_count"] > 0
+    await world.driver.close()
+
+
+@stepped
+async def test_queries_are_counted_by_the_index_that_they_began_with():
+    world = World(Topic("orders", "json", keys=("/id",), hash_indexes=(("/side",),)))
+    world.publish(b'{"id":1,"side":"B"}')
+    moments = iter(range(100))
+    world.engine.measure_queries(lambda: next(moments) * 0.01)
+    for condition in (None, "/side = 'B'", "/side = 'S'"):
+        world.engine.query("orders", Query(condition and world.engine.filter(condition)))
+    found = figures(world)
+    assert found['sow_query_seconds_count{index="all"}'] == 1
+    assert found['sow_query_seconds_count{index="hash"}'] == 2
+    assert found['sow_query_seconds_sum{index="hash"}'] > 0
+    await world.driver.close()
+
+
+@stepped
+async def test_what_is_refused_is_counted_by_the_kind_of_error_and_not_by_what_was_sent():
+    world = World()
+    session = world.executor.sessions.open(LINES, world.clock.now_us())
+    for number in range(20):
+        frame = b'{"c":"sow","t":"nothing-%d"}' % number
+        world.executor.execute_all(session, list(read_frame(frame)), world.clock.now_us())
+    refused = {name: n for name, n in figures(world).items() if "requests_refused" in name}
+    assert refused == {'sow_requests_refused_total{reason="invalid topic"}': 20}
+    await world.driver.close()
+
+
+def test_the_process_and_the_version_are_told():
+    text = process_exposition().decode()
+    assert f'sow_build_info{{version="{__version__}"}} 1.0' in text
+    assert re.search(r"^process_cpu_seconds_total \S+$", text, re.M)
+    assert re.search(r"^process_resident_memory_bytes \S+$", text, re.M)
+    assert re.search(r"^process_open_fds \S+$", text, re.M)
+    assert "python_info{" in text

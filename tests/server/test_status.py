@@ -1,13 +1,13 @@
 """What watches a server is answered at any time: while it starts, and while it serves."""
 
 from sow.budget import Budget
-from sow.definitions import Configuration
+from sow.definitions import Configuration, ConflatedTopic
 from sow.engine.progress import Progress
 from sow.server.crowd import Crowd
 from sow.server.replay_watch import ReplayWatch
 from sow.server.routes import Route
-from sow.server.status import StatusDoor
-from tests.server.stand_ins import Served, World, stepped
+from sow.server.status import STALLED_S, StatusDoor
+from tests.server.stand_ins import ORDERS, SECOND, Served, World, stepped
 
 
 class Place(Served):
@@ -62,3 +62,38 @@ async def test_it_says_whether_messages_are_taken():
         assert (full.status, full.body) == (503, b"disk full\n")
         assert (await place.get("/healthz")).status == 200
         world.journal.full = False
+
+
+@stepped
+async def test_it_says_why_it_should_be_sent_no_work_although_messages_are_taken():
+    world = World(ORDERS, ConflatedTopic("orders-C", "json", "orders", interval_us=SECOND))
+    async with Place(world) as place:
+        failures = []
+        place.replay.end()
+        place.status.follow(world.driver, world.executor, lambda: failures[0] if failures else None)
+        assert (await place.get("/readyz")).body == b"ok\n"
+        failures.append("/secret/orders.sow: no space left")
+        failed = await place.get("/readyz")
+        assert (failed.status, failed.body) == (503, b"checkpoint failed: the log says why\n")
+        assert b"sow_checkpoint_failing 1.0" in (await place.get("/metrics")).body
+        failures.clear()
+        assert (await place.get("/readyz")).status == 200
+
+
+@stepped
+async def test_conflation_that_is_not_let_out_is_stalled_and_one_that_is_late_is_not():
+    world = World()
+    async with Place(world) as place:
+        place.follow()
+        late_s = 0.0
+        world.driver.late_s = lambda: late_s
+        assert (await place.get("/readyz")).status == 200
+        late_s = STALLED_S
+        assert (await place.get("/readyz")).status == 200
+        late_s = STALLED_S + 2
+        stalled = await place.get("/readyz")
+        assert (stalled.status, stalled.body) == (
+            503,
+            b"conflation stalled: what was due 7 s ago is not done\n",
+        )
+        assert b"sow_due_late_seconds 7.0" in (await place.get("/metrics")).body

@@ -24,3 +24,11 @@ def test_long_steps_are_said_less_and_less_often():
     assert said[1] == "a delete kept everybody waiting for 100 ms (2 times by now over 50 ms)"
     assert said[-1] == "a query kept everybody waiting for 71 ms"
     assert len(said) == 8, "the 1st, 2nd, 4th ... 64th, and the query"
+
+
+def test_all_steps_are_counted_by_how_long_they_took():
+    watch = StepWatch()
+    for took_s in (0.001, 0.002, 20.0):
+        watch.note("a", took_s)
+    found = dict(watch.times.cumulative())
+    assert (found["0.001"], found["0.0025"], found["10.0"], found["+Inf"]) == (1, 2, 2, 3)
