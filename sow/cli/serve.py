@@ -16,6 +16,7 @@ import orjson
 from click.core import ParameterSource
 
 from sow.authentication.tokens import new_token
+from sow.cli.notify import notify_of
 from sow.cli.options import example, json_option, run, variables_option
 from sow.cli.pipeline import beside, run_by_spark
 from sow.cli.starters import DATA_DIRECTORY, document, named_topic
@@ -229,13 +230,18 @@ async def _serve(server: Server, stop: asyncio.Event, ready: Ready, reloads: boo
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
+    notify = notify_of(os.environ)
     if reloads:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
     address = await server.open()
+    notify.starting(server.told)
     if not await _done_unless(stop, server.restore()):
+        notify.stopping()
         return True
+    notify.ready(f"serving at {address}")
     async with supervised(ready(address), log.warning, server.board.note):
         await stop.wait()
+        notify.stopping()
     try:
         await asyncio.wait_for(server.stop(), STOP_S_MAX)
     except TimeoutError:

@@ -210,6 +210,10 @@ class Server:
             self._close_store()
             raise
 
+    def told(self) -> str:
+        """How far the start is, in words, for whoever may see topics' names."""
+        return self._replay.words()
+
     async def _restore_records(self) -> None:
         """Have the records put back, while others ask how far it is."""
         # Nobody else is served, so none of these steps keeps anybody waiting.

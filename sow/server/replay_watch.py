@@ -35,7 +35,7 @@ class ReplayWatch:
         self._timer = self._loop.call_later(TOLD_EVERY_S, self._tell, where)
 
     def _tell(self, where: str) -> None:
-        log.warning("%s; requests to %s wait", self._words(), where)
+        log.warning("%s; requests to %s wait", self.words(), where)
         self.begin(where)
 
     def end(self) -> None:
@@ -47,11 +47,12 @@ class ReplayWatch:
     def told(self) -> str:
         """How far it is, in words, for whoever asks."""
         if self._public:
-            return self._words()
+            return self.words()
         left_s = self.left_s()
         return "replaying" if left_s is None else f"replaying, about {left_s:.0f} s left"
 
-    def _words(self) -> str:
+    def words(self) -> str:
+        """How far it is, in words, for whoever runs the server."""
         progress = self.progress
         if progress.is_settling:
             return f"replaying: making indexes and copies of {progress.topic}"
