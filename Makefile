@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 ON_ALL_CORES := -n auto --dist loadscope --no-loadscope-reorder
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint types unit laws uvloop coverage simulate planted crash crash-spark fuzz storm cluster browser console-test pictures bench bench-peers stalls profiles bench-spark serve clean help
+.PHONY: demo test lint types unit laws uvloop coverage simulate planted crash crash-spark fuzz storm soak cluster browser console-test pictures bench bench-peers stalls profiles bench-spark serve clean help
 
 demo: $(INSTALLED)  ## a server, a live market feed and conflated topics, in one terminal
 	$(BIN)/sow demo
@@ -61,6 +61,9 @@ fuzz: $(INSTALLED)  ## a long run of every fuzz test; a million inputs where no 
 
 storm: $(INSTALLED)  ## crowds of clients: half headers, idle, reconnecting, slow, too many topics; a few minutes
 	$(BIN)/python -m tests.storm
+
+soak: $(INSTALLED)  ## crowds, kills and reloads for an hour: memory, files and the longest step stay flat; SECONDS_MAX=600
+	$(BIN)/python -m tests.soak $(or $(SECONDS_MAX),3600)
 
 cluster: $(INSTALLED)  ## SOW and Spark on a standalone cluster of real processes, three minutes
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings editable_mode=compat --editable '.[connect]'

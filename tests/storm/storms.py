@@ -5,6 +5,7 @@ Clients are bare sockets on asyncio: what they send is written out, since no pro
 
 import asyncio
 import json
+import signal
 import sys
 import threading
 import time
@@ -49,6 +50,20 @@ class Target:
         pages = Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
         return int(pages) * 4096
 
+    @property
+    def files(self):
+        """How many it has open."""
+        return len(list(Path(f"/proc/{self._process.pid}/fd").iterdir()))
+
+    def reload(self):
+        """Have it read its configuration again."""
+        self._process.send_signal(signal.SIGHUP)
+
+    async def kill(self):
+        """End it where it stands."""
+        self._process.kill()
+        await self._process.wait()
+
     async def connect(self):
         return await asyncio.open_connection("127.0.0.1", self.port, limit=2**26)
 
@@ -65,10 +80,10 @@ class Target:
 
 
 @asynccontextmanager
-async def target(directory, more=""):
+async def target(directory, more="", text=CONFIG):
     """A server that was just started."""
     config = Path(directory) / "config.xml"
-    config.write_text(CONFIG.format(more=more))
+    config.write_text(text.format(more=more))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "sow.cli", "serve", str(config), "--json"),
         stdout=asyncio.subprocess.PIPE,
@@ -77,7 +92,8 @@ async def target(directory, more=""):
         ready = json.loads(await process.stdout.readline())
         yield Target(process, int(ready["url"].rpartition(":")[2]))
     finally:
-        process.terminate()
+        if process.returncode is None:
+            process.terminate()
         await process.wait()
 
 

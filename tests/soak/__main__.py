@@ -1,0 +1,40 @@
+"""`python -m tests.soak [SECONDS]`: a soak at its full strength, as a table in Markdown."""
+
+import asyncio
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from sow.server.listening import raise_files_limit
+from tests.soak.soak import FULL, Soak, faults
+
+ROUNDS_OF_A_LIFE = 10
+
+
+async def main(seconds):
+    files, until_s = raise_files_limit(), time.monotonic() + seconds
+    sizes = FULL._replace(idle=min(FULL.idle, files - 3_000))
+    found = []
+    print("| life | rounds | memory, first and last round | files | longest step |")
+    print("| --- | --- | --- | --- | --- |")
+    with tempfile.TemporaryDirectory() as directory:
+        soak, life = Soak(Path(directory), sizes), 0
+        while time.monotonic() < until_s:
+            life += 1
+            ends = soak.rounds + ROUNDS_OF_A_LIFE
+            looks = await soak.live(
+                lambda ends=ends: soak.rounds >= ends or time.monotonic() > until_s
+            )
+            found += [f"life {life}, {fault}" for fault in faults(looks)]
+            first, last = looks[0], looks[-1]
+            print(
+                f"| {life} | {len(looks)} | {first.memory_bytes >> 20} MiB, "
+                f"{last.memory_bytes >> 20} MiB | {first.files}, {last.files} | "
+                f"{max(look.longest_s for look in looks) * 1000:.0f} ms |",
+                flush=True,
+            )
+    sys.exit("; ".join(found) or None)
+
+
+asyncio.run(main(float(sys.argv[1]) if sys.argv[1:] else 3600.0))

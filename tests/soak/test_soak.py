@@ -1,0 +1,28 @@
+"""A small soak: two lives of some rounds, in which nothing grows and nothing is lost."""
+
+import asyncio
+
+from tests.soak.soak import FILES_MORE_MAX, GROWN_BYTES_MAX, SMALL, Look, Soak, faults
+
+
+def test_a_small_soak_passes(tmp_path):
+    soak = Soak(tmp_path, SMALL)
+
+    async def run():
+        return [
+            await soak.live(lambda: soak.rounds >= 3),
+            await soak.live(lambda: soak.rounds >= 5),
+        ]
+
+    lives = asyncio.run(run())
+    assert [len(looks) for looks in lives] == [3, 2]
+    assert [list(faults(looks)) for looks in lives] == [[], []]
+
+
+def test_what_grows_is_found():
+    flat = Look(100 << 20, 30, 0.01)
+    grown = flat._replace(memory_bytes=flat.memory_bytes + GROWN_BYTES_MAX + 1)
+    leaking = flat._replace(files=flat.files + FILES_MORE_MAX + 1)
+    assert list(faults([flat, flat])) == []
+    assert len(list(faults([flat, flat, grown]))) == 1
+    assert len(list(faults([flat, leaking]))) == 1
