@@ -253,13 +253,14 @@ class OpenSessions:
         """The client of a session has said who it is."""
         user = session.rights.user
         as_whom = f" as {clipped(user.name)}" if user is not None else ""
-        self._tell_coming(
-            f"{_called(session)} has logged on{as_whom}", f" from {address}" * bool(address)
-        )
-
-    def _tell_coming(self, *words: str) -> None:
+        whence = f" from {address}" if address else ""
         for heard in self._coming_listeners:
-            heard("".join(words))
+            heard(f"{_called(session)} has logged on{as_whom}{whence}")
+
+    def _tell_gone(self, session: Session, why: str) -> None:
+        # In a place of its own: the log bounds each place, and who leaves is not to hide who comes.
+        for heard in self._coming_listeners:
+            heard(f"{_called(session)} is gone: {why}")
 
     def drop(self, session: Session, now_us: int) -> bool:
         """The session's socket has gone; True if the session is kept for its client to return.
@@ -289,7 +290,7 @@ class OpenSessions:
         if self.forget(session):
             self.closed[_because(session, why)] += 1
             if session.ended is None:
-                self._tell_coming(f"{_called(session)} is gone: {why}")
+                self._tell_gone(session, why)
             self.gone.append(_gone(session, why, self._engine.now_us))
             self._folded_before += session.outbox.folded
             self._dropped_before += session.dropped

@@ -1,5 +1,7 @@
 """Sessions that there are: found, kept for a while without a socket, counted when gone."""
 
+import inspect
+
 import pytest
 
 from sow.definitions import SessionSettings
@@ -176,3 +178,17 @@ def test_who_comes_and_goes_is_told_in_one_line_each_without_the_name_that_is_se
     assert said[1].endswith(" is gone: disconnected")
     assert session.name not in "".join(said)
     assert max(map(len, said)) < 200
+
+
+def test_a_crowd_that_leaves_does_not_hide_from_the_log_who_comes(world, sessions):
+    places = []
+
+    def note(_line):
+        frame = inspect.currentframe().f_back
+        places.append((frame.f_code.co_filename, frame.f_lineno))
+
+    sessions.hear_of_comings(note)
+    session = sessions.open(LINES, world.now)
+    sessions.note_logon(session, None)
+    sessions.close(session)
+    assert len(set(places)) == 2
