@@ -442,3 +442,10 @@ def without_system_topics(configuration: Configuration) -> Configuration:
         elif not topic.system:
             topics.append(topic)
     return replace(configuration, topics=tuple(topics))
+
+
+def without_secrets(configuration: Configuration) -> Configuration:
+    """What was asked for, as it is told over the network: of options of pipelines, which may be
+    secrets, the names alone."""
+    asked = without_system_topics(configuration)
+    return replace(asked, pipelines=tuple(one.without_values() for one in asked.pipelines))

@@ -6,7 +6,6 @@ still take back. Large answers are written in pieces from a snapshot of one mome
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import orjson
@@ -14,7 +13,7 @@ from aiohttp import web
 from pyarrow import RecordBatch
 
 from sow.commands import Command, Options, options_of
-from sow.definitions import without_system_topics
+from sow.definitions import without_secrets
 from sow.delivery.sessions import Session
 from sow.engine.live_topics import LiveTopic
 from sow.engine.patterns import PatternTopic
@@ -545,9 +544,7 @@ class HttpDoor:
 
     async def config(self, _request: web.Request) -> web.Response:
         """The configuration as it was understood, but for what may be a secret."""
-        asked = without_system_topics(self._engine.configuration)
-        pipelines = tuple(one.without_values() for one in asked.pipelines)
-        return json_response(replace(asked, pipelines=pipelines))
+        return json_response(without_secrets(self._engine.configuration))
 
     async def reload(self, request: web.Request) -> web.Response:
         """Read the configuration file again."""

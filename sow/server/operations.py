@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from sow.config.findings import Reviewed
-from sow.definitions import Configuration
+from sow.definitions import Configuration, without_secrets
 from sow.errors import ConfigError
 from sow.pipelines import Pipeline
 from sow.server.responses import json_response
@@ -80,7 +80,7 @@ class OperationsDoor:
     def _values(self) -> Configuration | None:
         """What a reload would go by; None where there would be none."""
         try:
-            return None if self._reread is None else self._reread()
+            return None if self._reread is None else without_secrets(self._reread())
         except ConfigError:
             return None  # the findings say why
 

@@ -88,7 +88,9 @@ def test_what_is_remembered_is_bounded_and_forgotten_when_a_pattern_comes_or_goe
     assert long not in sets._known
 
 
-@pytest.mark.parametrize("pattern", ["ab.*cd", "x[0-9]y", "(a|b)*c", r"\d", "ab.{1,7}cd", "a.*b.*c"])
+@pytest.mark.parametrize(
+    "pattern", ["ab.*cd", "x[0-9]y", "(a|b)*c", r"\d", "ab.{1,7}cd", "a.*b.*c"]
+)
 def test_what_is_free_makes_patterns_restless(pattern):
     assert is_restless(pattern)
 

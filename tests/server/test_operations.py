@@ -1,9 +1,11 @@
 """What an operator asks about the process."""
 
+from dataclasses import replace
+
 from sow.config.findings import Finding, Reviewed
 from sow.definitions import Configuration
 from sow.errors import ConfigError
-from sow.pipelines import Pipeline, Sink, Source
+from sow.pipelines import Pipeline, PipelineOption, Sink, Source
 from sow.server.operations import Board, OperationsDoor
 from sow.server.routes import Route
 from tests.server.stand_ins import Served, World, stepped
@@ -64,6 +66,17 @@ async def test_the_values_of_the_file_are_those_that_a_reload_would_go_by():
         assert (await served.get("/file")).json["values"]["name"] == "as it is now"
         found.clear()
         assert (await served.get("/file")).json["values"] is None
+
+
+@stepped
+async def test_values_that_may_be_secrets_are_not_told():
+    files = Sink(format="parquet", options=(PipelineOption("password", "hunter2"),))
+    found = Configuration(name="", port=0, pipelines=(replace(BARS, sink=files),))
+    door = OperationsDoor(lambda: Reviewed("config.xml", "", ()), reread=lambda: found)
+    async with place(door) as served:
+        answer = await served.get("/file")
+    assert b"hunter2" not in answer.body
+    assert b"password" in answer.body
 
 
 @stepped
