@@ -1,13 +1,16 @@
 """Examples in the documents run, and print what they say.
 
-``python`` blocks are executed. ``console`` blocks run in a shell against a server with the shipped
+``python`` blocks are executed, like cells of a notebook: what stands alone in the last line shows
+itself. ``console`` blocks run in a shell against a server with the shipped
 configuration and an empty data directory, one server a page; ``...`` in the shown output stands
-for anything. A page that starts a server shows what this one has said; a command that shows nothing
-and does not end is read until its first line, and interrupted.
+for anything. A page that starts a server shows what this one has said; one that kills it kills this
+one, and starts it again on its data. A command that shows nothing and does not end is read until
+its first line, and interrupted.
 
-Blocks that need Spark run in `tests/spark/test_guide.py`.
+Pages and blocks that need Spark run in `tests/spark/test_guide.py`.
 """
 
+import ast
 import os
 import re
 import shutil
@@ -15,7 +18,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -51,28 +53,39 @@ def with_blocks(language):
     return [page for page in PAGES if blocks(page, language)]
 
 
-class Server(NamedTuple):
+class Server:
     """A server as a user would start it: its address, its data, and its first line."""
 
-    url: str
-    data: str
-    line: str
+    def __init__(self, data):
+        self.data = str(data)
+        self._port = "0"
+        self.start()
+        self._port = self.url.rpartition(":")[2]
+
+    def start(self):
+        command = [sys.executable, "-m", "sow.cli", "serve", str(ROOT / "config.xml")]
+        command += ["--no-pipelines", "--port", self._port, "--data-dir", self.data]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.line = self._process.stdout.readline()
+        self.url = re.search(r"http://\S+", self.line)[0]
+
+    def kill(self):
+        self._process.kill()
+        self._process.communicate(timeout=TIMEOUT_S)
+
+    def is_killed(self):
+        return self._process.returncode is not None
+
+    def stop(self):
+        self._process.terminate()
+        self._process.communicate(timeout=TIMEOUT_S)
 
 
 @pytest.fixture
 def server(tmp_path):
-    data = tmp_path / "data"
-    command = [sys.executable, "-m", "sow.cli", "serve", str(ROOT / "config.xml")]
-    command += ["--no-pipelines"]
-    process = subprocess.Popen(
-        [*command, "--port", "0", "--data-dir", str(data)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    line = process.stdout.readline()
-    yield Server(re.search(r"http://\S+", line)[0], str(data), line)
-    process.terminate()
-    process.communicate(timeout=TIMEOUT_S)
+    server = Server(tmp_path / "data")
+    yield server
+    server.stop()
 
 
 @pytest.fixture
@@ -94,7 +107,22 @@ def folder(tmp_path):
 def test_python_examples_run(page, server):
     names = {}
     for block in blocks(page, "python"):
-        exec(compile(block.replace(ADDRESS, server.url), str(page), "exec"), names)
+        if "import session" not in block:  # which needs Spark
+            cell(block.replace(ADDRESS, server.url), str(page), names)
+
+
+def cell(text, page, names):
+    """Run a block, and show what its last line is, as a notebook does."""
+    *before, last = ast.parse(text, page).body
+    if not isinstance(last, ast.Expr):
+        before, last = [*before, last], None
+    exec(compile(ast.Module(before, []), page, "exec"), names)
+    if last is not None:
+        shown = eval(compile(ast.Expression(last.value), page, "eval"), names)
+        if hasattr(shown, "_repr_html_"):
+            assert "<table" in shown._repr_html_()
+        elif hasattr(shown, "_repr_mimebundle_"):
+            assert shown._repr_mimebundle_()
 
 
 def commands(block):
@@ -128,7 +156,12 @@ class Shell:
 
     def printed(self, command):
         """What a command prints."""
+        if command.startswith("kill -9"):
+            self.server.kill()
+            return ""
         if command.startswith("sow serve"):
+            if self.server.is_killed():
+                self.server.start()
             return self.server.line
         command = ["bash", "-c", command.replace(ADDRESS, self.server.url)]
         done = subprocess.run(command, timeout=TIMEOUT_S, check=False, **self._how)
