@@ -430,7 +430,7 @@ class Server:
         try:
             changes = await self._reloaded(allow_loss)
         except SowError as error:
-            log.error("not reloaded: %s", error.detail)
+            log.warning("not reloaded: %s", error.detail)
             raise
         log.info("reloaded: %s", ", ".join(changes) or "nothing has changed")
         return changes

@@ -156,7 +156,7 @@ def test_sighup_reads_the_file_again_or_says_why_not(command, tmp_path):
         assert logged(process).endswith(" INFO app: reloaded: conflated topic c added\n")
         (tmp_path / "config.xml").write_text(CONFIG.replace("<Key>", "<Kee>"))
         process.send_signal(signal.SIGHUP)
-        assert " ERROR app: not reloaded: " in logged(process)
+        assert " WARNING app: not reloaded: " in logged(process)
         process.terminate()
         assert process.wait(timeout=STOP_S_MAX) == 0
 
@@ -174,7 +174,7 @@ def test_a_reload_sees_what_has_changed_in_an_included_file(command, tmp_path):
         (tmp_path / "copies.xml").unlink()
         process.send_signal(signal.SIGHUP)
         said = logged(process)
-        assert " ERROR app: not reloaded: " in said
+        assert " WARNING app: not reloaded: " in said
         assert "copies.xml' cannot be read: No such file or directory" in said
 
 
@@ -315,7 +315,7 @@ def test_a_reload_that_waits_for_a_start_that_is_ended_is_told_why_nothing_came_
         process.terminate()
         assert process.wait(STOP_S_MAX) == 0
         said = process.stderr.read().splitlines()[-1]
-        assert said.endswith(" ERROR app: not reloaded: the server stops")
+        assert said.endswith(" WARNING app: not reloaded: the server stops")
 
 
 def test_damage_that_is_found_on_the_way_ends_the_start_with_a_sentence(command, tmp_path):
