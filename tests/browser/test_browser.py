@@ -9,7 +9,6 @@ import json
 import queue
 import subprocess
 import threading
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -91,27 +90,91 @@ def server(running):
     return running
 
 
-@contextmanager
-def browser(profile, *arguments):
-    command = [chromium(), *OPTIONS, f"--user-data-dir={profile}", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+@pytest.fixture(scope="module")
+def port_of_chromium(tmp_path_factory):
+    """Where one Chromium, which all tests of this file share, is told what to do."""
+    profile = tmp_path_factory.mktemp("profile")
+    own = (f"--user-data-dir={profile}", "--remote-debugging-port=0", "about:blank")
+    command = [chromium(), *OPTIONS, *own]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        yield process
+        yield first_line(profile / "DevToolsActivePort")
     finally:
         process.terminate()
         process.communicate(timeout=WAIT_S)
 
 
-def opened(profile, site, target):
+def first_line(file):
+    """That of a file, once it is there."""
+    command = ["tail", "--follow=name", "--retry", "--lines=+1", file]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as tail:
+        try:
+            return tail.stdout.readline().strip()
+        finally:
+            tail.terminate()
+
+
+class Tab:
+    """A tab that a program moves (the DevTools protocol), in a context of its own: it knows nothing
+    of what others have been told, such as passwords. `running` lends it a loop."""
+
+    def __init__(self, running, port):
+        self._running = running
+        self._at = f"127.0.0.1:{port}"
+        self._browser = self._ws = running.wait(self._connect())
+        self._context = self.ask("Target.createBrowserContext")["browserContextId"]
+        made = self.ask("Target.createTarget", url="about:blank", browserContextId=self._context)
+        page = f"ws://{self._at}/devtools/page/{made['targetId']}"
+        self._ws = running.wait(self._calls.ws_connect(page))
+        self.ask("Page.enable")
+
+    async def _connect(self):
+        self._calls = aiohttp.ClientSession()
+        async with self._calls.get(f"http://{self._at}/json/version") as answer:
+            told = await answer.json(content_type=None)
+        return await self._calls.ws_connect(told["webSocketDebuggerUrl"])
+
+    def hear(self, is_it):
+        while True:
+            told = self._running.wait(self._ws.receive_json())
+            if is_it(told):
+                return told
+
+    def ask(self, method, **parameters):
+        said = {"id": 1, "method": method, "params": parameters}
+        self._running.wait(self._ws.send_json(said))
+        return self.hear(lambda told: told.get("id") == 1)["result"]
+
+    def open(self, url):
+        """Open a page, and return its text when all of it is there."""
+        self.ask("Page.navigate", url=url)
+        return self.shown()
+
+    def shown(self):
+        """The text of the next page that is there."""
+        self.hear(lambda told: told.get("method") == "Page.loadEventFired")
+        text = self.ask("Runtime.evaluate", expression="document.body.innerText")
+        return text["result"]["value"]
+
+    def close(self):
+        self._ws = self._browser
+        self.ask("Target.disposeBrowserContext", browserContextId=self._context)
+        self._running.wait(self._calls.close())
+
+
+@pytest.fixture
+def tab(running, port_of_chromium):
+    tab = Tab(running, port_of_chromium)
+    yield tab
+    tab.close()
+
+
+def opened(tab, site, target):
     """What became of the tries of the page of `site` to use the server at `target`."""
-    with browser(profile, f"http://{site}/page?server={target}"):
-        return Pages.became.get(timeout=WAIT_S)
-
-
-def shown(profile, url):
-    """What the browser shows at an address that somebody types."""
-    with browser(profile, "--dump-dom", url) as process:
-        return process.communicate(timeout=WAIT_S)[0].decode()
+    tab.ask("Page.navigate", url=f"http://{site}/page?server={target}")
+    return Pages.became.get(timeout=WAIT_S)
 
 
 REFUSED = {
@@ -143,20 +206,20 @@ def by_name(server, name):
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "rebound.example"])
-def test_a_page_of_another_site_is_refused_everything(server, port, tmp_path, name):
-    became = opened(tmp_path / "profile", f"evil.example:{port}", by_name(server, name))
+def test_a_page_of_another_site_is_refused_everything(server, port, tab, name):
+    became = opened(tab, f"evil.example:{port}", by_name(server, name))
     assert became == REFUSED
     assert server.records("orders") == [{"id": "secret"}]
 
 
-def test_so_is_another_program_of_the_same_machine(server, port, tmp_path):
-    became = opened(tmp_path / "profile", f"localhost:{port}", by_name(server, "localhost"))
+def test_so_is_another_program_of_the_same_machine(server, port, tab):
+    became = opened(tab, f"localhost:{port}", by_name(server, "localhost"))
     assert became == REFUSED
     assert server.records("orders") == [{"id": "secret"}]
 
 
-def test_a_page_that_the_server_lists_may_do_all(server, port, tmp_path):
-    became = opened(tmp_path / "profile", f"desk.example:{port}", by_name(server, "localhost"))
+def test_a_page_that_the_server_lists_may_do_all(server, port, tab):
+    became = opened(tab, f"desk.example:{port}", by_name(server, "localhost"))
     assert became["get"] == '200 scan [{"id": "secret"}]'
     assert (became["post"], became["patch"]) == (200, 200)
     assert (became["socket"], became["events"]) == ("success", "open")
@@ -165,14 +228,14 @@ def test_a_page_that_the_server_lists_may_do_all(server, port, tmp_path):
     assert {record["id"] for record in server.records("orders")} == DONE
 
 
-def test_a_name_that_was_made_to_point_here_shows_nothing(server, tmp_path):
-    page = shown(tmp_path / "profile", by_name(server, "rebound.example") + "/v1/topics")
+def test_a_name_that_was_made_to_point_here_shows_nothing(server, tab):
+    page = tab.open(by_name(server, "rebound.example") + "/v1/topics")
     assert "unknown host" in page
     assert "orders" not in page
 
 
-def test_an_address_that_somebody_types_is_shown(server, tmp_path):
-    page = shown(tmp_path / "profile", by_name(server, "localhost") + "/v1/topics")
+def test_an_address_that_somebody_types_is_shown(server, tab):
+    page = tab.open(by_name(server, "localhost") + "/v1/topics")
     assert "orders" in page
 
 
@@ -219,75 +282,15 @@ def asking(tmp_path, port):
     assert server.errors == []
 
 
-class Tab:
-    """A tab of a browser that a program moves (the DevTools protocol)."""
-
-    def __init__(self, running, profile):
-        self._running = running
-        self._at = f"http://127.0.0.1:{first_line(profile / 'DevToolsActivePort')}"
-        self._ws = running.wait(self._open())
-        self.ask("Page.enable")
-
-    async def _open(self):
-        self._calls = aiohttp.ClientSession()
-        async with self._calls.put(f"{self._at}/json/new?about:blank") as answer:
-            told = await answer.json(content_type=None)
-        return await self._calls.ws_connect(told["webSocketDebuggerUrl"])
-
-    def hear(self, is_it):
-        while True:
-            told = self._running.wait(self._ws.receive_json())
-            if is_it(told):
-                return told
-
-    def ask(self, method, **parameters):
-        said = {"id": 1, "method": method, "params": parameters}
-        self._running.wait(self._ws.send_json(said))
-        return self.hear(lambda told: told.get("id") == 1)["result"]
-
-    def open(self, url):
-        """Open a page, and return its text when all of it is there."""
-        self.ask("Page.navigate", url=url)
-        return self.shown()
-
-    def shown(self):
-        """The text of the next page that is there."""
-        self.hear(lambda told: told.get("method") == "Page.loadEventFired")
-        text = self.ask("Runtime.evaluate", expression="document.body.innerText")
-        return text["result"]["value"]
-
-    def close(self):
-        self._running.wait(self._calls.close())
+def logged_on(tab, server, name):
+    """What a server says to Ann, whose password this tab knows from now on."""
+    url = by_name(server, name).replace("://", f"://ann:{PASSWORD}@")
+    return tab.open(f"{url}/v1/topics")
 
 
-def first_line(file):
-    """That of a file, once it is there."""
-    command = ["tail", "--follow=name", "--retry", "--lines=+1", file]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as tail:
-        try:
-            return tail.stdout.readline().strip()
-        finally:
-            tail.terminate()
-
-
-@contextmanager
-def logged_on(server, profile, name="localhost"):
-    """A tab of a browser that knows Ann's password for a server; and what that said to her."""
-    profile.mkdir()
-    with browser(profile, "--remote-debugging-port=0", "about:blank"):
-        tab = Tab(server, profile)
-        try:
-            url = by_name(server, name).replace("://", f"://ann:{PASSWORD}@")
-            yield tab, tab.open(f"{url}/v1/topics")
-        finally:
-            tab.close()
-
-
-def tried(tab, site, server, name):
-    """What became of the tries of the page of `site`, opened in this tab."""
-    tab.open(f"http://{site}/page?server={by_name(server, name)}")
+def tried(tab, site, server):
+    """What became of the tries of the page of `site`, which is there to the end in this tab."""
+    tab.open(f"http://{site}/page?server={by_name(server, SITE[0])}")
     return Pages.became.get(timeout=WAIT_S)
 
 
@@ -299,41 +302,39 @@ def left_by_a_form(tab):
 
 
 @pytest.mark.parametrize("site", ["evil.example", "evil.firm.example"])
-def test_no_page_of_another_site_does_anything_as_who_has_logged_on(asking, port, tmp_path, site):
-    with logged_on(asking, tmp_path / "profile", SITE[0]) as (tab, shown):
-        assert "orders" in shown
-        assert tried(tab, f"{site}:{port}", asking, SITE[0]) == REFUSED
-        assert "foreign origin" in left_by_a_form(tab)
+def test_no_page_of_another_site_does_anything_as_who_has_logged_on(asking, port, tab, site):
+    assert "orders" in logged_on(tab, asking, SITE[0])
+    assert tried(tab, f"{site}:{port}", asking) == REFUSED
+    assert "foreign origin" in left_by_a_form(tab)
     assert asking.records("orders") == [{"id": "secret"}]
     assert asking.deeds_of_ann() == []
 
 
-def test_a_listed_page_does_all_as_who_has_logged_on(asking, port, tmp_path):
+def test_a_listed_page_does_all_as_who_has_logged_on(asking, port, tab):
     """Pages of the same firm: for those of others Chromium keeps what it knows of users apart."""
-    with logged_on(asking, tmp_path / "profile", SITE[0]) as (tab, _):
-        became = tried(tab, f"desk.firm.example:{port}", asking, SITE[0])
-        check_that_all_was_done(asking, became, {"blind", "beacon", "form"})
-        assert "POST /v1/config/reload" in asking.deeds_of_ann(), "the browser showed her password"
-        assert "bookmark" in left_by_a_form(tab)
+    logged_on(tab, asking, SITE[0])
+    became = tried(tab, f"desk.firm.example:{port}", asking)
+    check_that_all_was_done(asking, became, {"blind", "beacon", "form"})
+    assert "POST /v1/config/reload" in asking.deeds_of_ann(), "the browser showed her password"
+    assert "bookmark" in left_by_a_form(tab)
 
 
-def test_a_listed_page_does_all_by_a_token(asking, port, tmp_path):
+def test_a_listed_page_does_all_by_a_token(asking, port, tab):
     target = f"{by_name(asking, 'localhost')}&token={asking.token}"
-    became = opened(tmp_path / "profile", f"desk.example:{port}", target)
+    became = opened(tab, f"desk.example:{port}", target)
     # Nobody but the page knows the token: what a browser sends by itself is nobody's.
     assert became["events"] == "refused"
     check_that_all_was_done(asking, became | {"events": "open"}, set())
 
 
-def test_a_page_of_another_site_does_nothing_by_a_token_that_is_good(asking, port, tmp_path):
+def test_a_page_of_another_site_does_nothing_by_a_token_that_is_good(asking, port, tab):
     target = f"{by_name(asking, 'localhost')}&token={asking.token}"
-    assert opened(tmp_path / "profile", f"evil.example:{port}", target) == REFUSED
+    assert opened(tab, f"evil.example:{port}", target) == REFUSED
     assert asking.records("orders") == [{"id": "secret"}]
 
 
-def test_a_name_that_was_made_to_point_here_asks_nobody_for_a_password(asking, tmp_path):
-    with logged_on(asking, tmp_path / "profile", "rebound.example") as (_, shown):
-        assert "unknown host" in shown
+def test_a_name_that_was_made_to_point_here_asks_nobody_for_a_password(asking, tab):
+    assert "unknown host" in logged_on(tab, asking, "rebound.example")
     assert not asking.is_known("ann")
 
 
