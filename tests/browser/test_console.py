@@ -19,7 +19,6 @@ from sow.config import review
 from sow.pipelines import Pipeline, Sink, Source
 from tests.browser.prefix import Prefixed
 from tests.edge.serving import Running, configuration, records
-from tests.pages import Browser
 
 pytestmark = pytest.mark.browser
 
@@ -40,13 +39,6 @@ ORDERS = [
     {"id": 3, "symbol": "ACME", "price": 11},
 ]
 HOSTILE = '<img src=x onerror="window.hacked=1">\'"&amp;</script><script>window.hacked=1</script>'
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    browser = Browser()
-    yield browser
-    browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -151,9 +143,9 @@ class Looked:
 
 
 @contextmanager
-def looked(chromium, base, **more):
+def looked(browser, base, **more):
     """A page that calls nobody but its own server, and complains of nothing."""
-    found = Looked(chromium, base, {"viewport": {"width": 1200, "height": 800}, **more})
+    found = Looked(browser, base, {"viewport": {"width": 1200, "height": 800}, **more})
     try:
         yield found
         found.check()
@@ -162,8 +154,8 @@ def looked(chromium, base, **more):
 
 
 @pytest.fixture
-def console(chromium, server):
-    with looked(chromium, server.url + "/") as found:
+def console(browser, server):
+    with looked(browser, server.url + "/") as found:
         yield found
 
 
@@ -431,14 +423,14 @@ def test_the_configuration_is_shown_with_what_is_wrong_and_read_again(console, s
         server.path.write_text(whole)
 
 
-def test_pipelines_are_shown_with_how_they_run(chromium, tmp_path):
+def test_pipelines_are_shown_with_how_they_run(browser, tmp_path):
     source, sink = Source(format="sow", topic="orders"), Sink(topic="bars")
     bars = Pipeline(name="bars", sources=(source,), sink=sink, autostart=True)
     running = Running(replace(configuration(TOPICS), pipelines=(bars,)), tmp_path / "data")
     note = running.server.board.note
     try:
         running.call(lambda: note("bars", state="failed", error="no such topic", rows_per_s=1200))
-        with looked(chromium, running.url + "/") as console:
+        with looked(browser, running.url + "/") as console:
             console.open("pipelines")
             console.page.locator("#pipelines td").first.wait_for()
             (row,) = console.cells("#pipelines")
@@ -478,10 +470,10 @@ def test_what_records_hold_is_never_markup(console, server):
     console.errors[:] = [text for text in console.errors if "404" not in text]
 
 
-def test_a_proxy_may_have_put_it_below_a_path(chromium, server):
+def test_a_proxy_may_have_put_it_below_a_path(browser, server):
     proxy = Prefixed(server)
     try:
-        with looked(chromium, proxy.url) as console:
+        with looked(browser, proxy.url) as console:
             console.open()
             console.page.get_by_role("link", name="orders", exact=True).click()
             console.until_grid("1", "2", "3")
@@ -491,7 +483,7 @@ def test_a_proxy_may_have_put_it_below_a_path(chromium, server):
         proxy.close()
 
 
-def test_where_users_are_known_it_asks_who_it_is_and_shows_what_he_may_see(chromium, tmp_path):
+def test_where_users_are_known_it_asks_who_it_is_and_shows_what_he_may_see(browser, tmp_path):
     (tmp_path / "tokens").write_text(f"ann {sum_of('ann-token')} desk\n")
     security = """<Security><Authentication><Tokens><File>tokens</File></Tokens></Authentication>
       <Role><Name>desk</Name><Member>group:desk</Member>
@@ -500,7 +492,7 @@ def test_where_users_are_known_it_asks_who_it_is_and_shows_what_he_may_see(chrom
     config.write_text(f"<SOWConfig><Name>t</Name>{security}<SOW>{TOPICS}</SOW></SOWConfig>")
     server = Running(replace(required(str(config)), port=0), tmp_path / "data")
     try:
-        with looked(chromium, server.url + "/") as console:
+        with looked(browser, server.url + "/") as console:
             console.open()
             console.page.get_by_label("or a token").fill("bad")
             console.page.get_by_role("button", name="Log on").click()

@@ -151,4 +151,11 @@ export class Agent {
   }
 
   close = (name) => this.#open.get(name).close();
+
+  /** A client that knows nothing of what this one has done, which goes. */
+  anew() {
+    this.back();
+    this.#sow?.close();
+    return new Agent(this.client, this.url);
+  }
 }

@@ -1,4 +1,5 @@
-"""The steps of the tables, done with sow.js by `agent.mjs`: in a Node, and in a page."""
+"""The steps of the tables, done with sow.js by `agent.mjs`: in a Node, and in a page. One of them
+serves any number of clients, one after the other (`anew`)."""
 
 import json
 import subprocess
@@ -29,11 +30,17 @@ class NodeAgent:
         )
 
     def act(self, verb: str, words: list[Any]) -> Any:
-        assert self._process.stdin is not None
         assert self._process.stdout is not None
+        self._say(verb, words)
+        return json.loads(self._process.stdout.readline())
+
+    def anew(self) -> None:
+        self._say("anew", [])
+
+    def _say(self, verb: str, words: list[Any]) -> None:
+        assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"verb": verb, "words": words}) + "\n")
         self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
 
     def close(self) -> None:
         self._process.kill()
@@ -59,7 +66,14 @@ class BrowserAgent:
         }"""
         return json.loads(self._page.evaluate(script, asked))
 
+    def anew(self) -> None:
+        self._page.evaluate("() => { window.agent = window.agent.anew(); }")
+        self._check()
+
     def close(self) -> None:
         self._page.close()
+        self._check()
+
+    def _check(self) -> None:
         # A browser says so itself when a connection breaks or is refused.
         assert [one for one in self._page.errors if "WebSocket connection to" not in one] == []

@@ -4,9 +4,13 @@ import { pathToFileURL } from "node:url";
 import { Agent } from "./agent.mjs";
 
 const [file, url] = process.argv.slice(2);
-const agent = new Agent(await import(pathToFileURL(file)), url);
+let agent = new Agent(await import(pathToFileURL(file)), url);
 for await (const line of createInterface({ input: process.stdin })) {
   const { verb, words } = JSON.parse(line);
+  if (verb === "anew") {
+    agent = agent.anew();
+    continue;
+  }
   const outcome = await agent.act(verb, words).catch((error) => ({ thrown: String(error.stack) }));
   process.stdout.write(JSON.stringify(outcome) + "\n");
 }

@@ -25,7 +25,15 @@ class PythonAgent:
         self._changes: dict[str, Any] = {}
         self._call(self._begin(url))
 
+    def anew(self) -> None:
+        """From now on it is another client."""
+        self._call(self._end())
+        self._open.clear()
+        self._changes.clear()
+        self._call(self._begin(self._url))
+
     async def _begin(self, url: str) -> None:
+        self._url = url
         self._back = asyncio.Event()
         self._back.set()
         retry = Retry(sleep=self._sleep, chance=lambda: 0.0)

@@ -1,7 +1,8 @@
 """The tables of what a client does, played with the Python client and with sow.js, in Node and in a
 browser: what one of them does the other does."""
 
-from contextlib import closing
+from contextlib import ExitStack, closing
+from functools import cache
 
 import pytest
 
@@ -14,11 +15,9 @@ pytestmark = pytest.mark.edge
 
 FOUND = parse(TABLES.read_text())
 AGENTS = [
-    pytest.param(lambda url, _pages: PythonAgent(url), id="python"),
-    pytest.param(lambda url, _pages: NodeAgent(url), id="node", marks=pytest.mark.node),
-    pytest.param(
-        lambda url, pages: BrowserAgent(url, pages()), id="browser", marks=pytest.mark.browser
-    ),
+    pytest.param("python"),
+    pytest.param("node", marks=pytest.mark.node),
+    pytest.param("browser", marks=pytest.mark.browser),
 ]
 
 
@@ -30,12 +29,27 @@ def running(tmp_path_factory):
     assert server.errors == []
 
 
-@pytest.mark.parametrize("begin", AGENTS)
+@pytest.fixture(scope="module")
+def begun(running, request):
+    """The agents by their names, each begun when it is first asked for, and used by all tables."""
+    begin = {
+        "python": lambda: PythonAgent(running.url),
+        "node": lambda: NodeAgent(running.url),
+        "browser": lambda: BrowserAgent(running.url, request.getfixturevalue("browser").page()),
+    }
+    with ExitStack() as stack:
+        yield cache(lambda name: stack.enter_context(closing(begin[name]())))
+
+
+@pytest.mark.parametrize("name", AGENTS)
 @pytest.mark.parametrize("title", FOUND)
-def test_a_client_does_what_the_table_says(running, begin, title, pages):
+def test_a_client_does_what_the_table_says(running, begun, name, title):
     running.clear()
-    with closing(begin(running.url, pages)) as agent:
+    agent = begun(name)
+    try:
         play(FOUND[title], World(running), agent)
+    finally:
+        agent.anew()
 
 
 class Planted:
