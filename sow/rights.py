@@ -27,6 +27,7 @@ is there for him, or nothing."""
 USERS_KEPT = 100
 """Users whose rights are kept, for each comes with many requests: by roles of a thousand Allows
 they take tens of milliseconds to make, and may keep as much as what is said of so many topics."""
+EVERY_TOPIC = ".*"
 TOPICS_KEPT = 10_000
 """Topics of which what a user may do is kept: then each is asked of its roles once."""
 
@@ -154,6 +155,17 @@ class Rights:
         """Equal for rights to read topics of the same names."""
         read = (one.allowed for one in self._given if "read" in one.allowed.verbs)
         return "\n".join(sorted({one.topic for one in read}))
+
+    @property
+    def reads_everything(self) -> bool:
+        """Whether he may read all records of all topics, by one Allow that says so."""
+        return self.is_open or any(
+            one.allowed.topic == EVERY_TOPIC
+            and "read" in one.allowed.verbs
+            and one.rows is None
+            and one.select is None
+            for one in self._given
+        )
 
     def of(self, topic: str) -> frozenset[Verb]:
         """What he may do with a topic of this name."""

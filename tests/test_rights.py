@@ -108,3 +108,20 @@ def test_rights_are_made_once_for_who_comes_again():
 
 def test_who_may_nothing_and_who_may_everything_are_no_equals():
     assert EVERYTHING.text != rights(OLGA, DESK).text == ""
+
+
+@pytest.mark.parametrize(
+    ("allow", "everything"),
+    [
+        (Allow(".*", read=True), True),
+        (Allow(".*", write=True, admin=True), False),
+        (Allow("orders.*", read=True), False),
+        (Allow(".*", read=True, filter="/desk = 'a'"), False),
+        (Allow(".*", read=True, select=("-/px",)), False),
+    ],
+    ids=["all", "to write", "some", "rows", "fields"],
+)
+def test_everything_is_read_by_one_allow_that_says_so(allow, everything):
+    assert EVERYTHING.reads_everything
+    assert not rights(ANN).reads_everything
+    assert rights(ANN, Role("one", ("*",), (allow,))).reads_everything == everything

@@ -17,9 +17,9 @@ from typing import TypeVar
 from aiohttp import web
 
 from sow import __version__
-from sow.errors import Busy, SowError
+from sow.errors import Busy, NotEntitled, SowError
 from sow.media_types import FRAMES
-from sow.server.doorman import check_going_on
+from sow.server.doorman import check_going_on, rights_of
 from sow.server.responses import json_response
 from sow.server.streamed import write_part
 from sow.store.backup import CopiedStore, frames
@@ -42,6 +42,11 @@ class BackupDoor:
 
     async def backup(self, request: web.Request) -> web.StreamResponse:
         """`POST /v1/backup`: the whole store as of one moment, in frames."""
+        if not rights_of(request).reads_everything:
+            raise NotEntitled(
+                "a backup holds all records of all topics; beside Admin it takes an Allow of Read "
+                "with <Topic>.*</Topic>, without Filter and Select"
+            )
         with self._alone("backup"):
             pieces = gathered_frames(frames(self._store, self._now_us(), __version__))
             response = web.StreamResponse()

@@ -41,9 +41,8 @@ def test_this_machine_is_measured_by_a_server_of_its_own(tmp_path):
     with Terminal("bench", "--seconds", "0.3", cwd=tmp_path, columns=60) as terminal:
         code, text = terminal.end()
     assert code == 0, text
-    # On a busy machine its server says, too, what has kept others waiting.
-    heads = [line for line in text.splitlines() if not line.startswith("sow: ")]
-    assert heads[0].split()[:3] == ["what", "per", "second"]
+    # Its server's log is there, too.
+    assert any(line.split()[:3] == ["what", "per", "second"] for line in text.splitlines())
     assert "query by key" in text
     assert list(tmp_path.iterdir()) == []
 

@@ -92,6 +92,7 @@ def test_a_data_frame_is_read_and_written_by_the_rights_of_its_token(spark, secu
     assert {"id": 7, "desk": "z"} in records(secured, "copies")
 
 
+@pytest.mark.slow  # a Java of its own; the data frame is written with a token, too
 def test_a_pipeline_reads_and_writes_by_the_token_of_its_file(secured, tmp_path):
     # A process of its own, as the server starts one: Java hands on what its environment was.
     words = ["pipeline", "run", "copy", "--once", "--master", "local[1]", "--url", secured.url]
