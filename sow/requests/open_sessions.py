@@ -360,6 +360,8 @@ class OpenSessions:
 
 def _called(session: Session) -> str:
     """What an operator finds a session by; never its name, which is a secret."""
+    if session.client is None:
+        return f"session {session.id}"
     return f"session {session.id} of client {repr(session.client)[:NAMED_MAX]}"
 
 

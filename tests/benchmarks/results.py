@@ -60,7 +60,8 @@ def put_in(kept: Run[Any], again: Run[Any]) -> Run[Any]:
         elif found[one.subject]:
             measured += found[one.subject]
             found[one.subject] = []
-    when = f"{again.facts['date']}, SOW {again.facts['SOW']}"
+    where = [again.facts[name] for name in ("date", "SOW", "processor") if name in again.facts]
+    when = ", ".join(where)
     return Run(
         kept.size,
         kept.facts,

@@ -131,7 +131,7 @@ def test_what_is_measured_again_stands_beside_the_rest_and_says_so(bench, there,
     assert "| of one | ms | 4 |" in text
     assert "| of two | ms | 7 |" in text
     assert "| of two, more | ms | 8 |" in text
-    assert "- measured apart, 2026-02-02 00:00 UTC, SOW 9.9 at abc: two\n" in text
+    assert "- measured apart, 2026-02-02 00:00 UTC, 9.9 at abc: two\n" in text
     with pytest.raises(SystemExit, match="of another size"):
         bench("two", "--quick", "--write")
     assert page.PAGE.read_text() == text
