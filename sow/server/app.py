@@ -40,6 +40,7 @@ from sow.server.group_commit import stored_bytes
 from sow.server.intake import Intake
 from sow.server.listening import Listening, bind, raise_files_limit
 from sow.server.measured import MeasuredRequests
+from sow.server.methods import add_routes
 from sow.server.opening import Opening
 from sow.server.operations import Board, OperationsDoor
 from sow.server.problems import REFUSED, report
@@ -353,8 +354,7 @@ class Server:
         )
         app[DOORMAN] = self._doorman
         self._status = StatusDoor(self._replay, crowd, self._requests.budget)
-        for route in routes(self._status, self._entrance):
-            app.router.add_route(route.method, route.path, route.handle)
+        add_routes(app.router, routes(self._status, self._entrance))
         app.on_response_prepare.extend([self._gate.mark, mend_headers])
         self._gate.open()
         self._runner = web.AppRunner(

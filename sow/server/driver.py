@@ -265,6 +265,12 @@ class Driver:
         self.wake()
         await waiter
 
+    async def settled(self) -> None:
+        """Return when what was just read is durable; while the disk refuses, reads go on without
+        waiting."""
+        if self.failure is None:
+            await self.durable()
+
     def next_commit(self) -> asyncio.Future[None]:
         """Done when the journal has grown from now; for all who wait, so not to be cancelled."""
         return self._commit.next()

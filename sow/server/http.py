@@ -30,7 +30,7 @@ from sow.query import Query
 from sow.requests.asking import Found, ask
 from sow.requests.executor import Executor
 from sow.requests.open_sessions import OPERATOR, GoneSession
-from sow.requests.seeing import guard_for, permit_for, seen_query, seen_shape, shows
+from sow.requests.seeing import guard_for, permit_for, seen_query, seen_shape
 from sow.rights import Rights
 from sow.select_list import parse_select
 from sow.server.arrow import in_turns, of_documents, of_snapshot, streamed, warm_up
@@ -46,7 +46,7 @@ from sow.server.describe import (
 from sow.server.doorman import DOORMAN, rights_of
 from sow.server.driver import Driver
 from sow.server.listing import MemberCounts, counting, members_of, there_for
-from sow.server.negotiation import accepted, entity_tag, form_of, is_known
+from sow.server.negotiation import form_of
 from sow.server.parameters import asked_of, read_flag, read_options, read_seconds
 from sow.server.past import PastStates
 from sow.server.pieces import frames_of
@@ -261,7 +261,7 @@ class HttpDoor:
             answer = found.answer
             explained = answer.explain if guard is None else answer.explain_guarded
             return json_response(explained, headers=headers)
-        await self._settled()
+        await self._driver.settled()
         if kind == ARROW:
             if columns is None:
                 shape = seen_shape(WHOLE, guard)
@@ -351,34 +351,6 @@ class HttpDoor:
             skip_n=options.skip_n or 0,
         )
 
-    async def record(self, request: web.Request) -> web.Response:
-        """One record by its SowKey."""
-        topic = self._topic(request)
-        kind = topic.records.message_type
-        # As it is, unless who asks would rather have it as JSON.
-        form = accepted(request, (kind.media_type, JSON) if kind.structured else (kind.media_type,))
-        sow_key, undivided = request.match_info["key"], self._engine.undivided
-        while undivided.concerns((topic.name,)):
-            await self._driver.turns.take("a record over HTTP", undivided.let_by(topic.name))
-        table = topic.records.table
-        slot = table.find(sow_key)
-        guard = guard_for(rights_of(request), topic.records)
-        if slot is None or not shows(guard, topic.records, table.bodies[slot] or b""):
-            raise UnknownRecord(f"topic {topic.name} has no record {shown(sow_key)}")
-        body, seq = table.bodies[slot] or b"", int(table.seqs[slot])
-        shape = seen_shape(WHOLE, guard)
-        (body,) = topic.records.renderer.shown(shape, [body])
-        # Accounts of the server's own bear the number of what they came after.
-        numbers = (seq, int(table.ts_us[slot])) if topic.is_system else (seq,)
-        etag = entity_tag(*numbers, shown=None if shape.select is None else body)
-        headers = {"ETag": etag, "SOW-Bookmark": str(seq)}
-        await self._settled()
-        if is_known(request, etag):
-            return web.Response(status=304, headers=headers)
-        if form != kind.media_type:
-            (body,) = topic.records.renderer.json_documents([body])
-        return web.Response(body=body, content_type=form, headers=headers)
-
     async def publish(self, request: web.Request) -> web.Response:
         """Publish; answered when durable, or with ack=processed when visible."""
         return await self._publish(request, delta=False)
@@ -455,11 +427,6 @@ class HttpDoor:
         steps = take_messages(topic.records, request, body, take, self._engine.frame_bytes_max)
         await self._driver.turns.take("reading messages", steps)
         return identities
-
-    async def _settled(self) -> None:
-        """What was just read is durable; while the disk refuses, reads go on without waiting."""
-        if self._driver.failure is None:
-            await self._driver.durable()
 
     # Sessions and the server.
 

@@ -14,9 +14,12 @@ HEADER_CHARS_MAX = 1000
 PLAIN = (ascii_letters + digits + punctuation + " ").replace("%", "")
 
 
-def json_response(document: object, headers: Mapping[str, str] | None = None) -> web.Response:
+def json_response(
+    document: object, headers: Mapping[str, str] | None = None, status: int = 200
+) -> web.Response:
     """A document as the answer."""
-    return web.Response(body=json_text(document), content_type=JSON, headers=headers)
+    body = json_text(document)
+    return web.Response(status=status, body=body, content_type=JSON, headers=headers)
 
 
 def json_text(document: object) -> bytes:

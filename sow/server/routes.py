@@ -37,6 +37,7 @@ from sow.server.operations import OperationsDoor
 from sow.server.pages import Pages
 from sow.server.parameters import admit, asked_of
 from sow.server.past import PastStates
+from sow.server.record import PUT_PARAMETERS, RecordDoor
 from sow.server.shipped import ShippedFile
 from sow.server.snapshots import READ_PARAMETERS, TAKE_PARAMETERS, SnapshotDoor
 from sow.server.sse import STREAM_PARAMETERS, EventDoor
@@ -48,6 +49,8 @@ from sow.store.backup import CopiedStore
 from sow.store.staging import Staging
 
 WEBSOCKET = "/v1/ws"
+READING = ("GET", "HEAD")
+"""Methods that change nothing: HEAD is added to what can be got by `sow.server.methods`."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -76,10 +79,10 @@ class Route(NamedTuple):
             if not rights.is_open:
                 self._check(request, rights)
             admit(request, self.parameters, self.later)
-            if self.demand == "admin" and self.method != "GET":
+            if self.demand == "admin" and self.method not in READING:
                 doorman.note_admin(request, rights)
             answer = await self.handler(request)
-            if self.method == "GET" and self.demand != "nothing" and not answer.prepared:
+            if self.method in READING and self.demand != "nothing" and not answer.prepared:
                 # It has waited since it was found, for a turn or for the disk.
                 await check_going_on(request)
             return answer
@@ -103,6 +106,7 @@ class Doors(NamedTuple):
     """Whatever takes requests."""
 
     http: HttpDoor
+    record: RecordDoor
     log: LogDoor
     snapshots: SnapshotDoor
     writes: WritesDoor
@@ -127,6 +131,7 @@ def open_doors(
     past = PastStates(driver, executor.engine)
     return Doors(
         HttpDoor(driver, executor, reload, past),
+        RecordDoor(driver, executor),
         LogDoor(driver, executor.engine, store.log_id),
         SnapshotDoor(driver, executor.engine, past),
         WritesDoor(driver, executor.engine, staging),
@@ -208,8 +213,31 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
             "GET",
             records + "/{key}",
             "read",
-            through(lambda doors: doors.http.record),
+            through(lambda doors: doors.record.read),
             "One record by SowKey",
+        ),
+        Route(
+            "PUT",
+            records + "/{key}",
+            "write",
+            through(lambda doors: doors.record.put),
+            "Publish one record by SowKey",
+            PUT_PARAMETERS,
+        ),
+        Route(
+            "PATCH",
+            records + "/{key}",
+            "write",
+            through(lambda doors: doors.record.merge),
+            "Merge a message into one record",
+            PUT_PARAMETERS,
+        ),
+        Route(
+            "DELETE",
+            records + "/{key}",
+            "delete",
+            through(lambda doors: doors.record.delete),
+            "Delete one record by SowKey",
         ),
         Route(
             "GET",

@@ -7,7 +7,7 @@ endless HTTP/1.1 response, rendered once for all equal streams, like WebSocket f
 import asyncio
 import contextlib
 
-from aiohttp import HttpVersion11, web
+from aiohttp import HttpVersion11, hdrs, web
 
 from sow.commands import Command, options_of
 from sow.encodings import EVENTS
@@ -53,6 +53,8 @@ class EventDoor:
             response.content_type = EVENT_STREAM
             response.enable_chunked_encoding()
             await response.prepare(request)
+            if request.method == hdrs.METH_HEAD:
+                return response
             below = watched(request)
             below.end_with_client()
             connection = Connection(driver, executor, session, below, ended.set)

@@ -10,7 +10,7 @@ rest any more, since users and roles have been read again, is cut off.
 import asyncio
 from collections.abc import Iterable, Iterator
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from sow.errors import SowError
 from sow.server.doorman import check_going_on
@@ -36,10 +36,10 @@ async def write_pieces(
 ) -> None:
     """Write the rest of a response whose head is written; each piece is made in a short step.
 
-    `name` is what an operator calls this work. Raises ConnectionResetError if the client takes
-    nothing, or may not have the rest.
+    `name` is what an operator calls this work. Who asks for the head alone has it already. Raises
+    ConnectionResetError if the client takes nothing, or may not have the rest.
     """
-    rest = iter(pieces)
+    rest = iter(pieces if request.method != hdrs.METH_HEAD else ())
     while written := await turns.take(name, gathered(rest)):
         try:
             await check_going_on(request)

@@ -15,6 +15,7 @@ import pytest
 from sow.authentication.logons import Logons
 from sow.authentication.tokens import sum_of
 from sow.commands import COMMANDS
+from sow.server.methods import allowed, with_heads
 from sow.server.routes import routes
 from tests.edge.arrow import ARROW, stream
 from tests.edge.serving import Running, configuration, records
@@ -130,7 +131,8 @@ class Anything:
         return name
 
 
-TABLE = routes(Anything(), Anything())
+ADDRESSES = routes(Anything(), Anything())
+TABLE = with_heads(ADDRESSES)
 PARTS = {
     "file": "app.js",
     "folder": "pages",
@@ -183,7 +185,7 @@ def test_every_address_asks_who_it_is(server, route):
     for who in wrong:
         answer = server.ask(route.method, path_of(route, "orders"), who, body_of(route, "orders"))
         assert answer.status == 401, (who, answer.body)
-        assert answer.json["reason"] == "auth failure"
+        assert route.method == "HEAD" or answer.json["reason"] == "auth failure"
         assert "Bearer" in answer.headers["WWW-Authenticate"]
         assert b"ann-token" not in answer.body
 
@@ -199,6 +201,9 @@ def test_to_who_has_no_role_nothing_is_open(server, route):
         assert answer.status == 404 or not re.search(b"orders|desk|zq", answer.body)
         return
     assert answer.status == (403 if route.demand == "admin" else 404), answer.body
+    if route.method == "HEAD":
+        assert answer.body == b""
+        return
     assert answer.json["reason"] == ("not entitled" if answer.status == 403 else "invalid topic")
 
 
@@ -229,6 +234,18 @@ def test_a_topic_that_may_not_be_seen_is_as_one_that_nobody_has(server, route):
             assert answers[0] == answers[1]
         assert MARK.encode() not in answers[0][1]
         assert b"zq" not in answers[0][1]
+
+
+@each(ADDRESSES)
+def test_which_methods_there_are_is_said_to_anybody_and_says_nothing_of_topics(server, route):
+    answers = [
+        server.ask("OPTIONS", path_of(route, topic).partition("?")[0], who)
+        for topic in ("orders", SECRET, ABSENT)
+        for who in ({}, ANN, {"Authorization": "Bearer wrong"})
+    ]
+    assert {(answer.status, answer.body, answer.headers["Allow"]) for answer in answers} == {
+        (204, b"", allowed(ADDRESSES)[route.path])
+    }
 
 
 QUERIES = (

@@ -14,7 +14,7 @@ import pytest
 
 from sow.commands import COMMANDS
 from sow.requests import questions, subscription
-from sow.server import http, snapshots
+from sow.server import http, record, snapshots
 from tests.edge.arrow import ARROW, stream
 from tests.edge.test_entitled import (
     ADMIN,
@@ -366,7 +366,7 @@ def shows_what_is_selected(patch):
 
 
 def shows_every_record_by_its_key(patch):
-    patch.setattr(http, "shows", lambda *_: True)
+    patch.setattr(record, "shows", lambda *_: True)
 
 
 def follows_what_is_asked(patch):
@@ -394,3 +394,27 @@ def test_a_door_that_tells_is_found(server, monkeypatch, bug, law, asked):
     bug(monkeypatch)
     with pytest.raises(AssertionError):
         law(server, *asked)
+
+
+def test_one_record_is_changed_by_who_may_and_its_tags_tell_nothing(server):
+    keys = {
+        row["d"]["id"]: row["k"]
+        for row in server.ask("GET", f"{records('orders')}?meta=true", ADMIN).json
+    }
+    own, other = (f"{records('orders')}/{keys[name]}" for name in ("own", "other"))
+    body = json.dumps({"id": "other", "desk": "ann"}).encode()
+    everything = server.ask("GET", own, ADMIN).headers["ETag"]
+    tag = server.clean(server.ask("GET", own, ANN)).headers["ETag"]
+    assert tag != everything, "it is of what she sees"
+    for method, told in (("PUT", 403), ("PATCH", 403), ("DELETE", 404)):
+        assert server.clean(server.ask(method, other, ANN, body)).status == told
+        for header in ("If-Match", "If-None-Match"):
+            lost = server.clean(server.ask(method, other, ANN, body, **{header: "*"}))
+            assert lost.status in (403, 412)
+        assert server.ask(method, own, OPERATOR, body).status == 404
+    assert server.ask("GET", other, ADMIN).json == OTHER
+    mine = json.dumps({"id": "own", "desk": "ann", "px": 1, "client": MARK}).encode()
+    assert server.ask("PUT", own, ANN, mine, **{"If-Match": everything}).status == 412
+    won = server.clean(server.ask("PUT", own, ANN, mine, **{"If-Match": tag}))
+    assert won.status == 200
+    assert won.headers["ETag"] == server.ask("GET", own, ANN).headers["ETag"]

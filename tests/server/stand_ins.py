@@ -27,6 +27,7 @@ from sow.server.crowd import Crowd
 from sow.server.doorman import DOORMAN, Doorman
 from sow.server.driver import Driver
 from sow.server.intake import Intake
+from sow.server.methods import add_routes
 from sow.server.problems import report
 from sow.server.requests import REQUESTS, Requests
 from sow.server.speaking import Speaking
@@ -183,8 +184,7 @@ class Served:
         self.app[REQUESTS] = self.requests
         self.app[DOORMAN] = doorman or open_doorman()
         world.executor.go_on_under(self.app[DOORMAN].entitlements)
-        for route in routes:
-            self.app.router.add_route(route.method, route.path, route.handle)
+        add_routes(self.app.router, routes)
         crowd = Crowd(lambda: Configuration("test", ()), 1000)
         self.connections = Connections(
             self._speaking, crowd, Intake(self.requests.budget), lambda: limits
@@ -223,15 +223,16 @@ class Served:
             socket.take()
             await asyncio.sleep(0.001)
         socket.protocol.connection_lost(None)
-        return read_answer(socket.written)
+        return read_answer(socket.written, method)
 
     async def get(self, path, **headers):
         return await self.ask("GET", path, headers=headers)
 
 
-def read_answer(written):
-    """The answer that stands in what was written to a socket."""
-    read = http.client.HTTPResponse(SimpleNamespace(makefile=lambda _mode: io.BytesIO(written)))
+def read_answer(written, method="GET"):
+    """The answer to a method that stands in what was written to a socket."""
+    stand_in = SimpleNamespace(makefile=lambda _mode: io.BytesIO(written))
+    read = http.client.HTTPResponse(stand_in, method=method)
     read.begin()
     return Answer(read.status, read.headers, read.read())
 

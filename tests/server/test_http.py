@@ -21,6 +21,7 @@ from sow.server.http import (
     HttpDoor,
 )
 from sow.server.past import PastStates
+from sow.server.record import RecordDoor
 from sow.server.routes import Route
 from tests.server.stand_ins import ORDERS, Anybody, Served, World, stepped, turns
 
@@ -35,6 +36,7 @@ class Place(Served):
         world, self.reloads = World(ORDERS, NOTES), []
         past = PastStates(world.driver, world.engine)
         door = HttpDoor(world.driver, world.executor, self.reload, past)
+        record = RecordDoor(world.driver, world.executor)
         super().__init__(
             world,
             Route("GET", "/v1/topics", "logon", door.topics, ""),
@@ -43,7 +45,7 @@ class Place(Served):
             Route("POST", RECORDS, "logon", door.publish, "", PUBLISH_PARAMETERS),
             Route("PATCH", RECORDS, "logon", door.delta_publish, "", PUBLISH_PARAMETERS),
             Route("DELETE", RECORDS, "logon", door.delete, "", DELETE_PARAMETERS),
-            Route("GET", RECORDS + "/{key}", "logon", door.record, ""),
+            Route("GET", RECORDS + "/{key}", "logon", record.read, ""),
             Route("GET", "/v1/sessions", "logon", door.sessions, ""),
             Route("POST", "/v1/sessions", "logon", door.change_sessions, "", SESSIONS_PARAMETERS),
             Route("POST", "/v1/sessions/{id}", "logon", door.change_session, ""),

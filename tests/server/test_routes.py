@@ -14,6 +14,7 @@ from sow.security import Allow, Authentication, Role, Security
 from sow.server.crowd import Crowd
 from sow.server.doorman import Doorman
 from sow.server.entrance import Entrance
+from sow.server.methods import with_heads
 from sow.server.replay_watch import ReplayWatch
 from sow.server.routes import WEBSOCKET, Route, description, open_doors, routes
 from sow.server.status import StatusDoor
@@ -87,6 +88,7 @@ ASKS = Security(authentication=Authentication(tokens_file="tokens"), roles=ROLES
     [
         ("GET", ASKS, 200),
         ("GET", replace(ASKS, roles=()), 503),
+        ("HEAD", replace(ASKS, roles=()), 503),
         ("POST", replace(ASKS, roles=()), 200),
     ],
 )
@@ -119,7 +121,7 @@ async def test_before_the_doors_are_open_only_what_needs_no_record_is_answered(t
     entrance = Entrance(lambda: "replaying")
     status = StatusDoor(ReplayWatch(Progress()), crowd, Budget(lambda: 1))
     async with Served(world, *routes(status, entrance)) as served:
-        for route in routes(status, entrance):
+        for route in with_heads(routes(status, entrance)):
             path, known = route.path.replace("{", "").replace("}", ""), entrance.waiting
             socket = await served.begin(route.method, path)
             assert (entrance.waiting == known) == (route.path in AT_ONCE), route

@@ -1,0 +1,105 @@
+"""One record by its SowKey: put, merged or deleted, if it is what the client takes it for.
+
+It is a publish of one message, or a removal of one record, like any other: the same rights, limits
+and order. What is new is a *look*: whoever asks is shown the record in the step in which it is to
+change, and may raise what speaks against it. Nothing comes between the look and the change.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from sow.engine.engine import Engine
+from sow.engine.live_topics import SourceTopic
+from sow.engine.permits import Permit
+from sow.errors import NotEntitled, UnknownRecord, shown
+from sow.requests.seeing import guard_for, permit_for, shows
+from sow.rights import Rights
+from sow.steps import Steps
+from sow.topic.records import CheckedMessages, Records
+
+KEYED_AT_ONCE = 2_000
+"""Records of which one step makes the SowKeys known: a fraction of a millisecond."""
+Look = Callable[[Records, int | None], object]
+"""Is shown the slot of a record that is about to change, None if there is none; raises."""
+
+
+class LookingPermit(Permit):
+    """A permit, or None, and a look at the record that one message is about."""
+
+    def __init__(self, permit: Permit | None, look: Look) -> None:
+        self._permit = permit
+        self._look = look
+
+    def check(
+        self,
+        records: Records,
+        messages: CheckedMessages,
+        held: Mapping[str, bytes | None] | None = None,
+    ) -> None:
+        """Raise what speaks against the message: that it may not be written comes first."""
+        if self._permit is not None:
+            self._permit.check(records, messages, held)
+        (identity,) = messages.identities
+        self._look(records, records.table.slots.get(identity))
+
+
+def at_hand(engine: Engine, name: str) -> Steps[None]:
+    """Wait until a topic is whole, and make its SowKeys known: they are by the end of the steps,
+    but for those of a few records that have just come."""
+    while True:
+        yield from engine.undivided.let_by(name)
+        table = engine.topic(name).records.table
+        if table.unkeyed_count <= KEYED_AT_ONCE:
+            return
+        table.key(KEYED_AT_ONCE)
+        yield
+
+
+def put(
+    engine: Engine,
+    topic: SourceTopic,
+    message: CheckedMessages,
+    now_us: int,
+    *,
+    rights: Rights,
+    look: Look,
+    expires_s: float | None = None,
+    delta: bool = False,
+) -> Steps[int]:
+    """Store one message that was read for a topic, or merge it into its record; returns its
+    bookmark. Raises what `Publications.carry_out` and `look` do."""
+    return engine.publications.carry_out(
+        topic.name,
+        [message],
+        now_us,
+        expires_s=expires_s,
+        delta=delta,
+        permit=LookingPermit(permit_for(rights, "write", topic.name), look),
+    )
+
+
+def delete(
+    engine: Engine, name: str, sow_key: str, now_us: int, *, rights: Rights, look: Look
+) -> Steps[int]:
+    """Remove the record of a SowKey; returns 1.
+
+    One that a user of these `rights` may see and not delete is refused; one that he may not see is
+    not there. Raises UnknownRecord, NotEntitled, what `Engine.removal` and `look` do.
+    """
+    # What this client has left of a publish came before.
+    yield from engine.publications.finish_left(name)
+    yield from at_hand(engine, name)
+    engine.reach(now_us)
+    records = engine.catalog.deletable(name).records
+    slot = records.table.find(sow_key)
+    look(records, slot)
+    permit = permit_for(rights, "delete", name)
+    identity = None if slot is None else records.table.identities[slot]
+    if slot is None or identity is None:
+        raise UnknownRecord(f"topic {name} has no record {shown(sow_key)}")
+    if permit is not None and not permit.may_delete(records, [identity])[0]:
+        if shows(guard_for(rights, records), records, records.table.bodies[slot] or b""):
+            raise NotEntitled("no role allows you to delete this record")
+        raise UnknownRecord(f"topic {name} has no record {shown(sow_key)}")
+    return (yield from engine.removal(name, np.array([slot], np.int64), now_us))

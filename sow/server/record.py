@@ -1,0 +1,199 @@
+"""One record over HTTP: read, put, merged and deleted at the address of its SowKey.
+
+Each state of a record has a tag (`ETag`). By it a reader hears that he has it already, and a writer
+says what he takes the record for: of several who change the same state one comes through, and the
+others are told (`sow.server.conditions`). What changes a record is a publish or a delete like any
+other (`sow.requests.one_record`), and is answered when it is durable.
+"""
+
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from sow.definitions import Topic
+from sow.engine.live_topics import SourceTopic
+from sow.errors import BadMessage, ClientError, NotEntitled, UnknownRecord, shown
+from sow.guards import BLIND
+from sow.media_types import JSON
+from sow.requests import one_record
+from sow.requests.executor import Executor
+from sow.requests.seeing import guard_for, seen_shape, shows
+from sow.server.bodies import Reading, take_messages
+from sow.server.conditions import Conditions
+from sow.server.doorman import rights_of
+from sow.server.driver import Driver
+from sow.server.negotiation import accepted, entity_tag, is_known
+from sow.server.parameters import asked_of, read_seconds
+from sow.server.requests import read_body
+from sow.server.responses import json_response
+from sow.steps import Steps
+from sow.topic.records import CheckedMessages, Records
+from sow.topic.rendering import WHOLE
+
+PUT_PARAMETERS = ("expiration",)
+
+
+class RecordDoor:
+    """`/v1/topics/{topic}/records/{key}` of one server."""
+
+    def __init__(self, driver: Driver, executor: Executor) -> None:
+        self._driver = driver
+        self._executor = executor
+        self._engine = executor.engine
+
+    async def read(self, request: web.Request) -> web.Response:
+        """The record as it is stored, or as its document."""
+        topic = self._engine.topic(request.match_info["topic"])
+        kind = topic.records.message_type
+        # As it is, unless who asks would rather have it as JSON.
+        form = accepted(request, (kind.media_type, JSON) if kind.structured else (kind.media_type,))
+        sow_key, conditions = request.match_info["key"], Conditions.of_reader(request)
+        await self._driver.turns.take(
+            "a record over HTTP", one_record.at_hand(self._engine, topic.name)
+        )
+        records = self._engine.topic(topic.name).records
+        state = RecordState(request, records, records.table.find(sow_key))
+        conditions.check(state.tag, state.is_there)
+        if state.tag is None:
+            raise UnknownRecord(f"topic {topic.name} has no record {shown(sow_key)}")
+        headers = {"ETag": state.tag, "SOW-Bookmark": str(state.seq)}
+        body = state.body
+        await self._driver.settled()
+        if is_known(request, state.tag):
+            return web.Response(status=304, headers=headers)
+        if form != kind.media_type:
+            (body,) = records.renderer.json_documents([body])
+        return web.Response(body=body, content_type=form, headers=headers)
+
+    async def put(self, request: web.Request) -> web.Response:
+        """Make the record what the one message of the body says; 201 where there was none."""
+        return await self._put(request, delta=False)
+
+    async def merge(self, request: web.Request) -> web.Response:
+        """Merge the one message of the body into the record."""
+        return await self._put(request, delta=True)
+
+    async def _put(self, request: web.Request, delta: bool) -> web.Response:
+        topic = self._engine.catalog.publishable(request.match_info["topic"])
+        looking = self._looking(request)
+        expires_s = read_seconds(asked_of(request), "expiration")
+        message = await self._message(request, topic)
+        self._executor.rates.take(rights_of(request), 1, self._driver.now_us())
+
+        def putting() -> Steps[tuple[int, str | None]]:
+            bookmark = yield from one_record.put(
+                self._engine,
+                topic,
+                message,
+                self._driver.now_us(),
+                rights=rights_of(request),
+                look=looking.look,
+                expires_s=expires_s,
+                delta=delta,
+            )
+            # As it has become: nobody has changed it since.
+            records = self._engine.topic(topic.name).records
+            slot = records.table.slots.get(message.identities[0])
+            return bookmark, RecordState(request, records, slot).tag
+
+        bookmark, tag = await self._driver.turns.take("a publish", putting())
+        await self._driver.durable()
+        return json_response(
+            {"published": 1, "bookmark": str(bookmark)},
+            status=200 if looking.seen else 201,
+            headers={} if tag is None else {"ETag": tag},
+        )
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """Delete the record."""
+        topic = self._engine.catalog.deletable(request.match_info["topic"])
+        deleted = await self._driver.turns.take(
+            "delete over HTTP",
+            one_record.delete(
+                self._engine,
+                topic.name,
+                request.match_info["key"],
+                self._driver.now_us(),
+                rights=rights_of(request),
+                look=self._looking(request).look,
+            ),
+        )
+        await self._driver.durable()
+        return json_response({"deleted": deleted})
+
+    async def _message(self, request: web.Request, topic: SourceTopic) -> CheckedMessages:
+        """The one message of a body, of the record that the address names; raises ClientError."""
+        sow_key, records = request.match_info["key"], topic.records
+        bodies: list[bytes] = []
+
+        def take(some: Sequence[bytes]) -> None:
+            bodies.extend(some)
+            if len(bodies) > 1:
+                raise BadMessage(
+                    "the address names one record, and the body holds several messages; POST them "
+                    "to the topic's records",
+                    index=1,
+                )
+
+        body = await read_body(request)
+        steps = take_messages(records, request, body, take, self._engine.frame_bytes_max)
+        await self._driver.turns.take("reading messages", steps)
+        reading = Reading(self._engine, topic, None if records.keys else sow_key)
+        reading.take(bodies)
+        (message,) = reading.messages
+        named = records.sow_key_of(message.identities[0])
+        if named != sow_key:
+            raise ClientError(
+                f"the message is of the record {named}, and the address names {shown(sow_key)}; "
+                "send it there, or by POST to the topic's records",
+                reason="bad sow key",
+            )
+        return message
+
+    def _looking(self, request: web.Request) -> "Looking":
+        looking = Looking(request, Conditions.of(request))
+        if looking.conditions.asks:
+            topic = request.match_info["topic"]
+            if not rights_of(request).may("read", topic):
+                raise NotEntitled(
+                    "If-Match and If-None-Match ask what the record is like, and no role allows "
+                    f"you to read topic {topic}; leave them out"
+                )
+        return looking
+
+
+class Looking:
+    """What a request that changes a record sees of it first."""
+
+    def __init__(self, request: web.Request, conditions: Conditions) -> None:
+        self._request = request
+        self.conditions = conditions
+        self.seen = False
+        """There was a record that he may see."""
+
+    def look(self, records: Records, slot: int | None) -> None:
+        """Raise what speaks against the change."""
+        state = RecordState(self._request, records, slot)
+        self.seen = state.tag is not None
+        self.conditions.check(state.tag, state.is_there)
+
+
+class RecordState:
+    """A record as it is in this step, to who sends a request; `tag` None: he does not see it."""
+
+    def __init__(self, request: web.Request, records: Records, slot: int | None) -> None:
+        rights, table = rights_of(request), records.table
+        guard = guard_for(rights, records) if rights.may("read", records.name) else BLIND
+        self.is_there = slot is not None
+        self.tag: str | None = None
+        self.body = b"" if slot is None else table.bodies[slot] or b""
+        self.seq = 0 if slot is None else int(table.seqs[slot])
+        if slot is None or not shows(guard, records, self.body):
+            return
+        shape = seen_shape(WHOLE, guard)
+        (self.body,) = records.renderer.shown(shape, [self.body])
+        # Accounts of the server's own bear the number of what they came after.
+        definition = records.definition
+        is_own = isinstance(definition, Topic) and definition.system
+        numbers = (self.seq, int(table.ts_us[slot])) if is_own else (self.seq,)
+        self.tag = entity_tag(*numbers, shown=None if shape.select is None else self.body)

@@ -1,0 +1,79 @@
+"""What a request wants of a record: tags that are read, compared, and refused."""
+
+import pytest
+
+from sow.errors import ClientError
+from sow.server.conditions import ANY_STATE, Conditions, PreconditionFailed
+from tests.server.stand_ins import request_of
+
+
+def asked(**headers):
+    named = [(name.replace("_", "-"), text) for name, text in headers.items()]
+    return Conditions.of(request_of(headers=named))
+
+
+@pytest.mark.parametrize(
+    ("text", "tags"),
+    [
+        ("*", ANY_STATE),
+        ('"1"', {'"1"'}),
+        ('W/"1"', {'"1"'}),
+        (' "1" , W/"2.3",', {'"1"', '"2.3"'}),
+        (', "a,b"', {'"a,b"'}),
+        ('""', {'""'}),
+    ],
+)
+def test_lists_of_tags_are_read(text, tags):
+    assert asked(If_Match=text) == Conditions(frozenset(tags), None)
+    assert asked(If_None_Match=text) == Conditions(None, frozenset(tags))
+
+
+def test_who_says_nothing_asks_nothing():
+    assert not asked().asks
+    asked().check(None, is_there=False)
+    asked().check('"1"', is_there=True)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", '"1', '"1" "2"', '"1"; q=1', "*, *", '"1", *', 'w/"1"', '"\x01"', "," * 3]
+)
+def test_what_is_no_list_of_tags_is_refused_and_not_passed_over(text):
+    for name in ("If_Match", "If_None_Match"):
+        with pytest.raises(ClientError, match=name.replace("_", "-")) as raised:
+            asked(**{name: text})
+        assert raised.value.status == 400
+
+
+def test_a_long_list_is_read_once_from_its_beginning_to_its_end():
+    assert len(asked(If_Match=", ".join(f'"{at}"' for at in range(2000))).match) == 2000
+    with pytest.raises(ClientError):
+        asked(If_Match='"' * 8000 + "x")
+
+
+@pytest.mark.parametrize(
+    ("match", "none_match", "tag", "is_there", "holds"),
+    [
+        ('"1"', None, '"1"', True, True),
+        ('"1"', None, '"2"', True, False),
+        ('"1"', None, None, True, False),
+        ("*", None, '"1"', True, True),
+        ("*", None, None, False, False),
+        ("*", None, None, True, False),
+        (None, "*", None, False, True),
+        (None, "*", '"1"', True, False),
+        (None, "*", None, True, False),
+        (None, '"1"', '"1"', True, False),
+        (None, '"1"', '"2"', True, True),
+        (None, '"1"', None, True, True),
+        ('"1"', "*", '"1"', True, False),
+    ],
+)
+def test_a_record_meets_them_or_not(match, none_match, tag, is_there, holds):
+    said = {"If_Match": match, "If_None_Match": none_match}
+    found = asked(**{name: text for name, text in said.items() if text is not None})
+    if holds:
+        found.check(tag, is_there)
+        return
+    with pytest.raises(PreconditionFailed) as raised:
+        found.check(tag, is_there)
+    assert raised.value.status == 412
