@@ -25,3 +25,27 @@ def at_once(steps: Steps[Result]) -> Result:
         except StopIteration as over:
             result: Result = over.value
             return result
+
+
+class Gaining:
+    """How much of what grows meanwhile each step takes, so that it comes to an end.
+
+    At first it is `share`. Where between two steps more than half as much has come as the last one
+    took, it is twice as much from then on: what is left for the last step is no more than a few
+    times what comes in one.
+    """
+
+    def __init__(self, share: int) -> None:
+        self.share = share
+        self._taken = self._left = 0
+
+    def begin(self, count: int) -> None:
+        """A step begins, with so much to take."""
+        if self._taken and 2 * (count - self._left) > self._taken:
+            self.share *= 2
+        self._taken = count
+
+    def end(self, count: int) -> None:
+        """The step is over, and so much is left."""
+        self._taken -= count
+        self._left = count

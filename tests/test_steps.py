@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.steps import at_once
+from sow.steps import Gaining, at_once
 
 
 def counted(count, taken):
@@ -26,3 +26,26 @@ def test_a_failure_is_that_of_the_step():
 
     with pytest.raises(ValueError, match="the second"):
         at_once(failing())
+
+
+def steps_until_little_is_left(count, comes):
+    """How many steps it takes, of 100 at first, and what is left, while so much comes between."""
+    gaining, steps = Gaining(100), 0
+    while count > gaining.share:
+        gaining.begin(count)
+        count -= gaining.share
+        gaining.end(count)
+        count += comes
+        steps += 1
+        assert steps < 1000, "it never ends"
+    return steps, count
+
+
+def test_what_grows_meanwhile_comes_to_an_end():
+    assert steps_until_little_is_left(1000, 0) == (9, 100)
+    assert steps_until_little_is_left(1000, 50)[0] == 18
+    steps, left = steps_until_little_is_left(1000, 100)
+    assert (steps < 20, left) == (True, 200)
+    steps, left = steps_until_little_is_left(1000, 5000)
+    assert steps < 20
+    assert left <= 4 * 5000

@@ -12,9 +12,10 @@ Counts of messages and bytes are exact at all times (`sow.delivery.queue`). No I
 """
 
 from collections.abc import Callable, Collection, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sow.definitions import Policy, SessionSettings
+from sow.delivery.arrears import Arrears
 from sow.delivery.folding import MESSAGE_BYTES, Folding, folded_alone
 from sow.delivery.lines import Delivery
 from sow.delivery.queue import Queue
@@ -38,8 +39,9 @@ FOLDED_AT_ONCE = 50
 where it is one update of a frame, and one where it was folded before. A large one counts as
 several (`MESSAGE_BYTES`)."""
 ARREARS_FACTOR = 2
-"""A queue so far over its bounds is gone through as it is added to, for each message so many, since
-else a busy publisher could be ahead of it for ever."""
+"""A queue so far over its bounds is gone through as it is added to, for each message so many, as
+far as that is allowed in one step, and before more is added (`sow.delivery.arrears`): else a busy
+publisher could be ahead of it for ever."""
 
 EAGER: tuple[Policy, ...] = ("always",)
 ALL: tuple[Policy, ...] = ("always", "conflate", "unsubscribe")
@@ -55,12 +57,19 @@ class Pulled(NamedTuple):
 
 
 class Outbox(Queue):
-    """What waits for one socket. `released` says up to which group everything is durable."""
+    """What waits for one socket. `released` says up to which group everything is durable, and
+    `arrears` how much may be folded in one step."""
 
-    def __init__(self, settings: SessionSettings, released: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self,
+        settings: SessionSettings,
+        released: Callable[[], int] = lambda: 0,
+        arrears: Arrears[Any] | None = None,
+    ) -> None:
         super().__init__()
         self._settings = settings
         self._released = released
+        self._arrears: Arrears[Any] = Arrears() if arrears is None else arrears
         self._notice: Queued | None = None
         self._memberships: dict[str, Membership] = {}
         """By name: of strands that the session is a member of and has been told something by."""
@@ -142,14 +151,27 @@ class Outbox(Queue):
                 if self and membership.eager:
                     self._begin(EAGER)
                 if self and not self.unfolded:
-                    self._push_folded(membership, delivery, group, since_us)
-                    return
+                    if self._arrears.allowed(group, delivery.message_count):
+                        self._push_folded(membership, delivery, group, since_us)
+                        return
+                    self._begin(EAGER)
             membership.add(delivery)
         self.append(QueuedDelivery(membership, delivery, group, since_us))
-        if self.unfolded and self._folds is EAGER:
-            self.fold_some()
-        elif self.unfolded and self.fills(ARREARS_FACTOR):
-            self.fold_some(ARREARS_FACTOR * delivery.message_count)
+        if self.unfolded:
+            self._fold_allowed(delivery, group)
+
+    def _fold_allowed(self, delivery: Delivery, group: int) -> None:
+        """Go on with a passage that is not to fall behind what is added, as far as this step may;
+        the rest is in arrears."""
+        if self._folds is EAGER:
+            wanted = FOLDED_AT_ONCE
+        elif self.is_in_arrears:
+            wanted = ARREARS_FACTOR * delivery.message_count
+        else:
+            return
+        allowed = self._arrears.allowed(group, wanted)
+        if allowed:
+            self.fold_some(allowed)
 
     def _push_folded(
         self, membership: Membership, delivery: Delivery, group: int, since_us: int
@@ -236,9 +258,20 @@ class Outbox(Queue):
     # Under back-pressure.
 
     @property
-    def is_short(self) -> bool:
-        """All of it is gone through in a step or two."""
-        return self.message_count + self.bytes // MESSAGE_BYTES <= FOLDED_AT_ONCE
+    def is_folded_at_once(self) -> bool:
+        """All of it is gone through in a step or two, and this step may do that."""
+        wanted = self.message_count + self.bytes // MESSAGE_BYTES
+        return wanted <= FOLDED_AT_ONCE and bool(self._arrears.allowed(self._released(), wanted))
+
+    @property
+    def is_in_arrears(self) -> bool:
+        """So far over its bounds that it has to be gone through before more is added."""
+        return self.fills(ARREARS_FACTOR)
+
+    @property
+    def is_left_unfolded(self) -> bool:
+        """What is folded as it is queued was more than a step may fold."""
+        return bool(self.unfolded) and self._folds is EAGER
 
     def begin_folding(self) -> None:
         """Begin to fold the whole queue, topic by topic; a passage that folds less is ended first,

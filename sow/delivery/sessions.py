@@ -17,6 +17,7 @@ from weakref import ref
 
 from sow import replies
 from sow.definitions import SessionSettings
+from sow.delivery.arrears import Arrears
 from sow.delivery.lines import Delivery
 from sow.delivery.outbox import Outbox, Pulled
 from sow.delivery.recovery import Recovery
@@ -61,7 +62,8 @@ class Session:
     name, because the session does not keep up with a topic that is not worth more; `on_end` hears
     that the server gives the session up, while what waits is still there.
     `connected` is False while no socket is there. `successor` is the session that a logon has
-    taken up in this one's place. `rights` are what its user may do.
+    taken up in this one's place. `rights` are what its user may do. `arrears` are what all sessions
+    owe.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Session:
         released: Callable[[], int],
         give_up: "Callable[[Session, str], None]",
         on_end: "Callable[[Session], None]",
+        arrears: "Arrears[Session] | None" = None,
     ) -> None:
         self.id = session_id
         self.name = name
@@ -83,7 +86,7 @@ class Session:
         self.connected_us = connected_us
         self.connected = True
         self.conflates = settings.conflates
-        self.outbox = Outbox(settings, released)
+        self.outbox = Outbox(settings, released, arrears)
         self.recovery = Recovery(settings)
         self.ended: str | None = None
         self.rights: Rights = EVERYTHING
@@ -107,6 +110,9 @@ class Session:
         """What waits is being folded, a step at a time."""
         self._begins = False
         """With the next step that begins."""
+        self._conflating = False
+        """All of it, because it is over its bounds or soon will be; else what is folded as it is
+        queued, and was too much for one step."""
         self._full_since_us: int | None = None
         self._folded_to: tuple[int, int] | None = None
         self._told = (0, 0)
@@ -380,6 +386,7 @@ class Session:
         if not self.outbox:
             self._full_since_us = self._folded_to = None
             return False
+        self.folds |= self.outbox.is_left_unfolded
         if not self.outbox.full:
             self._full_since_us = None
             return True
@@ -401,8 +408,8 @@ class Session:
         A queue that is not short is not even looked through here: who fills one fills those of all
         who follow the same and do not read either.
         """
-        self.folds = self._begins = True
-        if self.outbox.is_short:
+        self.folds = self._begins = self._conflating = True
+        if self.outbox.is_folded_at_once:
             self.fold_some(now_us)
 
     def fold_some(self, now_us: int) -> bool:
@@ -414,10 +421,16 @@ class Session:
         except Exception as error:
             self.folds = False
             self.fail(error, now_us)
-        if self.ended is None and not self.folds:
+        if self.ended is None and self._conflating and not self.folds:
+            self._conflating = False
             self._folded_to = (self.outbox.message_count, self.outbox.bytes)
             self._tell(now_us)
         return self.folds
+
+    @property
+    def in_arrears(self) -> bool:
+        """It owes so much folding that nothing should be added before that is done."""
+        return self.folds and self.ended is None and self.outbox.is_in_arrears
 
     def _begin_folding(self) -> None:
         self._begins = False

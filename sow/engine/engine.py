@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 from conflated_topics import Removal
 from sow.definitions import KNOWN_COLUMNS, Configuration
+from sow.delivery.arrears import Arrears
 from sow.delivery.conflated_strands import ConflatedStrand
 from sow.delivery.sessions import Session
 from sow.delivery.strands import Strand
@@ -98,10 +99,12 @@ class Engine:
         self.undivided = Undivided(lambda: self.seq, self._go_on_after)
         self.requests = OpenRequests(lambda: self.now_us, self._let_go)
         self.timers.add(self.requests, lambda requests, _now_us: requests.let_go())
+        self.arrears: Arrears[Session] = Arrears()
         self.removals = Removals(
             self.disk,
             lambda topic, identities, now_us: self.remove(topic, identities, "delete", now_us),
             lambda topic: self.topics.get(topic.name) is topic,
+            self.arrears.work_off,
         )
         self.publications = Publications(
             self.publishable,
@@ -112,6 +115,7 @@ class Engine:
             self.disk,
             self.undivided.let_by,
             self.requests.together,
+            self.arrears.work_off,
         )
         # Of the reserve there has to stay what it takes to delete everything.
         self.columns = KnownColumns(
@@ -247,8 +251,10 @@ class Engine:
 
     def is_free(self, name: str) -> bool:
         """Nobody has to be waited for before something is stored there: nothing is left of other
-        publishes, and no undivided change concerns the topic."""
-        return not self.publications.has_left and not self.undivided.concerns((name,))
+        publishes, no undivided change concerns the topic, and nobody is in arrears with what he
+        was told."""
+        waits = self.publications.has_left or self.arrears.exist
+        return not waits and not self.undivided.concerns((name,))
 
     def publish_slice(self, topic: SourceTopic, bodies: Sequence[bytes], now_us: int) -> int:
         """`publish` of no more bodies than a step takes, to what `publishable` has just given,

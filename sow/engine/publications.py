@@ -111,7 +111,8 @@ class Publications:
     stores messages at a time, to expire at another (0: never), and returns the bookmark of the
     last. `check_sizes` raises TooLarge for a message that is too long;
     `let_by` takes the steps that are left of an undivided change of a topic. `together` takes steps
-    of one publish as one request (`sow.engine.open_requests`).
+    of one publish as one request (`sow.engine.open_requests`). `work_off` takes the steps that have
+    to be taken before sessions are told more.
     """
 
     def __init__(
@@ -124,10 +125,12 @@ class Publications:
         disk: DiskRoom,
         let_by: Callable[[str], Steps[None]],
         together: Callable[[Steps[int]], Steps[int]],
+        work_off: Callable[[], Steps[None]],
     ) -> None:
         self._publishable = publishable
         self._let_by = let_by
         self._together = together
+        self._work_off = work_off
         self._finished = finished
         self._put = put
         self._check_sizes = check_sizes
@@ -166,6 +169,7 @@ class Publications:
         emptied, so that nothing is held that was put. `permit` says which records may be written,
         as of the moment at which it begins; None: all. Raises NotEntitled.
         """
+        yield from self._work_off()
         if self._left:
             yield from self.finish_left(None if len(read) > 1 else name)
         yield from self._let_by(name)
@@ -277,6 +281,7 @@ class Publications:
     def finish(self, publication: Publication) -> Steps[None]:
         """Put what is left of a publish, unless others do."""
         while not publication.is_over:
+            yield from self._work_off()
             yield from self._let_by(publication.name)
             if publication.is_over:
                 break  # others have finished it meanwhile

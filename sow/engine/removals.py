@@ -65,13 +65,19 @@ class Removals:
     """The removals under way in the topics of one engine.
 
     `remove(topic, identities, now_us)` removes records and tells of it. `is_there` says whether a
-    topic has not been removed itself.
+    topic has not been removed itself. `work_off` takes the steps that have to be taken before
+    sessions are told more.
     """
 
     def __init__(
-        self, disk: DiskRoom, remove: Remove, is_there: Callable[[SourceTopic], bool]
+        self,
+        disk: DiskRoom,
+        remove: Remove,
+        is_there: Callable[[SourceTopic], bool],
+        work_off: Callable[[], Steps[None]],
     ) -> None:
         self._disk = disk
+        self._work_off = work_off
         self._remove = remove
         self._is_there = is_there
         self._running: dict[SourceTopic, list[Going]] = {}
@@ -92,6 +98,7 @@ class Removals:
                 self._check_goes_on(topic, going, identities)
                 going.removed += self._remove(topic, identities, now_us)
                 yield
+                yield from self._work_off()
             return going.removed
         finally:
             self._end(topic, going)

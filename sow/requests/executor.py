@@ -175,10 +175,12 @@ class Executor:
             begun = True
             if not isinstance(read, Publishes):
                 yield from self._carry_out_one(session, read, now_us())
-            elif not self._publish_all(session, read, now_us()):
-                for command in read.singly():
-                    yield from self._carry_out_one(session, command, now_us())
-                    yield
+            else:
+                yield from self.engine.arrears.work_off()
+                if not self._publish_all(session, read, now_us()):
+                    for command in read.singly():
+                        yield from self._carry_out_one(session, command, now_us())
+                        yield
             # A logon may have taken up another session: the rest is said to that one.
             session = session.successor or session
 

@@ -100,6 +100,7 @@ class OpenSessions:
         self._lagging: dict[Session, None] = {}
         self._folding: dict[Session, None] = {}
         self._folding_listeners: list[Callable[[], None]] = []
+        engine.arrears.worked_off_by(lambda session: self._fold(session, engine.now_us))
         self._notices: list[Callable[[str], None]] = []
         self._coming_listeners: list[Callable[[str], None]] = []
         self.closed = Counter(dict.fromkeys(CLOSED_BECAUSE, 0))
@@ -145,6 +146,7 @@ class OpenSessions:
             released=lambda: engine.ledger.released,
             give_up=self._give_up,
             on_end=self._ended,
+            arrears=engine.arrears,
         )
         self._by_id[session.id] = self._by_name[session.name] = session
         if rights is None:
@@ -338,6 +340,7 @@ class OpenSessions:
 
     def _note_folding(self, session: Session) -> None:
         self._folding[session] = None
+        self._engine.arrears.note(session)
         for heard in self._folding_listeners:
             heard()
 
@@ -347,15 +350,18 @@ class OpenSessions:
         session = next(iter(self._folding), None)
         if session is None:
             return False
+        self._fold(session, now_us)
+        return bool(self._folding)
+
+    def _fold(self, session: Session, now_us: int) -> None:
         # The next step is another one's.
-        del self._folding[session]
+        self._folding.pop(session, None)
         if session.fold_some(now_us):
             self._folding[session] = None
         else:
             self._engine.touch(session)
             self._engine.tell_of_work()
             self.apply_back_pressure(session, now_us)
-        return bool(self._folding)
 
 
 def _called(session: Session) -> str:

@@ -3,7 +3,8 @@
     something happened ──wake──> turn: flush the engine into a group
         nothing to store, nothing on its way: the group is released at once
         else: stored with the next commit (`sow.server.group_commit`)
-    stored ──> release ──> every session of the group is written to, waiting requests go on
+    stored ──> release ──> every session of the group is written to (`sow.server.writing`),
+                           waiting requests go on
 
 The alarm wakes the engine when it is next due (`sow.server.alarm`), and what can wait is done a
 little at a time when nothing else is. Nothing here knows what a topic is.
@@ -27,6 +28,7 @@ from sow.server.falling_due import FallingDue
 from sow.server.group_commit import GroupCommit
 from sow.server.step_watch import StepWatch
 from sow.server.turns import SLICE_S, Turns
+from sow.server.writing import Writing
 from sow.steps import Steps
 from sow.store.protocols import Journal
 
@@ -70,8 +72,6 @@ class Driver:
         """What may take long is given its turns here."""
         self.durable_times = Histogram()
         """Of each record published, from the turn that carried it out until it was durable."""
-        self.delivered_times = Histogram()
-        """Of each session told something in a turn, until its socket had all that it would take."""
         self._woken_s = self._loop.time()
         self._begun_s: dict[int, float] = {}
         """By the numbers of groups that are not released: since when there was something to do."""
@@ -80,6 +80,7 @@ class Driver:
         )
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._writers: dict[Session, Callable[[], None]] = {}
+        self._writing = Writing(self.turns, self._write_to)
         self._turning = False
         self._falling_due = FallingDue(engine, self.turns, self.now_us)
         self._alarm = Alarm(clock, self._falling_due.begin)
@@ -170,16 +171,16 @@ class Driver:
         if begun_s is not None and group.entries and self.failure is None:
             took_s = self._loop.time() - begun_s
             self.durable_times.note(took_s, sum(map(len, group.entries)))
-        for session in group.sessions:
-            write = self._writers.get(session)
-            if write is not None:
-                write()
-        if begun_s is not None and group.sessions:
-            self.delivered_times.note(self._loop.time() - begun_s, len(group.sessions))
+        self._writing.begin(group.sessions, begun_s)
         while self._waiters and self._waiters[0][0] <= group.number:
             waiter = self._waiters.popleft()[1]
             if not waiter.done():
                 waiter.set_result(None)
+
+    def _write_to(self, session: Session) -> None:
+        write = self._writers.get(session)
+        if write is not None:
+            write()
 
     # The disk.
 
@@ -187,6 +188,11 @@ class Driver:
     def failure(self) -> StoreError | None:
         """What the disk said when it refused a write, until it takes one."""
         return self._commit.failure
+
+    @property
+    def delivered_times(self) -> Histogram:
+        """Of each session told something in a turn, until its socket had all that it would take."""
+        return self._writing.times
 
     @property
     def commit_times(self) -> Histogram:
@@ -302,6 +308,7 @@ class Driver:
         if self.failure is None:
             await self.durable()
         self._alarm.cancel()
+        self._writing.finish()
         self.turns.close()
         if self._tidying is not None:
             self._tidying.cancel()

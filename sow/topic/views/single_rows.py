@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sow.expressions import Filter
 from sow.messages.base import Column
 from sow.paths import Path
-from sow.steps import Steps
+from sow.steps import Gaining, Steps
 from sow.topic.batch import Batch
 from sow.topic.records import Records
 from sow.topic.views.row_changes import Forgettable, RowChanges, Take
@@ -137,8 +137,11 @@ class SingleRows:
                 self._give(there, take)
                 given[there] = True
                 yield
-            while len(self._noted) > STEP_ROWS:
-                self._settle([*islice(self._noted, STEP_ROWS)], take)
+            gaining = Gaining(STEP_ROWS)
+            while len(self._noted) > gaining.share:
+                gaining.begin(len(self._noted))
+                self._settle([*islice(self._noted, gaining.share)], take)
+                gaining.end(len(self._noted))
                 yield
             self._settle([*self._noted], take)
         finally:

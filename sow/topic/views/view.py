@@ -18,7 +18,7 @@ from sow.expressions import Projection, nested
 from sow.messages import encoded
 from sow.messages.base import MessageType
 from sow.paths import Path
-from sow.steps import Steps
+from sow.steps import Gaining, Steps
 from sow.store.memory import Usage
 from sow.topic.batch import Batch
 from sow.topic.records import Records
@@ -76,9 +76,9 @@ class MaterializedView:
         """Why it has no rows any more, and hears of nothing."""
         self.looked_at = 0
         """Rows, its own or joined ones, that the last release was about, or what took as long."""
-        self._inherited: list[str] = []
-        """Keys of rows that another view has made, of which this one may have no group; and the
-        change as of which they are no longer told, with its time."""
+        self._inherited: Iterator[list[str]] | None = None
+        """Keys of rows that another view has made, of which this one may have no group, some at a
+        time; and the change as of which they are no longer told, with its time."""
         self._inherited_stamp = (0, 0)
         self._working: Iterator[RowChanges] | None = None
         """What the producer finds out that it had left."""
@@ -183,11 +183,14 @@ class MaterializedView:
         if not self.stopped:
             self.rows.table.reserve(len(self.groups))
         # It may stop at any time, and then its groups stay as they are.
-        while not self.stopped and self.groups.dirty_count > RELEASED_AT_ONCE:
-            self.release()
+        gaining = Gaining(RELEASED_AT_ONCE)
+        while not self.stopped and self.groups.dirty_count > gaining.share:
+            gaining.begin(self.groups.dirty_count)
+            self.release(gaining.share)
+            gaining.end(self.groups.dirty_count)
             yield
         if not self.stopped and self.groups.dirty_count:
-            self.release()
+            self.release(gaining.share)
         self.filled_seq = seq()
         self._is_filling = False
 
@@ -202,8 +205,8 @@ class MaterializedView:
     def succeed(self, seq: int, ts_us: int) -> None:
         """Go on with the rows of the view that was there before, as of the change `seq` and its
         time: what this one makes of them is released like any change."""
-        if not self.stopped:
-            self._inherited = list(self.rows.table.slots)
+        if not self.stopped and len(self.rows.table):
+            self._inherited = self.rows.table.held_names(INHERITED_AT_ONCE)
             self._inherited_stamp = seq, ts_us
         self.filled_seq = seq
         self._is_filling = False
@@ -212,17 +215,17 @@ class MaterializedView:
 
     # Releasing.
 
-    def release(self) -> list[Batch]:
-        """Let the records say what has become of groups that have changed, of some at a time;
+    def release(self, most: int = RELEASED_AT_ONCE) -> list[Batch]:
+        """Let the records say what has become of groups that have changed, of so many at a time;
         returns what that changes. There are more while it `is_dirty`."""
         if not self.stopped:
             try:
-                return self._released()
+                return self._released(most)
             except Exception as error:
                 self._stop_for(error)
         return self._clear()
 
-    def _released(self) -> list[Batch]:
+    def _released(self, most: int) -> list[Batch]:
         there: dict[str, RowGroup] = {}
         gone: dict[Reason, list[tuple[str, RowGroup]]] = {}
         table = self.rows.table
@@ -232,8 +235,8 @@ class MaterializedView:
             return self._clear()
         looked_for = 0
         if self._inherited and self.groups.dirty_count < RELEASED_AT_ONCE:
-            looked_for = self._let_go_inherited()
-        some = self.groups.take_dirty(RELEASED_AT_ONCE)
+            looked_for = self._let_go_inherited(self._inherited)
+        some = self.groups.take_dirty(most)
         looked_for = looked_for * RELEASED_AT_ONCE // INHERITED_AT_ONCE
         self.looked_at = self.groups.taken_weight + looked_for
         for key, group in some:
@@ -248,10 +251,12 @@ class MaterializedView:
                 batches += self._drop(gone[reason], reason)
         return batches
 
-    def _let_go_inherited(self) -> int:
+    def _let_go_inherited(self, inherited: Iterator[list[str]]) -> int:
         """Let rows of the view before go that this one does not make: of some, and of how many."""
-        table, some = self.rows.table, self._inherited[-INHERITED_AT_ONCE:]
-        del self._inherited[-INHERITED_AT_ONCE:]
+        table, some = self.rows.table, next(inherited, None)
+        if some is None:
+            self._inherited = None
+            return 0
         for key in some:
             if key in table:
                 self.groups.let_go(key, *self._inherited_stamp)
@@ -289,7 +294,7 @@ class MaterializedView:
             "again"
         )
         self.producer.stop()
-        self._inherited.clear()
+        self._inherited = None
         if not self._is_filling:
             self._wake(self)
 
@@ -385,8 +390,9 @@ class MaterializedView:
     def check(self) -> None:
         """Assert what is always true of a view between two releases."""
         if not self.stopped:
-            left = {key for key in self._inherited if key not in self.groups}
-            self.groups.check(self.rows.table.slots.keys() - left)
+            keys = self.rows.table.slots.keys()
+            left = {key for key in keys if self._inherited and key not in self.groups}
+            self.groups.check(keys - left)
             if self.tells_newest and not self.is_dirty:
                 self._check_newest()
 
