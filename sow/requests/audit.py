@@ -8,7 +8,8 @@ is counted, and the next record tells how many were left out. Where nobody is as
 nothing is noted.
 """
 
-from typing import Literal
+from bisect import bisect_left
+from typing import Literal, get_args
 
 import orjson
 
@@ -18,6 +19,7 @@ from sow.encodings import timestamp
 from sow.engine.engine import Engine
 from sow.errors import SowError, clipped
 from sow.rights import Rights
+from sow.store.memory import Table
 
 Deed = Literal["logon", "refused", "admin", "delete"]
 KEPT_MAX = 25_000
@@ -29,6 +31,24 @@ NOTED_PER_S = 10
 """And then, on and on: more than anybody reads, and nothing beside what a disk takes."""
 USERS_KEPT = 1_000
 """Of more, those that came longest ago have all their room again."""
+
+
+def _newest(table: Table, deed: Deed) -> tuple[int, int]:
+    """How many-th of its deed the newest record is, by its place, and its number; 0 and 0 where
+    there is none. Few are read: the places are a ring that has been written to in its order."""
+
+    def number_at(place: int) -> int:
+        body = table.bodies[table.slots[f"{deed} {place}"]]
+        return int(orjson.loads(body or b"{}")["number"])
+
+    places = range(len(table.slots))
+    there = bisect_left(places, True, key=lambda place: f"{deed} {place}" not in table.slots)
+    if not there:
+        return 0, 0
+    first = number_at(0)
+    # Behind the newest stand the oldest.
+    count = bisect_left(places[:there], True, key=lambda place: number_at(place) < first)
+    return count, number_at(count - 1)
 
 
 class Audit:
@@ -83,14 +103,11 @@ class Audit:
             table = self._engine.catalog.account(AUDIT).records.table
             # Once, also where the disk takes no record.
             self._number = 0
-            newest: dict[Deed, int] = {}
-            for slot in table.slots.values():
-                record = orjson.loads(table.bodies[slot] or b"{}")
-                number, deed = record["number"], record["deed"]
-                self._number = max(self._number, number)
-                if number > newest.get(deed, 0):
-                    newest[deed] = number
-                    self._counts[deed] = int(record["place"].rpartition(" ")[2]) + 1
+            for deed in get_args(Deed):
+                count, number = _newest(table, deed)
+                if count:
+                    self._counts[deed] = count
+                    self._number = max(self._number, number)
         return self._number + 1
 
     def _has_room(self, deed: Deed, rights: Rights) -> bool:

@@ -1,6 +1,9 @@
 """What is noted of deeds: the latest, and of refusals no more than somebody can read."""
 
 import json
+from types import SimpleNamespace
+
+import pytest
 
 from sow.definitions import AUDIT
 from sow.errors import DiskFull
@@ -89,12 +92,15 @@ def test_where_the_disk_takes_nothing_it_is_not_looked_again_what_there_is(monke
         raise DiskFull("no room")
 
     monkeypatch.setattr(world.engine.disk, "check_removal", full)
+    log.note("refused", ANN, "GET /metrics")
+    looked = len(read)
+    assert looked
     for _ in range(5):
         log.note("refused", ANN, "GET /metrics")
-    assert len(read) == 1
+    assert len(read) == looked
     monkeypatch.undo()
     log.note("admin", ANN, "after it")
-    assert (noted(world)[-1]["number"], noted(world)[-1]["left_out"]) == (2, 5)
+    assert (noted(world)[-1]["number"], noted(world)[-1]["left_out"]) == (2, 6)
 
 
 def test_refusals_let_nothing_else_go_out_of_it(monkeypatch):
@@ -156,3 +162,38 @@ def test_who_may_not_read_finds_nothing_out_by_deleting():
     assert world.records("orders") == [{"id": 1, "desk": "a"}]
     (ack,) = client.say(c="sow_delete", t="orders", cid="1", d={"id": 1})
     assert ack["deleted"] == 1
+
+
+def test_after_a_start_few_records_are_read_and_each_deed_goes_on_in_its_place(monkeypatch):
+    monkeypatch.setattr(audit, "KEPT_MAX", 50)
+    world = World(ORDERS, AUDIT)
+    log = Audit(world.engine)
+    world.engine.reach(world.now)
+    for at, deed in enumerate(["logon", "admin", "logon", "delete", *["admin"] * 61]):
+        log.note(deed, ANN, f"deed {at}")
+    read, loads = [], audit.orjson.loads
+    counting = SimpleNamespace(
+        dumps=audit.orjson.dumps, loads=lambda body: read.append(1) or loads(body)
+    )
+    monkeypatch.setattr(audit, "orjson", counting)
+    again = Audit(world.engine)
+    for deed in ("logon", "admin", "delete", "refused"):
+        again.note(deed, ANN, "after a start")
+    places = {one["place"]: one["number"] for one in noted(world) if "after" in one["what"]}
+    assert places == {"logon 2": 66, "admin 12": 67, "delete 1": 68, "refused 0": 69}
+    assert 0 < len(read) < 20
+
+
+@pytest.mark.parametrize("noted_before", range(1, 12))
+@pytest.mark.parametrize(("kept", "kept_now"), [(4, 4), (4, 7), (4, 2)])
+def test_the_next_number_follows_the_newest_wherever_that_stands(
+    monkeypatch, noted_before, kept, kept_now
+):
+    world = World(ORDERS, AUDIT)
+    monkeypatch.setattr(audit, "KEPT_MAX", kept)
+    for life, count in enumerate((noted_before, 5, 1)):
+        log = Audit(world.engine)
+        for at in range(count):
+            log.note("admin", ANN, f"{life} {at}")
+        monkeypatch.setattr(audit, "KEPT_MAX", kept_now)
+    assert max(one["number"] for one in noted(world)) == noted_before + 6
