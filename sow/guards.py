@@ -10,6 +10,7 @@ roles (`sow.rights`) or of topics.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from weakref import WeakKeyDictionary
 
 from sow.expressions import (
@@ -31,6 +32,7 @@ from sow.expressions import (
     parse_grouped,
     parse_guard,
     parse_projected,
+    paths_in,
     walk,
 )
 from sow.paths import Path, Scalar, Value
@@ -71,7 +73,7 @@ class Guard:
     every place."""
 
     def __init__(self, rows: Node | None, select: tuple[str, ...] | None = None) -> None:
-        self.rows: Filter | None = None if rows is None else compile_term(rows)
+        self._condition = rows
         self.select = select
         self.text = f"{rows or ''}\n{','.join(select or ())}"
         self._shown = None if select is None else parse_select(select)
@@ -86,10 +88,21 @@ class Guard:
     def __repr__(self) -> str:
         return f"Guard({self.text!r})"
 
-    @property
+    @cached_property
+    def rows(self) -> Filter | None:
+        """Which rows they are, compiled when it is first asked for: many roles may say it, in very
+        many words."""
+        return None if self._condition is None else compile_term(self._condition)
+
+    @cached_property
     def needs_fields(self) -> bool:
         """Whether it means something only of messages that have fields."""
-        return self.select is not None or (self.rows is not None and bool(self.rows.paths))
+        condition = self._condition
+        return self.select is not None or (condition is not None and bool(paths_in(condition)))
+
+    def is_ready(self, own: Filter | None) -> bool:
+        """Whether `condition` has its answer at hand."""
+        return "rows" in self.__dict__ and (own is None or own in self._joined)
 
     def holds(self, values: Sequence[Value]) -> bool:
         """Whether the user may see a record, by the values of `paths`."""

@@ -125,6 +125,8 @@ class Rights:
         self._shared = SharedGuards() if shared is None else shared
         self._verbs: dict[str, frozenset[Verb]] = {}
         self._guards: dict[tuple[str, Verb], Guard | None] = {}
+        self._made: dict[tuple[bool, tuple[int, ...]], Guard | None] = {}
+        """By what concerns a topic, since many topics have the same said of them."""
         self.text = "\n\n".join(dict.fromkeys(sorted(one.text for one in given)))
         """Equal for users who may do the same with topics."""
 
@@ -198,19 +200,25 @@ class Rights:
         if place not in self._guards:
             if len(self._guards) >= TOPICS_KEPT:
                 self._guards.clear()
-            given = [
-                one
-                for one in self._given
+                self._made.clear()
+            concerning = tuple(
+                at
+                for at, one in enumerate(self._given)
                 if verb in one.allowed.verbs and one.allowed.concerns(topic)
-            ]
-            if verb == "read":
-                found = guard_of([one.rows for one in given], [one.select for one in given])
-            else:
-                found = guard_of([one.check for one in given], [None for _ in given])
-            if found is not None and found is not BLIND:
-                found = self._shared.one(found)
-            self._guards[place] = found
+            )
+            made = verb == "read", concerning
+            if made not in self._made:
+                self._made[made] = self._made_of(*made)
+            self._guards[place] = self._made[made]
         return self._guards[place]
+
+    def _made_of(self, reads: bool, concerning: Iterable[int]) -> Guard | None:
+        given = [self._given[at] for at in concerning]
+        if reads:
+            found = guard_of([one.rows for one in given], [one.select for one in given])
+        else:
+            found = guard_of([one.check for one in given], [None for _ in given])
+        return found if found is None or found is BLIND else self._shared.one(found)
 
     def check(self, demand: Demand, topic: str = "") -> None:
         """Raise Unauthenticated, NotEntitled, or UnknownTopic for one that is not there for him."""

@@ -2,6 +2,8 @@
 
 import pytest
 
+from sow import guards
+from sow import rights as module
 from sow.errors import NotEntitled, Unauthenticated, UnknownTopic
 from sow.rights import EVERYTHING, TOPICS_KEPT, USERS_KEPT, Entitlements, Rights
 from sow.security import Allow, Authentication, Role, Security
@@ -125,3 +127,23 @@ def test_everything_is_read_by_one_allow_that_says_so(allow, everything):
     assert EVERYTHING.reads_everything
     assert not rights(ANN).reads_everything
     assert rights(ANN, Role("one", ("*",), (allow,))).reads_everything == everything
+
+
+def test_what_is_said_alike_of_many_topics_is_made_once_and_compiled_when_it_is_asked_for(
+    monkeypatch,
+):
+    made, compiled = [], []
+    make, compile_one = module.guard_of, guards.compile_term
+    monkeypatch.setattr(module, "guard_of", lambda *said: made.append(said) or make(*said))
+    monkeypatch.setattr(
+        guards, "compile_term", lambda node: compiled.append(node) or compile_one(node)
+    )
+    allow = Allow("orders-.*", read=True, filter="/book = 'a'")
+    roles = (Role("desk", ("*",), (allow,)),)
+    entitlements = Entitlements(Security(authentication=Authentication(), roles=roles))
+    found = {entitlements.rights(ANN).guard(f"orders-{at}") for at in range(100)}
+    found |= {entitlements.rights(OLGA).guard("orders-1")}
+    assert len(found) == 1
+    assert (len(made), len(compiled)) == (2, 0)
+    assert all(one.rows.text == "/book = 'a'" for one in found)
+    assert len(compiled) == 1

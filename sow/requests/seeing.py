@@ -29,7 +29,7 @@ def guard_for(rights: Rights, topic: Records) -> Guard | None:
     guard, kind = rights.guard(topic.name), topic.message_type
     if guard is None:
         return None
-    lacks_fields = guard.needs_fields and not kind.structured
+    lacks_fields = not kind.structured and guard.needs_fields
     return BLIND if lacks_fields or (guard.select and not kind.partial) else guard
 
 

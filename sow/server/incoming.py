@@ -6,16 +6,24 @@ queue is full of answers has to read some before more is carried out for it.
 """
 
 import asyncio
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from sow.commands import Command
+from sow.delivery.sessions import Session
 from sow.publishes import Read
 from sow.requests.executor import Executor
 from sow.server.connection import Connection
 from sow.server.doorman import Doorman
 from sow.server.driver import Driver
 from sow.server.inbox import Inbox
-from sow.server.long_filters import compile_beside, long_among
+from sow.server.long_filters import (
+    Guarded,
+    compile_beside,
+    guarded_by,
+    long_among,
+    long_guarded,
+)
 from sow.server.message_watch import MessageWatch
 from sow.steps import Steps
 
@@ -135,9 +143,7 @@ class Incoming:
                 session, now_us = self._connection.session, self._driver.now_us
                 if not self._executor.publish_at_once(session, commands, now_us()):
                     self._steps = self._executor.carry_out(session, commands, now_us)
-                    filters, logons = self._long_filters(commands), self._asking(commands)
-                    if filters or logons:
-                        self._compiling = self._loop.create_task(self._prepare(filters, logons))
+                    if self._begin_to_prepare(session, commands):
                         return True
             for _ in self._steps or ():
                 if self._loop.time() >= until_s:
@@ -148,10 +154,32 @@ class Incoming:
             if self._loop.time() >= until_s:
                 return True
 
-    def _long_filters(self, commands: list[Read]) -> list[str]:
-        """Filters that take long to compile and are not at hand."""
-        filters = (command.filter for command in commands if isinstance(command, Command))
-        return long_among(self._executor.engine.filters, filters)
+    def _begin_to_prepare(self, session: Session, commands: list[Read]) -> bool:
+        """Whether something takes long to compile and is not at hand, or has to be found out: that
+        is begun."""
+        filters = self._executor.engine.filters
+        singly = [command for command in commands if isinstance(command, Command)]
+        texts = long_among(filters, (command.filter for command in singly))
+        guarded = [] if session.rights.is_open else self._guarded(session, singly, texts)
+        logons = self._asking(commands)
+        if not (texts or guarded or logons):
+            return False
+        self._compiling = self._loop.create_task(self._prepare(texts, guarded, logons))
+        return True
+
+    def _guarded(
+        self, session: Session, commands: list[Command], texts: Container[str | None]
+    ) -> Sequence[Guarded]:
+        """What the client may see or write of what it asks for, where that is to be compiled. With
+        a filter that is yet to be compiled, that is found out when it is asked for."""
+        return long_guarded(
+            self._executor.engine.filters,
+            (
+                (guarded_by(session.rights, one.kind.demand, one.topic), one.filter)
+                for one in commands
+                if one.filter not in texts
+            ),
+        )
 
     def _asking(self, commands: list[Read]) -> list[Command]:
         """Logons of which it is not known who sends them. Each is carried out in its turn, by what
@@ -163,10 +191,12 @@ class Incoming:
             one for one in commands if isinstance(one, Command) and callers.doorman.asks_for(one)
         ]
 
-    async def _prepare(self, texts: list[str], logons: list[Command]) -> None:
+    async def _prepare(
+        self, texts: list[str], guarded: Sequence[Guarded], logons: list[Command]
+    ) -> None:
         """Make filters in a thread, and find out who logs on; then go on with who asks for it."""
         try:
-            await compile_beside(self._executor.engine.filters, texts)
+            await compile_beside(self._executor.engine.filters, texts, guarded)
             for command in logons:
                 assert self._callers is not None
                 await self._callers.doorman.identify(command, self._callers.address)

@@ -80,9 +80,7 @@ class LogDoor:
         # Whoever reads JSON and says so reads its lines.
         kind = form_of(request, asked, (NDJSON, ARROW, CSV, JSON))
         kind = NDJSON if kind == JSON else kind
-        named = self._topics(asked.get("topics"), rights_of(request))
-        topics = await self._driver.turns.take(READING, named)
-        condition, guards = self._condition(asked, topics), guards_of(topics, request)
+        topics, condition, guards = await self._wanted(request, asked)
         part = await self._asked_for(asked, topics)
         # He may not be who waits any more.
         await check_going_on(request)
@@ -100,9 +98,7 @@ class LogDoor:
         """What such a range holds, without its rows; `newest` is the end of the whole log, `log`
         what tells it from every other."""
         asked = asked_of(request)
-        named = self._topics(asked.get("topics"), rights_of(request), must_be_logged=True)
-        topics = await self._driver.turns.take(READING, named)
-        condition, guards = self._condition(asked, topics), guards_of(topics, request)
+        topics, condition, guards = await self._wanted(request, asked, must_be_logged=True)
         # What comes later is younger than this; what is older is in the log when it is read.
         now_us = self._driver.now_us()
         if self._driver.failure is None:
@@ -126,14 +122,17 @@ class LogDoor:
             }
         )
 
-    def _condition(self, asked: dict[str, str], topics: Topics) -> Filter | None:
-        """The filter over the publishes of these topics."""
-        if "filter" not in asked:
-            return None
-        condition = self._engine.filter(asked["filter"])
-        for topic in topics.values() if "topics" in asked else ():
-            topic.check_filter(condition)
-        return condition
+    async def _wanted(
+        self, request: web.Request, asked: dict[str, str], must_be_logged: bool = False
+    ) -> tuple[Topics, Filter | None, dict[str, Guard]]:
+        """The topics that are asked for, the filter over their publishes, and what may be seen of
+        those of which not all may."""
+        turns, rights = self._driver.turns, rights_of(request)
+        named = self._topics(asked.get("topics"), rights, must_be_logged)
+        topics = await turns.take(READING, named)
+        condition = self._engine.filter(asked["filter"]) if "filter" in asked else None
+        checked = condition if "topics" in asked else None
+        return topics, condition, await turns.take(READING, _guards(topics, rights, checked))
 
     async def _asked_for(
         self, asked: dict[str, str], topics: Topics, limit_max: int | None = ROWS_MAX
@@ -292,11 +291,21 @@ def owns(rights: Rights, owner: str) -> bool:
     return rights.may("admin") or owner == rights.owner_text
 
 
-def guards_of(topics: Topics, request: web.Request) -> dict[str, Guard]:
-    """What whoever asks may see of topics of which he may not see all."""
-    rights = rights_of(request)
-    found = {} if rights.is_open else {n: guard_for(rights, one) for n, one in topics.items()}
-    return {name: guard for name, guard in found.items() if guard is not None}
+def _guards(topics: Topics, rights: Rights, checked: Filter | None) -> Steps[dict[str, Guard]]:
+    """What who has these rights may see of topics of which he may not see all; some of them in each
+    step. Raises what speaks against asking them by the filter that is to be `checked`."""
+    found: dict[str, Guard] = {}
+    if rights.is_open and checked is None:
+        return found
+    for at, (name, topic) in enumerate(topics.items(), 1):
+        if at % LOOKED_AT_ONCE == 0:
+            yield
+        if checked is not None:
+            topic.check_filter(checked)
+        guard = guard_for(rights, topic)
+        if guard is not None:
+            found[name] = guard
+    return found
 
 
 def _bookmark(name: str, text: str) -> int:

@@ -1,14 +1,23 @@
 """Long filters: compiled in a thread before somebody asks for them, so that nobody else waits.
 
 Compiling may take tens of milliseconds. What was compiled, or the mistake that was found, is kept
-by the engine's filters, where whoever asks next finds it at hand. Nothing here raises for a bad
-filter.
+by the engine's filters, where whoever asks next finds it at hand. So is what somebody may see or
+write (`sow.guards`), which his roles may say in very many words, by itself and with his filter.
+Nothing here raises for a bad filter.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sow.engine.filters import Filters
+from sow.errors import ClientError
+from sow.expressions import Filter
+from sow.guards import Guard
+from sow.rights import Demand, Rights
+from sow.security import OF_TOPICS
+
+Guarded = tuple[Guard, str | None]
+"""What somebody may see or write, and the filter by which he asks for it, if by one."""
 
 LONG_FILTER_CHARS = 4 * 1024
 """A filter so long is compiled beside the loop: it may take 50 milliseconds."""
@@ -23,7 +32,41 @@ def long_among(filters: Filters, texts: Iterable[str | None]) -> list[str]:
     ]
 
 
-async def compile_beside(filters: Filters, texts: Iterable[str]) -> None:
-    """Compile `texts` in a thread, one after the other, and have them at hand."""
+def guarded_by(rights: Rights, demand: Demand, topic: str | None) -> Guard | None:
+    """What of a topic who has these rights may see or write, by what is demanded of him; None: all,
+    or it is not about that."""
+    if rights.is_open or topic is None or demand not in OF_TOPICS:
+        return None
+    return rights.guard(topic) if demand == "read" else rights.write_guard(topic, demand)
+
+
+def long_guarded(
+    filters: Filters, asked: Iterable[tuple[Guard | None, str | None]]
+) -> Sequence[Guarded]:
+    """Those of `asked` of which what is seen takes long to compile and is not at hand."""
+    return [
+        (guard, text)
+        for guard, text in asked
+        if guard is not None
+        and len(guard.text) > LONG_FILTER_CHARS
+        and not guard.is_ready(_filter(filters, text))
+    ]
+
+
+def _filter(filters: Filters, text: str | None) -> Filter | None:
+    """The filter of a text; None for none, and for a mistake, which is told to who asks."""
+    try:
+        return None if text is None else filters.get(text)
+    except ClientError:
+        return None
+
+
+async def compile_beside(
+    filters: Filters, texts: Iterable[str], guarded: Iterable[Guarded] = ()
+) -> None:
+    """Compile `texts` in a thread, one after the other, then what is `guarded`, and have them at
+    hand."""
     for text in texts:
         filters.keep(text, await asyncio.to_thread(filters.compiled, text))
+    for guard, own in guarded:
+        await asyncio.to_thread(guard.condition, _filter(filters, own))

@@ -4,7 +4,7 @@ Requests are let in by it: a parameter that does not stand here reaches no handl
 `/openapi.json` is made from it, and the documents are compared with it.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 import orjson
@@ -20,7 +20,7 @@ from sow.requests.executor import Executor
 from sow.rights import Demand, Rights
 from sow.security import OF_TOPICS
 from sow.server.backups import BackupDoor
-from sow.server.doorman import DOORMAN, Doorman, check_going_on
+from sow.server.doorman import DOORMAN, Doorman, check_going_on, rights_of
 from sow.server.driver import Driver
 from sow.server.entrance import Entrance
 from sow.server.http import (
@@ -32,7 +32,7 @@ from sow.server.http import (
     HttpDoor,
 )
 from sow.server.log import EXTENT_PARAMETERS, LOG_PARAMETERS, LogDoor
-from sow.server.long_filters import compile_beside, long_among
+from sow.server.long_filters import compile_beside, guarded_by, long_among, long_guarded
 from sow.server.operations import OperationsDoor
 from sow.server.pages import Pages
 from sow.server.parameters import admit, asked_of
@@ -51,6 +51,13 @@ from sow.store.staging import Staging
 WEBSOCKET = "/v1/ws"
 READING = ("GET", "HEAD")
 """Methods that change nothing: HEAD is added to what can be got by `sow.server.methods`."""
+DEMANDED: Mapping[str, Demand] = {
+    "POST": "write",
+    "PUT": "write",
+    "PATCH": "write",
+    "DELETE": "delete",
+}
+"""What a method asks for that does not read a topic."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -151,8 +158,12 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
     def through(find: Callable[[Doors], Handler]) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             doors = await entrance.doors()
-            texts = [asked_of(request).get("filter")]
-            await compile_beside(doors.filters, long_among(doors.filters, texts))
+            text, filters = asked_of(request).get("filter"), doors.filters
+            await compile_beside(filters, long_among(filters, [text]))
+            topic = request.match_info.get("topic")
+            if topic is not None:
+                guard = guarded_by(rights_of(request), DEMANDED.get(request.method, "read"), topic)
+                await compile_beside(filters, (), long_guarded(filters, [(guard, text)]))
             return await find(doors)(request)
 
         return handle

@@ -9,11 +9,13 @@ import pyarrow.ipc
 import pytest
 
 from sow.media_types import ARROW
-from sow.rights import EVERYTHING
+from sow.rights import EVERYTHING, Entitlements
+from sow.security import Allow, Authentication, Role, Security
 from sow.server import log
 from sow.server.log import LOG_PARAMETERS, LogDoor
 from sow.server.routes import Route
 from sow.steps import at_once
+from sow.users import User
 from tests.server.stand_ins import ORDERS, SECOND, Served, World, stepped
 
 FILLS = replace(ORDERS, name="fills")
@@ -159,3 +161,24 @@ async def test_consumers_are_noted_told_and_forgotten():
             assert refused.status == 400
         assert (await place.ask("DELETE", "/v1/log/consumers/me")).json == {"removed": "me"}
         assert (await place.get("/v1/log/consumers")).json == []
+
+
+@stepped
+async def test_what_may_be_seen_of_topics_is_found_out_of_some_in_each_step(monkeypatch):
+    monkeypatch.setattr(log, "LOOKED_AT_ONCE", 1)
+    world = World(ORDERS, FILLS, PASSING)
+    topics = {name: topic.records for name, topic in world.engine.topics.items()}
+    allow = Allow("orders", read=True, filter="/px > 1")
+    security = Security(authentication=Authentication(), roles=(Role("desk", ("*",), (allow,)),))
+    steps = log._guards(topics, Entitlements(security).rights(User("ann")), None)
+    count, guards = 0, None
+    while guards is None:
+        try:
+            next(steps)
+            count += 1
+        except StopIteration as over:
+            guards = over.value
+    assert count == len(topics)
+    assert set(guards) == set(topics)
+    assert guards["orders"].rows.text == "/px > 1"
+    assert at_once(log._guards(topics, EVERYTHING, None)) == {}

@@ -4,10 +4,20 @@ import asyncio
 
 import pytest
 
+from sow import guards
 from sow.definitions import Limits
 from sow.engine.filters import Filters
 from sow.errors import BadFilter
-from sow.server.long_filters import LONG_FILTER_CHARS, compile_beside, long_among
+from sow.rights import EVERYTHING, Entitlements
+from sow.security import Allow, Authentication, Role, Security
+from sow.server.long_filters import (
+    LONG_FILTER_CHARS,
+    compile_beside,
+    guarded_by,
+    long_among,
+    long_guarded,
+)
+from sow.users import User
 
 LONG = " OR ".join(f"/identity = {at}" for at in range(300))
 
@@ -28,3 +38,36 @@ def test_what_was_made_beside_is_at_hand_also_a_mistake(text):
     if text != LONG:
         with pytest.raises(BadFilter):
             filters.get(text)
+
+
+def of_many(count=400):
+    """The rights of a user of whose roles many Allows say which rows he may see."""
+    allows = [Allow("orders", read=True, filter=f"/book = 'b{at}'") for at in range(count)]
+    roles = (Role("desk", ("*",), tuple(allows)),)
+    return Entitlements(Security(authentication=Authentication(), roles=roles)).rights(User("ann"))
+
+
+@pytest.mark.parametrize("own", [None, "/px > 1", "/px >"])
+def test_what_somebody_may_see_is_compiled_beside_where_it_is_long(own, monkeypatch):
+    filters, rights = Filters(Limits), of_many()
+    guard = guarded_by(rights, "read", "orders")
+    assert guard is rights.guard("orders")
+    asked = [(guard, own), (None, own)]
+    assert long_guarded(filters, asked) == [(guard, own)]
+    asyncio.run(compile_beside(filters, (), long_guarded(filters, asked)))
+    assert long_guarded(filters, asked) == []
+    monkeypatch.setattr(guards, "compile_term", lambda _node: pytest.fail("it is not at hand"))
+    guard.condition(None if own == "/px >" else own and filters.get(own))
+
+
+def test_what_is_short_is_compiled_when_it_is_asked_for():
+    rights = of_many(3)
+    assert long_guarded(Filters(Limits), [(rights.guard("orders"), None)]) == []
+
+
+@pytest.mark.parametrize("demand", ["logon", "see", "admin", "nothing"])
+def test_only_what_is_read_written_or_deleted_is_guarded(demand):
+    assert guarded_by(of_many(3), demand, "orders") is None
+    assert guarded_by(of_many(3), "read", None) is None
+    assert guarded_by(EVERYTHING, "read", "orders") is None
+    assert guarded_by(of_many(3), "write", "orders") is guards.BLIND
