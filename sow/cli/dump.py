@@ -26,6 +26,7 @@ from sow.cli.table_files import CSV_FILE, FILE_FORMS, FILE_ROWS, NDJSON_FILE, Cs
 from sow.client import Client, Disconnected, Rows
 from sow.client.failures import reported
 from sow.client.http import records_of
+from sow.client.tables import arrow
 from sow.media_types import ARROW, FRAMES
 from sow.messages.lines import base64_line, string_line
 
@@ -204,7 +205,7 @@ def _kept_rows(kept: Any) -> Iterator[list[bytes]]:
 async def _write_parquet(
     client: Client, dumped: Dumped, asked: dict[str, Any], kept: Any, file: BinaryIO
 ) -> None:
-    import pyarrow as pa
+    pa = arrow()
     import pyarrow.parquet as pq
 
     request = client.http.request("GET", records_of(dumped.topic), asked, accept=ARROW)

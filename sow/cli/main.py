@@ -24,6 +24,8 @@ WRONG_USAGE = 2
 INTERRUPTED = 130
 """The exit code of what Ctrl-C has ended, as shells have it: 128 and the number of SIGINT."""
 
+SERVER_INSTALL = "pip install 'sow[server]'"
+
 SUBCOMMANDS = {
     "serve": "sow.cli.serve",
     "init": "sow.cli.init",
@@ -69,6 +71,31 @@ def _imported(name: str) -> ModuleType:
         gc.enable()
 
 
+def _is_library(error: ModuleNotFoundError) -> bool:
+    """Whether it is a library that is missing, and not a module of ours, which is our mistake."""
+    return (error.name or "").split(".")[0] not in ("sow", "conflated_topics")
+
+
+def _without(command: str, library: str | None) -> click.Command:
+    """What stands for a command whose libraries are not installed: it says what installs them.
+
+    The command line comes with the client, and the server's libraries are another part of the
+    package (docs/decisions/dependencies.md), so this is nobody's mistake.
+    """
+
+    def refuse(**_given: object) -> None:
+        raise ModuleNotFoundError(name=library)
+
+    return click.Command(
+        command,
+        callback=refuse,
+        help=f"Not installed here: {SERVER_INSTALL}.",
+        add_help_option=False,
+        params=[click.Argument(["words"], nargs=-1, type=click.UNPROCESSED)],
+        context_settings={"ignore_unknown_options": True},
+    )
+
+
 class LazyGroup(click.Group):
     """Imports a command when it is asked for, and reports what goes wrong in it."""
 
@@ -85,7 +112,12 @@ class LazyGroup(click.Group):
         module = SUBCOMMANDS.get(cmd_name)
         if module is None:
             return None
-        command: click.Command = getattr(_imported(module), cmd_name)
+        try:
+            command: click.Command = getattr(_imported(module), cmd_name)
+        except ModuleNotFoundError as error:
+            if not _is_library(error):
+                raise
+            return _without(cmd_name, error.name)
         return command
 
     def resolve_command(
@@ -114,6 +146,16 @@ class LazyGroup(click.Group):
             ctx.exit(WRONG_USAGE if isinstance(error, NotAvailable) else 1)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
+        except ModuleNotFoundError as error:
+            if not _is_library(error):
+                raise
+            asked = ctx.invoked_subcommand
+            click.echo(
+                f"sow: sow {asked} needs the server's libraries, and {error.name} is not "
+                f"installed; {SERVER_INSTALL}",
+                err=True,
+            )
+            ctx.exit(1)
         except BrokenPipeError:
             # The reader of our output has gone, as in `sow query … | head`; click ends quietly.
             raise

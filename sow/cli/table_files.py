@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from sow.client.tables import arrow
 from sow.errors import BadMessage, ClientError, SowError, clipped
 from sow.messages import message_type
 from sow.messages.cells import Cells, cells
@@ -96,7 +97,7 @@ def _read_again(rows: Sequence[Cells]) -> list[Any]:
 
 def open_parquet(source: Any, name: str) -> Any:
     """A Parquet file to read; raises ClientError if it is none, or not whole."""
-    import pyarrow as pa
+    pa = arrow()
     import pyarrow.parquet as pq
 
     try:
@@ -109,8 +110,7 @@ def open_parquet(source: Any, name: str) -> Any:
 
 def parquet_lines(file: Any, name: str) -> Iterator[list[bytes]]:
     """The rows of a Parquet file as JSON documents; raises ClientError."""
-    import pyarrow as pa
-
+    pa = arrow()
     read = 0
     try:
         for batch in file.iter_batches(FILE_ROWS):

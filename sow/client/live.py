@@ -22,7 +22,7 @@ from sow.client.notebooks import (
     table_widget,
 )
 from sow.client.subscription import Subscription
-from sow.client.tables import to_arrow, to_pandas, to_polars
+from sow.client.tables import arrow, to_arrow, to_pandas, to_polars
 from sow.delta import merged
 from sow.errors import SowError
 
@@ -279,8 +279,7 @@ def is_text_delta(message: Message) -> bool:
 
 def table_of(records: Mapping[str, Document], schemas: Sequence[Any]) -> Any:
     """Records by SowKey as a pyarrow Table, by the schemas of their topics."""
-    import pyarrow as pa
-
+    pa = arrow()
     table = to_arrow(list(records.values()), schemas)
     if SOW_KEY in table.column_names:
         table = table.drop_columns([SOW_KEY])

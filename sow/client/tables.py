@@ -9,6 +9,17 @@ NUMBERS: Mapping[str, Callable[[str], int | float]] = {"int64": int, "double": f
 """What makes a message of one number a value of its column: it comes as text."""
 
 
+def arrow() -> Any:
+    """pyarrow, which tables alone need; raises ClientError where it is not installed."""
+    try:
+        import pyarrow
+    except ModuleNotFoundError as error:
+        raise ClientError(
+            f"{error.name} is not installed; pip install 'sow[arrow]', or read records as they come"
+        ) from None
+    return pyarrow
+
+
 def to_arrow(records: Sequence[Any], schemas: Sequence[Any]) -> Any:
     """Documents as a pyarrow Table, by the schemas of the server's answers in Arrow about the
     topics that they are of.
@@ -17,6 +28,7 @@ def to_arrow(records: Sequence[Any], schemas: Sequence[Any]) -> Any:
     stand in the column ``value``: numbers where the server has such, else texts or bytes as they
     come.
     """
+    arrow()
     from sow.messages.arrow import joined_schema, table_of_documents
 
     schema = joined_schema(schemas)
@@ -31,9 +43,7 @@ def to_arrow(records: Sequence[Any], schemas: Sequence[Any]) -> Any:
 
 def from_stream(content: bytes) -> Any:
     """The pyarrow Table that an Arrow stream of the server's holds."""
-    import pyarrow as pa
-
-    return pa.ipc.open_stream(content).read_all()
+    return arrow().ipc.open_stream(content).read_all()
 
 
 def to_polars(table: Any) -> Any:
@@ -41,7 +51,9 @@ def to_polars(table: Any) -> Any:
     try:
         import polars
     except ModuleNotFoundError:
-        raise ClientError("polars is not installed; pip install polars, or use to_arrow") from None
+        raise ClientError(
+            "polars is not installed; pip install 'sow[polars]', or use to_arrow"
+        ) from None
     return polars.from_arrow(table)
 
 
@@ -50,4 +62,6 @@ def to_pandas(table: Any) -> Any:
     try:
         return table.to_pandas()
     except ModuleNotFoundError:
-        raise ClientError("pandas is not installed; pip install pandas, or use to_arrow") from None
+        raise ClientError(
+            "pandas is not installed; pip install 'sow[pandas]', or use to_arrow"
+        ) from None

@@ -87,13 +87,15 @@ class Screen:
 class Terminal:
     """A command on a terminal of its own, until the end of `with`."""
 
-    def __init__(self, *words, columns=100, lines=30, cwd=None, **environment):
+    def __init__(
+        self, *words, columns=100, lines=30, cwd=None, python=sys.executable, **environment
+    ):
         self.screen, self.raw, self._rest = Screen(columns), "", ""
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "LINES")}
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "sow", *words],
+            [str(python), "-P", "-m", "sow", *words],
             stdin=slave,
             stdout=slave,
             stderr=slave,

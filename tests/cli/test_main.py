@@ -39,6 +39,12 @@ def test_delete_wants_exactly_one_selector():
         (KeyboardInterrupt(), 130, ""),
         (OSError(28, "No space left on device", "out.json"), 1, "sow: out.json: No space left"),
         (OSError("something"), 1, "sow: something"),
+        (
+            ModuleNotFoundError(name="bson.codec"),
+            1,
+            "sow: sow check needs the server's libraries, and bson.codec is not installed; "
+            "pip install 'sow[server]'\n",
+        ),
     ],
 )
 def test_what_ends_a_command_is_an_exit_code_and_a_sentence(monkeypatch, error, code, said):
@@ -49,6 +55,25 @@ def test_what_ends_a_command_is_an_exit_code_and_a_sentence(monkeypatch, error, 
     result = run("check")
     assert (result.exit_code, result.stderr[: len(said)]) == (code, said)
     assert "Traceback" not in result.output
+
+
+def test_a_command_without_its_libraries_is_listed_and_a_missing_module_of_ours_is_a_bug(
+    monkeypatch,
+):
+    def missing(name):
+        raise ModuleNotFoundError(name=lacking)
+
+    monkeypatch.setattr(sys.modules["sow.cli.main"], "_imported", missing)
+    lacking = "lmdb"
+    assert "  serve " in run("--help").stdout
+    refused = run("serve", "--topic", "quotes:/symbol", "--help")
+    assert (refused.exit_code, refused.stderr) == (
+        1,
+        "sow: sow serve needs the server's libraries, and lmdb is not installed; "
+        "pip install 'sow[server]'\n",
+    )
+    lacking = "sow.cli.serve"
+    assert isinstance(run("serve").exception, ModuleNotFoundError)
 
 
 def test_all_commands_are_listed():

@@ -71,6 +71,15 @@ def test_nothing_is_a_table_without_rows():
     assert to_arrow([], []).num_rows == 0
 
 
+def test_without_pyarrow_it_is_said_what_to_do(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for made in (lambda: to_arrow([], []), lambda: from_stream(b"")):
+        with pytest.raises(
+            ClientError, match=r"pyarrow is not installed; pip install 'sow\[arrow\]'"
+        ):
+            made()
+
+
 def test_without_pandas_it_is_said_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
 
@@ -80,13 +89,13 @@ def test_without_pandas_it_is_said_what_to_do(monkeypatch):
 
             return pandas
 
-    with pytest.raises(ClientError, match="pip install pandas, or use to_arrow"):
+    with pytest.raises(ClientError, match=r"pip install 'sow\[pandas\]', or use to_arrow"):
         to_pandas(Table())
 
 
 def test_without_polars_it_is_said_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(ClientError, match="pip install polars, or use to_arrow"):
+    with pytest.raises(ClientError, match=r"pip install 'sow\[polars\]', or use to_arrow"):
         to_polars(to_arrow([], []))
 
 
