@@ -14,10 +14,10 @@ from rich.progress import DownloadColumn, Progress, TextColumn, TransferSpeedCol
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option
-from sow.cli.tables import size
 from sow.client import Disconnected
 from sow.client.failures import reported
 from sow.media_types import FRAMES
+from sow.quantities import size
 from sow.store.backup import FrameReader
 from sow.store.backup_files import BackupContents, BackupWriter
 

@@ -25,9 +25,11 @@ from sow.cli.options import example, json_option, run, url_option
 from sow.cli.query import terminal_console
 from sow.cli.scratch import Scratch
 from sow.cli.spread import Spread
-from sow.cli.tables import Column, duration, figures
+from sow.cli.tables import Column, figures
+from sow.cli.topic_names import topic_names
 from sow.client import Client
 from sow.errors import ClientError
+from sow.quantities import duration
 
 SECONDS = 60.0
 """Long enough that a disk's cache and a checkpoint have their part in it."""
@@ -77,7 +79,8 @@ class BenchResult(NamedTuple):
 )
 @click.option("--seconds", type=click.FloatRange(0.1, 3600), default=SECONDS, show_default=True,
               metavar="S", help="How long, in all.")  # fmt: skip
-@click.option("--topic", metavar="T", help="Measure the server at --url, writing records into T.")
+@click.option("--topic", metavar="T", shell_complete=topic_names,
+              help="Measure the server at --url, writing records into T.")  # fmt: skip
 @click.option("--data-dir", metavar="D", type=click.Path(exists=True, file_okay=False), default=".",
               show_default=True, help="The disk to measure; without --topic.")  # fmt: skip
 @url_option

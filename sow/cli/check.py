@@ -9,12 +9,12 @@ import orjson
 
 from sow.cli.files_of_users import unreadable
 from sow.cli.options import example, filter_option, json_option, pairs, url_option, variables_option
-from sow.cli.report import counted
 from sow.config import Finding, Loaded, load
 from sow.config.findings import file_of
 from sow.config.xsd import schema
 from sow.errors import shown
 from sow.pipelines import Pipeline
+from sow.quantities import counted
 
 
 @click.command(epilog=example("sow check", "sow check desk.xml orders --as ann"))

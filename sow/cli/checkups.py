@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sow.cli.spread import Spread
-from sow.cli.tables import duration, size
+from sow.quantities import duration, size
 from sow.server.listening import FILES_KEPT_MAX
 
 Level = Literal["ok", "warning", "error"]

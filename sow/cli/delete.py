@@ -5,11 +5,12 @@ import orjson
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, filter_option, json_option, run, url_option
-from sow.cli.report import counted
+from sow.cli.topic_names import topic_names
+from sow.quantities import counted
 
 
 @click.command(epilog=example("sow delete orders --filter '/qty = 0'"))
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @filter_option
 @click.option("--keys", metavar="K,..", help="SowKeys of the records, comma separated.")
 @url_option

@@ -27,7 +27,6 @@ from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option, variables_option
 from sow.cli.ping import answered
 from sow.cli.query import terminal_console
-from sow.cli.report import counted
 from sow.cli.scrape import scraped
 from sow.cli.spread import Spread
 from sow.cli.tables import printable
@@ -35,6 +34,7 @@ from sow.client import Client
 from sow.config import load
 from sow.definitions import Configuration, Limits
 from sow.media_types import PLAIN_TEXT
+from sow.quantities import counted
 from sow.store.environment import space
 
 FLUSHES = 20

@@ -21,14 +21,15 @@ from sow.cli.connecting import connected
 from sow.cli.new_file import check_is_new, new_file
 from sow.cli.options import example, filter_option, json_option, run, url_option
 from sow.cli.publish import BYTES_TYPES, message_type, module_of
-from sow.cli.report import counted
 from sow.cli.table_files import CSV_FILE, FILE_FORMS, FILE_ROWS, NDJSON_FILE, CsvFields, form_of
+from sow.cli.topic_names import topic_names
 from sow.client import Client, Disconnected, Rows
 from sow.client.failures import reported
 from sow.client.http import records_of
 from sow.client.tables import arrow
 from sow.media_types import ARROW, FRAMES
 from sow.messages.lines import base64_line, string_line
+from sow.quantities import counted
 
 SPOOLED_BYTES = 16 * 1024**2
 """So much of an answer is kept in memory before it goes to a temporary file."""
@@ -44,7 +45,7 @@ Advance = Callable[[int], None]
         "sow dump orders - --filter '/qty > 10'",
     )
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.argument("file", type=click.Path(allow_dash=True))
 @filter_option
 @click.option(

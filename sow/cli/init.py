@@ -12,11 +12,11 @@ import click
 import orjson
 
 from sow.cli.options import example, json_option
-from sow.cli.report import counted
 from sow.cli.samples import Sample, sample
 from sow.cli.starters import COPY, StarterTopic, document, named_topic
 from sow.config import loads
 from sow.errors import ClientError, shown
+from sow.quantities import counted
 
 NONE = "none"
 INTERVAL = "1s"

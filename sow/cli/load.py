@@ -21,7 +21,6 @@ from sow.cli.dump import progress
 from sow.cli.options import example, json_option, run, url_option
 from sow.cli.publish import file_size, frames
 from sow.cli.reading import MessagePlaces, chunks, lines
-from sow.cli.report import counted
 from sow.cli.table_files import (
     CSV_FILE,
     FILE_FORMS,
@@ -30,10 +29,12 @@ from sow.cli.table_files import (
     open_parquet,
     parquet_lines,
 )
+from sow.cli.topic_names import topic_names
 from sow.client import Client
 from sow.client.http import records_of
 from sow.errors import BadMessage, SowError
 from sow.media_types import CSV, NDJSON
+from sow.quantities import counted
 
 STANDARD_INPUT = "standard input"
 
@@ -41,7 +42,7 @@ STANDARD_INPUT = "standard input"
 @click.command(
     epilog=example("sow load orders orders.parquet", "sow load orders feed.log --format ndjson")
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.argument("file", type=click.Path(allow_dash=True))
 @click.option(
     "--format",

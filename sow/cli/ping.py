@@ -16,6 +16,7 @@ from sow.cli.query import terminal_console
 from sow.cli.scratch import Scratch
 from sow.cli.spread import SPREAD_COLUMNS, Spread
 from sow.cli.tables import figures
+from sow.cli.topic_names import topic_names
 from sow.client import Client
 
 PINGS = 100
@@ -32,6 +33,7 @@ UNWRITTEN = (
 @click.option(
     "--topic",
     metavar="T",
+    shell_complete=topic_names,
     help="Write one record of T over and over, then delete it.",
 )
 @click.option(

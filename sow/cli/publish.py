@@ -16,12 +16,13 @@ from sow.cli.connecting import connected
 from sow.cli.csv_tables import csv_tables
 from sow.cli.options import example, json_option, run, url_option
 from sow.cli.reading import MessagePlaces, chunks, documents, lines, records
-from sow.cli.report import counted
+from sow.cli.topic_names import topic_names
 from sow.client import Client, Publisher
 from sow.client.client import FRAME_MESSAGES
 from sow.client.http import topic_path
 from sow.errors import BadMessage, SowError, UnknownTopic
 from sow.media_types import CSV
+from sow.quantities import counted
 
 FRAME_BYTES = 1024**2
 """Bodies of one frame: far below what a frame may have, and long enough to share its cost."""
@@ -50,7 +51,7 @@ class How(TypedDict):
         "sow publish orders orders.ndjson", "tail -f feed.ndjson | sow publish orders --delta"
     )
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("--delta", is_flag=True, help="Merge each message into its record.")
 @click.option("--key", metavar="K", help="The record's key, for a topic without Key; one message.")

@@ -24,6 +24,7 @@ from sow.cli.options import (
     url_option,
 )
 from sow.cli.tables import printable
+from sow.cli.topic_names import topic_names
 from sow.client import Rows
 from sow.client.questions import Question
 from sow.messages.cells import cells, columns
@@ -41,7 +42,7 @@ PIPED_WIDTH = 10_000
         "sow query orders --format csv > orders.csv",
     )
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @filter_option
 @order_option
 @click.option("--top", metavar="N", type=click.IntRange(0), help="At most N records.")

@@ -21,6 +21,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, note_expression, run, url_option
 from sow.cli.recording import Recording, Segment
+from sow.cli.topic_names import topic_names
 from sow.errors import ClientError
 
 SPEED_MAX = float("inf")
@@ -94,7 +95,8 @@ def speed_of(_ctx: click.Context, _parameter: click.Parameter, text: str) -> flo
 
 @click.command(epilog=example("sow replay day.parquet --topic quotes --speed 10x --time-column ts"))
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@click.option("--topic", required=True, metavar="T", help="Topic to publish to.")
+@click.option("--topic", required=True, metavar="T", shell_complete=topic_names,
+              help="Topic to publish to.")  # fmt: skip
 @click.option("--speed", default="1x", show_default=True, callback=speed_of, metavar="S",
               help="1x, 10x, ... of the recording's own speed, or max.")  # fmt: skip
 @click.option("--time-column", default="ts", show_default=True, metavar="C",

@@ -28,11 +28,6 @@ def show_error(ctx: click.Context, error: SowError) -> None:
             click.echo(pointed(text, error.position), err=True)
 
 
-def counted(count: int, what: str) -> str:
-    """`1 record`, `2,000 records`."""
-    return f"{count:,} {what}{'s' * (count != 1)}"
-
-
 def pointed(text: str, position: int) -> str:
     """The line of `text` that holds `position`, and a caret under it."""
     start = text.rfind("\n", 0, position) + 1

@@ -8,10 +8,10 @@ anybody else's is overwritten or taken away.
 from collections.abc import Iterable
 from typing import Any, Self
 
-from sow.cli.report import counted
 from sow.client import Client, Publisher
 from sow.errors import ClientError, shown
 from sow.paths import Path, parse_path
+from sow.quantities import counted
 
 TOLD = "name a json topic with a Key, or add one to the configuration for it"
 AT_ONCE = 1000

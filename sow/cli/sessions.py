@@ -10,8 +10,8 @@ import orjson
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option
 from sow.cli.query import terminal_console
-from sow.cli.report import counted
-from sow.cli.tables import Column, duration, figures, printable, size
+from sow.cli.tables import Column, figures, printable
+from sow.quantities import counted, duration, size
 
 SESSION_COLUMNS = (
     Column("client"),
@@ -35,8 +35,7 @@ Described = Mapping[str, Any]
 def sessions(session_id: str | None, url: str, as_json: bool) -> None:
     """List sessions, those that are furthest behind first; or say of one, ID, how it stands."""
     if session_id is not None:
-        one = run(_asked(url, f"/v1/sessions/{quote(session_id, safe='')}"))
-        click.echo(orjson.dumps(one) if as_json else "\n".join(story(one)))
+        show_story(run(_asked(url, session_path(session_id))), as_json)
         return
     found = sorted(run(_asked(url, "/v1/sessions")), key=slowness, reverse=True)
     if as_json:
@@ -74,42 +73,20 @@ def row(one: Described) -> dict[str, str]:
     }
 
 
+def session_path(session_id: str) -> str:
+    """Where the server tells the story of a session."""
+    return f"/v1/sessions/{quote(session_id, safe='')}/why"
+
+
+def show_story(one: Described, as_json: bool) -> None:
+    """Write the story of a session."""
+    click.echo(orjson.dumps(one) if as_json else "\n".join(story(one)))
+
+
 def story(one: Described) -> list[str]:
-    """How a session stands, in sentences."""
-    said = [f"{printable(one['client'] or 'a client without a name')}: {state(one)}"]
-    said[0] += f", for {duration(one['connected_ms'] / 1000)}"
-    if one["queue_messages"]:
-        said.append(
-            f"{counted(one['queue_messages'], 'message')} ({size(one['queue_bytes'])}) wait: it "
-            f"reads more slowly than it is told, and is {duration(one['lag_ms'] / 1000)} behind"
-        )
-    else:
-        said.append("nothing waits: it keeps up")
-    if not one["conflated"]:
-        said.append("nothing is conflated in its queue: that is switched off for it")
-    elif one["conflated_messages"]:
-        folded = counted(one["conflated_messages"], "message")
-        said.append(f"{folded} folded into others of the same records, since its queue filled")
-    if one["dropped_messages"]:
-        dropped = counted(one["dropped_messages"], "message")
-        said.append(f"{dropped} dropped, of topics with ConflationPolicy unsubscribe")
-    return said + [_followed(followed) for followed in one.get("following", ())]
-
-
-def _followed(one: Described) -> str:
-    """One of its subscriptions, and what conflating it has saved."""
-    said = f"follows {printable(one['topic'])}"
-    said += f" where {printable(one['filter'])}" if one["filter"] else ""
-    if one["interval_ms"] is not None:
-        said += f", at most every {duration(one['interval_ms'] / 1000)}"
-    elif one["auto"]:
-        said += ", as fast as it reads"
-    if "updates_in" in one:
-        said += (
-            f": {counted(one['updates_in'], 'update')} came, "
-            f"{one['updates_out']:,} were told, {one['pending']:,} wait"
-        )
-    return said
+    """What the server says of a session, in sentences, and what to do: a line each."""
+    said = [f"{printable(one['client'] or 'a client without a name')}, session {one['id']}"]
+    return said + [printable(sentence) for sentence in [*one["why"], *one["instead"]]]
 
 
 def state(one: Described) -> str:

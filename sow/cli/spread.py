@@ -4,7 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
-from sow.cli.tables import Column, duration
+from sow.cli.tables import Column
+from sow.quantities import duration
 
 SPREAD_COLUMNS = (
     Column("what"),

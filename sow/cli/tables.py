@@ -78,29 +78,3 @@ def printable(text: str) -> str:
     return "".join(
         character if character.isprintable() else repr(character)[1:-1] for character in text
     )
-
-
-SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-SIZE_STEP = 1024
-"""Bytes of a KiB, and so on up."""
-
-
-def size(count: float) -> str:
-    """`512 B`, `1.5 MiB`: two digits and a unit are all that anybody compares."""
-    for unit in SIZE_UNITS:
-        if count < SIZE_STEP or unit == SIZE_UNITS[-1]:
-            return f"{count:,.0f} {unit}" if unit == "B" or count >= 10 else f"{count:.1f} {unit}"
-        count /= SIZE_STEP
-    raise AssertionError("the last unit takes whatever is left")
-
-
-def duration(seconds: float) -> str:
-    """`0.4 ms`, `35 ms`, `2.5 s`, `3 min`, `5 h`, `12 d`."""
-    if seconds < 0.01:
-        return f"{seconds * 1000:.2g} ms" if seconds else "0 ms"
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    for unit_s, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * unit_s:
-            return f"{seconds / unit_s:.0f} {unit}"
-    return f"{seconds:.1f} s"

@@ -25,8 +25,9 @@ from sow.cli.rates import SORTS, Activity, Look, TopicRates, activity, ordered
 from sow.cli.scrape import scraped
 from sow.cli.sessions import SESSION_COLUMNS
 from sow.cli.sessions import row as session_row
-from sow.cli.tables import Column, duration, figures
+from sow.cli.tables import Column, figures
 from sow.client import Client
+from sow.quantities import duration
 
 INTERVAL_S = 1.0
 """Rates are of a second, and so is what is looked at."""

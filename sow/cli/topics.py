@@ -9,8 +9,8 @@ import orjson
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option
 from sow.cli.query import terminal_console
-from sow.cli.report import counted
-from sow.cli.tables import Column, figures, size
+from sow.cli.tables import Column, figures
+from sow.quantities import counted, size
 
 TOPIC_COLUMNS = (
     Column("topic"),

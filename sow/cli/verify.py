@@ -8,7 +8,7 @@ import orjson
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option
-from sow.cli.tables import size
+from sow.quantities import size
 from sow.store.backup_files import CONTENTS_FILE, StoredBackup
 from sow.store.verifying import VerifiedFile, verify_directory
 

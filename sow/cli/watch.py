@@ -19,6 +19,7 @@ from sow.cli.options import (
     select_option,
     url_option,
 )
+from sow.cli.topic_names import topic_names
 from sow.client import Client, Disconnected, Message, Subscription
 from sow.client.questions import LiveFocus
 
@@ -33,7 +34,7 @@ ENCODER = msgspec.json.Encoder()
         "sow watch quotes --live --order-by '/px DESC' --top 20",
     )
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @filter_option
 @select_option
 @groups_options

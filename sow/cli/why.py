@@ -1,7 +1,11 @@
-"""`sow why`: why a record is told of as it is: what became one update, and what waits."""
+"""`sow why`: why a record is told of as it is, a query answered, a session not told everything.
 
-from collections.abc import Mapping
+The sentences are the server's: this command asks for them and writes them down.
+"""
+
+from collections.abc import Iterable, Mapping
 from typing import Any
+from urllib.parse import quote
 
 import click
 import msgspec
@@ -10,7 +14,9 @@ import orjson
 from sow.cli.connecting import connected
 from sow.cli.options import example, filter_option, json_option, run, url_option
 from sow.cli.query import terminal_console
-from sow.cli.tables import Column, figures
+from sow.cli.sessions import session_path, show_story
+from sow.cli.tables import Column, figures, printable
+from sow.cli.topic_names import topic_names
 from sow.client import Client
 from sow.client.http import records_of
 from sow.errors import ClientError, shown
@@ -26,26 +32,56 @@ Story = Mapping[str, Any]
 
 
 @click.command(
-    epilog=example("sow why orders-C 7130219382", "sow why orders-C --filter '/order_id = 7'")
+    epilog=example(
+        "sow why orders-C 7130219382",
+        "sow why orders-C --filter '/order_id = 7'",
+        "sow why orders --query --filter '/qty > 10'",
+        "sow why --session s17",
+    )
 )
-@click.argument("topic")
+@click.argument("topic", required=False, shell_complete=topic_names)
 @click.argument("key", required=False)
 @filter_option
+@click.option("--query", "of_query", is_flag=True, help="How the query for --filter is answered.")
+@click.option("--session", metavar="ID", help="What a session is not told, and what to do.")
 @url_option
 @json_option
-def why(topic: str, key: str | None, filter_text: str | None, url: str, as_json: bool) -> None:
+def why(
+    topic: str | None,
+    key: str | None,
+    filter_text: str | None,
+    of_query: bool,
+    session: str | None,
+    url: str,
+    as_json: bool,
+) -> None:
     """Tell the story of one record of TOPIC: KEY is its SowKey, or --filter finds it.
 
     Of a conflated topic: which updates became one, in which window, what waits, and who is told.
+    With --query: what served a query, and which index would help. With --session: what was folded
+    or dropped of what a session follows, since when and why.
     """
-    if (key is None) == (filter_text is None):
+    if session is not None:
+        if topic is not None or of_query or filter_text is not None:
+            raise click.UsageError("--session ID stands alone: a session has no TOPIC")
+        show_story(run(_asked(url, session_path(session))), as_json)
+    elif topic is None:
+        raise click.UsageError("give a TOPIC and one of its records, or --session ID")
+    elif of_query:
+        if key is not None:
+            raise click.UsageError("--query is about a filter: write --filter F in place of KEY")
+        _show_plan(run(_plan(url, topic, filter_text)), as_json)
+    elif (key is None) == (filter_text is None):
         raise click.UsageError("give either KEY, a SowKey, or --filter, such as '/id = 7'")
-    story = run(_why(url, topic, key, filter_text))
+    else:
+        _show_record(run(_why(url, topic, key, filter_text)), as_json)
+
+
+def _show_record(story: Story, as_json: bool) -> None:
     if as_json:
         click.echo(orjson.dumps(story))
         return
-    for sentence in story["why"]:
-        click.echo(sentence)
+    _say(story["why"])
     if story["followers"]:
         console = terminal_console()
         console.print(figures(FOLLOWER_COLUMNS, [*map(_row, story["followers"])], console.width))
@@ -53,10 +89,34 @@ def why(topic: str, key: str | None, filter_text: str | None, url: str, as_json:
         click.echo("nobody follows it")
 
 
+def _show_plan(plan: Story, as_json: bool) -> None:
+    if as_json:
+        click.echo(orjson.dumps(plan))
+    else:
+        _say(plan["why"])
+
+
+def _say(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        click.echo(printable(sentence))
+
+
+async def _asked(url: str, path: str) -> Story:
+    async with connected(url, "sow why") as client:
+        found: Story = await client.http.json("GET", path)
+        return found
+
+
+async def _plan(url: str, topic: str, filter_text: str | None) -> Story:
+    async with connected(url, "sow why") as client:
+        return await client.explain(topic, filter=filter_text)
+
+
 async def _why(url: str, topic: str, key: str | None, filter_text: str | None) -> Story:
     async with connected(url, "sow why") as client:
         key = key or await _found(client, topic, filter_text)
-        found: Story = await client.http.json("GET", f"{records_of(topic)}/{key}/why")
+        path = f"{records_of(topic)}/{quote(key, safe='')}/why"
+        found: Story = await client.http.json("GET", path)
         return found
 
 

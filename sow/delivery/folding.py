@@ -52,6 +52,7 @@ class Folding:
 
     def _pass(self, passage: int, policies: Collection[Policy]) -> None:
         """Go through the first entry that was not."""
+        before = self._queue.line_count
         entry = self._queue.take_unfolded()
         if isinstance(entry, Foldable):
             entry.membership.begin(passage)
@@ -67,6 +68,8 @@ class Folding:
             elif isinstance(entry, QueuedDelivery) and entry.delivery.is_dated:
                 # It stays as it is, and nothing that comes after it may go before it.
                 entry.membership.close_places()
+        if isinstance(entry, Foldable):
+            entry.membership.save(before - self._queue.line_count, entry.since_us)
 
     def pass_unfolded(self, passage: int) -> None:
         """Go through the first entry that was not, and leave it as it is, since nothing that it

@@ -26,6 +26,7 @@ from sow.delivery.queued import (
     QueuedDelivery,
     QueuedFrames,
     QueuedUpdate,
+    Saving,
 )
 from sow.encodings import Frames
 
@@ -143,7 +144,7 @@ class Outbox(Queue):
         if delivery.policy == "always":
             if conflates:
                 folded = delivery.folded(folded_alone)
-                self.folded += delivery.message_count - folded.message_count
+                self._save(membership, delivery.message_count - folded.message_count, since_us)
                 delivery = folded
                 if not delivery.message_count:
                     # What came and went at once: a frame of nothing would end a stream of events.
@@ -179,7 +180,16 @@ class Outbox(Queue):
         before = self.line_count + delivery.message_count
         self._folding.spread(membership, delivery, group, since_us)
         self.bury()
-        self.folded += before - self.line_count
+        self._save(membership, before - self.line_count, since_us)
+
+    def _save(self, membership: Membership, count: int, came_us: int) -> None:
+        self.folded += count
+        membership.save(count, came_us)
+
+    def saved(self, name: str) -> Saving | None:
+        """What folding has spared the session of what it is told under a name."""
+        membership = self._memberships.get(name)
+        return None if membership is None else membership.saved
 
     def leave(self, name: str) -> None:
         """The session has left a strand: what waits stays, and nothing is folded into it."""
@@ -237,7 +247,7 @@ class Outbox(Queue):
                 break
             before = self.line_count
             self._folding.complete(entry, released)
-            self.folded += before - self.line_count
+            self._save(entry.membership, before - self.line_count, entry.since_us)
             self.pop()
             if entry.lives:
                 self.part(entry)

@@ -8,6 +8,7 @@ own state; where it stands and what all of them come to is the queue's (`sow.del
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from sow.definitions import Policy
 from sow.delivery.lines import Delivery, FoldPlace, Lines
@@ -156,19 +157,39 @@ class QueuedUpdate(Foldable):
         return True
 
 
+class Saving(NamedTuple):
+    """What folding has spared a member: so many lines, by such as came from then to then."""
+
+    lines: int
+    since_us: int
+    until_us: int
+
+
 class Membership:
     """What a session is told under the name of a strand, from joining it to leaving it.
 
-    `eager` counts the waiting frames of topics that are always conflated.
+    `eager` counts the waiting frames of topics that are always conflated; `saved` is what folding
+    has spared the member.
     """
 
-    __slots__ = ("_number", "_passage", "eager", "name", "newest", "reached")
+    __slots__ = ("_number", "_passage", "eager", "name", "newest", "reached", "saved")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.eager = 0
+        self.saved: Saving | None = None
         self._passage = 0
         self.restart()
+
+    def save(self, count: int, came_us: int) -> None:
+        """Folding has spared the member so many lines, by one that came then."""
+        if count:
+            before = self.saved or Saving(0, came_us, came_us)
+            self.saved = Saving(
+                before.lines + count,
+                min(before.since_us, came_us),
+                max(before.until_us, came_us),
+            )
 
     def restart(self) -> None:
         """Begin to go through what waits: nothing that comes is folded into what is behind it."""

@@ -11,8 +11,9 @@ its time is over (`sow.requests.open_sessions`). No I/O here: an edge calls `pul
 can take more, and `apply_back_pressure` after it has.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from weakref import ref
 
 from sow import replies
@@ -41,6 +42,21 @@ GONE = "the client has gone"
 FAILED = "the server failed on what waits for this session; its log says why"
 
 
+GIVEN_UP_MAX = 10
+"""So many times it is remembered that subscriptions were given up, and of each so many topics: who
+looks for the reason of a gap looks at the last ones."""
+
+
+class GivenUp(NamedTuple):
+    """That a session did not keep up with topics that may be given up, at `at_us`: the first
+    of them, how many subscriptions they were, and how many lines were dropped with them."""
+
+    at_us: int
+    topics: tuple[str, ...]
+    subscriptions: int
+    lines: int
+
+
 class Owner(Protocol):
     """Whoever writes what a session says: a socket."""
 
@@ -59,8 +75,8 @@ class Session:
     `id` is what everybody calls it. `name` is a secret between server and client: whoever knows it
     can take the session up, so it is said in the ack of a logon and nowhere else.
     `released` says up to which group everything is durable. `give_up` ends the subscription of a
-    name, because the session does not keep up with a topic that is not worth more; `on_end` hears
-    that the server gives the session up, while what waits is still there.
+    name, because the session does not keep up with a topic that is not worth more, and returns what
+    it was to; `on_end` hears that the server gives the session up, while what waits is still there.
     `connected` is False while no socket is there. `successor` is the session that a logon has
     taken up in this one's place. `rights` are what its user may do. `arrears` are what all sessions
     owe.
@@ -74,7 +90,7 @@ class Session:
         settings: SessionSettings,
         connected_us: int,
         released: Callable[[], int],
-        give_up: "Callable[[Session, str], None]",
+        give_up: "Callable[[Session, str], str]",
         on_end: "Callable[[Session], None]",
         arrears: "Arrears[Session] | None" = None,
     ) -> None:
@@ -100,6 +116,8 @@ class Session:
         """The client knows the session's name, and so can take it up again."""
         self.dropped = 0
         """Messages given up with their subscriptions."""
+        self.given_up: deque[GivenUp] = deque(maxlen=GIVEN_UP_MAX)
+        """The last times that subscriptions were."""
         self._give_up = give_up
         self._on_end = on_end
         self._owner: Callable[[], Owner | None] = no_owner
@@ -416,7 +434,7 @@ class Session:
         """Fold a little more of the queue; whether there is more of it."""
         try:
             if self._begins:
-                self._begin_folding()
+                self._begin_folding(now_us)
             self.folds = self.outbox.fold_some()
         except Exception as error:
             self.folds = False
@@ -432,14 +450,16 @@ class Session:
         """It owes so much folding that nothing should be added before that is done."""
         return self.folds and self.ended is None and self.outbox.is_in_arrears
 
-    def _begin_folding(self) -> None:
+    def _begin_folding(self, now_us: int) -> None:
         self._begins = False
         given_up = self.outbox.to_give_up()
-        for membership in given_up:
-            self._give_up(self, membership.name)
+        topics = [self._give_up(self, membership.name) for membership in given_up]
         if given_up:
             # After their end, which hands out what has gathered: nothing is told beyond a gap.
-            self.dropped += self.outbox.drop(given_up)
+            lines = self.outbox.drop(given_up)
+            self.dropped += lines
+            first = tuple(topics[:GIVEN_UP_MAX])
+            self.given_up.append(GivenUp(now_us, first, len(topics), lines))
         if self.conflates:
             self.outbox.begin_folding()
 

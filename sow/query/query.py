@@ -1,5 +1,6 @@
 """What is asked and what is answered; plain data."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -7,6 +8,7 @@ from numpy.typing import NDArray
 
 from sow.errors import ClientError
 from sow.expressions import Filter, OrderTerm
+from sow.quantities import counted
 
 SCAN = "scan"
 
@@ -83,7 +85,29 @@ class QueryAnswer:
             {"expression": step.expression, "index": step.index, "rows": step.rows}
             for step in self.steps
         ]
-        return {"terms": terms, "rows_touched": self._touched, "advice": self.advice}
+        touched = self._touched
+        return {
+            "terms": terms,
+            "rows_touched": touched,
+            "advice": self.advice,
+            "why": [*self._sentences(touched)],
+        }
+
+    def _sentences(self, touched: int) -> Iterator[str]:
+        """The same for people."""
+        for at, step in enumerate(self.steps):
+            left = counted(step.rows, "record")
+            if not step.expression:
+                yield f"all records are asked for: {left}"
+            elif step.index == SCAN and at == 0:
+                yield f"{step.expression}: no index served it: all records were read; {left} left"
+            elif step.index == SCAN:
+                yield f"{step.expression}: what was left of the records was read; {left} left"
+            else:
+                yield f"{step.expression}: served by {step.index}; {left} left"
+        yield f"read to decide or to answer: {counted(touched, 'record')}"
+        if self.advice:
+            yield self.advice
 
     @property
     def explain_guarded(self) -> dict[str, object]:
@@ -93,6 +117,10 @@ class QueryAnswer:
             "terms": [{"expression": "", "index": self.index, "rows": self.matches}],
             "rows_touched": self.matches,
             "advice": "",
+            "why": [
+                f"served by {self.index}; {counted(self.matches, 'record')} left of those that "
+                "you may see"
+            ],
         }
 
     @property

@@ -133,12 +133,15 @@ class Ending:
         if leaver.due_us() is None:
             self._engine.timers.remove(leaver)
 
-    def give_up(self, session: Session, name: str) -> None:
-        """The session does not keep up with a topic that is not worth more: end it."""
+    def give_up(self, session: Session, name: str) -> str:
+        """The session does not keep up with a topic that is not worth more: end it. Returns what it
+        was to, "" where there is none."""
         subscription = self._register.of(session).get(name)
-        if subscription is not None:
-            self.end(subscription)
-            session.say_unsubscribed(name, BACK_PRESSURE, self._engine.now_us)
+        if subscription is None:
+            return ""
+        self.end(subscription)
+        session.say_unsubscribed(name, BACK_PRESSURE, self._engine.now_us)
+        return subscription.topic
 
     def bar(self, session: Session, name: str) -> None:
         """The session may not have what a subscription tells any more: end it, and let nothing of

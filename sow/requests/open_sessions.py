@@ -227,9 +227,9 @@ class OpenSessions:
         self._stop_waiting(session)
         return self._by_id.pop(session.id, None) is not None
 
-    def _give_up(self, session: Session, name: str) -> None:
+    def _give_up(self, session: Session, name: str) -> str:
         self._report(session, f"gives up its subscription {name}: {BACK_PRESSURE}")
-        self._subscriptions.give_up(session, name)
+        return self._subscriptions.give_up(session, name)
 
     def _ended(self, session: Session) -> None:
         self._report(session, f"is closed: {session.ended}")

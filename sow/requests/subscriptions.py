@@ -250,9 +250,10 @@ class Subscriptions:
         """A session is gone: so is all that it followed, now or, where it is much, soon."""
         self._ending.end_all(session)
 
-    def give_up(self, session: Session, name: str) -> None:
-        """The session does not keep up with a topic that is not worth more: end it."""
-        self._ending.give_up(session, name)
+    def give_up(self, session: Session, name: str) -> str:
+        """The session does not keep up with a topic that is not worth more: end it, and return what
+        it was to."""
+        return self._ending.give_up(session, name)
 
     def end_topic(self, topic: LiveTopic) -> None:
         """A topic is going: end what follows it, and nothing else of what follows a pattern."""

@@ -47,7 +47,7 @@ from sow.server.doorman import DOORMAN, rights_of
 from sow.server.driver import Driver
 from sow.server.listing import MemberCounts, counting, members_of, there_for
 from sow.server.negotiation import form_of
-from sow.server.parameters import asked_of, read_flag, read_options, read_seconds
+from sow.server.parameters import asked_of, read_count, read_flag, read_options, read_seconds
 from sow.server.past import PastStates
 from sow.server.pieces import frames_of
 from sow.server.requests import client_key, read_body
@@ -64,6 +64,7 @@ PUBLISH_PARAMETERS = ("k", "expiration", "ack")
 DELETE_PARAMETERS = ("filter", "keys")
 SESSIONS_PARAMETERS = ("filter",)
 SESSIONS_LIST_PARAMETERS = ("closed",)
+TOPICS_PARAMETERS = ("prefix", "top_n", "names")
 DESCRIBED_AT_ONCE = 50
 """Topics or sessions described in one step: half a millisecond."""
 FORMATS = (JSON, NDJSON, CSV, ARROW, FRAMES)
@@ -94,10 +95,19 @@ class HttpDoor:
     # Topics.
 
     async def topics(self, request: web.Request) -> web.StreamResponse:
-        """All topics, in the order of the configuration; each as it is when it is written."""
+        """All topics, in the order of the configuration; each as it is when it is written. With
+        `prefix` and `top_n` some of them, and with `names` no more of them than that."""
         catalog, now_us, rights = self._engine.catalog, self._driver.now_us, rights_of(request)
-        listed = [*catalog.listed(), *catalog.patterns.values()]
-        listed = await self._driver.turns.take("a list of topics", there_for(rights, listed))
+        asked = asked_of(request)
+        listing = there_for(
+            rights,
+            [*catalog.listed(), *catalog.patterns.values()],
+            asked.get("prefix", ""),
+            read_count(asked, "top_n"),
+        )
+        listed = await self._driver.turns.take("a list of topics", listing)
+        if read_flag(asked, "names"):
+            return await self._describe_all(request, listed, lambda one: one.name)
         counts = await self._counts(listed, rights)
         members = await self._members(listed, rights, counts)
 
@@ -112,7 +122,7 @@ class HttpDoor:
         self,
         request: web.Request,
         things: Sequence[Thing],
-        describe: Callable[[Thing], dict[str, Any]],
+        describe: Callable[[Thing], object],
     ) -> web.StreamResponse:
         """Descriptions as an array, some at a time."""
         if len(things) <= DESCRIBED_AT_ONCE:

@@ -24,15 +24,20 @@ name topics."""
 Listed = LiveTopic | PatternTopic
 
 
-def there_for(rights: Rights, listed: Sequence[Listed]) -> Steps[list[Listed]]:
-    """Those that are there for who has these rights."""
-    if rights.is_open:
-        return [*listed]
-    found = []
+def there_for(
+    rights: Rights, listed: Sequence[Listed], prefix: str = "", top_n: int | None = None
+) -> Steps[list[Listed]]:
+    """Those that are there for who has these rights, of those whose names begin with `prefix` the
+    first `top_n`; None: all."""
+    if rights.is_open and not prefix:
+        return [*listed[:top_n]]
+    found: list[Listed] = []
     for at, one in enumerate(listed, 1):
+        if len(found) == top_n:
+            break
         if at % LOOKED_AT_ONCE == 0:
             yield
-        if rights.sees(one.name):
+        if one.name.startswith(prefix) and rights.sees(one.name):
             found.append(one)
     return found
 

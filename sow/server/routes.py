@@ -29,6 +29,7 @@ from sow.server.http import (
     QUERY_PARAMETERS,
     SESSIONS_LIST_PARAMETERS,
     SESSIONS_PARAMETERS,
+    TOPICS_PARAMETERS,
     HttpDoor,
 )
 from sow.server.log import EXTENT_PARAMETERS, LOG_PARAMETERS, LogDoor
@@ -38,6 +39,7 @@ from sow.server.pages import Pages
 from sow.server.parameters import admit, asked_of
 from sow.server.past import PastStates
 from sow.server.record import PUT_PARAMETERS, RecordDoor
+from sow.server.session_story import SessionStoryDoor
 from sow.server.shipped import ShippedFile
 from sow.server.snapshots import READ_PARAMETERS, TAKE_PARAMETERS, SnapshotDoor
 from sow.server.sse import STREAM_PARAMETERS, EventDoor
@@ -120,6 +122,7 @@ class Doors(NamedTuple):
     websocket: WebSocketDoor
     events: EventDoor
     why: WhyDoor
+    stories: SessionStoryDoor
     filters: Filters
     operations: OperationsDoor
     backups: BackupDoor
@@ -145,6 +148,7 @@ def open_doors(
         WebSocketDoor(driver, executor, doorman),
         EventDoor(driver, executor),
         WhyDoor(driver, executor.engine),
+        SessionStoryDoor(driver, executor),
         executor.engine.filters,
         operations or OperationsDoor(),
         BackupDoor(store, driver.now_us),
@@ -179,7 +183,14 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
     records = topic + "/records"
     batch = "/v1/writes/{writer}/{epoch}"
     table = [
-        Route("GET", "/v1/topics", "logon", through(lambda doors: doors.http.topics), "All topics"),
+        Route(
+            "GET",
+            "/v1/topics",
+            "logon",
+            through(lambda doors: doors.http.topics),
+            "All topics, or some by their names",
+            TOPICS_PARAMETERS,
+        ),
         Route(
             "GET",
             topic,
@@ -369,6 +380,13 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
             "logon",
             through(lambda doors: doors.http.session),
             "One session, and what it follows",
+        ),
+        Route(
+            "GET",
+            "/v1/sessions/{id}/why",
+            "logon",
+            through(lambda doors: doors.stories.handle),
+            "What a session is not told, since when, why, and what to do",
         ),
         Route(
             "POST",

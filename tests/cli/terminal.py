@@ -24,6 +24,20 @@ SEQUENCE = re.compile(r"\x1b\[(\??[\d;]*)([A-Za-z])")
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-7]|9[0-7]|38;[\d;]+)(?:;\d+)*m")
 
 
+def sow_of(python):
+    """The command of the SOW that a Python has."""
+    return (str(python), "-P", "-m", "sow")
+
+
+SOW = sow_of(sys.executable)
+
+
+def _take_terminal():
+    """In the new process: what is typed and the size of the terminal are its business, so that
+    Ctrl-C and a new size reach it as signals."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 class Screen:
     """Lines of characters, and a cursor."""
 
@@ -87,21 +101,20 @@ class Screen:
 class Terminal:
     """A command on a terminal of its own, until the end of `with`."""
 
-    def __init__(
-        self, *words, columns=100, lines=30, cwd=None, python=sys.executable, **environment
-    ):
+    def __init__(self, *words, columns=100, lines=30, cwd=None, program=SOW, **environment):
         self.screen, self.raw, self._rest = Screen(columns), "", ""
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "LINES")}
         self.process = subprocess.Popen(
-            [str(python), "-P", "-m", "sow", *words],
+            [*program, *words],
             stdin=slave,
             stdout=slave,
             stderr=slave,
             cwd=cwd,
             env={**kept, "TERM": "xterm-256color", **environment},
             start_new_session=True,
+            preexec_fn=_take_terminal,
         )
         os.close(slave)
 
@@ -113,6 +126,12 @@ class Terminal:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         os.close(self._master)
+
+    def resize(self, columns, lines):
+        """The terminal has another size from now on, and whoever sits at it hears of it."""
+        size = struct.pack("HHHH", lines, columns, 0, 0)
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
+        self.screen.columns = columns
 
     def type(self, text):
         os.write(self._master, text.encode())

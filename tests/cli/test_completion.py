@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from sow.cli import main
 from sow.cli.completion import SHELLS, VARIABLE
 from sow.cli.main import SUBCOMMANDS
+from tests.cli.terminal import Terminal
 
 BIN = Path(sys.executable).parent
 
@@ -70,3 +72,54 @@ def test_another_shell_is_refused_with_those_there_are():
     result = CliRunner().invoke(main, ["completion", "tcsh"])
     assert result.exit_code == 2
     assert all(repr(shell) in result.stderr for shell in SHELLS)
+
+
+BASH = ("bash", "--norc", "--noprofile", "-i")
+
+
+@contextmanager
+def bash(tmp_path, url):
+    """A bash that somebody sits at, with the script as it is installed."""
+    (tmp_path / "sow.bash").write_text(script("bash"))
+    path = f"{BIN}:{os.environ['PATH']}"
+    with Terminal(program=BASH, TERM="dumb", PS1="> ", PATH=path, SOW_URL=url) as terminal:
+        terminal.type(f"source {tmp_path}/sow.bash; echo re''ady\n")
+        terminal.wait_for(r"(?m)^ready\n>")
+        yield terminal
+
+
+def test_tab_completes_what_somebody_types_and_the_topics_of_the_server(server, tmp_path):
+    with bash(tmp_path, server.url) as terminal:
+        terminal.type("sow wat\t")
+        terminal.wait_for("sow watch$")
+        terminal.type("orde\t")
+        terminal.wait_for("sow watch orders$")
+        terminal.type("\t\t")
+        shown = terminal.wait_for(r"orders\s+orders-C")
+        assert "Traceback" not in shown
+        terminal.type("-\t--fi\t")
+        terminal.wait_for("sow watch orders-C --filter")
+
+
+def test_tab_is_silent_while_the_server_is_away(tmp_path):
+    with bash(tmp_path, "http://127.0.0.1:1") as terminal:
+        terminal.type("sow query o\t\t\t; echo do''ne\x01echo be''gun; \n")
+        shown = terminal.wait_for("(?m)^begun$")
+        assert "connect" not in shown
+        assert "Traceback" not in shown
+
+
+def test_other_shells_are_told_topics_by_the_same_protocol(server):
+    asked = {"SOW_URL": server.url}
+    for shell, words in (("zsh", ("sow query or", "2")), ("fish", ("sow query or", "or"))):
+        environment = {
+            VARIABLE: f"{shell}_complete",
+            "COMP_WORDS": words[0],
+            "COMP_CWORD": words[1],
+        }
+        done = subprocess.run(
+            [BIN / "sow"], capture_output=True, text=True, check=True,
+            env={**os.environ, **asked, **environment},
+        )  # fmt: skip
+        offered = done.stdout.replace("plain,", "").replace("plain\n", "").replace("\n_", "")
+        assert (offered.split(), done.stderr) == (["orders", "orders-C"], "")

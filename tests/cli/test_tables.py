@@ -2,10 +2,9 @@
 
 import io
 
-import pytest
 from rich.console import Console
 
-from sow.cli.tables import Column, duration, figures, fitted, printable, size
+from sow.cli.tables import Column, figures, fitted, printable
 
 COLUMNS = (Column("topic"), Column("in", is_number=True), Column("pending", is_number=True))
 ROWS = ({"topic": "a-long-name-of-a-topic", "in": "1,234", "pending": "5"}, {"topic": "b"})
@@ -37,21 +36,3 @@ def test_where_there_is_no_room_the_last_columns_are_left_out_and_the_first_is_c
 def test_what_topics_are_called_moves_no_cursor():
     assert printable("a\x1b[2Jb\x07") == "a\\x1b[2Jb\\x07"
     assert "\x1b" not in "".join(drawn(80, [{"topic": "\x1b[2J"}]))
-
-
-@pytest.mark.parametrize(
-    ("count", "said"),
-    [(0, "0 B"), (1023, "1,023 B"), (1536, "1.5 KiB"), (20 * 1024**2, "20 MiB"),
-     (5000 * 1024**4, "5,000 TiB")],
-)  # fmt: skip
-def test_sizes(count, said):
-    assert size(count) == said
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(0, "0 ms"), (0.00034, "0.34 ms"), (0.035, "35 ms"), (2.5, "2.5 s"), (90, "90.0 s"),
-     (180, "3 min"), (7200, "2 h"), (3 * 86400, "3 d")],
-)  # fmt: skip
-def test_durations(seconds, said):
-    assert duration(seconds) == said

@@ -25,6 +25,7 @@ class Ended:
 
     def give_up(self, session, name):
         self.subscriptions.append(name)
+        return name
 
     def on_end(self, session):
         self.sessions.append(session)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.cli.terminal import Terminal
+from tests.cli.terminal import Terminal, sow_of
 from tests.installed.handed_out import (
     PROJECT,
     ROOT,
@@ -102,7 +102,7 @@ def sow(python, *words, cwd):
 @contextmanager
 def serving(python, cwd, *words):
     """A server of this environment; its address."""
-    with Terminal("serve", "--port", "0", *words, cwd=cwd, python=python) as terminal:
+    with Terminal("serve", "--port", "0", *words, cwd=cwd, program=sow_of(python)) as terminal:
         yield re.search(SERVING, terminal.wait_for(SERVING))[1]
 
 
@@ -173,7 +173,7 @@ def test_topics_are_served_without_a_file(of_server, tmp_path):
 def test_the_demo_answers_and_shows_its_console(of_server, tmp_path):
     shown = r"console is at (http://[^/\s]+)/"
     words = ("demo", "--port", "0", "--no-browser")
-    with Terminal(*words, cwd=tmp_path, python=of_server) as demo:
+    with Terminal(*words, cwd=tmp_path, program=sow_of(of_server)) as demo:
         url = re.search(shown, demo.wait_for(shown))[1]
         asking = (
             "import sys; from urllib.request import urlopen; "

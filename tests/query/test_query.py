@@ -36,3 +36,25 @@ def test_a_record_that_is_read_and_returned_is_touched_once():
     assert explained["rows_touched"] == 4
     assert explained["terms"] == [{"expression": "/0 = 1", "index": "scan", "rows": 5}]
     assert explained["advice"] == "none"
+
+
+def test_the_plan_is_told_in_sentences_too():
+    found = answer("hash(/a)", "scan", read=[1, 2], slots=[2])
+    assert found.explain["why"] == [
+        "/0 = 1: served by hash(/a); 5 records left",
+        "/1 = 1: what was left of the records was read; 5 records left",
+        "read to decide or to answer: 2 records",
+        "none",
+    ]
+    (scanned, *_) = answer("scan").explain["why"]
+    assert scanned == "/0 = 1: no index served it: all records were read; 5 records left"
+    everything = QueryAnswer(found.slots, 9, (PlanStep("", "scan", 9),), found.read, "")
+    assert everything.explain["why"] == [
+        "all records are asked for: 9 records",
+        "read to decide or to answer: 2 records",
+    ]
+
+
+def test_who_may_see_some_records_is_told_nothing_of_others_in_sentences_either():
+    told = answer("hash(/a)", "scan", read=[1, 2]).explain_guarded
+    assert told["why"] == ["served by hash(/a); 9 records left of those that you may see"]

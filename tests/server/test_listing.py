@@ -31,6 +31,18 @@ def test_those_are_listed_that_are_there_and_counted_of_which_some_rows_are(worl
     assert at_once(counting(world.engine, GIVEN, topics(world))) == {"t0": 1, "t2": 0}
 
 
+def test_some_are_asked_for_by_how_their_names_begin_and_how_many(world):
+    def named(given, *how):
+        return [one.name for one in at_once(there_for(given, topics(world), *how))]
+
+    assert named(EVERYTHING, "t", 2) == ["t0", "t1"]
+    assert named(EVERYTHING, "", 1) == ["t0"]
+    assert named(EVERYTHING, "t1") == ["t1"]
+    assert named(EVERYTHING, "x") == named(EVERYTHING, "", 0) == []
+    assert named(GIVEN, "t", 5) == ["t0", "t1"], "of those alone that are there for him"
+    assert named(GIVEN, "t2") == []
+
+
 def test_who_may_everything_has_all_and_nothing_is_counted(world):
     assert at_once(there_for(EVERYTHING, topics(world))) == topics(world)
     assert at_once(counting(world.engine, EVERYTHING, topics(world))) == {}

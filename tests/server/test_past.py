@@ -111,6 +111,12 @@ async def test_how_the_past_was_found_is_explained():
             ],
             "rows_touched": 2,
             "advice": "no index knows the past: all its records were looked at",
+            "why": [
+                "as_of=2: served by log; 2 records left",
+                "/v = 1: what was left of the records was read; 1 record left",
+                "read to decide or to answer: 2 records",
+                "no index knows the past: all its records were looked at",
+            ],
         }
 
 

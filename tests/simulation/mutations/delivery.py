@@ -102,8 +102,8 @@ DELIVERY = (
     Mutation(
         "what was given up is not said",
         "sow/delivery/sessions.py",
-        "            self._give_up(self, membership.name)\n",
-        "            pass\n",
+        "[self._give_up(self, membership.name) for membership in given_up]",
+        "[membership.name for membership in given_up]",
     ),
     Mutation(
         "what waits of a replaced subscription is given up",
