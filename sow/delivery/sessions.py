@@ -114,6 +114,7 @@ class Session:
         self.successor: Session | None = None
         self.named = False
         """The client knows the session's name, and so can take it up again."""
+        self._times_resumed = 0
         self.dropped = 0
         """Messages given up with their subscriptions."""
         self.given_up: deque[GivenUp] = deque(maxlen=GIVEN_UP_MAX)
@@ -203,8 +204,15 @@ class Session:
 
     def say_resumed(self, reply: Reply, now_us: int) -> None:
         """Say, before all that waits, that the session was taken up; this line is not counted."""
+        self._times_resumed += 1
         frame = self.encoding.frame([self.encoding.reply(reply)])
-        self.outbox.push_frames_first(iter([(frame, 0)]), now_us)
+        self.outbox.push_frames_first(self._resumed_frames(frame, self._times_resumed), now_us)
+
+    def _resumed_frames(self, frame: bytes, time: int) -> Frames:
+        # One that no socket has taken was for one that has gone: whoever hears it after another
+        # would count it.
+        if time == self._times_resumed:
+            yield frame, 0
 
     def say_unsubscribed(
         self, name: str, reason: str, now_us: int, detail: str | None = None

@@ -130,6 +130,23 @@ def test_that_it_was_taken_up_is_said_before_all_that_waits():
     assert [line["c"] for frame in pulled(one) for line in frame] == ["ack", "n"]
 
 
+def test_who_is_lost_again_before_he_is_told_counts_as_the_session_does():
+    one = session()
+    one.say_name({"c": "ack"}, 0, 0)
+    one.say({"c": "n", "n": 1})
+    one.seal(0, 0)
+    pulled(one)
+    one.say({"c": "n", "n": 2})
+    one.seal(0, 0)
+    for time in ("first", "second"):
+        assert one.take_back(0, skip_lines)
+        one.say_resumed({"c": "ack", "time": time}, 0)
+    ack, *lines = [line for frame in pulled(one) for line in frame]
+    assert ack["time"] == "second"
+    assert [line["n"] for line in lines] == [1, 2]
+    assert one.recovery.sent == len(lines)
+
+
 def test_a_full_queue_has_so_long_before_it_is_given_up():
     one = filled(5, queue_messages_max=2, conflates=False)
     for now_us in (0, PATIENCE_US):

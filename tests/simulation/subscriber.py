@@ -157,8 +157,14 @@ class Subscriber:
 
     def back(self):
         """Take the session up again, or begin anew if it is gone."""
-        self.client = Client(self.world)
         command = {"c": "logon", "client": self.name, "session": self.session, "seen": self.seen}
+        if self.seen % 2:
+            # The first socket that takes it up is lost before anything was read from it.
+            lost = Client(self.world)
+            lost.execute(json.dumps(command).encode())
+            self.world.executor.sessions.drop(lost.session, self.world.now)
+            self.world.settle()
+        self.client = Client(self.world)
         (ack, *lines) = self.client.say(**command)
         self.dropped = False
         if ack["resumed"]:

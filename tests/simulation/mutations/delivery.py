@@ -94,6 +94,12 @@ DELIVERY = (
         "known = max(0, seen - first - 1)",
     ),
     Mutation(
+        "that it was taken up is said once for each socket that was lost again",
+        "sow/delivery/sessions.py",
+        "        if time == self._times_resumed:\n",
+        "        if True:\n",
+    ),
+    Mutation(
         "lines before the logon's ack are counted",
         "sow/delivery/sessions.py",
         "        # Reached when the frame has left.\n        self.recovery.restart()\n",
