@@ -72,7 +72,6 @@ cluster: $(INSTALLED)  ## SOW and Spark on a standalone cluster of real processe
 
 browser: $(INSTALLED)  ## what needs a browser or a Node, alone
 	$(BIN)/python -m pytest -m 'browser or node'
-	$(BIN)/python -m pytest -m slow tests/client
 
 console-test: $(INSTALLED)  ## the console in a Chromium, and how smoothly it draws 10,000 updates a second for a minute
 	SOW_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -m browser tests/browser

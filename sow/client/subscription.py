@@ -5,7 +5,8 @@ messages are not read the socket fills, and the server treats the session as the
 
 A connection that breaks is made again. Both sides count lines, so the server goes on with the very
 next one. If it does not have the session any more, the subscription begins anew and says so with a
-message ``gap``, before what makes up for the gap.
+message ``gap``, before what makes up for the gap. A session whose server had not agreed yet when
+its connection broke is not taken up: what was asked for may never have arrived.
 """
 
 import contextlib
@@ -52,6 +53,8 @@ class Subscription:
         self._seen = 0
         self._cid = ""
         self._ready: deque[Message] = deque()
+        self._gap: Message | None = None
+        """To be told when the server agrees to go on with what there was."""
         self._ended = False
         self.name = ""
         """What the server calls the subscription, once it is open."""
@@ -83,7 +86,11 @@ class Subscription:
     def _accept(self, ack: Line) -> None:
         if ack.failed:
             raise ack.error()
-        self.name = self.name or ack.s
+        self.name = ack.s
+        if self._gap is not None:
+            self._ready.append(self._gap)
+            self._gap = None
+            self.gaps += 1
 
     async def _receive(self, socket: Socket) -> Sequence[Line]:
         lines = await socket.receive()
@@ -129,7 +136,10 @@ class Subscription:
         """Come back after the connection has broken; raises `error` when it is time to give up."""
         async for _ in self._retry.attempts():
             with contextlib.suppress(Unreachable, Disconnected):
-                socket = await self._connect(self._session, self._seen)
+                # The server may not have heard of a subscription that it has given no name, and
+                # then the session would go on without it.
+                known = (self._session, self._seen) if self.name else (None, None)
+                socket = await self._connect(*known)
                 if socket.resumed:
                     self._socket = socket
                     self.resumed += 1
@@ -148,15 +158,16 @@ class Subscription:
         goes_on = not snapshot and "bm" in fields and bool(self.bookmark)
         if goes_on:
             fields["bm"] = going_on(str(fields["bm"]), self.bookmark)
-        self.gaps += 1
-        self._ready.append(Message("gap", reason=socket.reason, exact=snapshot or goes_on))
+        reason = socket.reason if self._gap is None else self._gap.reason
+        if self.name or self._gap is not None:
+            self._gap = Message("gap", reason=reason, exact=snapshot or goes_on)
         try:
             await self._begin(socket, fields)
         except SowError as error:
             if not goes_on or error.reason not in NOT_LOGGED:
                 raise
             # What was missed is not kept any more, or never was: go on with what comes.
-            self._ready[-1] = Message("gap", reason=socket.reason, exact=False)
+            self._gap = Message("gap", reason=reason, exact=False)
             await self._ask(socket, self._fields)
 
     async def _take_whole(self) -> None:
@@ -174,7 +185,7 @@ class Subscription:
             raise
         except Disconnected:
             # Nobody knows what was heard of it: who reads next comes back as somebody new.
-            self._session = ""
+            self.name, self._gap = "", Message("gap")
         # In the frame of the ack, and before it, the old one was still told of.
         self._ready = deque(message for message in self._ready if message.s == self.name)
 

@@ -83,6 +83,51 @@ def test_a_session_that_is_gone_is_begun_anew_with_a_fresh_snapshot(server, usin
     assert using(work) == ("gap", True, ["group_begin", "sow", "sow", "group_end"], 1)
 
 
+def break_when_logged_on(subscription):
+    """The next connection breaks when its session is there and nothing has been asked on it."""
+    connect = subscription._connect
+
+    async def once(session=None, seen=None):
+        subscription._connect = connect
+        made = await connect(session, seen)
+        made._socket.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+        return made
+
+    subscription._connect = once
+
+
+@pytest.mark.parametrize("follow", ["subscribe", "sow_and_subscribe"])
+def test_a_session_that_never_heard_what_to_follow_is_not_taken_up(server, using, follow):
+    async def work(client):
+        await client.publish("orders", {"id": 1})
+        async with getattr(client, follow)("orders") as messages:
+            while follow != "subscribe" and (await anext(messages)).c != "group_end":
+                pass
+            await cut(messages)
+            end_sessions(server)
+            break_when_logged_on(messages)
+            gap = await anext(messages)
+            while follow != "subscribe" and (await anext(messages)).c != "group_end":
+                pass
+            await client.publish("orders", {"id": 2})
+            return gap.c, gap.reason, messages.gaps, messages.resumed, await take(messages, 1)
+
+    assert using(work) == ("gap", "expired", 1, 0, [2])
+
+
+def test_what_could_not_be_opened_is_opened_when_it_is_read(server, using):
+    async def work(client):
+        messages = client.sow_and_subscribe("orders")
+        break_when_logged_on(messages)
+        with pytest.raises(Disconnected):
+            await messages.open()
+        await client.publish("orders", {"id": 1})
+        found = [await anext(messages) for _ in range(3)]
+        return [message.c for message in found], messages.gaps
+
+    assert using(work) == (["group_begin", "sow", "group_end"], 0)
+
+
 def test_a_plain_subscription_says_that_updates_may_be_missing(server, using):
     async def work(client):
         async with client.subscribe("orders") as messages:

@@ -121,12 +121,16 @@ class World:
 
         async def forget():
             executor = self._server.server.executor
-            following = [one for one in executor.sessions if executor.subscriptions.of(one)]
-            while any(session.connected for session in following):
+
+            def following():
+                # Anew each time: who has said goodbye meanwhile is there no more.
+                return [one for one in executor.sessions if executor.subscriptions.of(one)]
+
+            while any(session.connected for session in following()):
                 # Somebody was already on his way back when connections were cut.
                 self._abort()
                 await asyncio.sleep(0)
-            for session in following:
+            for session in following():
                 executor.sessions.close(session, "expired")
 
         self._server.wait(forget())
