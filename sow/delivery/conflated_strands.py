@@ -72,8 +72,9 @@ class Newcomer:
             return None
         # Of what it stands for, the snapshot holds all up to its own bookmark.
         first_seq = min(max(update.first_seq, self.seq), update.seq)
+        # Its delta stays: what of it the snapshot held as well is there a second time.
         old = held.update.new
-        return update._replace(told=old is not None, old=old, delta=None, first_seq=first_seq)
+        return update._replace(told=old is not None, old=old, first_seq=first_seq)
 
 
 class ConflatedStrand(Strand):

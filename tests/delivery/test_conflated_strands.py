@@ -73,6 +73,17 @@ def test_a_newcomer_is_told_what_changed_since_its_snapshot_and_no_more():
     assert said(late) == [("p", {"id": 2, "v": 5})]
 
 
+def test_a_newcomer_is_told_deltas_as_deltas_but_for_what_is_new_in_the_window():
+    windows, late = Windows(delta=True), session("late")
+    windows.put(0, {"id": 1, "v": 1, "w": 1})
+    windows.said(SECOND)
+    windows.put(SECOND, {"id": 1, "v": 2, "w": 1}, {"id": 2, "v": 1, "w": 1})
+    windows.strand.join_at(late, windows.seq)
+    windows.put(SECOND, {"id": 1, "v": 3, "w": 1}, {"id": 2, "v": 2, "w": 1})
+    windows.said(2 * SECOND)
+    assert said(late) == [("delta", {"id": 1, "v": 3}), ("p", {"id": 2, "v": 2, "w": 1})]
+
+
 def test_what_waits_for_a_member_is_what_it_will_be_told():
     windows, late = Windows(), session("late")
     windows.put(0, {"id": 1, "v": 1})
