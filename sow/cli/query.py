@@ -26,7 +26,6 @@ from sow.cli.options import (
 from sow.cli.tables import printable
 from sow.cli.topic_names import topic_names
 from sow.client import Rows
-from sow.client.questions import Question
 from sow.messages.cells import cells, columns
 
 TABLE_ROWS = 1000
@@ -76,7 +75,7 @@ def query(
 ) -> None:
     """Write the records of TOPIC that match, or the rows of groups of them."""
     style = "json" if as_json else style
-    question: Question = {
+    question: dict[str, Any] = {
         "filter": filter_text,
         "order_by": order_by,
         "top_n": top,
@@ -93,7 +92,7 @@ def query(
     run(_query(url, topic, question, style))
 
 
-async def _query(url: str, topic: str, question: Question, style: str) -> None:
+async def _query(url: str, topic: str, question: dict[str, Any], style: str) -> None:
     async with connected(url, "sow query") as client, client.rows(topic, **question) as rows:
         if style == "ndjson":
             await _write_lines(rows)
@@ -162,7 +161,7 @@ def terminal_console() -> Console:
     return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
 
 
-async def _explain(url: str, topic: str, question: Question, raw: bool) -> None:
+async def _explain(url: str, topic: str, question: dict[str, Any], raw: bool) -> None:
     async with connected(url, "sow query") as client:
         found = await client.explain(topic, **question)
     if raw:

@@ -21,7 +21,6 @@ from sow.cli.options import (
 )
 from sow.cli.topic_names import topic_names
 from sow.client import Client, Disconnected, Message, Subscription
-from sow.client.questions import LiveFocus
 
 SHOWN = frozenset({"sow", "p", "oof", "gap"})
 """Kinds of messages that say something of records; the others say how the subscription goes."""
@@ -92,7 +91,7 @@ def watch(
         raise click.UsageError("--bookmark reads the log, which has neither deltas nor oofs")
     if bookmark is not None and (projection or grouping):
         raise click.UsageError("--bookmark reads the log, which has no groups of records")
-    focus: LiveFocus = {
+    focus: dict[str, Any] = {
         "filter": filter_text,
         "select": select,
         "delta": delta,
@@ -122,7 +121,7 @@ def _page(live: bool, order_by: str | None, top: int | None, skip: int | None) -
 async def _watch(
     url: str,
     topic: str,
-    focus: LiveFocus,
+    focus: dict[str, Any],
     page: dict[str, Any],
     count: int | None,
     table: LiveTable | None,
@@ -143,7 +142,9 @@ async def _watch(
             _refuse_end(batch)
 
 
-def _follow(client: Client, topic: str, focus: LiveFocus, page: dict[str, Any]) -> Subscription:
+def _follow(
+    client: Client, topic: str, focus: dict[str, Any], page: dict[str, Any]
+) -> Subscription:
     if "bookmark" in focus:
         return client.subscribe(topic, **focus)
     snapshot: dict[str, Any] = {**focus, **page}

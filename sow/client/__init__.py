@@ -8,7 +8,8 @@ One `Client` speaks to one server. What goes wrong is raised as the same errors 
 from sow.client.client import Client
 from sow.client.failures import ClosedByServer, Disconnected, Unreachable
 from sow.client.http import Answer, Rows
-from sow.client.live import Change, Live
+from sow.client.live import Live
+from sow.client.live_view import Change
 from sow.client.live_window import LiveWindow
 from sow.client.messages import Message
 from sow.client.publisher import Publisher

@@ -4,10 +4,11 @@ Questions and deletes go over HTTP; publishes and subscriptions over WebSockets,
 client's publishes to each topic and one for each subscription.
 """
 
-from collections.abc import Awaitable, Iterable
+import asyncio
+from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Self, Unpack, overload
+from typing import Any, Self, overload
 
 import aiohttp
 
@@ -26,15 +27,7 @@ from sow.client.http import (
 from sow.client.live import Live
 from sow.client.live_window import LiveWindow
 from sow.client.publisher import WINDOW_FRAMES, Publisher
-from sow.client.questions import (
-    Focus,
-    LiveFocus,
-    Question,
-    Selection,
-    SnapshotFocus,
-    parameters,
-    subscription,
-)
+from sow.client.questions import Interval, Paths, given, parameters, subscription
 from sow.client.retry import Retry
 from sow.client.socket import Socket
 from sow.client.subscription import Subscription
@@ -45,9 +38,6 @@ from sow.media_types import FRAMES
 FRAME_MESSAGES = 1000
 """Messages of one frame, which is stored completely or not at all: enough to share the cost of a
 frame and of a wait for the disk, few enough that a refusal names a place one can look at."""
-
-SHOWN = ("select", "projection", "grouping")
-"""What decides which fields the documents of a subscription have."""
 
 
 class Client:
@@ -88,8 +78,10 @@ class Client:
         self.name = name
         self.retry = retry or Retry()
         self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._publishers: dict[str, Publisher] = {}
-        self._subscriptions: list[Subscription] = []
+        self._subscriptions: dict[Subscription, None] = {}
+        """Those that were not closed."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -105,22 +97,40 @@ class Client:
     async def close(self) -> None:
         """End every connection of this client: its subscriptions end, what was published and is
         not acknowledged may or may not be stored. The client may be used again."""
-        for followed in self._subscriptions:
+        self._check_loop()
+        for followed in [*self._subscriptions]:
             await followed.close()
         for publisher in self._publishers.values():
             await publisher.close()
-        self._subscriptions.clear()
         self._publishers.clear()
         if self._session is not None:
             await self._session.close()
             self._session = None
 
     def _http(self) -> aiohttp.ClientSession:
+        self._check_loop()
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
             connector = Connector(self._access.context())
             self._session = aiohttp.ClientSession(timeout=timeout, connector=connector)
+            self._loop = asyncio.get_running_loop()
         return self._session
+
+    def _check_loop(self) -> None:
+        """Raises ClientError where no event loop runs, or another than that of the connections."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            if self._session is not None:
+                return  # nothing has to be made, and nothing is waited for here
+            raise ClientError(
+                "no event loop is running; call this in a coroutine, or use sow.client.sync"
+            ) from None
+        if self._session is not None and loop is not self._loop:
+            raise ClientError(
+                "this client has connections of another event loop; use and close it in one "
+                "asyncio.run, and make another client in each further one"
+            )
 
     async def _connect(self, session: str | None = None, seen: int | None = None) -> Socket:
         return await Socket.connect(
@@ -192,6 +202,7 @@ class Client:
         bodies = encode_all(messages)
         if any(b"\n" in body for body in bodies):
             return await self._publish_over_http(topic, bodies, key, expires_s, delta)
+        self._check_loop()
         publisher = await self._kept(topic) or await self.publisher(topic)
         first = publisher.sent
         try:
@@ -233,14 +244,17 @@ class Client:
         )
         return str(answer["bookmark"])
 
-    async def delete(self, topic: str, **which: Unpack[Selection]) -> int:
+    async def delete(
+        self, topic: str, *, filter: str | None = None, keys: Sequence[str] | None = None
+    ) -> int:
         """Delete records; returns how many there were, once that is durable.
 
-        `which` is either `filter`, an expression (docs/expressions.md), or `keys`, SowKeys as
-        decimal text; raises ClientError for both or neither, BadFilter with the position,
+        Which is said either by `filter`, an expression (docs/expressions.md), or by `keys`, SowKeys
+        as decimal text; raises ClientError for both or neither, BadFilter with the position,
         UnknownTopic. Keys of records that are not there are no error.
         """
-        answer = await self.http.json("DELETE", records_of(topic), parameters(which))
+        which = parameters(given(filter=filter, keys=keys))
+        answer = await self.http.json("DELETE", records_of(topic), which)
         return int(answer["deleted"])
 
     # Asking.
@@ -256,69 +270,221 @@ class Client:
         found: dict[str, Any] = await self.http.json("GET", topic_path(name))
         return found
 
-    def query(self, topic: str, **question: Unpack[Question]) -> Asking:
+    def query(
+        self,
+        topic: str,
+        *,
+        filter: str | None = None,
+        keys: Sequence[str] | None = None,
+        order_by: str | None = None,
+        top_n: int | None = None,
+        skip_n: int | None = None,
+        select: Paths | None = None,
+        projection: Paths | None = None,
+        grouping: Paths | None = None,
+        as_of: str | None = None,
+    ) -> Asking:
         """The records that match, as they stood at one moment.
 
-        Awaited it gives an `Answer`, with the records decoded; await `to_arrow()`, `to_pandas()` or
-        `to_polars()` of it for a table with the types of the topic (docs/http.md).
+        With asyncio it is asked when it is awaited. It gives an `Answer`, with the records decoded,
+        of which `to_arrow()`, `to_pandas()` and `to_polars()` give a table with the types of the
+        topic (docs/http.md).
 
-        `question` may have `filter` (docs/expressions.md), `keys` (SowKeys as decimal text),
-        `order_by` (``"/px DESC, /id"``, ``"/qty * /px"``; without it the order of first
-        publication, docs/semantics.md, Rule 9), `top_n` and `skip_n` (numbers of records), `select`
-        (paths, as a list or as comma text); `projection` and `grouping` for rows that are made of
-        groups of the records that match (docs/queries.md): lists such as
-        ``["SUM(/qty) AS /qty", "/desk"]`` and ``["/desk"]``.
-        Raises, when awaited, BadFilter with the position for what does not compile, UnknownTopic,
-        ClientError.
+        `filter` is an expression (docs/expressions.md), `keys` are SowKeys as decimal text,
+        `order_by` is such as ``"/px DESC, /id"`` or ``"/qty * /px"`` (without it the order of first
+        publication, docs/semantics.md, Rule 9), `top_n` and `skip_n` are numbers of records,
+        `select` is paths, as a list or as comma text. `projection` and `grouping` are for rows that
+        are made of groups of the records that match (docs/queries.md): lists such as
+        ``["SUM(/qty) AS /qty", "/desk"]`` and ``["/desk"]``. With `as_of`, a bookmark or a time,
+        the records are those of then. Raises BadFilter with the position for what does not compile,
+        UnknownTopic, ClientError.
         """
-        return Asking(self.http, topic, parameters(question))
+        asked = given(
+            filter=filter,
+            keys=keys,
+            order_by=order_by,
+            top_n=top_n,
+            skip_n=skip_n,
+            select=select,
+            projection=projection,
+            grouping=grouping,
+            as_of=as_of,
+        )
+        return Asking(self.http, topic, parameters(asked))
 
     def rows(
-        self, topic: str, *, meta: bool = False, **question: Unpack[Question]
+        self,
+        topic: str,
+        *,
+        meta: bool = False,
+        filter: str | None = None,
+        keys: Sequence[str] | None = None,
+        order_by: str | None = None,
+        top_n: int | None = None,
+        skip_n: int | None = None,
+        select: Paths | None = None,
+        projection: Paths | None = None,
+        grouping: Paths | None = None,
+        as_of: str | None = None,
     ) -> AbstractAsyncContextManager[Rows]:
         """The records that match as JSON texts, read as they arrive (`async with`).
 
-        `question` and errors are those of `query`. With `meta` each text is an object with `k` (the
+        Arguments and errors are those of `query`. With `meta` each text is an object with `k` (the
         SowKey), `bm` (the bookmark of its newest change), `ts` (when that was) and `d`, the record.
         """
-        return self.http.rows(topic, {**parameters(question), "meta": meta})
+        asked = given(
+            filter=filter,
+            keys=keys,
+            order_by=order_by,
+            top_n=top_n,
+            skip_n=skip_n,
+            select=select,
+            projection=projection,
+            grouping=grouping,
+            as_of=as_of,
+        )
+        return self.http.rows(topic, {**parameters(asked), "meta": meta})
 
-    async def explain(self, topic: str, **question: Unpack[Question]) -> dict[str, Any]:
+    async def explain(
+        self,
+        topic: str,
+        *,
+        filter: str | None = None,
+        keys: Sequence[str] | None = None,
+        order_by: str | None = None,
+        top_n: int | None = None,
+        skip_n: int | None = None,
+        select: Paths | None = None,
+        projection: Paths | None = None,
+        grouping: Paths | None = None,
+        as_of: str | None = None,
+    ) -> dict[str, Any]:
         """How the server answers a query: a dictionary of its terms, what index serves each, and
-        the rows it touched (docs/queries.md). `question` and errors are those of `query`."""
+        the rows it touched (docs/queries.md). Arguments and errors are those of `query`."""
+        question = given(
+            filter=filter,
+            keys=keys,
+            order_by=order_by,
+            top_n=top_n,
+            skip_n=skip_n,
+            select=select,
+            projection=projection,
+            grouping=grouping,
+            as_of=as_of,
+        )
         asked = {**parameters(question), "explain": True}
         found: dict[str, Any] = await self.http.json("GET", records_of(topic), asked)
         return found
 
     # Following.
 
-    def subscribe(self, topic: str, **focus: Unpack[LiveFocus]) -> Subscription:
+    def subscribe(
+        self,
+        topic: str,
+        *,
+        filter: str | None = None,
+        oof: bool = False,
+        delta: bool = False,
+        no_empties: bool = False,
+        select: Paths | None = None,
+        conflation: Interval | None = None,
+        conflation_key: Sequence[str] | None = None,
+        timestamp: bool = False,
+        no_sowkey: bool = False,
+        bookmark: str | None = None,
+    ) -> Subscription:
         """Updates from now on, or from a bookmark on.
 
-        `topic` is a name, or a regular expression over names. `focus` may have `filter`, `oof`
-        (tell what leaves, docs/semantics.md, Rule 10), `delta` (what has changed instead of whole
-        records, Rule 11) with `no_empties`, `select`, `conflation` (``"1s"``, ``"auto"`` or a
-        timedelta: at most one update of a record in so long, Rule 1) with `conflation_key` (paths),
-        `timestamp`, `no_sowkey`, and `bookmark`, after which to go on (Rule 14).
+        `topic` is a name, or a regular expression over names. `filter` is an expression, `oof`
+        tells what leaves (docs/semantics.md, Rule 10), `delta` what has changed instead of whole
+        records (Rule 11), with `no_empties` unless nothing has. `select` is paths. `conflation`
+        (``"1s"``, ``"auto"`` or a timedelta) gives at most one update of a record in so long
+        (Rule 1), and `conflation_key` says by which paths a record is meant. `timestamp` has each
+        line say when, `no_sowkey` leaves SowKeys out. `bookmark` is after which to go on (Rule 14).
 
         Nothing is asked yet: the subscription is opened when it is entered or first read, and then
         raises what it is refused with: BadFilter, UnknownTopic, ClientError.
         """
+        focus = given(
+            filter=filter,
+            oof=oof,
+            delta=delta,
+            no_empties=no_empties,
+            select=select,
+            conflation=conflation,
+            conflation_key=conflation_key,
+            timestamp=timestamp,
+            no_sowkey=no_sowkey,
+            bookmark=bookmark,
+        )
         return self._subscription(*subscription(topic, focus, snapshot=False))
 
-    def sow_and_subscribe(self, topic: str, **focus: Unpack[SnapshotFocus]) -> Subscription:
+    def sow_and_subscribe(
+        self,
+        topic: str,
+        *,
+        filter: str | None = None,
+        oof: bool = False,
+        delta: bool = False,
+        no_empties: bool = False,
+        select: Paths | None = None,
+        conflation: Interval | None = None,
+        conflation_key: Sequence[str] | None = None,
+        timestamp: bool = False,
+        no_sowkey: bool = False,
+        projection: Paths | None = None,
+        grouping: Paths | None = None,
+        order_by: str | None = None,
+        top_n: int | None = None,
+        skip_n: int | None = None,
+        live: bool = False,
+        positions: bool = False,
+    ) -> Subscription:
         """The records as they stand, then their updates: no gap, no repeat.
 
-        `focus` and errors are those of `subscribe`, but for `bookmark`; `order_by` and `top_n`
+        Arguments and errors are those of `subscribe`, but for `bookmark`; `order_by` and `top_n`
         are for the records as they stand. With `live`, or `skip_n` besides, it is a live window
         (docs/windows.md), whose lines say the places of records if `positions` is True. With
         `projection` and `grouping`, as for `query`, the rows of groups of the records that match
         are told, not the records.
         """
+        focus = given(
+            filter=filter,
+            oof=oof,
+            delta=delta,
+            no_empties=no_empties,
+            select=select,
+            conflation=conflation,
+            conflation_key=conflation_key,
+            timestamp=timestamp,
+            no_sowkey=no_sowkey,
+            projection=projection,
+            grouping=grouping,
+            order_by=order_by,
+            top_n=top_n,
+            skip_n=skip_n,
+            live=live,
+            positions=positions,
+        )
         return self._subscription(*subscription(topic, focus, snapshot=True))
 
     @overload
-    def live(self, topic: str, **focus: Unpack[Focus]) -> Live: ...
+    def live(
+        self,
+        topic: str,
+        *,
+        top_n: None = None,
+        order_by: None = None,
+        skip_n: int = 0,
+        filter: str | None = None,
+        delta: bool = True,
+        no_empties: bool = False,
+        select: Paths | None = None,
+        conflation: Interval | None = None,
+        conflation_key: Sequence[str] | None = None,
+        projection: Paths | None = None,
+        grouping: Paths | None = None,
+    ) -> Live: ...
 
     @overload
     def live(
@@ -328,7 +494,14 @@ class Client:
         top_n: int,
         order_by: str | None = None,
         skip_n: int = 0,
-        **focus: Unpack[Focus],
+        filter: str | None = None,
+        delta: bool = True,
+        no_empties: bool = False,
+        select: Paths | None = None,
+        conflation: Interval | None = None,
+        conflation_key: Sequence[str] | None = None,
+        projection: Paths | None = None,
+        grouping: Paths | None = None,
     ) -> LiveWindow: ...
 
     def live(
@@ -338,37 +511,59 @@ class Client:
         top_n: int | None = None,
         order_by: str | None = None,
         skip_n: int = 0,
-        **focus: Unpack[Focus],
+        filter: str | None = None,
+        delta: bool = True,
+        no_empties: bool = False,
+        select: Paths | None = None,
+        conflation: Interval | None = None,
+        conflation_key: Sequence[str] | None = None,
+        projection: Paths | None = None,
+        grouping: Paths | None = None,
     ) -> Live | LiveWindow:
         """The records of a topic as a mapping that keeps itself current (`async with`).
 
         With `top_n` it is a list of so many records, after the first `skip_n` in the order of
-        `order_by`, which stays in that order (docs/windows.md).
+        `order_by`, which stays in that order (docs/windows.md); raises ClientError for one of these
+        without `top_n`.
 
-        `focus` is that of `sow_and_subscribe` without order and limit; `oof` is always on, and
+        The other arguments are those of `sow_and_subscribe`; what leaves is always told, and
         updates come as deltas unless `delta` is False. Raises when it is entered what `subscribe`
         raises.
         """
-        asked: dict[str, object] = {"delta": True, **focus, "oof": True}
-        given: dict[str, object] = dict(focus)
-        shown = parameters({name: given[name] for name in SHOWN if name in given})
+        if top_n is None and (order_by is not None or skip_n):
+            raise ClientError(
+                "order_by and skip_n are of a live window, which has so many records; give top_n"
+            )
+        shown = parameters(given(select=select, projection=projection, grouping=grouping))
+        focus = given(
+            oof=True,
+            filter=filter,
+            delta=delta,
+            no_empties=no_empties,
+            select=select,
+            conflation=conflation,
+            conflation_key=conflation_key,
+            projection=projection,
+            grouping=grouping,
+        )
 
         def columns(name: str) -> Awaitable[Any]:
             return self.http.columns(name, **shown)
 
         if top_n is None:
-            followed = self._subscription(*subscription(topic, asked, snapshot=True))
+            followed = self._subscription(*subscription(topic, focus, snapshot=True))
             return Live(followed, topic, columns)
-        asked |= {"live": True, "positions": True, "top_n": top_n, "skip_n": skip_n}
-        if order_by is not None:
-            asked["order_by"] = order_by
-        followed = self._subscription(*subscription(topic, asked, snapshot=True))
+        focus |= given(live=True, positions=True, top_n=top_n, skip_n=skip_n, order_by=order_by)
+        followed = self._subscription(*subscription(topic, focus, snapshot=True))
         return LiveWindow(followed, topic, columns)
 
     def _subscription(self, command: str, asked: dict[str, object]) -> Subscription:
-        made = Subscription(self._connect, command, asked, self.retry)
-        self._subscriptions.append(made)
+        made = Subscription(self._connect, command, asked, self.retry, self._forget)
+        self._subscriptions[made] = None
         return made
+
+    def _forget(self, closed: Subscription) -> None:
+        self._subscriptions.pop(closed, None)
 
 
 def checked_url(url: str) -> str:

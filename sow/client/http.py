@@ -156,10 +156,27 @@ class Http:
             yield response
 
     async def json(
-        self, method: str, path: str, asked: Mapping[str, object] | None = None, **more: Any
+        self,
+        method: str,
+        path: str,
+        asked: Mapping[str, object] | None = None,
+        *,
+        accept: str = JSON,
+        body: bytes | None = None,
+        content_type: str | None = None,
+        any_status: bool = False,
     ) -> Any:
         """The decoded answer of a request; arguments are those of `request`."""
-        async with self.request(method, path, asked, **more) as response:
+        opening = self.request(
+            method,
+            path,
+            asked,
+            accept=accept,
+            body=body,
+            content_type=content_type,
+            any_status=any_status,
+        )
+        async with opening as response:
             with reported(self.url):
                 return orjson.loads(await response.read())
 
@@ -173,10 +190,18 @@ class Http:
                 content = await response.read()
         return from_stream(content)
 
-    async def columns(self, topic: str, select: object = None, **groups: object) -> Any:
+    async def columns(
+        self,
+        topic: str,
+        select: object = None,
+        *,
+        projection: object = None,
+        grouping: object = None,
+    ) -> Any:
         """The pyarrow Schema of tables of a topic's records, or of some of their fields; or of rows
-        of `groups` of them, which are the parameters `projection` and `grouping`."""
-        return (await self.table(topic, {"top_n": 0, "select": select, **groups})).schema
+        of groups of them, by `projection` and `grouping`."""
+        asked = {"select": select, "projection": projection, "grouping": grouping}
+        return (await self.table(topic, {"top_n": 0, **asked})).schema
 
     @asynccontextmanager
     async def rows(self, topic: str, asked: Mapping[str, object]) -> AsyncIterator[Rows]:

@@ -1,72 +1,19 @@
-"""The keyword arguments of the client's methods: what may be asked, by name."""
+"""What the client's methods are asked, as the server is asked it."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TypedDict
+
+Paths = Sequence[str] | str
+"""A list of paths or expressions, or the same as comma text."""
+Interval = str | timedelta
+"""``"1s"`` or a timedelta; ``"auto"`` leaves it to the server."""
 
 FLAGS = ("oof", "no_empties", "timestamp", "no_sowkey", "live", "positions")
 
 
-class Selection(TypedDict, total=False):
-    """Which records: those that match `filter`, those of these SowKeys."""
-
-    filter: str | None
-    keys: Sequence[str] | None
-
-
-class Question(Selection, total=False):
-    """A query: which records, in which order, how many of them after the first `skip_n`, and
-    which of their fields; with `as_of`, a bookmark or a time, as they were then. With `projection`
-    and `grouping` the rows that are made of groups of them."""
-
-    order_by: str | None
-    top_n: int | None
-    skip_n: int | None
-    select: Sequence[str] | str | None
-    as_of: str | None
-    projection: Sequence[str] | str | None
-    grouping: Sequence[str] | str | None
-
-
-class Pacing(TypedDict, total=False):
-    """A subscription's pace: at most one update of a record in so long (``1s``, a timedelta), or
-    ``auto``; what counts as the same record for that."""
-
-    conflation: str | timedelta | None
-    conflation_key: Sequence[str] | None
-
-
-class Focus(Pacing, total=False):
-    """What a subscription hears: updates that match `filter`; with `oof` what stops matching,
-    with `delta` what has changed instead of whole records, unless nothing has (`no_empties`). With
-    `projection` and `grouping` these are rows of groups of records; a snapshot comes first."""
-
-    filter: str | None
-    oof: bool
-    delta: bool
-    no_empties: bool
-    timestamp: bool
-    no_sowkey: bool
-    select: Sequence[str] | str | None
-    projection: Sequence[str] | str | None
-    grouping: Sequence[str] | str | None
-
-
-class LiveFocus(Focus, total=False):
-    """The same from a bookmark on."""
-
-    bookmark: str | None
-
-
-class SnapshotFocus(Focus, total=False):
-    """The same after a snapshot, which may be ordered and limited; with `live` or `skip_n` it keeps
-    to that window, and with `positions` says where records stand in it."""
-
-    order_by: str | None
-    top_n: int | None
-    skip_n: int | None
-    live: bool
-    positions: bool
+def given(**arguments: object) -> dict[str, object]:
+    """Those arguments of a method that say something."""
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def parameters(asked: Mapping[str, object]) -> dict[str, object]:

@@ -9,9 +9,10 @@ message ``gap``, before what makes up for the gap. A session whose server had no
 its connection broke is not taken up: what was asked for may never have arrived.
 """
 
+import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -19,7 +20,7 @@ from sow.client.failures import ClosedByServer, Disconnected, Unreachable
 from sow.client.messages import Line, Message
 from sow.client.retry import Retry
 from sow.client.socket import Socket
-from sow.errors import SowError
+from sow.errors import ClientError, SowError
 from sow.history.bookmarks import going_on
 
 ACK = "ack"
@@ -42,12 +43,19 @@ class Subscription:
     """
 
     def __init__(
-        self, connect: Connect, command: str, fields: Mapping[str, object], retry: Retry
+        self,
+        connect: Connect,
+        command: str,
+        fields: Mapping[str, object],
+        retry: Retry,
+        closed: Callable[["Subscription"], None] = lambda _closed: None,
     ) -> None:
+        """`closed` is told when it has been closed."""
         self._connect = connect
         self._command = command
         self._fields = fields
         self._retry = retry
+        self._closed = closed
         self._socket: Socket | None = None
         self._session = ""
         self._seen = 0
@@ -56,6 +64,7 @@ class Subscription:
         self._gap: Message | None = None
         """To be told when the server agrees to go on with what there was."""
         self._ended = False
+        self._is_read = False
         self.name = ""
         """What the server calls the subscription, once it is open."""
         self.bookmark = ""
@@ -109,13 +118,41 @@ class Subscription:
         self._ended = self._ended or line.c == "unsubscribed"
         self._ready.append(line)
 
-    async def batch(self) -> Sequence[Message]:
+    async def batch(self, timeout_s: float | None = None) -> Sequence[Message]:
         """Every message that has arrived, at least one, waiting for it if need be; none when the
         subscription has ended.
 
-        Raises Disconnected when the connection broke and could not be made again in the time of
-        `Retry`, ClosedByServer when the server has given the session up, and what `open` raises.
+        Raises TimeoutError when none comes within `timeout_s` seconds (None: as long as it takes),
+        as often as one likes: what comes later is given later. Raises Disconnected when the
+        connection broke and could not be made again in the time of `Retry`, ClosedByServer when the
+        server has given the session up, ClientError while another reads, and what `open` raises.
         """
+        if self._is_read:
+            raise ClientError(
+                "this subscription is being read already; read it in one place and hand the "
+                "messages on, or open one for each reader"
+            )
+        self._is_read = True
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._until_ready()
+        finally:
+            self._is_read = False
+        found = list(self._ready)
+        self._ready.clear()
+        return found
+
+    async def next(self, timeout_s: float | None = None) -> Message:
+        """The next message; raises StopAsyncIteration when the subscription has ended, and what
+        `batch` raises."""
+        if not self._ready:
+            messages = await self.batch(timeout_s)
+            if not messages:
+                raise StopAsyncIteration
+            self._ready.extend(messages)
+        return self._ready.popleft()
+
+    async def _until_ready(self) -> None:
         await self.open()
         while not self._ready and not self._ended:
             assert self._socket is not None
@@ -128,9 +165,6 @@ class Subscription:
                 continue
             for line in lines:
                 self._take(line)
-        found = list(self._ready)
-        self._ready.clear()
-        return found
 
     async def _return(self, error: Disconnected) -> None:
         """Come back after the connection has broken; raises `error` when it is time to give up."""
@@ -192,6 +226,7 @@ class Subscription:
     async def close(self) -> None:
         """End the subscription and its connection; what has arrived and was not read is lost."""
         self._ended = True
+        self._closed(self)
         socket, self._socket = self._socket, None
         if socket is not None:
             with contextlib.suppress(SowError):
@@ -203,12 +238,7 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Message:
-        if not self._ready:
-            messages = await self.batch()
-            if not messages:
-                raise StopAsyncIteration
-            self._ready.extend(messages)
-        return self._ready.popleft()
+        return await self.next()
 
     async def __aenter__(self) -> Self:
         try:

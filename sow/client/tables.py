@@ -5,6 +5,8 @@ from typing import Any
 
 from sow.errors import ClientError
 
+SOW_KEY = "sow_key"
+"""The column of tables that says which record a row is."""
 NUMBERS: Mapping[str, Callable[[str], int | float]] = {"int64": int, "double": float}
 """What makes a message of one number a value of its column: it comes as text."""
 
@@ -38,7 +40,53 @@ def to_arrow(records: Sequence[Any], schemas: Sequence[Any]) -> Any:
         if number is None:
             schema = joined_schema([])
         return table_of_documents([{"value": value} for value in values], schema)
-    return table_of_documents(list(records), schema)
+    rows = [one if isinstance(one, dict) else {"value": one} for one in records]
+    return table_of_documents(rows, schema)
+
+
+class KeptTable:
+    """Makes tables of records one after the other, and of each record only when it has changed.
+
+    What is kept is the last table and the documents that it was made of: a document that is still
+    the same object is not looked at again, its row is copied by Arrow. Documents are replaced when
+    they change, never written into (`sow.delta.merged` makes new ones).
+    """
+
+    def __init__(self) -> None:
+        self._documents: dict[str, Any] = {}
+        self._rows: Any = None
+
+    def of(self, records: Mapping[str, Any], schemas: Sequence[Any]) -> Any:
+        """These records by SowKey as a pyarrow Table, in their order, by the schemas of their
+        topics; `sow_key` is the first column."""
+        pa = arrow()
+
+        self._rows = self._made(records, schemas)
+        self._documents = dict(records)
+        rows = self._rows
+        if SOW_KEY in rows.column_names:
+            rows = rows.drop_columns([SOW_KEY])
+        return rows.add_column(0, SOW_KEY, pa.array([*records], pa.string()))
+
+    def _made(self, records: Mapping[str, Any], schemas: Sequence[Any]) -> Any:
+        import numpy as np
+        pa = arrow()
+
+        known = self._documents
+        new = [document for key, document in records.items() if known.get(key) is not document]
+        made = to_arrow(new, schemas)
+        if self._rows is None or not made.schema.equals(self._rows.schema, check_metadata=True):
+            return made if len(new) == len(records) else to_arrow([*records.values()], schemas)
+        if not new and [*records] == [*known]:
+            return self._rows
+        place = {key: at for at, key in enumerate(known)}
+        coming = iter(range(len(known), len(known) + len(new)))
+        places = (
+            place[key] if known.get(key) is document else next(coming)
+            for key, document in records.items()
+        )
+        chosen = np.fromiter(places, np.int64, len(records))
+        return pa.concat_tables([self._rows, made]).take(chosen)
 
 
 def from_stream(content: bytes) -> Any:

@@ -184,3 +184,62 @@ def test_an_address_may_lack_its_scheme_and_nothing_else():
         with pytest.raises(ClientError) as refused:
             checked_url(text)
         assert "s3cret" not in str(refused.value)
+
+
+def test_a_client_of_another_event_loop_says_so(server):
+    client = Client(server.url)
+
+    async def use():
+        return await client.topics()
+
+    async def open_up():
+        await client.publish("orders", {"id": 1})
+
+    with pytest.raises(ClientError, match="no event loop is running"):
+        client.query("orders")
+    with asyncio.Runner() as first:
+        first.run(open_up())
+        for work in (use, open_up, client.close):
+            with pytest.raises(ClientError, match="connections of another event loop"):
+                asyncio.run(work())
+        first.run(client.close())
+    assert asyncio.run(_and_close(client, use)), "after it was closed it may be used anywhere"
+
+
+async def _and_close(client, work):
+    try:
+        return await work()
+    finally:
+        await client.close()
+
+
+def test_two_readers_of_one_subscription_are_told(using):
+    async def work(client):
+        async with client.subscribe("orders") as messages:
+            first = asyncio.ensure_future(messages.batch())
+            await asyncio.sleep(0)
+            with pytest.raises(ClientError, match="is being read already"):
+                await messages.batch()
+            await client.publish("orders", {"id": 1})
+            return [message.document() for message in await first]
+
+    assert using(work) == [{"id": 1}]
+
+
+def test_order_and_place_without_a_number_of_records_are_refused(using):
+    async def work(client):
+        for one in ({"order_by": "/id"}, {"skip_n": 1}):
+            with pytest.raises(ClientError, match="give top_n"):
+                client.live("orders", **one)
+
+    using(work)
+
+
+def test_nothing_is_kept_of_subscriptions_that_were_closed(using):
+    async def work(client):
+        for _ in range(3):
+            async with client.subscribe("orders"):
+                pass
+        return [*client._subscriptions]
+
+    assert using(work) == []

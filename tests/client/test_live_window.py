@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from sow.client import LiveWindow, Message
-from sow.client.live_window import PlacedRecords
 from sow.errors import ClientError
 
 SOON_S = 5.0
@@ -63,13 +62,13 @@ def hear(view, *lines):
 
 
 def test_half_a_turn_is_never_seen_and_a_gap_begins_anew():
-    view = PlacedRecords(None, "t", None)
+    view = LiveWindow(None, "t", None)
     hear(view, ("group_begin", "", None), ("sow", "a", 0), ("sow", "b", 1), ("group_end", "", None))
     hear(view, ("oof", "a", 0))
-    assert view.shown == ["a", "b"]
+    assert view.keys == ["a", "b"]
     hear(view, ("p", "c", 1), ("turn_end", "", None))
-    assert view.shown == ["b", "c"]
+    assert view.keys == ["b", "c"]
     hear(view, ("group_begin", "", None), ("sow", "d", 0))
-    assert view.shown == ["b", "c"]
+    assert view.keys == ["b", "c"]
     hear(view, ("group_end", "", None))
-    assert view.documents == [{"k": "d"}]
+    assert view.copy() == [{"k": "d"}]

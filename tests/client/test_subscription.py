@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from sow.client import Client, Disconnected, Retry
-from sow.client.live import Change
+from sow.client.live_view import Change
 
 
 async def at_once(_seconds):

@@ -5,7 +5,7 @@ import sys
 import pyarrow as pa
 import pytest
 
-from sow.client.tables import from_stream, to_arrow, to_pandas, to_polars
+from sow.client.tables import KeptTable, from_stream, to_arrow, to_pandas, to_polars
 from sow.errors import ClientError
 
 
@@ -105,3 +105,42 @@ def test_a_stream_is_read_as_a_table():
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     assert from_stream(sink.getvalue().to_pybytes()).equals(table)
+
+
+PLAIN = pa.schema([("id", pa.int64()), ("name", pa.string())])
+KEPT = {"1": {"id": 1, "name": "a"}, "2": {"id": 2, "name": "b"}, "3": {"id": 3, "name": "c"}}
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        KEPT,
+        {},
+        {**KEPT, "2": {"id": 2, "name": "x"}},
+        {**KEPT, "4": {"id": 4}},
+        {key: KEPT[key] for key in ("3", "1")},
+        {"9": {"id": 9}, **KEPT},
+        {**KEPT, "2": {"id": 2, "new": 1.5}},
+        {**KEPT, "2": {"id": "text"}},
+        {**KEPT, "2": "no object"},
+    ],
+)
+def test_a_table_made_of_the_last_is_the_one_made_anew(records):
+    kept = KeptTable()
+    kept.of(KEPT, [PLAIN])
+    for _ in range(2):
+        assert kept.of(records, [PLAIN]).equals(KeptTable().of(records, [PLAIN]))
+    assert kept.of(KEPT, [PLAIN]).equals(KeptTable().of(KEPT, [PLAIN]))
+
+
+def test_types_that_the_server_has_widened_are_those_of_the_whole_table():
+    kept, wide = KeptTable(), pa.schema([("id", pa.float64()), ("name", pa.string())])
+    kept.of(KEPT, [PLAIN])
+    assert kept.of(KEPT, [wide]).equals(KeptTable().of(KEPT, [wide]))
+
+
+def test_a_document_that_takes_the_place_of_another_is_read_again():
+    kept, records = KeptTable(), dict(KEPT)
+    for at in range(5):
+        records["2"] = {"id": 2, "name": str(at)}
+        assert kept.of(records, [PLAIN]).column("name").to_pylist() == ["a", str(at), "c"]

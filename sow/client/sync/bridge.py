@@ -5,8 +5,10 @@ contexts become those of `with`, asynchronous iterators those of `for`. Nothing 
 """
 
 import asyncio
+import os
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Generic, Self, TypeVar
 
@@ -19,27 +21,49 @@ class Bridge:
     """An event loop in a thread of its own, from here to `close`."""
 
     def __init__(self) -> None:
+        self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._ending = threading.Lock()
+        """Nothing is handed to the loop once it is known to end."""
+        self._ends = False
         self._thread.start()
 
-    def wait(self, work: Coroutine[Any, Any, Result], timeout_s: float | None = None) -> Result:
-        """What the coroutine `work` returns or raises.
+    def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """What the coroutine `work` returns or raises; one that nobody waits for any more is
+        cancelled.
 
-        Raises TimeoutError when it takes longer than `timeout_s` seconds (None: as long as it
-        takes), ClientError after `close`. Work that nobody waits for any more is cancelled.
+        Raises ClientError after `close` and where it could never return: in a process that was
+        forked, which has no thread, and in the thread of the loop itself.
         """
-        if self._loop.is_closed():
-            work.close()
-            raise ClientError("the client is closed; make another one")
-        limited = work if timeout_s is None else asyncio.wait_for(work, timeout_s)
-        future = asyncio.run_coroutine_threadsafe(limited, self._loop)
         try:
+            self._check_place()
+            with self._ending:
+                if self._ends:
+                    raise ClientError("the client is closed; make another one")
+                future = asyncio.run_coroutine_threadsafe(work, self._loop)
             return future.result()
-        except BaseException:
-            # Ctrl-C: what nobody waits for any more must not take a message and lose it.
-            future.cancel()
+        except CancelledError:
+            raise ClientError("the client was closed meanwhile; make another one") from None
+        except KeyboardInterrupt:
+            # What nobody waits for any more must not take a message and lose it.
+            self._loop.call_soon_threadsafe(_give_up, work)
             raise
+        except ClientError:
+            work.close()  # where it was never begun
+            raise
+
+    def _check_place(self) -> None:
+        if os.getpid() != self._process:
+            raise ClientError(
+                "this client was made before the process was forked, and its connections are the "
+                "parent's; make a client in each process"
+            )
+        if threading.get_ident() == self._thread.ident:
+            raise ClientError(
+                "a function that the client itself calls, such as the one that gives its token, "
+                "cannot wait for it; use another client there"
+            )
 
     def enter(self, manager: AbstractAsyncContextManager[Result]) -> Result:
         """Enter an asynchronous context; returns what it gives, raises what it raises."""
@@ -67,17 +91,27 @@ class Bridge:
         """An asynchronous iterator as one of `for`."""
         return Each(self, items)
 
-    def close(self) -> None:
-        """Stop the loop and its thread; once is enough."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+    def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Do `last`, end all that is waited for, stop the loop and its thread; once is enough.
+
+        In a process that was forked nothing is done: loop and connections are the parent's.
+        """
+        if os.getpid() != self._process:
+            return
+        self._check_place()
+        with self._ending:
+            if self._ends:
+                return
+            self._ends = True
+        asyncio.run_coroutine_threadsafe(_end(last), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
     @property
     def is_closed(self) -> bool:
         """Whether nothing can be waited for any more."""
-        return self._loop.is_closed()
+        return self._ends
 
 
 class Each(Iterator[Result], Generic[Result]):
@@ -95,7 +129,7 @@ class Each(Iterator[Result], Generic[Result]):
         """The next item; raises StopIteration after the last, TimeoutError when none comes within
         `timeout_s` seconds (None: as long as it takes)."""
         try:
-            return self._bridge.wait(_next(self._items), timeout_s)
+            return self._bridge.wait(_next(self._items, timeout_s))
         except StopAsyncIteration:
             raise StopIteration from None
 
@@ -104,6 +138,15 @@ class Each(Iterator[Result], Generic[Result]):
 
     def __next__(self) -> Result:
         return self.next()
+
+
+def _give_up(work: Coroutine[Any, Any, Any]) -> None:
+    """Cancel work by what it is: an interrupt may come before anything else is known of it."""
+    tasks = [task for task in asyncio.all_tasks() if task.get_coro() is work]
+    for task in tasks:
+        task.cancel()
+    if not tasks:
+        work.close()
 
 
 async def _enter(manager: AbstractAsyncContextManager[Result]) -> Result:
@@ -117,5 +160,18 @@ async def _leave(
     return await manager.__aexit__(kind, error, traceback)
 
 
-async def _next(items: AsyncIterator[Result]) -> Result:
-    return await anext(items)
+async def _next(items: AsyncIterator[Result], timeout_s: float | None) -> Result:
+    async with asyncio.timeout(timeout_s):
+        return await anext(items)
+
+
+async def _end(last: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
+    try:
+        if last is not None:
+            await last()
+    finally:
+        # Whoever waits for one of them in another thread is told.
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)

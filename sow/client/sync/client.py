@@ -1,27 +1,33 @@
 """The client itself, without asyncio; see `sow.client.client`."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self, Unpack, overload
+from typing import Self, overload
 
 from sow.client.access import Token
 from sow.client.asking import Asking
-from sow.client.bodies import Document
 from sow.client.client import Client as AsyncClient
 from sow.client.http import Http as AsyncHttp
-from sow.client.publisher import WINDOW_FRAMES
-from sow.client.questions import Focus, LiveFocus, Question, Selection, SnapshotFocus
+from sow.client.live import Live as AsyncLive
+from sow.client.live_window import LiveWindow as AsyncLiveWindow
+from sow.client.questions import Interval, Paths
 from sow.client.retry import Retry
 from sow.client.sync.bridge import Bridge
 from sow.client.sync.http import Http, Rows, TopicAnswer
 from sow.client.sync.live import Live
 from sow.client.sync.live_window import LiveWindow
+from sow.client.sync.mirror import Mirror, mirrored, mirrored_coroutine, waited
 from sow.client.sync.publisher import Publisher
 from sow.client.sync.subscription import Subscription
 from sow.definitions import URL_DEFAULT
 
 
-class Client:
+def answered(bridge: Bridge, asking: Asking) -> TopicAnswer:
+    """A query, asked."""
+    return TopicAnswer(bridge, bridge.wait(asking.answer()))
+
+
+class Client(Mirror[AsyncClient]):
     """One server, until `close` or the end of `with`; methods as of `sow.client.Client`.
 
     Arguments are those of the client with asyncio. Every method that asks the
@@ -42,7 +48,7 @@ class Client:
         key: str | None = None,
         ca: str | None = None,
     ) -> None:
-        self._client = AsyncClient(
+        made = AsyncClient(
             url,
             name=name,
             retry=retry,
@@ -53,7 +59,7 @@ class Client:
             key=key,
             ca=ca,
         )
-        self._bridge = Bridge()
+        super().__init__(Bridge(), made)
 
     def __enter__(self) -> Self:
         return self
@@ -67,25 +73,26 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """End every connection and the client's thread; once is enough."""
-        if not self._bridge.is_closed:
-            self._bridge.wait(self._client.close())
-            self._bridge.close()
+        """End every connection and the client's thread; once is enough.
+
+        What other threads still wait for ends with a ClientError.
+        """
+        self._bridge.close(self.awaited.close)
 
     @property
     def url(self) -> str:
         """The address of the server."""
-        return self._client.url
+        return self.awaited.url
 
     @property
     def name(self) -> str:
         """What the server lists the client under."""
-        return self._client.name
+        return self.awaited.name
 
     @property
     def retry(self) -> Retry:
         """For how long subscriptions try to come back."""
-        return self._client.retry
+        return self.awaited.retry
 
     @property
     def http(self) -> Http:
@@ -93,122 +100,45 @@ class Client:
         return Http(self._bridge, self._bridge.wait(self._http()))
 
     async def _http(self) -> AsyncHttp:
-        return self._client.http  # on the loop, since it may make a session
+        return self.awaited.http  # on the loop, since it may make a session
 
     # Publishing.
 
-    def publisher(self, topic: str, *, window: int = WINDOW_FRAMES) -> Publisher:
-        """The fast way in: a connection of its own for many messages to one topic.
-
-        `window` is how many frames may be on their way unacknowledged before `send` waits. Close
-        the publisher after use, or enter it with `with`.
-        """
-        made = self._bridge.wait(self._client.publisher(topic, window=window))
-        return Publisher(self._bridge, made)
-
-    def publish(
-        self,
-        topic: str,
-        messages: Document | Iterable[Document],
-        *,
-        key: str | None = None,
-        expires_s: float | None = None,
-    ) -> str:
-        """Publish one message or many; returns the last one's bookmark once all are durable.
-
-        `messages` is one message or an iterable of them: bytes and str are bodies as they are,
-        anything else is written as JSON. `key` names the record, for one message to a topic without
-        `Key`. `expires_s` is their lifetime in seconds, where the topic has `Expiration`. Up to
-        1,000 are stored all or none; more go in frames of as many, in order.
-
-        Raises BadMessage with the index of the first bad one, UnknownTopic, InvalidTopic, TooLarge,
-        StoreError.
-        """
-        work = self._client.publish(topic, messages, key=key, expires_s=expires_s)
-        return self._bridge.wait(work)
-
-    def delta_publish(
-        self,
-        topic: str,
-        messages: Document | Iterable[Document],
-        *,
-        key: str | None = None,
-        expires_s: float | None = None,
-    ) -> str:
-        """Publish changes: each message is merged into its record (docs/semantics.md, Rule 8).
-
-        Arguments, result and errors are those of `publish`.
-        """
-        work = self._client.delta_publish(topic, messages, key=key, expires_s=expires_s)
-        return self._bridge.wait(work)
-
-    def delete(self, topic: str, **which: Unpack[Selection]) -> int:
-        """Delete records; returns how many there were, once that is durable.
-
-        `which` is either `filter`, an expression, or `keys`, SowKeys as decimal text; raises
-        ClientError for both or neither, BadFilter with the position, UnknownTopic.
-        """
-        return self._bridge.wait(self._client.delete(topic, **which))
+    publisher = mirrored_coroutine(AsyncClient.publisher, Publisher)
+    publish = waited(AsyncClient.publish)
+    delta_publish = waited(AsyncClient.delta_publish)
+    delete = waited(AsyncClient.delete)
 
     # Asking.
 
-    def topics(self) -> list[dict[str, Any]]:
-        """All topics of the server: for each a dictionary as of `GET /v1/topics`
-        (docs/http.md)."""
-        return self._bridge.wait(self._client.topics())
-
-    def topic(self, name: str) -> dict[str, Any]:
-        """One topic by its exact name, as of `GET /v1/topics/{topic}`; raises UnknownTopic."""
-        return self._bridge.wait(self._client.topic(name))
-
-    def query(self, topic: str, **question: Unpack[Question]) -> TopicAnswer:
-        """The records that match, decoded, as they stood at one moment.
-
-        `question` may have `filter`, `keys`, `order_by`, `top_n`, `skip_n`, `select`, `projection`
-        and `grouping`, as for `sow.client.Client.query`. Raises BadFilter with the position,
-        UnknownTopic, ClientError.
-        Tables of the answer have the types of the topic; they are asked for when they are wanted.
-        """
-        bridge = self._bridge
-        asked = bridge.wait(self._asked(topic, question))
-        return TopicAnswer(bridge, bridge.wait(asked.answer()))
-
-    async def _asked(self, topic: str, question: Question) -> Asking:
-        return self._client.query(topic, **question)  # on the loop, since it may make a session
-
-    def rows(self, topic: str, *, meta: bool = False, **question: Unpack[Question]) -> Rows:
-        """The records that match as JSON texts, read as they arrive (`with` or `for`).
-
-        `question` and errors are those of `query`. With `meta` each text is an object with `k` (the
-        SowKey), `bm` (the bookmark of its newest change), `ts` (when that was) and `d`, the record.
-        """
-        return Rows(self._bridge, self._client.rows(topic, meta=meta, **question))
-
-    def explain(self, topic: str, **question: Unpack[Question]) -> dict[str, Any]:
-        """How the server answers a query: a dictionary of its terms, what index serves each, and
-        the rows it touched (docs/queries.md). `question` and errors are those of `query`."""
-        return self._bridge.wait(self._client.explain(topic, **question))
+    topics = waited(AsyncClient.topics)
+    topic = waited(AsyncClient.topic)
+    query = mirrored(AsyncClient.query, answered)
+    rows = mirrored(AsyncClient.rows, Rows)
+    explain = waited(AsyncClient.explain)
 
     # Following.
 
-    def subscribe(self, topic: str, **focus: Unpack[LiveFocus]) -> Subscription:
-        """Updates from now on, or from a bookmark on.
-
-        `focus` is that of `sow.client.Client.subscribe`. Nothing is asked yet: the subscription is
-        opened when it is entered or first read, and then raises what it is refused with.
-        """
-        return Subscription(self._bridge, self._client.subscribe(topic, **focus))
-
-    def sow_and_subscribe(self, topic: str, **focus: Unpack[SnapshotFocus]) -> Subscription:
-        """The records as they stand, then their updates: no gap, no repeat.
-
-        `focus` and errors are those of `subscribe`, but for `bookmark`; `order_by` and `top_n`
-        are for the records as they stand.
-        """
-        return Subscription(self._bridge, self._client.sow_and_subscribe(topic, **focus))
+    subscribe = mirrored(AsyncClient.subscribe, Subscription)
+    sow_and_subscribe = mirrored(AsyncClient.sow_and_subscribe, Subscription)
 
     @overload
-    def live(self, topic: str, **focus: Unpack[Focus]) -> Live: ...
+    def live(
+        self,
+        topic: str,
+        *,
+        top_n: None = None,
+        order_by: None = None,
+        skip_n: int = 0,
+        filter: str | None = None,
+        delta: bool = True,
+        no_empties: bool = False,
+        select: Paths | None = None,
+        conflation: Interval | None = None,
+        conflation_key: Sequence[str] | None = None,
+        projection: Paths | None = None,
+        grouping: Paths | None = None,
+    ) -> Live: ...
 
     @overload
     def live(
@@ -218,7 +148,14 @@ class Client:
         top_n: int,
         order_by: str | None = None,
         skip_n: int = 0,
-        **focus: Unpack[Focus],
+        filter: str | None = None,
+        delta: bool = True,
+        no_empties: bool = False,
+        select: Paths | None = None,
+        conflation: Interval | None = None,
+        conflation_key: Sequence[str] | None = None,
+        projection: Paths | None = None,
+        grouping: Paths | None = None,
     ) -> LiveWindow: ...
 
     def live(
@@ -228,15 +165,46 @@ class Client:
         top_n: int | None = None,
         order_by: str | None = None,
         skip_n: int = 0,
-        **focus: Unpack[Focus],
+        filter: str | None = None,
+        delta: bool = True,
+        no_empties: bool = False,
+        select: Paths | None = None,
+        conflation: Interval | None = None,
+        conflation_key: Sequence[str] | None = None,
+        projection: Paths | None = None,
+        grouping: Paths | None = None,
     ) -> Live | LiveWindow:
-        """The records of a topic as a mapping that keeps itself current (`with`); with `top_n` as
-        a list of so many, after the first `skip_n`, that stays in the order of `order_by`.
+        """The records of a topic as a mapping that keeps itself current (`with`).
 
-        `focus` is that of `subscribe`, but for `bookmark`; `oof` is always on, and updates come as
-        deltas unless `delta` is False.
+        With `top_n` it is a list of so many records, after the first `skip_n` in the order of
+        `order_by`, which stays in that order (docs/windows.md); raises ClientError for one of these
+        without `top_n`.
+
+        The other arguments are those of `sow_and_subscribe`; what leaves is always told, and
+        updates come as deltas unless `delta` is False. Raises when it is entered what `subscribe`
+        raises.
         """
-        if top_n is None:
-            return Live(self._bridge, self._client.live(topic, **focus))
-        window = self._client.live(topic, top_n=top_n, order_by=order_by, skip_n=skip_n, **focus)
-        return LiveWindow(self._bridge, window)
+
+        # Which of the two forms it is, a type checker has told already.
+        asked: Callable[..., AsyncLive | AsyncLiveWindow] = self.awaited.live
+
+        async def view() -> AsyncLive | AsyncLiveWindow:
+            return asked(
+                topic,
+                top_n=top_n,
+                order_by=order_by,
+                skip_n=skip_n,
+                filter=filter,
+                delta=delta,
+                no_empties=no_empties,
+                select=select,
+                conflation=conflation,
+                conflation_key=conflation_key,
+                projection=projection,
+                grouping=grouping,
+            )
+
+        made = self._bridge.wait(view())
+        if isinstance(made, AsyncLive):
+            return Live(self._bridge, made)
+        return LiveWindow(self._bridge, made)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -10,6 +9,8 @@ from sow.client.http import Answer as AsyncAnswer
 from sow.client.http import Http as AsyncHttp
 from sow.client.http import Rows as AsyncRows
 from sow.client.sync.bridge import Bridge
+from sow.client.sync.mirror import Mirror, waited
+from sow.media_types import JSON
 
 
 class Response(NamedTuple):
@@ -20,99 +21,97 @@ class Response(NamedTuple):
     body: bytes
 
 
-class Http:
+class Http(Mirror[AsyncHttp]):
     """The HTTP side of one server, as `sow.client.http.Http`.
 
     Every method raises Unreachable and Disconnected, and what the server answers as an error.
     """
 
-    def __init__(self, bridge: Bridge, http: AsyncHttp) -> None:
-        self._bridge = bridge
-        self._http = http
-
     @property
     def url(self) -> str:
         """The address of the server."""
-        return self._http.url
+        return self.awaited.url
 
     @contextmanager
     def request(
-        self, method: str, path: str, asked: Mapping[str, object] | None = None, **more: Any
+        self,
+        method: str,
+        path: str,
+        asked: Mapping[str, object] | None = None,
+        *,
+        accept: str = JSON,
+        body: bytes | None = None,
+        content_type: str | None = None,
+        any_status: bool = False,
     ) -> Iterator[Response]:
-        """A response that is no error, read whole (`with`).
+        """A response that is no error, read whole (`with`); with `any_status` one that is an error,
+        too.
 
         `path` is that of the address, percent-encoded; `asked` its parameters, of which those that
-        are None are left out; `more` may be `accept`, `body`, `content_type` and
-        `any_status`.
+        are None are left out; `accept` and `content_type` are media types, `body` is sent as it is.
         """
-        with self._bridge.entered(self._http.request(method, path, asked, **more)) as response:
-            body = self._bridge.wait(response.read())
-            yield Response(response.status, response.headers, body)
+        opening = self.awaited.request(
+            method,
+            path,
+            asked,
+            accept=accept,
+            body=body,
+            content_type=content_type,
+            any_status=any_status,
+        )
+        with self._bridge.entered(opening) as response:
+            read = self._bridge.wait(response.read())
+            yield Response(response.status, response.headers, read)
 
-    def json(
-        self, method: str, path: str, asked: Mapping[str, object] | None = None, **more: Any
-    ) -> Any:
-        """The decoded answer of a request; arguments are those of `request`."""
-        return self._bridge.wait(self._http.json(method, path, asked, **more))
-
-    def table(self, topic: str, asked: Mapping[str, object]) -> Any:
-        """A query answer as a pyarrow Table, of the types that the server says; `asked` is that of
-        `rows`."""
-        return self._bridge.wait(self._http.table(topic, asked))
-
-    def columns(self, topic: str, select: object = None) -> Any:
-        """The pyarrow Schema of tables of a topic's records, or of some of their fields."""
-        return self._bridge.wait(self._http.columns(topic, select))
+    json = waited(AsyncHttp.json)
+    table = waited(AsyncHttp.table)
+    columns = waited(AsyncHttp.columns)
 
     def rows(self, topic: str, asked: Mapping[str, object]) -> "Rows":
-        """A query answer that is read as it arrives.
+        """A query answer that is read as it arrives (`with` or `for`).
 
         `asked` are parameters of `GET /v1/topics/{topic}/records`.
         """
-        return Rows(self._bridge, self._http.rows(topic, asked))
+        return Rows(self._bridge, self.awaited.rows(topic, asked))
 
 
-@dataclass(frozen=True, slots=True)
-class TopicAnswer:
-    """A whole query answer, as `sow.client.Answer`: `asked` is that one.
+class TopicAnswer(Mirror[AsyncAnswer]):
+    """A whole query answer, as `sow.client.Answer`.
 
     A table is asked for when it is wanted, by the same question: it shows that moment.
     """
 
-    bridge: Bridge = field(repr=False)
-    asked: AsyncAnswer
-
     @property
     def records(self) -> list[Any]:
         """Decoded bodies: a dict for JSON, str or bytes for other types."""
-        return self.asked.records
+        return self.awaited.records
 
     @property
     def matches(self) -> int:
         """How many records match, before paging."""
-        return self.asked.matches
+        return self.awaited.matches
 
     @property
     def index(self) -> str:
         """What served the query."""
-        return self.asked.index
+        return self.awaited.index
 
     @property
     def bookmark(self) -> str:
         """The moment that it shows."""
-        return self.asked.bookmark
+        return self.awaited.bookmark
 
-    def to_arrow(self) -> Any:
-        """The records as a pyarrow Table, of the types that the server says (docs/http.md)."""
-        return self.bridge.wait(self.asked.to_arrow())
+    to_arrow = waited(AsyncAnswer.to_arrow)
+    to_pandas = waited(AsyncAnswer.to_pandas)
+    to_polars = waited(AsyncAnswer.to_polars)
 
-    def to_pandas(self) -> Any:
-        """The same as a pandas DataFrame; raises ClientError where there is no pandas."""
-        return self.bridge.wait(self.asked.to_pandas())
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TopicAnswer) and self.awaited == other.awaited
 
-    def to_polars(self) -> Any:
-        """The same as a polars DataFrame; raises ClientError where there is no polars."""
-        return self.bridge.wait(self.asked.to_polars())
+    __hash__ = None  # type: ignore[assignment]  # it holds a list
+
+    def __repr__(self) -> str:
+        return repr(self.awaited)
 
 
 class Rows:

@@ -1,70 +1,52 @@
 """A subscription without asyncio; see `sow.client.subscription`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
 from sow.client.messages import Message
 from sow.client.subscription import Subscription as AsyncSubscription
-from sow.client.sync.bridge import Bridge
+from sow.client.sync.mirror import Mirror, waited
 
 
-class Subscription(Iterator[Message]):
+class Subscription(Mirror[AsyncSubscription], Iterator[Message]):
     """Messages of one topic, in order; an iterator, and a context manager that ends it.
 
     It opens when first read or entered, and raises then what the server refuses it with. `next`
     and `batch` may wait for a limited time, and be called again after that as often as one likes.
     """
 
-    def __init__(self, bridge: Bridge, subscription: AsyncSubscription) -> None:
-        self._bridge = bridge
-        self._messages = bridge.each(subscription)
-        self.subscription = subscription
-        """The one with asyncio, which does the work."""
-
     @property
     def name(self) -> str:
         """What the server calls the subscription, once it is open."""
-        return self.subscription.name
+        return self.awaited.name
 
     @property
     def bookmark(self) -> str:
         """That of the newest update that has arrived."""
-        return self.subscription.bookmark
+        return self.awaited.bookmark
 
     @property
     def resumed(self) -> int:
         """How often the session was taken up after its connection had broken, without a gap."""
-        return self.subscription.resumed
+        return self.awaited.resumed
 
     @property
     def gaps(self) -> int:
         """How often it could not be, and the subscription began anew."""
-        return self.subscription.gaps
+        return self.awaited.gaps
 
-    def open(self) -> None:
-        """Subscribe, unless that was done; raises what the server refuses it with (BadFilter,
-        UnknownTopic, ClientError), Unreachable and Disconnected."""
-        self._bridge.wait(self.subscription.open())
-
-    def batch(self, timeout_s: float | None = None) -> Sequence[Message]:
-        """Every message that has arrived, at least one, waiting for it if need be; none when the
-        subscription has ended.
-
-        Raises TimeoutError when none comes within `timeout_s` seconds (None: as long as it takes),
-        Disconnected when the connection broke and could not be made again in the time of `Retry`,
-        ClosedByServer when the server has given the session up, and what `open` raises.
-        """
-        return self._bridge.wait(self.subscription.batch(), timeout_s)
+    open = waited(AsyncSubscription.open)
+    batch = waited(AsyncSubscription.batch)
+    close = waited(AsyncSubscription.close)
 
     def next(self, timeout_s: float | None = None) -> Message:
         """The next message; raises StopIteration when the subscription has ended, and what `batch`
         raises."""
-        return self._messages.next(timeout_s)
-
-    def close(self) -> None:
-        """End the subscription and its connection; what has arrived and was not read is lost."""
-        self._bridge.wait(self.subscription.close())
+        try:
+            return self._bridge.wait(self.awaited.next(timeout_s))
+        except StopAsyncIteration:
+            raise StopIteration from None
 
     def __enter__(self) -> Self:
         self.open()

@@ -54,6 +54,11 @@ class PythonAgent:
     async def _act(self, verb: str, words: list[Any]) -> Any:
         try:
             return await getattr(self, f"do_{verb}")(*words)
+        except TypeError as error:
+            # A name that no method has is refused by Python, before anything is asked.
+            if "unexpected keyword argument" not in str(error):
+                raise
+            return {"refused": {}}
         except SowError as error:
             names = ("reason", "index", "position")
             return {"refused": {name: getattr(error, name, None) for name in names}}

@@ -1,6 +1,9 @@
 """The bridge: what asyncio does, waited for by programs without it."""
 
 import asyncio
+import os
+import signal
+import threading
 from contextlib import asynccontextmanager
 
 import pytest
@@ -54,19 +57,68 @@ def test_what_a_coroutine_returns_or_raises_is_handed_on(bridge):
         bridge.wait(fail(KeyError("this")))
 
 
-def test_work_that_takes_longer_is_cancelled(bridge):
-    cancelled = []
+class Endless:
+    """Work without an end, which says when it has begun and when it was cancelled."""
 
-    async def work():
+    def __init__(self, begun=lambda: None):
+        self.begun = begun
+        self.cancelled = threading.Event()
+
+    async def work(self):
+        self.begun()
         try:
             await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            cancelled.append(True)
-            raise
+        finally:
+            self.cancelled.set()
 
-    with pytest.raises(TimeoutError):
-        bridge.wait(work(), 0.001)
-    assert cancelled == [True]
+
+def test_an_interrupt_ends_the_wait_and_cancels_the_work(bridge):
+    """Ctrl-C, which comes to the main thread while it waits."""
+    main = threading.get_ident()
+    endless = Endless(lambda: signal.pthread_kill(main, signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        bridge.wait(endless.work())
+    assert endless.cancelled.wait(60)
+    assert bridge.wait(give(7)) == 7
+
+
+def test_who_waits_in_another_thread_is_told_of_the_end():
+    bridge, begun, said = Bridge(), threading.Event(), []
+
+    def wait():
+        try:
+            bridge.wait(Endless(begun.set).work())
+        except ClientError as error:
+            said.append(error.detail)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert begun.wait(60)
+    bridge.close()
+    thread.join(60)
+    assert said == ["the client was closed meanwhile; make another one"]
+
+
+def test_the_last_work_is_done_and_its_error_is_raised(bridge):
+    with pytest.raises(KeyError, match="last"):
+        bridge.close(lambda: fail(KeyError("last")))
+
+
+def test_it_does_not_wait_for_itself(bridge):
+    async def within():
+        bridge.wait(give(1))
+
+    with pytest.raises(ClientError, match="a function that the client itself calls"):
+        bridge.wait(within())
+
+
+def test_after_a_fork_it_says_so_and_closes_nothing_of_the_parents(bridge, monkeypatch):
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(ClientError, match="make a client in each process"):
+        bridge.wait(give(1))
+    bridge.close()
+    monkeypatch.undo()
+    assert bridge.wait(give(7)) == 7
 
 
 def test_items_come_one_by_one_and_none_is_lost_by_a_timeout(bridge):

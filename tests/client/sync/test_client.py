@@ -2,12 +2,15 @@
 
 import asyncio
 import inspect
+import os
+import queue
 import re
+import threading
 
 import pytest
 
 from sow.client import client as asynchronous
-from sow.client import http, live, publisher, subscription, sync
+from sow.client import http, live, live_window, publisher, subscription, sync
 from sow.client.sync import Client
 from sow.errors import ClientError, UnknownTopic
 
@@ -18,6 +21,7 @@ PAIRS = [
     (publisher.Publisher, sync.Publisher),
     (subscription.Subscription, sync.Subscription),
     (live.Live, sync.Live),
+    (live_window.LiveWindow, sync.LiveWindow),
 ]
 
 
@@ -174,7 +178,7 @@ def following(way):
     way.wait(client.publish("orders", {"id": 1}))
     messages = client.sow_and_subscribe("orders", oof=True)
     way.wait(messages.open())
-    found = [way.next(messages).c for _ in range(3)]
+    found = [way.next(messages).c, way.wait(messages.next(5)).c, way.next(messages).c]
     way.wait(client.publish("orders", {"id": 2}))
     found += [message.document() for message in way.wait(messages.batch())]
     found += [bool(messages.name), int(messages.bookmark) > 0, messages.resumed, messages.gaps]
@@ -190,11 +194,15 @@ def following(way):
 def living(way):
     client = way.client
     way.wait(client.publish("orders", {"id": 1}))
+    window = client.live("orders", top_n=1)
+    way.enter(window)
+    ends = [window.keys, window.copy(), window.count({"id": 1}), window.index({"id": 1})]
+    way.leave(window)
     view = client.live("orders")
     way.enter(view)
     way.wait(view.synced())
     table = way.wait(view.to_arrow())
-    found = [list(view.values()), [row["id"] for row in table.to_pylist()]]
+    found = [ends, list(view.values()), [row["id"] for row in table.to_pylist()]]
     way.wait(client.publish("orders", {"id": 2}))
     found.append(way.wait(view.change(5)).new)
     way.wait(client.publish("orders", {"id": 1, "px": 2}))
@@ -228,13 +236,16 @@ def test_both_clients_do_the_same(server, scenario):
 
 def public(kind):
     """The public names of a class: its methods, properties, and what its constructor sets."""
-    set_there = re.findall(r"self\.(\w+)(?::[^=]+)? = ", inspect.getsource(kind.__init__))
+    made = "".join(
+        inspect.getsource(one.__init__) for one in kind.__mro__ if "sow" in one.__module__
+    )
+    set_there = re.findall(r"self\.(\w+)(?::[^=]+)? = ", made)
     return {name for name in [*dir(kind), *set_there] if not name.startswith("_")}
 
 
 @pytest.mark.parametrize(("awaited", "plain"), PAIRS, ids=lambda kind: kind.__name__)
-def test_nothing_of_the_asynchronous_client_is_missing(awaited, plain):
-    assert public(awaited) - public(plain) == set()
+def test_what_one_client_has_the_other_has(awaited, plain):
+    assert public(awaited) == public(plain) - {"awaited"}
 
 
 @pytest.mark.parametrize(("awaited", "plain"), PAIRS, ids=lambda kind: kind.__name__)
@@ -257,3 +268,57 @@ def test_a_closed_client_says_so(server):
     client.close()
     with pytest.raises(ClientError, match="the client is closed"):
         client.topics()
+
+
+def test_two_threads_may_use_one_client(client):
+    def publish(at):
+        for number in range(20):
+            client.publish("orders", {"id": f"{at}-{number}"})
+
+    threads = [threading.Thread(target=publish, args=(at,)) for at in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert client.query("orders").matches == 40
+
+
+def test_two_threads_that_read_one_subscription_are_told(client):
+    found = queue.SimpleQueue()
+
+    def read(messages):
+        try:
+            found.put(messages.batch())
+        except ClientError as error:
+            found.put(error.detail)
+
+    with client.subscribe("orders") as messages:
+        threads = [threading.Thread(target=read, args=(messages,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        assert "read it in one place" in found.get(timeout=60)
+        client.publish("orders", {"id": 1})
+        assert [one.document() for one in found.get(timeout=60)] == [{"id": 1}]
+        for thread in threads:
+            thread.join()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_is_told_to_make_its_own_client(client):
+    """The thread of the client is not there, so a wait would have no end."""
+    client.topics()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            client.topics()
+        except ClientError as error:
+            os.write(writing, error.detail.encode())
+        finally:
+            client.close()
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as said:
+        assert b"make a client in each process" in said.read()
+    os.waitpid(child, 0)
+    assert client.topics()

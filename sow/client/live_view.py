@@ -1,0 +1,272 @@
+"""What every live view does: it follows a topic, tells of changes, makes tables, shows itself.
+
+Snapshot, updates, deltas and records that leave are folded into a dictionary from SowKey to
+document. After a gap the new snapshot takes the place of the old content at once, when it is
+complete: half a state is never seen. Whoever iterates the changes slowly gets fewer of them, each
+from what was last seen to what holds. How the records are read is for the kinds of views to say: as
+a mapping (`sow.client.live`), or as a list in order (`sow.client.live_window`).
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from sow.client.failures import Disconnected
+from sow.client.messages import Message
+from sow.client.notebooks import (
+    ShownTable,
+    checked_interval,
+    refreshing,
+    shown_table,
+    table_widget,
+)
+from sow.client.subscription import Subscription
+from sow.client.tables import KeptTable, to_pandas, to_polars
+from sow.delta import merged
+from sow.errors import SowError
+
+Document = Any
+
+
+class Change(NamedTuple):
+    """What became of one record: no `old`, it is new; no `new`, it has left.
+
+    `key` is as in the live view, `old` and `new` are documents.
+    """
+
+    key: str
+    old: Document | None
+    new: Document | None
+
+
+class LiveChanges:
+    """The changes of a live view, one by one.
+
+    An object rather than a generator: a generator is over once an `anext` of it was cancelled, as
+    `asyncio.wait_for` does when its time is up, and this goes on.
+    """
+
+    def __init__(self, take: Callable[[], Awaitable[Change | None]]) -> None:
+        self._take = take
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Change:
+        change = await self._take()
+        if change is None:
+            raise StopAsyncIteration
+        return change
+
+
+class LiveView:
+    """Records of a topic, current while the view is open (`async with`).
+
+    Entering it raises what the subscription is refused with. Documents are those of
+    `Message.document`; they are the view's own and not to be changed. `columns` asks the server for
+    the schema of a topic's tables.
+    """
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        topic: str,
+        columns: Callable[[str], Awaitable[Any]],
+    ) -> None:
+        self.subscription = subscription
+        """What the records come from."""
+        self._topic = topic
+        self._columns = columns
+        self._topics: dict[str, None] = {}
+        """Of which there were records."""
+        self._records: dict[str, Document] = {}
+        self._table = KeptTable()
+        self._coming: dict[str, Document] | None = None
+        self._changes: dict[str, Change] = {}
+        self._moved = asyncio.Event()
+        self._synced = asyncio.Event()
+        self._failure: SowError | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._drawing: set[asyncio.Task[None]] = set()
+        """What keeps widgets up to date."""
+
+    def _shown(self) -> dict[str, Document]:
+        """The records of this moment by SowKey, in the order in which they are read."""
+        return self._records.copy()
+
+    # Showing itself.
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the first records as they stand."""
+        return self.preview().html()
+
+    def preview(self) -> ShownTable:
+        """The first records as they stand, as a table of bounded texts."""
+        records = self._shown()
+        return shown_table(self._topic, records, records.values(), len(records))
+
+    async def widget(self, interval_s: float = 1.0) -> Any:
+        """A widget for notebooks, which shows the first records and draws them again every
+        `interval_s` seconds, 0.1 or more, until the view is closed.
+
+        Raises ClientError where anywidget is not installed (``pip install 'sow[notebook]'``).
+        """
+        checked_interval(interval_s)
+        made = table_widget(self.preview)
+        await self.keep_drawing(made, interval_s)
+        return made
+
+    async def keep_drawing(self, widget: Any, interval_s: float) -> None:
+        """Refresh a widget every `interval_s` seconds for as long as the view is open."""
+        task = asyncio.get_running_loop().create_task(refreshing(widget, interval_s))
+        self._drawing.add(task)
+        task.add_done_callback(self._drawing.discard)
+
+    # Tables.
+
+    async def to_arrow(self) -> Any:
+        """The records that the view holds as a pyarrow Table: a column for the SowKey, ``sow_key``,
+        and those that the server has for the topic, of the same types, which it is asked for.
+
+        Of the table before it the rows of records that have not changed since are used again.
+        """
+        topics = list(self._topics) or [self._topic]
+        schemas = [await self._columns(topic) for topic in topics]
+        # From here on nothing waits, so no change can come between the records and their table.
+        return self._table.of(self._shown(), schemas)
+
+    async def to_pandas(self) -> Any:
+        """The same as a pandas DataFrame; raises ClientError where there is no pandas."""
+        return to_pandas(await self.to_arrow())
+
+    async def to_polars(self) -> Any:
+        """The same as a polars DataFrame; raises ClientError where there is no polars."""
+        return to_polars(await self.to_arrow())
+
+    # Following.
+
+    async def synced(self) -> None:
+        """Return when the snapshot is complete, also the one after a gap; raises what ended it."""
+        await self._synced.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def changes(self) -> LiveChanges:
+        """Each change of a record (`async for`), from what was last given of it to what holds now:
+        it has entered, changed or left.
+
+        So a slow reader gets fewer changes and never wrong ones. Ends with the view; raises what
+        ended it if that was an error.
+        """
+        return LiveChanges(self._next_change)
+
+    async def change(self, timeout_s: float | None = None) -> Change:
+        """The next change of a record; waits for `timeout_s` seconds, or as long as it takes.
+
+        Raises TimeoutError when there is none in time, as often as one likes: what comes later is
+        given later. Raises what ended the view, or Disconnected when it was closed.
+        """
+        async with asyncio.timeout(timeout_s):
+            found = await self._next_change()
+        if found is None:
+            raise Disconnected(
+                "the live view has ended, so there are no more changes; open another"
+            )
+        return found
+
+    async def _next_change(self) -> Change | None:
+        """The next change, None at the end; one that is given up waiting for is not lost."""
+        while True:
+            while not self._changes:
+                if self._failure is not None:
+                    raise self._failure
+                if self._task is None or self._task.done():
+                    return None
+                self._moved.clear()
+                await self._moved.wait()
+            # From here on nothing waits, so no cancellation can come between taking and giving.
+            change = self._changes.pop(next(iter(self._changes)))
+            if change.old is not None or change.new is not None:
+                return change
+
+    async def _follow(self) -> None:
+        try:
+            while messages := await self.subscription.batch():
+                for message in messages:
+                    if is_text_delta(message):
+                        await self.subscription._take_whole()
+                        break
+                    self._hear(message)
+                self._moved.set()
+        except SowError as error:
+            self._failure = error
+        finally:
+            self._moved.set()
+            self._synced.set()
+
+    def _hear(self, message: Message) -> None:
+        key = message.k or ""
+        if message.t not in ("", self._topic):
+            key = f"{message.t}:{key}"
+        records = self._records if self._coming is None else self._coming
+        if message.c == "group_begin":
+            self._coming = {}
+            self._synced.clear()
+        elif message.c == "group_end":
+            self._replace(self._coming or {})
+        elif message.c in ("sow", "p"):
+            self._topics.setdefault(message.t or self._topic)
+            document = message.document()
+            if message.delta:
+                document = merged(records[key], document)
+            self._put(records, key, document)
+        elif message.c == "oof":
+            self._put(records, key, None)
+
+    def _replace(self, records: dict[str, Document]) -> None:
+        self._coming = None
+        for key in self._records.keys() - records.keys():
+            self._put(self._records, key, None)
+        for key, document in records.items():
+            if self._records.get(key) != document:
+                self._put(self._records, key, document)
+        self._synced.set()
+
+    def _put(self, records: dict[str, Document], key: str, document: Document | None) -> None:
+        if records is self._records:
+            known = self._changes.pop(key, None)
+            old = self._records.get(key) if known is None else known.old
+            self._changes[key] = Change(key, old, document)
+        if document is None:
+            records.pop(key, None)
+        else:
+            records[key] = document
+
+    async def __aenter__(self) -> Self:
+        await self.subscription.open()
+        self._task = asyncio.get_running_loop().create_task(self._follow())
+        await self.synced()
+        # Whoever looks at the changes from here on has seen all that is there.
+        self._changes.clear()
+        return self
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        for drawing in self._drawing:
+            drawing.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        await self.subscription.close()
+
+
+def is_text_delta(message: Message) -> bool:
+    """Whether it is part of a text whose fields are not known here, to be merged by nobody."""
+    return message.delta and not bytes(message.d).startswith(b"{")

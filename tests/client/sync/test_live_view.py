@@ -1,0 +1,40 @@
+"""What every live view does, without asyncio: both kinds by the same methods."""
+
+from threading import Event
+
+import pytest
+
+from sow.client.sync import Client, Live, LiveWindow
+from sow.client.sync.live_view import LiveView
+
+
+@pytest.fixture
+def client(server):
+    with Client(server.url, name="test") as client:
+        yield client
+
+
+def test_both_kinds_have_it_from_one_place():
+    for name in ("widget", "keep_drawing", "preview", "to_arrow", "change", "changes", "synced"):
+        assert getattr(Live, name) is getattr(LiveWindow, name) is getattr(LiveView, name)
+
+
+def test_a_live_view_shows_itself_in_notebooks(client):
+    client.publish("orders", [{"id": number} for number in range(3)])
+    with client.live("orders") as live, client.live("orders", top_n=2) as first:
+        assert "<caption>orders: 3 records</caption>" in live._repr_html_()
+        assert "<caption>orders: 2 records</caption>" in first._repr_html_()
+
+
+def test_a_widget_follows_a_live_view_until_that_is_closed(client):
+    client.publish("orders", [{"id": number} for number in range(3)])
+    with client.live("orders") as live, client.live("orders", top_n=2) as first:
+        widget, other = live.widget(0.1), first.widget()
+        assert (widget.caption, other.caption) == ("orders: 3 records", "orders: 2 records")
+        drawn = Event()
+        widget.observe(lambda _change: drawn.set(), "caption")
+        client.publish("orders", {"id": 7})
+        assert drawn.wait(60)
+        assert widget.caption == "orders: 4 records"
+        following = {*live.awaited._drawing}
+    assert all(task.cancelled() for task in following)
