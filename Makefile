@@ -103,7 +103,7 @@ serve: $(INSTALLED)  ## run the shipped configuration
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings editable_mode=compat --editable '.[dev,spark,notebook,console-test]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings editable_mode=compat --editable '.[dev,spark,polars,notebook,console-test]'
 	$(BIN)/python -m sow.spark.java || $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[java]' --config-settings editable_mode=compat
 	touch $@
 

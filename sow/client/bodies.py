@@ -6,18 +6,23 @@ no value. A body without a null in it holds none of them, so most are never look
 """
 
 import dataclasses
+import datetime
 import enum
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
 from typing import Any
 
+import msgspec
 import orjson
 
+from sow.client.data_frames import is_data_frame, is_of, pieces_of_rows
 from sow.errors import BadMessage, clipped, shown
 
-Document = bytes | str | Mapping[str, Any] | int | float
-"""A message: bytes and str are bodies as they are, anything else is written as JSON."""
+Document = object
+"""A message: bytes and str are bodies as they are, anything else is written as JSON. What can be is
+said at once (docs/clients.md, "What is published"); no type says it."""
 
 DEPTH_MAX = 250
 """Levels of nesting that the server takes, which is what the writer of JSON can write; what holds
@@ -25,25 +30,48 @@ itself is found by it, too."""
 INTEGERS = range(-(2**63), 2**64)
 """What the writer of JSON can write; the server takes longer ones as text."""
 READY = bytes | bytearray | memoryview
+PLAIN = (str, int, float, bool, type(None), list)
+"""What has no fields: nearly all of what documents hold."""
+NO_VALUE = "send None, leave the field out, or say nan_as_null=True"
+HOW = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATACLASS
+"""Dataclasses by their fields, all of them: the writer leaves those out that begin with ``_``."""
 
 
-def encode_all(messages: Document | Iterable[Document]) -> list[bytes]:
+class RowBodies:
+    """Bodies of the rows of a data frame, a thousand at a time, made whenever they are asked for:
+    a frame of any length takes no more memory than it has already."""
+
+    def __init__(self, frame: Any, nan_as_null: bool) -> None:
+        self._frame = frame
+        self._nan_as_null = nan_as_null
+
+    def __iter__(self) -> Iterator[list[bytes]]:
+        first = 0
+        for rows in pieces_of_rows(self._frame):
+            yield [encode(row, at, self._nan_as_null) for at, row in enumerate(rows, first)]
+            first += len(rows)
+
+
+def encode_all(messages: Any, nan_as_null: bool = False) -> list[bytes]:
     """Bodies of one message or many, in order.
 
     Mappings, texts, bytes and what is not iterable are one message; any other iterable is many.
     Raises BadMessage with the index of the first that has no body.
     """
+    if is_data_frame(messages):
+        return [body for some in RowBodies(messages, nan_as_null) for body in some]
     one = isinstance(messages, READY | str | Mapping) or not isinstance(messages, Iterable)
-    if one or (_is_numpy(messages, "ndarray") and not messages.ndim):  # type: ignore[union-attr]
-        return [encode(messages)]
+    if one or _is_no_iterable_of_messages(messages):
+        return [encode(messages, 0, nan_as_null)]
     return [
-        message if type(message) is bytes else encode(message, index)
-        for index, message in enumerate(messages)  # type: ignore[arg-type]
+        message if type(message) is bytes else encode(message, index, nan_as_null)
+        for index, message in enumerate(messages)
     ]
 
 
-def encode(message: Any, index: int = 0) -> bytes:
-    """The body of one message; `index` is its place among others, for the error.
+def encode(message: Any, index: int = 0, nan_as_null: bool = False) -> bytes:
+    """The body of one message; `index` is its place among others, for the error. With `nan_as_null`
+    NaN and pandas' NaT are written as null.
 
     Raises BadMessage with the path of the field that JSON does not have a value for.
     """
@@ -52,75 +80,144 @@ def encode(message: Any, index: int = 0) -> bytes:
     try:
         if isinstance(message, str):
             return message.encode()
-        body = orjson.dumps(message, _as_dict, orjson.OPT_SERIALIZE_NUMPY)
+        body = orjson.dumps(message, _native_or_null if nan_as_null else _native, HOW)
     except (TypeError, UnicodeEncodeError) as error:
-        path, why = next(_unsuited(message), ("", f"cannot be written as JSON: {error}"))
+        known = next(_unsuited(message, nan_as_null), None)
+        path, why = known or ("", f"cannot be written as JSON: {error}")
     else:
         if b"null" not in body:
             return body
-        found = next(_unsuited(message), None)
+        found = next(_unsuited(message, nan_as_null), None)
         if found is None:
             return body
         path, why = found
     raise BadMessage(f"message {index}: {clipped(path) or 'it'} {why}", index=index)
 
 
-def _is_numpy(value: object, kind: str) -> bool:
-    """Whether a value is of this type of numpy, which whoever has such a value has imported; a
-    command would take a fifth longer to begin if it were imported here."""
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, getattr(numpy, kind, ()))
+def _is_no_iterable_of_messages(value: Any) -> bool:
+    """Whether what can be gone through is one message all the same."""
+    return _fields(value) is not None or (is_of("numpy", value, "ndarray") and not value.ndim)
 
 
-def _as_dict(value: object) -> object:
-    """Mappings of other kinds than dict."""
-    if isinstance(value, Mapping):
-        return dict(value)
+def _is_row(value: object) -> bool:
+    """Whether a tuple has names: it is one document."""
+    return isinstance(value, tuple) and hasattr(value, "_asdict")
+
+
+def _is_no_time(value: object) -> bool:
+    """NaT of pandas, which is a datetime, and equal to nothing."""
+    return isinstance(value, datetime.datetime) and value != value
+
+
+def _is_na(value: object) -> bool:
+    """NA of pandas, which says that there is no value."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and value is getattr(pandas, "NA", None)
+
+
+def _native_or_null(value: Any) -> Any:
+    is_nothing = _is_no_time(value) or (isinstance(value, Decimal) and value.is_nan())
+    return None if is_nothing else _native(value)
+
+
+def _native(value: Any) -> Any:
+    """What stands in JSON for a value that the writer of JSON does not know; raises TypeError."""
+    found = _fields(value)
+    if found is not None:
+        return found
+    if isinstance(value, Decimal) and value.is_finite():
+        return orjson.Fragment(str(value))  # every digit of it
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, datetime.datetime) and not _is_no_time(value):
+        return value.isoformat()
+    if is_of("numpy", value, "ndarray"):
+        return _elements(value)
+    if _is_na(value):
+        return None
     raise TypeError
 
 
-def _unsuited(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+def _fields(value: Any) -> dict[Any, Any] | None:
+    """What has fields, as a dictionary of all of them."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, msgspec.Struct):
+        fields = msgspec.structs.fields(value)
+        return {field.encode_name: getattr(value, field.name) for field in fields}
+    if _is_row(value):
+        return dict(value._asdict())
+    if hasattr(value, "model_dump") and not isinstance(value, type):
+        return dict(value.model_dump())  # as of pydantic
+    return None
+
+
+def _elements(array: Any) -> Any:
+    """An array of numpy's that the writer does not take as it is."""
+    if not array.ndim:
+        return array[()]
+    if array.dtype.kind in "OUT":
+        return array.tolist()
+    if array.dtype.kind in "biufM" and not array.flags.c_contiguous:
+        return array.copy()
+    raise TypeError
+
+
+def _unsuited(
+    value: Any, nan_as_null: bool, path: str = "", depth: int = 0
+) -> Iterator[tuple[str, str]]:
     """Where a document holds what JSON does not: the path, and what is wrong there."""
+    fields = None if type(value) in PLAIN else _fields(value)
     if depth > DEPTH_MAX:
         yield path, f"nests deeper than {DEPTH_MAX} levels, or holds itself; flatten it"
-    elif isinstance(value, Mapping):
-        for name, inner in value.items():
+    elif fields is not None:
+        for name, inner in fields.items():
             if isinstance(name, str):
                 yield from _unsuited_text(name, path)
-                yield from _unsuited(inner, f"{path}/{name}", depth + 1)
+                yield from _unsuited(inner, nan_as_null, f"{path}/{name}", depth + 1)
             else:
                 kind = type(name).__name__
                 yield path, f"has a field named by {kind} {shown(repr(name))}; name it by text"
-    elif isinstance(value, list | tuple) or (_is_numpy(value, "ndarray") and value.ndim):
+    elif isinstance(value, list | tuple) or (is_of("numpy", value, "ndarray") and value.ndim):
         for at, inner in enumerate(value):
-            yield from _unsuited(inner, f"{path}[{at}]", depth + 1)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from _unsuited(getattr(value, field.name), f"{path}/{field.name}", depth + 1)
+            yield from _unsuited(inner, nan_as_null, f"{path}[{at}]", depth + 1)
     elif isinstance(value, enum.Enum):
-        yield from _unsuited(value.value, path, depth + 1)
+        yield from _unsuited(value.value, nan_as_null, path, depth + 1)
     else:
-        yield from _unsuited_scalar(value, path)
+        yield from _unsuited_scalar(value, nan_as_null, path)
 
 
-def _unsuited_scalar(value: Any, path: str) -> Iterator[tuple[str, str]]:
+def _unsuited_scalar(value: Any, nan_as_null: bool, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         yield from _unsuited_text(value, path)
-    elif isinstance(value, float) or _is_numpy(value, "floating"):
-        if not math.isfinite(value):
-            name = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-            yield path, f"is {name}, which JSON does not have; send None, or leave the field out"
-    elif _is_numpy(value, "datetime64") and value != value:
-        yield path, "is NaT, no time at all; send None, or leave the field out"
+    elif isinstance(value, float | Decimal) or is_of("numpy", value, "floating"):
+        yield from _unsuited_number(value, nan_as_null, path)
+    elif _is_no_time(value) or (is_of("numpy", value, "datetime64") and value != value):
+        if not (nan_as_null and _is_no_time(value)):
+            yield path, f"is NaT, no time at all; {NO_VALUE}"
     elif isinstance(value, int):
         if value not in INTEGERS:
             yield path, "is an integer of more than 64 bits; send the message as JSON text"
     elif value is not None:
         try:
-            orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+            orjson.dumps(value, _native, HOW)
         except TypeError:
             kind = type(value).__name__
             yield path, f"is of the type {kind}, which JSON does not have; convert it{_to(value)}"
+
+
+def _unsuited_number(value: Any, nan_as_null: bool, path: str) -> Iterator[tuple[str, str]]:
+    decimal = isinstance(value, Decimal)  # which may be larger than any float
+    if value.is_nan() if decimal else math.isnan(value):
+        if not nan_as_null:
+            yield path, f"is NaN, which JSON does not have; {NO_VALUE}"
+    elif value.is_infinite() if decimal else math.isinf(value):
+        name = "Infinity" if value > 0 else "-Infinity"
+        yield path, f"is {name}, which JSON does not have; send None, or leave the field out"
+    elif is_of("numpy", value, "longdouble"):
+        yield path, "is of the type longdouble, which JSON does not have; convert it to a float"
 
 
 def _unsuited_text(text: str, path: str) -> Iterator[tuple[str, str]]:

@@ -14,8 +14,10 @@ import aiohttp
 
 from sow.client.access import ClientAccess, Token
 from sow.client.asking import Asking
-from sow.client.bodies import Document, encode_all
+from sow.client.bodies import Document, RowBodies, encode_all
 from sow.client.connector import Connector
+from sow.client.data_frames import is_data_frame
+from sow.client.failures import Disconnected
 from sow.client.http import (
     CONNECT_S,
     Http,
@@ -156,65 +158,79 @@ class Client:
     async def publish(
         self,
         topic: str,
-        messages: Document | Iterable[Document],
+        messages: Document,
         *,
         key: str | None = None,
         expires_s: float | None = None,
+        nan_as_null: bool = False,
     ) -> str:
         """Publish one message or many; returns the last one's bookmark once all are durable.
 
-        `messages` is one message or an iterable of them: bytes and str are bodies as they are,
-        anything else is written as JSON (docs/client.md, "What is published"). `key` names the
-        record, for one message to a topic without `Key`. `expires_s` is the lifetime of the
-        records in seconds, above 0 up to 1e9, where the topic has `Expiration`; None takes the
-        topic's own.
+        `messages` is one message, an iterable of them, or a data frame of pandas, polars or Arrow,
+        whose rows are messages. bytes and str are bodies as they are, anything else is written as
+        JSON (docs/clients.md, "What is published"). `key` names the record, for one message to a
+        topic without `Key`. `expires_s` is the lifetime of the records in seconds, above 0 up to
+        1e9, where the topic has `Expiration`; None takes the topic's own. With `nan_as_null` NaN
+        and pandas' NaT are written as null.
 
         Up to 1,000 messages are stored all or none; more go in frames of as many, in order. Raises
         BadMessage with the index of the first bad one among all of them, for what JSON does not
         have, such as NaN, before anything is sent; UnknownTopic, InvalidTopic for a conflated
-        topic, TooLarge, and StoreError or DiskFull while the server's disk takes nothing.
+        topic, TooLarge, and StoreError or DiskFull while the server's disk takes nothing. A
+        Disconnected says how many are stored for certain, as `published`.
         """
-        return await self._publish(topic, messages, key, expires_s, delta=False)
+        return await self._publish(topic, messages, key, expires_s, nan_as_null, delta=False)
 
     async def delta_publish(
         self,
         topic: str,
-        messages: Document | Iterable[Document],
+        messages: Document,
         *,
         key: str | None = None,
         expires_s: float | None = None,
+        nan_as_null: bool = False,
     ) -> str:
         """Publish changes: each message is merged into its record (docs/semantics.md, Rule 8).
 
         Arguments, result and errors are those of `publish`. A message whose record is not there
         becomes the record.
         """
-        return await self._publish(topic, messages, key, expires_s, delta=True)
+        return await self._publish(topic, messages, key, expires_s, nan_as_null, delta=True)
 
     async def _publish(
         self,
         topic: str,
-        messages: Document | Iterable[Document],
+        messages: Document,
         key: str | None,
         expires_s: float | None,
+        nan_as_null: bool,
         delta: bool,
     ) -> str:
-        bodies = encode_all(messages)
-        if any(b"\n" in body for body in bodies):
-            return await self._publish_over_http(topic, bodies, key, expires_s, delta)
+        frames: Iterable[list[bytes]]
+        if is_data_frame(messages):
+            frames = RowBodies(messages, nan_as_null)
+            for _ in frames:
+                await asyncio.sleep(0)  # looked at from end to end, before anything is sent
+        else:
+            bodies = encode_all(messages, nan_as_null)
+            if any(b"\n" in body for body in bodies):
+                return await self._publish_over_http(topic, bodies, key, expires_s, delta)
+            starts = range(0, len(bodies), FRAME_MESSAGES)
+            frames = [bodies[at : at + FRAME_MESSAGES] for at in starts]
         self._check_loop()
         publisher = await self._kept(topic) or await self.publisher(topic)
-        first = publisher.sent
+        sent, published = publisher.sent, publisher.published
         try:
-            for start in range(0, len(bodies), FRAME_MESSAGES):
-                frame = bodies[start : start + FRAME_MESSAGES]
+            for frame in frames:
                 await publisher.send(frame, key=key, expires_s=expires_s, delta=delta)
             await publisher.drain()
         except BaseException as error:
             # A publisher that failed sends no more: the next publish makes a fresh one.
             await publisher.close()
             if isinstance(error, BadMessage):
-                error.index -= first
+                error.index -= sent
+            if isinstance(error, Disconnected):
+                raise error.midway(publisher.published - published) from error
             raise
         await self._keep(topic, publisher)
         return publisher.bookmark

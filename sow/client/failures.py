@@ -7,7 +7,7 @@ become the error that the server raised, so that one `except` serves either way 
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 
@@ -39,10 +39,24 @@ class Unreachable(SowError):
 
 
 class Disconnected(SowError):
-    """The connection ended before its time; `reason` is the server's when it gave one."""
+    """The connection ended before its time; `reason` is the server's when it gave one.
+
+    Of a publish `published` says how many messages are stored for certain, from the first one on.
+    """
 
     reason = "disconnected"
     status = 503
+    published: int | None = None
+
+    def midway(self, published: int) -> Self:
+        """The same error in the midst of a publish."""
+        found = type(self)(
+            f"{self.detail}; the first {published:,} of the messages are stored for certain, of "
+            f"those behind them some may be: publish again from the one with the index {published}",
+            reason=self.reason,
+        )
+        found.published = published
+        return found
 
 
 class ClosedByServer(Disconnected):

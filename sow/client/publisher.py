@@ -60,31 +60,31 @@ class Publisher:
         key: str | None = None,
         expires_s: float | None = None,
         delta: bool = False,
+        nan_as_null: bool = False,
     ) -> None:
         """Send bodies as one frame, waiting while the window is full.
 
-        Bytes go as they are; documents are written as JSON, as by `Client.publish`, whose `key`
-        and `expires_s` (seconds) these are. With `delta` each is merged into its record. A frame is
-        stored completely or not at all, and `send` does not wait for that.
+        Bytes go as they are; documents are written as JSON, as by `Client.publish`, whose `key`,
+        `expires_s` (seconds) and `nan_as_null` these are. With `delta` each is merged into its
+        record. A frame is stored completely or not at all, and `send` does not wait for that.
 
         Raises BadMessage for what has no body or has a line break in it, before it is sent; and
         what an earlier frame failed with, after which nothing more is sent. A BadMessage's index
         counts all messages sent on this publisher.
         """
         command = "delta_publish" if delta else "publish"
-        await self._send(command, bodies, {"k": key, "x": expires_s})
+        await self._send(command, self._encoded(bodies, nan_as_null), {"k": key, "x": expires_s})
 
     async def delete(self, bodies: Sequence[Document]) -> None:
         """Delete the records that the key fields of these bodies name, in order with `send`.
 
         Raises what `send` raises. Records that are not there are no error.
         """
-        await self._send("sow_delete", bodies, {})
+        await self._send("sow_delete", self._encoded(bodies, False), {})
 
     async def _send(
-        self, command: str, messages: Sequence[Document], more: Mapping[str, object]
+        self, command: str, bodies: Sequence[bytes], more: Mapping[str, object]
     ) -> None:
-        bodies = self._encoded(messages)
         if not bodies:
             return
         cid = self._socket.next_cid()
@@ -102,9 +102,9 @@ class Publisher:
         self.sent += len(bodies)
         await self._socket.send(frame)
 
-    def _encoded(self, messages: Sequence[Document]) -> list[bytes]:
+    def _encoded(self, messages: Sequence[Document], nan_as_null: bool) -> list[bytes]:
         try:
-            return encode_all(messages)
+            return encode_all(messages, nan_as_null)
         except BadMessage as error:
             error.index += self.sent
             raise

@@ -70,6 +70,7 @@ class KeptTable:
 
     def _made(self, records: Mapping[str, Any], schemas: Sequence[Any]) -> Any:
         import numpy as np
+
         pa = arrow()
 
         known = self._documents

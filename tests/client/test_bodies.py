@@ -5,12 +5,18 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import pathlib
 import types
+import uuid
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 
-from sow.client.bodies import encode, encode_all
+from sow.client.bodies import RowBodies, encode, encode_all
 from sow.errors import BadMessage
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -26,6 +32,38 @@ class Level(enum.Enum):
     NONE = NAN
 
 
+@dataclasses.dataclass
+class Order:
+    id: int
+    leg: Leg
+    _note: str = "kept"
+
+
+class Fill(msgspec.Struct, rename="camel"):
+    fill_id: int
+    leg: Leg
+
+
+class Pair(NamedTuple):
+    id: int
+    px: float
+
+
+class Model:
+    """As of pydantic: it has fields, and can be gone through."""
+
+    def model_dump(self):
+        return {"id": 1, "px": decimal.Decimal("2.50")}
+
+    def __iter__(self):
+        return iter([("id", 1)])
+
+
+class Ratio(float):
+    pass
+
+
+NANOSECOND = b'{"at":"2026-11-22T09:30:00.000000001"}'
 ITSELF = {}
 ITSELF["again"] = ITSELF
 
@@ -45,6 +83,28 @@ ITSELF["again"] = ITSELF
         ({"list": np.array([1.0, 2.5])}, b'{"list":[1.0,2.5]}'),
         (types.MappingProxyType({"id": 1}), b'{"id":1}'),
         ({"inner": collections.ChainMap({"a": 1})}, b'{"inner":{"a":1}}'),
+        ({"px": decimal.Decimal("1.10")}, b'{"px":1.10}'),
+        ({"px": decimal.Decimal("1E+400"), "none": None}, b'{"px":1E+400,"none":null}'),
+        (decimal.Decimal("-0.0"), b"-0.0"),
+        ({"id": uuid.UUID(int=3)}, b'{"id":"00000000-0000-0000-0000-000000000003"}'),
+        ({"at": datetime.time(10, 30)}, b'{"at":"10:30:00"}'),
+        (
+            {"at": datetime.datetime(2026, 11, 22, 9, 30, tzinfo=datetime.UTC)},
+            b'{"at":"2026-11-22T09:30:00+00:00"}',
+        ),
+        ({"at": datetime.datetime(2026, 11, 22, 9, 30)}, b'{"at":"2026-11-22T09:30:00"}'),
+        ({"at": pd.Timestamp("2026-11-22 09:30:00.000000001")}, NANOSECOND),
+        ({"at": np.datetime64("2026-11-22T09:30", "s")}, b'{"at":"2026-11-22T09:30:00"}'),
+        ({"none": pd.NA}, b'{"none":null}'),
+        ({"list": np.arange(6)[::2]}, b'{"list":[0,2,4]}'),
+        ({"list": np.array(["a", "b"])}, b'{"list":["a","b"]}'),
+        ({"list": np.array([decimal.Decimal("1.0"), None])}, b'{"list":[1.0,null]}'),
+        ({"n": np.array(5), "b": np.bool_(True)}, b'{"n":5,"b":true}'),
+        (Order(7, Leg(decimal.Decimal("1.50"))), b'{"id":7,"leg":{"px":1.50},"_note":"kept"}'),
+        (Fill(1, Leg(2)), b'{"fillId":1,"leg":{"px":2}}'),
+        (Pair(1, 2.5), b'{"id":1,"px":2.5}'),
+        (Model(), b'{"id":1,"px":2.50}'),
+        (Ratio(1.5), b"1.5"),
         (5, b"5"),
         (np.float64(2), b"2.0"),
     ],
@@ -57,6 +117,18 @@ def test_what_json_has_is_written(message, body):
 @pytest.mark.parametrize(
     ("message", "says"),
     [
+        ({"px": decimal.Decimal("NaN")}, "/px is NaN"),
+        ({"px": decimal.Decimal("sNaN")}, "/px is NaN"),
+        ({"px": decimal.Decimal("-Infinity")}, "/px is -Infinity"),
+        ({"at": pd.NaT}, "/at is NaT"),
+        ({"for": datetime.timedelta(1)}, "/for is of the type timedelta, which JSON does not have"),
+        ({"for": np.timedelta64(1, "s")}, "/for is of the type timedelta64"),
+        ({"px": np.longdouble(1)}, "/px is of the type longdouble"),
+        ({"z": np.array([1 + 2j])}, "/z[0] is of the type complex128"),
+        ({"where": pathlib.Path("x")}, "/where is of the type PosixPath"),
+        ({"list": np.array([1, {1}], object)}, "/list[1] is of the type set"),
+        (Fill(1, Leg(NAN)), "/leg/px is NaN"),
+        (Pair(1, NAN), "/px is NaN"),
         ({"px": NAN}, "/px is NaN"),
         ({"none": None, "px": -INFINITY}, "/px is -Infinity"),
         ({"legs": [{"px": 1}, {"px": INFINITY}]}, "/legs[1]/px is Infinity"),
@@ -75,7 +147,6 @@ def test_what_json_has_is_written(message, body):
             {"tags": {"a"}},
             "/tags is of the type set, which JSON does not have; convert it to a list",
         ),
-        ({"px": decimal.Decimal("1.10")}, "/px is of the type Decimal"),
         ({"raw": b"x"}, "/raw is of the type bytes, which JSON does not have; convert it to text"),
         ({"a": {1: 2}}, "/a has a field named by int '1'; name it by text"),
         ({"a": "x\ud800"}, "/a has half a surrogate pair"),
@@ -101,3 +172,37 @@ def test_a_refusal_is_no_echo():
     with pytest.raises(BadMessage) as caught:
         encode({"x" * 100_000: {("y" * 100_000,): 1}})
     assert len(caught.value.detail) < 400
+
+
+@pytest.mark.parametrize(
+    ("message", "body"),
+    [
+        ({"px": NAN, "n": 1}, b'{"px":null,"n":1}'),
+        ({"px": np.float32("nan")}, b'{"px":null}'),
+        ({"at": pd.NaT, "px": decimal.Decimal("NaN")}, b'{"at":null,"px":null}'),
+    ],
+)
+def test_nan_is_null_where_that_is_said(message, body):
+    assert encode(message, nan_as_null=True) == body
+
+
+@pytest.mark.parametrize("value", [INFINITY, decimal.Decimal("Infinity")])
+def test_the_infinities_are_never_null(value):
+    with pytest.raises(BadMessage, match="/px is Infinity"):
+        encode({"px": value}, nan_as_null=True)
+
+
+def test_rows_of_a_frame_are_messages_and_one_that_is_bad_is_named_by_its_number():
+    table = pa.table({"id": list(range(2500)), "px": [1.0] * 2400 + [NAN] * 100})
+    with pytest.raises(BadMessage, match="message 2400: /px is NaN") as caught:
+        encode_all(table)
+    assert caught.value.index == 2400
+    bodies = RowBodies(table, nan_as_null=True)
+    assert [len(some) for some in bodies] == [1000, 1000, 500]
+    assert encode_all(table, nan_as_null=True) == [body for some in bodies for body in some]
+    assert encode_all(table, nan_as_null=True)[-1] == b'{"id":2499,"px":null}'
+
+
+def test_messages_with_fields_are_one_each():
+    assert encode_all([Pair(1, 2), Model()]) == [b'{"id":1,"px":2}', b'{"id":1,"px":2.50}']
+    assert encode_all(iter([1, 2])) == [b"1", b"2"]

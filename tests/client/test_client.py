@@ -1,12 +1,20 @@
 """The client against a real server."""
 
 import asyncio
+from decimal import Decimal
 
+import pandas
+import polars
+import pyarrow
 import pytest
 
-from sow.client import Client, Disconnected, Unreachable
+from sow.client import Client, Disconnected, Publisher, Unreachable
 from sow.client.client import checked_url
 from sow.errors import BadFilter, BadMessage, ClientError, UnknownTopic
+from tests.edge.serving import Running, configuration
+
+ORDERS = "<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>"
+MORE = "<Topic><Name>more</Name><MessageType>json</MessageType><Key>/id</Key></Topic>"
 
 
 def publish(*documents):
@@ -243,3 +251,80 @@ def test_nothing_is_kept_of_subscriptions_that_were_closed(using):
         return [*client._subscriptions]
 
     assert using(work) == []
+
+
+FRAME = {"id": list(range(5000)), "px": [at / 2 for at in range(5000)]}
+DOCUMENTS = [dict(zip(FRAME, row, strict=True)) for row in zip(*FRAME.values(), strict=True)]
+
+
+@pytest.mark.parametrize("kind", [pandas.DataFrame, polars.DataFrame, pyarrow.table])
+def test_the_rows_of_a_frame_are_published_and_come_back_as_one(using, server, kind):
+    async def work(client):
+        await client.publish("orders", kind(FRAME))
+        answer = await client.query("orders", order_by="/id")
+        return answer.records, await answer.to_arrow()
+
+    records, table = using(work)
+    assert records == DOCUMENTS
+    using(lambda client: client.publish("orders", table))
+    assert server.records("orders", order_by="/id") == DOCUMENTS
+
+
+def test_of_a_frame_with_a_bad_row_nothing_is_published(using, server):
+    bad = pandas.DataFrame(FRAME)
+    bad.loc[4321, "px"] = float("nan")
+    with pytest.raises(BadMessage, match="message 4321: /px is NaN"):
+        using(lambda client: client.publish("orders", bad))
+    assert server.records("orders") == []
+    using(lambda client: client.publish("orders", bad, nan_as_null=True))
+    assert server.records("orders", filter="/px IS NULL") == [{"id": 4321, "px": None}]
+
+
+def test_a_row_that_the_server_refuses_is_named_by_its_number(using):
+    async def work(client):
+        await client.publish("orders", {"id": -1})
+        with pytest.raises(BadMessage) as caught:
+            await client.publish("orders", polars.DataFrame({"id": [*range(2345), None]}))
+        return caught.value.index
+
+    assert using(work) == 2345
+
+
+def test_decimals_keep_their_digits(using, server):
+    price = Decimal("0.1000000000000000000000000001")
+    using(lambda client: client.publish("orders", {"id": 1, "px": price}))
+    assert b"0.1000000000000000000000000001" in server.get("/v1/topics/orders/records").body
+
+
+def test_a_server_that_dies_midway_leaves_a_frame_that_can_be_gone_on_with(tmp_path, monkeypatch):
+    """The second life has another configuration, of which the first knew nothing."""
+    first = Running(configuration(ORDERS), tmp_path)
+    send, sent = Publisher.send, []
+
+    async def sending(publisher, bodies, **more):
+        if len(sent) == 2:
+            await publisher.settle()
+            await asyncio.to_thread(first.close)
+        sent.append(len(bodies))
+        await send(publisher, bodies, **more)
+
+    async def publish(url, rows):
+        async with Client(url) as client:
+            await client.publish("orders", rows)
+
+    frame = pandas.DataFrame(FRAME)
+    with monkeypatch.context() as patched:
+        patched.setattr(Publisher, "send", sending)
+        with pytest.raises(
+            Disconnected, match="the first 2,000 of the messages are stored"
+        ) as caught:
+            asyncio.run(publish(first.url, frame))
+    second = Running(configuration(ORDERS + MORE), tmp_path)
+    try:
+        assert len(second.records("orders")) == caught.value.published == 2000
+        asyncio.run(publish(second.url, frame.iloc[caught.value.published :]))
+        assert second.records("orders", order_by="/id") == DOCUMENTS
+        log = second.get("/v1/log?topics=orders&limit=100000").body.splitlines()
+        assert len(log) == 5000, "nothing twice"
+    finally:
+        second.close()

@@ -209,7 +209,7 @@ def living(way):
     found.append(way.next(iter(view.changes()) if isinstance(way, Plain) else view.changes()).new)
     found += [len(view), list(view) == list(view.keys()), dict(view.items()) == view.copy()]
     found += [[view[key] for key in view], view.get("none"), bool(view.subscription.name)]
-    found.append(callable(view.to_polars))
+    found.append(sorted(row["id"] for row in way.wait(view.to_polars()).to_dicts()))
     found += [view.preview().caption, way.wait(view.widget(60)).caption]
     way.wait(view.keep_drawing(way.wait(view.widget()), 60))
     frame = way.wait(view.to_pandas())

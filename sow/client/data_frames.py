@@ -1,0 +1,134 @@
+"""Rows of data frames as documents, some at a time: frames of pandas and polars, Arrow's tables.
+
+Columns are made into Python's values a thousand rows at a time, so that a frame of any length takes
+no more memory than it has already. What says that there is no value (None, NA, a null) is null in
+the document; NaN is a number that is none, and stays what it is, for `sow.client.bodies` to refuse
+or to write as null, as is said to it. No package of frames is imported here: whoever has a frame
+has imported it.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import orjson
+
+from sow.errors import BadMessage, ClientError, clipped, shown
+
+PIECE_ROWS = 1000
+"""Rows that are made at once: as many as a frame to the server has, which is stored all or none."""
+ARROW_TABLES = ("Table", "RecordBatch")
+
+
+def is_data_frame(value: object) -> bool:
+    """Whether a value is rows in columns: a DataFrame of pandas or polars, or a table or record
+    batch of Arrow."""
+    return (
+        is_of("pandas", value, "DataFrame")
+        or is_of("polars", value, "DataFrame")
+        or is_of("polars", value, "LazyFrame")
+        or any(is_of("pyarrow", value, kind) for kind in ARROW_TABLES)
+    )
+
+
+def is_of(package: str, value: object, kind: str) -> bool:
+    """Whether a value is of this type of a package, which whoever has such a value has imported: a
+    command would take longer to begin if it were imported here."""
+    module = sys.modules.get(package)
+    return module is not None and isinstance(value, getattr(module, kind, ()))
+
+
+def pieces_of_rows(frame: Any) -> Iterator[list[dict[str, Any]]]:
+    """The rows of a data frame as documents, in lists of up to 1,000.
+
+    Of pandas, levels of the index that have a name are fields, too, as `reset_index` makes them;
+    an index without one only counts rows. Raises ClientError for columns that are no fields: two
+    of one name, or names that are no texts.
+    """
+    if is_of("polars", frame, "LazyFrame"):
+        raise ClientError("the frame is lazy, and has no rows yet; publish what collect() gives")
+    if is_of("pandas", frame, "DataFrame"):
+        named = [name for name in frame.index.names if name is not None]
+        if named:
+            frame = frame.reset_index(level=named)
+        columns: Callable[[Any, int], list[Any]] = _of_pandas
+        names = list(frame.columns)
+    else:
+        if is_of("polars", frame, "DataFrame"):
+            frame = frame.to_arrow()
+        columns, names = _of_arrow, list(frame.schema.names)
+    _check_names(names)
+    for start in range(0, len(frame), PIECE_ROWS):
+        values = columns(frame, start)
+        shown_names = [name for name, value in zip(names, values, strict=True) if value is not None]
+        filled = [value for value in values if value is not None]
+        count = min(PIECE_ROWS, len(frame) - start)
+        rows = zip(*filled, strict=True) if filled else ((),) * count
+        yield [dict(zip(shown_names, row, strict=True)) for row in rows]
+
+
+def _check_names(names: Sequence[object]) -> None:
+    known = set()
+    for name in names:
+        if not isinstance(name, str):
+            raise ClientError(
+                f"the frame has a column named by {type(name).__name__} {shown(repr(name))}; "
+                "name it by text"
+            )
+        if name in known:
+            raise ClientError(f"the frame has two columns called {shown(name)}; rename one")
+        known.add(name)
+
+
+def _of_pandas(frame: Any, start: int) -> list[Any]:
+    part = frame.iloc[start : start + PIECE_ROWS]
+    return [part.iloc[:, at].tolist() for at in range(part.shape[1])]
+
+
+def _of_arrow(table: Any, start: int) -> list[Any]:
+    """Columns as Python's values; None for one that only repeats a field within another one."""
+    from sow.messages.arrow import JSON_KIND, KIND_OF_COLUMN, PATH_OF_COLUMN
+
+    part = table.slice(start, PIECE_ROWS)
+    found: list[Any] = []
+    for field, column in zip(part.schema, part.columns, strict=True):
+        told = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
+        if PATH_OF_COLUMN in told:
+            found.append(None)
+        elif told.get(KIND_OF_COLUMN) == JSON_KIND:
+            texts = enumerate(column.to_pylist(), start)
+            found.append([_json_text(field.name, text, row) for row, text in texts])
+        else:
+            found.append(_with_all_digits(column).to_pylist())
+    return found
+
+
+def _with_all_digits(column: Any) -> Any:
+    """A column of times in nanoseconds as one in microseconds, or as texts where that would lose
+    some: Python's times have no nanoseconds."""
+    import pyarrow as pa
+
+    kind = column.type
+    if not (pa.types.is_timestamp(kind) or pa.types.is_time64(kind)) or kind.unit != "ns":
+        return column
+    shorter = pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else pa.time64("us")
+    try:
+        return column.cast(shorter)
+    except pa.ArrowInvalid:
+        return column.cast(pa.string())
+
+
+def _json_text(name: str, text: str | None, row: int) -> object:
+    """A value that stands as JSON text in a column of the server's."""
+    if text is None:
+        return None
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        raise BadMessage(
+            f"message {row}: the column {clipped(name)} is said to hold JSON, and does not",
+            index=row,
+        ) from None
+    # A line break is space there, and would end the message in a frame.
+    return orjson.Fragment(text.replace("\n", " "))
