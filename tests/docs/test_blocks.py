@@ -2,7 +2,7 @@
 
 Run by `test_examples.py` (python, console), `test_timetables.py` (timetable), with a Spark by
 `tests/spark/test_guide.py` (python, sql), with a Node or a browser by `tests/client/javascript`
-(javascript, html). The others are checked here as far as they can be.
+(javascript, html). `test_migration.py` reads those in the words of AMPS. The others are checked here as far as they can be.
 """
 
 import json
@@ -21,7 +21,7 @@ from sow.wire import read_frame
 from tests.docs.blocks import ROOT, fenced, shell_lines
 
 RUN = {"python", "console", "sql", "timetable", "javascript", "html"}
-CHECKED = {"xml", "json", "filter", "sh"}
+CHECKED = {"xml", "json", "filter", "sh", "amps"}
 NO_CODE = {"text"}
 """Drawings, grammars, messages, and what is shown because it does not do what it says."""
 

@@ -15,6 +15,7 @@ from sow.config.elements import INCLUDE, ROOT
 from sow.expressions import AGGREGATES, FUNCTIONS
 from sow.messages import MESSAGE_TYPES, MESSAGE_TYPES_REFUSED
 from tests.docs.blocks import ROOT as TOP
+from tests.docs.blocks import fenced
 from tests.edge.serving import Running
 
 PAGE = (TOP / "docs/migration.md").read_text()
@@ -165,6 +166,30 @@ def test_the_example_is_answered_with_what_the_page_shows(monkeypatch):
     (shown,) = re.findall(r"^```text\n(.*?)^```", PAGE, re.M | re.S)
     result = CliRunner().invoke(main, ["check", "amps.xml"])
     assert (result.exit_code, result.stdout) == (1, shown)
+
+
+def commands_of(block):
+    """The commands of a program, each with the names of its headers."""
+    for line in block.text.splitlines():
+        name, _, headers = line.partition(" ")
+        yield name, re.findall(r"(?:^| )([a-z_]+)=(?! )", headers.strip())
+
+
+@pytest.mark.parametrize(
+    "block", fenced("amps", [TOP / "docs/migration.md"]), ids=lambda b: b.place
+)
+def test_a_program_is_shown_by_commands_and_headers_that_the_tables_name(block):
+    commands, headers, _ = of_each_table("Commands", 3)
+    for name, given in commands_of(block):
+        assert name == "connect" or name in said(commands), name
+        assert set(given) <= said(headers).keys(), given
+
+
+def test_each_program_stands_before_what_became_of_it():
+    """One in the words of AMPS, then one that `test_examples.py` runs."""
+    languages = re.findall(r"^```(\w+)$", section("A program, taken over"), re.M)
+    assert languages == ["amps", "python"] * (len(languages) // 2)
+    assert languages
 
 
 @pytest.mark.edge
