@@ -2,7 +2,8 @@
 
 Run by `test_examples.py` (python, console), `test_timetables.py` (timetable), with a Spark by
 `tests/spark/test_guide.py` (python, sql), with a Node or a browser by `tests/client/javascript`
-(javascript, html). `test_migration.py` reads those in the words of AMPS. The others are checked here as far as they can be.
+(javascript, html). `test_migration.py` reads those in the words of AMPS. The others are checked
+here as far as they can be.
 """
 
 import json
