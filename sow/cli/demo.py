@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.resources import as_file, files
 from pathlib import Path
 from threading import Thread
@@ -29,14 +29,16 @@ from rich.text import Text
 from sow.cli.browser import open_page
 from sow.cli.options import example, json_option, run
 from sow.cli.pipeline import beside
+from sow.cli.rates import RATE_COLUMNS, Look, TopicRates, activity
 from sow.cli.supervision import Beside, command, supervised
+from sow.cli.tables import figures
 from sow.client import Client
 from sow.config import require, review
 from sow.definitions import Configuration
-from sow.engine.live_topics import CopyTopic, LiveTopic
 from sow.errors import ClientError, SowError
 from sow.hosts import LOOPBACK
 from sow.server.app import Server
+from sow.server.describe import describe_topic
 
 CONFIG = "demo.xml"
 """The demo's own configuration, a file of the package."""
@@ -50,19 +52,6 @@ ROWS = 7
 """Quotes that are shown: with the figures they fit into a terminal of 24 lines."""
 RATE = 4000.0
 """Messages a second: about what the recorded feed has in the median (docs/recorded-data.md)."""
-
-
-@dataclass(slots=True)
-class Figures:
-    """What one topic did in the last refresh."""
-
-    name: str
-    kind: str
-    records: int
-    in_per_s: float
-    out_per_s: float
-    ratio: float
-    pending: int
 
 
 @click.command(epilog=example("sow demo", "sow demo --rate 500 --port 0"))
@@ -203,9 +192,8 @@ class DemoScreen:
         self._as_json = as_json
         self._records: dict[str, Any] = {}
         self._delivered = 0
-        self._before: dict[str, tuple[int, int]] = {}
-        self._before_us = server.driver.now_us()
-        self._last: list[Figures] = []
+        self._before = self._look()
+        self._last: list[TopicRates] = []
 
     @property
     def has_begun(self) -> bool:
@@ -231,65 +219,37 @@ class DemoScreen:
         if not sys.stdout.isatty() or self._as_json:
             yield self._print
             if self._as_json:
-                click.echo(orjson.dumps({"url": self._url, "topics": self._last}))
+                topics = [one.document() for one in self._last]
+                click.echo(orjson.dumps({"url": self._url, "topics": topics}))
             return
         with Live(console=Console(), auto_refresh=False, screen=False) as live:
 
             def show() -> None:
-                live.update(self._page(self._figures()), refresh=True)
+                live.update(self._page(self._rates(), live.console.width), refresh=True)
 
             show()
             yield show
 
     def _print(self) -> None:
-        self._last = self._figures()
+        self._last = self._rates()
         if not self._as_json:
-            parts = [
-                f"{f.name} {f.in_per_s:,.0f}/s in {f.out_per_s:,.0f}/s out {f.ratio:.1f}x"
-                for f in self._last
-                if f.kind == "conflated"
-            ]
+            parts = [one.sentence() for one in self._last if one.kind == "conflated"]
             click.echo(f"{self._url}  " + "  ".join(parts))
 
-    def _figures(self) -> list[Figures]:
-        now_us = self._server.driver.now_us()
-        elapsed_s = max(1e-6, (now_us - self._before_us) / 1e6)
-        self._before_us = now_us
-        topics = self._server.engine.topics
-        return [self._measure(topics[name], elapsed_s) for name in SHOWN if name in topics]
+    def _look(self) -> Look:
+        """What the server would say over HTTP of the topics that are shown."""
+        now_us, topics = self._server.driver.now_us(), self._server.engine.topics
+        described = [describe_topic(topics[name], now_us) for name in SHOWN if name in topics]
+        return Look(now_us / 1e6, described, (), None)
 
-    def _measure(self, topic: LiveTopic, elapsed_s: float) -> Figures:
-        name = topic.name
-        taken, given = topic.updates, topic.updates
-        pending, ratio = 0, 1.0
-        if isinstance(topic, CopyTopic):
-            conflation = topic.copy.conflation
-            taken, given = conflation.updates_in, conflation.updates_out
-            pending, ratio = conflation.pending, conflation.ratio
-        before_in, before_out = self._before.get(name, (taken, given))
-        self._before[name] = (taken, given)
-        return Figures(
-            name,
-            topic.kind,
-            len(topic.records.table),
-            (taken - before_in) / elapsed_s,
-            (given - before_out) / elapsed_s,
-            ratio,
-            pending,
-        )
+    def _rates(self) -> list[TopicRates]:
+        """What they did since this was asked for the last time."""
+        before, self._before = self._before, self._look()
+        return activity(before, self._before).topics
 
-    def _page(self, figures: list[Figures]) -> Group:
-        table = Table(
-            "topic", "kind", "records", "in/s", "out/s", "conflation", "pending",
-            title=f"SOW demo  {self._url}",
-        )  # fmt: skip
-        for column in table.columns[2:]:
-            column.justify = "right"
-        for f in figures:
-            table.add_row(
-                f.name, f.kind, f"{f.records:,}", f"{f.in_per_s:,.0f}", f"{f.out_per_s:,.0f}",
-                f"{f.ratio:.1f}x" if f.kind == "conflated" else "", f"{f.pending:,}",
-            )  # fmt: skip
+    def _page(self, rates: list[TopicRates], width: int) -> Group:
+        heading = Text(f"SOW demo  {self._url}", style="bold")
+        table = figures(RATE_COLUMNS, [one.row() for one in rates], width)
         rows = Table(
             "symbol", "bid", "ask", "ts",
             title=f"{FOLLOWED} as a subscriber sees it: {self._delivered:,} updates so far",
@@ -297,7 +257,7 @@ class DemoScreen:
         for record in sorted(self._records.values(), key=lambda r: r["symbol"])[:ROWS]:
             rows.add_row(record["symbol"], f"{record['bid']:.2f}", f"{record['ask']:.2f}",
                          record["ts"][11:23])  # fmt: skip
-        return Group(table, rows, Text(self._hints(), style="dim"))
+        return Group(heading, table, Text(""), rows, Text(self._hints(), style="dim"))
 
     def _hints(self) -> str:
         return (

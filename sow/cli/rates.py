@@ -1,16 +1,30 @@
 """Rates: what a server did between two looks at it.
 
-A look is what `/v1/topics`, `/v1/sessions` and `/metrics` say at one time. Nothing here asks, reads
-a clock or draws.
+A look is what `/v1/topics` (the topics of a pattern as one, its own), `/v1/sessions` and `/metrics`
+say at one time. Nothing here asks, reads a clock or draws.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sow.cli.sessions import slowness
+from sow.cli.tables import Column
+from sow.quantities import duration
 
 Described = Mapping[str, Any]
 PATTERN = "pattern"
+RATE_COLUMNS = (
+    Column("topic"),
+    Column("in/s", is_number=True),
+    Column("out/s", is_number=True),
+    Column("ratio", is_number=True),
+    Column("pending", is_number=True),
+    Column("oldest", is_number=True),
+    Column("records", is_number=True),
+    Column("kind"),
+)
+PUBLISHED = frozenset({"topic", PATTERN})
+"""Kinds of topics that are published to; what is made of them is no traffic of its own."""
 
 
 class Look(NamedTuple):
@@ -34,6 +48,30 @@ class TopicRates(NamedTuple):
     ratio: float
     pending: int
     oldest_ms: float
+
+    def row(self) -> dict[str, str]:
+        """A row of a table with `RATE_COLUMNS`."""
+        is_made = self.kind not in PUBLISHED
+        return {
+            "topic": self.name,
+            "kind": self.kind,
+            "records": f"{self.records:,}",
+            "in/s": f"{self.in_per_s:,.0f}",
+            "out/s": f"{self.out_per_s:,.0f}" if is_made else "",
+            "ratio": f"{self.ratio:.1f}x" if is_made else "",
+            "pending": f"{self.pending:,}" if is_made else "",
+            "oldest": duration(self.oldest_ms / 1000) if is_made else "",
+        }
+
+    def sentence(self) -> str:
+        """The same in a line of text."""
+        rates = f"{self.in_per_s:,.0f}/s in {self.out_per_s:,.0f}/s out"
+        return f"{self.name} {rates} {self.ratio:.1f}x"
+
+    def document(self) -> dict[str, Any]:
+        """The same for programs."""
+        figures = self._asdict().items()
+        return {name: round(v, 3) if isinstance(v, float) else v for name, v in figures}
 
 
 class Activity(NamedTuple):
@@ -64,10 +102,7 @@ class Activity(NamedTuple):
                 "slow": list(self.slow),
             },
             "longest_step": longest,
-            "topics": [
-                {name: round(v, 3) if isinstance(v, float) else v for name, v in one.items()}
-                for one in (topic._asdict() for topic in self.topics)
-            ],
+            "topics": [one.document() for one in self.topics],
         }
 
 
@@ -87,11 +122,10 @@ def activity(before: Look, now: Look) -> Activity:
     """What has happened between two looks; a server that was started anew has just begun."""
     elapsed_s = max(1e-6, now.at_s - before.at_s)
     earlier = {one["name"]: _counts(one) for one in before.topics}
-    topics = [_rates(one, earlier, elapsed_s) for one in now.topics]
-    found = _folded(topics, now.topics)
+    found = [_rates(one, earlier, elapsed_s) for one in now.topics]
     slow = sorted(filter(_is_behind, now.sessions), key=slowness, reverse=True)
     return Activity(
-        in_per_s=sum(one.in_per_s for one in topics if one.kind == "topic"),
+        in_per_s=sum(one.in_per_s for one in found if one.kind in PUBLISHED),
         topics=found,
         sessions=len(now.sessions),
         away=sum(not one["connected"] for one in now.sessions),
@@ -114,7 +148,7 @@ def ordered(topics: Iterable[TopicRates], sort: str) -> list[TopicRates]:
 def _counts(one: Described) -> tuple[int, int]:
     """Changes in and out since the server's start."""
     updates = one.get("updates") or 0
-    return one.get("updates_in", updates), one.get("updates_out", updates)
+    return one.get("updates_in", updates) or 0, one.get("updates_out", updates) or 0
 
 
 def _rates(one: Described, earlier: Mapping[str, tuple[int, int]], elapsed_s: float) -> TopicRates:
@@ -123,9 +157,13 @@ def _rates(one: Described, earlier: Mapping[str, tuple[int, int]], elapsed_s: fl
     before_taken, before_given = earlier.get(one["name"], (0, 0))
     if taken < before_taken:
         before_taken = before_given = 0
+    # A pattern of conflated topics is no source either.
+    kind = (
+        f"conflated {PATTERN}" if one["kind"] == PATTERN and "updates_out" in one else one["kind"]
+    )
     return TopicRates(
         one["name"],
-        one["kind"],
+        kind,
         one["records"],
         (taken - before_taken) / elapsed_s,
         (given - before_given) / elapsed_s,
@@ -133,34 +171,6 @@ def _rates(one: Described, earlier: Mapping[str, tuple[int, int]], elapsed_s: fl
         one.get("pending", 0),
         one.get("oldest_pending_ms", 0.0),
     )
-
-
-def _folded(topics: Sequence[TopicRates], described: Sequence[Described]) -> list[TopicRates]:
-    """Topics of a pattern are one line, its own; where nothing says so each is its own."""
-    patterns = {one.name: one for one in topics if one.kind == PATTERN}
-    members: dict[str, list[TopicRates]] = {name: [] for name in patterns}
-    alone = []
-    for one, known in zip(topics, described, strict=True):
-        pattern = known.get("of_pattern")
-        if pattern in members:
-            members[pattern].append(one)
-        elif one.kind != PATTERN:
-            alone.append(one)
-    return alone + [_sum(patterns[name], some) for name, some in members.items()]
-
-
-def _sum(pattern: TopicRates, members: Sequence[TopicRates]) -> TopicRates:
-    in_per_s, out_per_s = (sum(getattr(one, name) for one in members) for name in RATES)
-    return pattern._replace(
-        in_per_s=in_per_s,
-        out_per_s=out_per_s,
-        ratio=in_per_s / out_per_s if out_per_s else 1.0,
-        pending=sum(one.pending for one in members),
-        oldest_ms=max((one.oldest_ms for one in members), default=0.0),
-    )
-
-
-RATES = ("in_per_s", "out_per_s")
 
 
 def _is_behind(one: Described) -> bool:

@@ -14,19 +14,20 @@ Samples = Mapping[str, Mapping[str, float]]
 
 
 async def scraped(client: Client) -> Samples | None:
-    """The figures of a server; None for who may not see them."""
+    """The figures of a server, but those of single topics, which may be very many; None for who may
+    not see them."""
     try:
-        async with client.http.request("GET", "/metrics", accept=PLAIN_TEXT) as answer:
+        alone = {"topics": False}
+        async with client.http.request("GET", "/metrics", alone, accept=PLAIN_TEXT) as answer:
             return samples(await answer.text())
     except NotEntitled:
         return None
 
 
 def samples(text: str) -> Samples:
-    """The figures of an exposition, those of single topics left out: they may be very many."""
-    lines = [line for line in text.splitlines() if 'topic="' not in line]
+    """The figures of an exposition without those of single topics, which have other labels."""
     found: dict[str, dict[str, float]] = {}
-    for family in text_string_to_metric_families("\n".join([*lines, ""])):
+    for family in text_string_to_metric_families(text):
         sample: Any
         for sample in family.samples:
             label = next(iter(sample.labels.values()), "")

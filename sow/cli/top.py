@@ -1,8 +1,11 @@
 """`sow top`: what a server is doing, second by second.
 
 In a terminal a page that is drawn in place, sorted by whatever key is pressed; elsewhere a line a
-tick, as of `redis-cli --stat`. Asking is work for the server too: with very many topics it takes as
-long as a tick, and then the next one is put off by as long.
+tick, as of `redis-cli --stat`. A server that goes away while somebody looks is waited for.
+
+Asking is work for the server too, above all with very many topics. Those of a pattern are asked for
+as one, and no figures of single ones; and the longer an answer takes the longer are the ticks, so
+that a tenth of the time goes by with it at most.
 """
 
 import asyncio
@@ -21,30 +24,22 @@ from sow.cli.connecting import connected
 from sow.cli.keyboard import keys
 from sow.cli.options import example, json_option, run, url_option
 from sow.cli.query import terminal_console
-from sow.cli.rates import SORTS, Activity, Look, TopicRates, activity, ordered
+from sow.cli.rates import RATE_COLUMNS, SORTS, Activity, Look, activity, ordered
 from sow.cli.scrape import scraped
 from sow.cli.sessions import SESSION_COLUMNS
 from sow.cli.sessions import row as session_row
-from sow.cli.tables import Column, figures
-from sow.client import Client
+from sow.cli.tables import figures, printable
+from sow.client import Client, Disconnected, Unreachable
 from sow.quantities import duration
 
+ASKING_MAX = 0.1
+"""So much of the time goes by with answers: nobody should have to think twice before he looks."""
 INTERVAL_S = 1.0
 """Rates are of a second, and so is what is looked at."""
 SLOW_SHOWN = 5
 """Slow sessions that are shown: who looks for more asks `sow sessions`."""
 LAG_MS = 1000
 """A session that is so far behind is shown as one to look at: people see that it is late."""
-RATE_COLUMNS = (
-    Column("topic"),
-    Column("in/s", is_number=True),
-    Column("out/s", is_number=True),
-    Column("ratio", is_number=True),
-    Column("pending", is_number=True),
-    Column("oldest", is_number=True),
-    Column("records", is_number=True),
-    Column("kind"),
-)
 LINE = ("time", "in/s", "lag", "queue", "sessions", "longest step", "first topic")
 WIDTHS = (9, 10, 8, 9, 9, 13, 0)
 STEPS = "sow_step_longest_seconds"
@@ -83,30 +78,41 @@ async def _top(url: str, screen: "TopScreen", interval_s: float, count: int | No
     async with connected(url, "sow top") as client:
         with screen.open(), keys(screen.press):
             shown = 0
-            async for now in _ticks(client, interval_s, screen.ended):
+            async for now in _ticks(client, interval_s, screen):
                 screen.show(now)
                 shown += 1
                 if shown == count:
                     return
 
 
-async def _ticks(
-    client: Client, interval_s: float, ended: asyncio.Event
-) -> AsyncIterator[Activity]:
+async def _ticks(client: Client, interval_s: float, screen: "TopScreen") -> AsyncIterator[Activity]:
+    began_s = time.monotonic()
     before = await _look(client)
     while True:
-        took_s = time.monotonic() - before.at_s
+        took_s = time.monotonic() - began_s
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(ended.wait(), max(took_s, interval_s - took_s))
+            await asyncio.wait_for(screen.ended.wait(), pause_s(took_s, interval_s))
             return
-        now = await _look(client)
-        yield activity(before, now)
-        before = now
+        began_s = time.monotonic()
+        try:
+            now = await _look(client)
+        except (Unreachable, Disconnected) as error:
+            if not screen.waits:
+                raise
+            screen.show_away(error.detail)
+        else:
+            yield activity(before, now)
+            before = now
+
+
+def pause_s(took_s: float, interval_s: float) -> float:
+    """How long to wait before the next look, after one that took so long."""
+    return max(took_s / ASKING_MAX, interval_s) - took_s
 
 
 async def _look(client: Client) -> Look:
     at_s = time.monotonic()
-    topics = await client.topics()
+    topics = await client.http.json("GET", "/v1/topics", {"members": False})
     sessions = await client.http.json("GET", "/v1/sessions")
     known = await scraped(client)
     return Look(at_s, topics, sessions, None if known is None else known.get(STEPS, {}))
@@ -127,6 +133,12 @@ class TopScreen:
         self._live: Live | None = None
         self._last: Activity | None = None
         self._headed = False
+        self._away: str | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether somebody looks who sees that the server is away."""
+        return self._live is not None
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
@@ -148,17 +160,27 @@ class TopScreen:
         elif key in KEYS:
             self._sort = KEYS[key]
             if self._last is not None:
-                self.show(self._last)
+                self._draw()
 
     def show(self, now: Activity) -> None:
         """Draw, or write, what has happened."""
-        self._last = now
+        self._last, self._away = now, None
         if self._live is not None:
-            self._live.update(self.page(now), refresh=True)
+            self._draw()
         elif self._as_json:
             click.echo(orjson.dumps(now.document()))
         else:
             self._print(now)
+
+    def show_away(self, why: str) -> None:
+        """The server does not answer: say so above what was seen last."""
+        self._away = why
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._live is not None:
+            page = Text(self._away or "") if self._last is None else self.page(self._last)
+            self._live.update(page, refresh=True)
 
     def page(self, now: Activity) -> RenderableType:
         """Everything, as much of it as there is room for."""
@@ -168,7 +190,7 @@ class TopScreen:
         # The heading, the table's own, the line of keys, and those of slow sessions.
         room = max(1, console.height - 5 - (len(slow) + 2 if slow else 0))
         topics = ordered(now.topics, self._sort)
-        rows = [topic_row(one) for one in topics[:room]]
+        rows = [one.row() for one in topics[:room]]
         parts += [figures(RATE_COLUMNS, rows, console.width), *below]
         left = len(topics) - len(rows)
         parts.append(self._keys(f"{left:,} more; " if left else ""))
@@ -176,6 +198,9 @@ class TopScreen:
 
     def _heading(self, now: Activity) -> Text:
         text = Text(f"sow top  {self._url}\n", no_wrap=True, overflow="ellipsis")
+        if self._away is not None:
+            text.append(f"away, and waited for: {printable(self._away)}", style="bold red")
+            return text
         away = f" ({now.away:,} away)" if now.away else ""
         text.append(f"in {now.in_per_s:,.0f}/s  sessions {now.sessions:,}{away}  ")
         late = "bold red" if now.lag_ms >= LAG_MS else ""
@@ -202,7 +227,7 @@ class TopScreen:
             click.echo(_line(LINE))
         longest = "" if now.longest is None else duration(now.longest[1])
         first = next(iter(ordered(now.topics, self._sort)), None)
-        busiest = "" if first is None else f"{first.name} {_rates_of(first)}"
+        busiest = "" if first is None else first.sentence()
         cells = (
             time.strftime("%H:%M:%S"), f"{now.in_per_s:,.0f}", duration(now.lag_ms / 1000),
             f"{now.queued:,}", f"{now.sessions:,}", longest, busiest,
@@ -213,22 +238,3 @@ class TopScreen:
 def _line(cells: Sequence[str]) -> str:
     """Cells below each other, whatever the figures."""
     return " ".join(map(str.ljust, cells, WIDTHS)).rstrip()
-
-
-def _rates_of(one: TopicRates) -> str:
-    return f"{one.in_per_s:,.0f}/s in {one.out_per_s:,.0f}/s out {one.ratio:.1f}x"
-
-
-def topic_row(one: TopicRates) -> dict[str, str]:
-    """A topic as a row of the page."""
-    is_folding = one.kind not in ("topic", "pattern")
-    return {
-        "topic": one.name,
-        "kind": one.kind,
-        "records": f"{one.records:,}",
-        "in/s": f"{one.in_per_s:,.0f}",
-        "out/s": f"{one.out_per_s:,.0f}" if is_folding else "",
-        "ratio": f"{one.ratio:.1f}x" if is_folding else "",
-        "pending": f"{one.pending:,}" if is_folding else "",
-        "oldest": duration(one.oldest_ms / 1000) if is_folding else "",
-    }

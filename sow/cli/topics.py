@@ -33,9 +33,7 @@ Described = Mapping[str, Any]
 @json_option
 def topics(every: bool, url: str, as_json: bool) -> None:
     """List the topics of a server; those of a pattern are one line."""
-    found = run(_topics(url))
-    if not every:
-        found = [one for one in found if not one.get("of_pattern")]
+    found = run(_topics(url, every))
     if as_json:
         click.echo(orjson.dumps(found))
         return
@@ -47,9 +45,10 @@ def topics(every: bool, url: str, as_json: bool) -> None:
     click.echo(counted(len(found), "topic"), err=True)
 
 
-async def _topics(url: str) -> Sequence[Described]:
+async def _topics(url: str, every: bool) -> Sequence[Described]:
     async with connected(url, "sow topics") as client:
-        return await client.topics()
+        found: Sequence[Described] = await client.http.json("GET", "/v1/topics", {"members": every})
+        return found
 
 
 def row(one: Described) -> dict[str, str]:

@@ -60,7 +60,7 @@ def describe_topic(
             "engine": copied.engine,
             "filled_bookmark": str(topic.copy.filled_seq),
             "pending": conflation.pending,
-            "oldest_pending_ms": 0 if oldest_us is None else max(0, now_us - oldest_us) / 1000,
+            "oldest_pending_ms": _waits_ms(oldest_us, now_us),
             "updates_in": conflation.updates_in,
             "updates_out": conflation.updates_out,
             "executions": conflation.releases,
@@ -80,6 +80,11 @@ def describe_topic(
         # Rows that were written up to there are not this view's, and Spark has to begin anew.
         described["filled_bookmark"] = str(records.since_seq)
     return described
+
+
+def _waits_ms(oldest_us: int | None, now_us: int) -> float:
+    """For how long something has waited, 0 where nothing does."""
+    return 0 if oldest_us is None else max(0, now_us - oldest_us) / 1000
 
 
 def _whether(stopped: str) -> str | None:
@@ -140,7 +145,7 @@ def _indexes(
 
 
 def describe_pattern(
-    pattern: PatternTopic, members: MemberCounts, rights: Rights = EVERYTHING
+    pattern: PatternTopic, members: MemberCounts, now_us: int, rights: Rights = EVERYTHING
 ) -> dict[str, Any]:
     """A definition that stands for many topics, of which these `members` are there for who has
     these rights."""
@@ -152,6 +157,7 @@ def describe_pattern(
         "indexes": _indexes(definition.hash_indexes, getattr(definition, "keys", ())),
         "topics": members.topics,
         "records": members.records,
+        "updates": members.updates,
     }
     if isinstance(definition, ConflatedTopic):
         is_seen = rights.sees(definition.underlying)
@@ -160,6 +166,10 @@ def describe_pattern(
             "pattern": definition.topic_format,
             "interval_ms": definition.interval_us / 1000,
             "filter": definition.filter if _knows_fields(rights, definition.underlying) else None,
+            "updates_in": members.updates_in if members.updates is not None else None,
+            "updates_out": members.updates,
+            "pending": members.pending,
+            "oldest_pending_ms": _waits_ms(members.oldest_us, now_us),
         }
     assert isinstance(definition, Topic)
     return described | {"keys": list(definition.keys), "pattern": definition.pattern}
@@ -179,7 +189,7 @@ def describe_session(session: Session, subscriptions: int, now_us: int) -> dict[
         "conflated": session.conflates,
         "conflated_messages": session.outbox.folded,
         "dropped_messages": session.dropped,
-        "lag_ms": 0 if oldest_us is None else max(0, now_us - oldest_us) / 1000,
+        "lag_ms": _waits_ms(oldest_us, now_us),
         "reason": session.ended,
     }
 
@@ -203,7 +213,7 @@ def _describe_one(one: Subscription, now_us: int) -> dict[str, Any]:
         oldest_us = strand.conflator.oldest_us()
         described |= {
             "pending": len(strand.conflator),
-            "oldest_pending_ms": 0 if oldest_us is None else max(0, now_us - oldest_us) / 1000,
+            "oldest_pending_ms": _waits_ms(oldest_us, now_us),
             "updates_in": strand.updates_in,
             "updates_out": strand.lines_out,
         }

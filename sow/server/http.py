@@ -64,7 +64,7 @@ PUBLISH_PARAMETERS = ("k", "expiration", "ack")
 DELETE_PARAMETERS = ("filter", "keys")
 SESSIONS_PARAMETERS = ("filter",)
 SESSIONS_LIST_PARAMETERS = ("closed",)
-TOPICS_PARAMETERS = ("prefix", "top_n", "names")
+TOPICS_PARAMETERS = ("prefix", "top_n", "names", "members")
 DESCRIBED_AT_ONCE = 50
 """Topics or sessions described in one step: half a millisecond."""
 FORMATS = (JSON, NDJSON, CSV, ARROW, FRAMES)
@@ -96,7 +96,7 @@ class HttpDoor:
 
     async def topics(self, request: web.Request) -> web.StreamResponse:
         """All topics, in the order of the configuration; each as it is when it is written. With
-        `prefix` and `top_n` some of them, and with `names` no more of them than that."""
+        `prefix`, `top_n` and `members` some of them, with `names` no more of them than that."""
         catalog, now_us, rights = self._engine.catalog, self._driver.now_us, rights_of(request)
         asked = asked_of(request)
         listing = there_for(
@@ -104,6 +104,7 @@ class HttpDoor:
             [*catalog.listed(), *catalog.patterns.values()],
             asked.get("prefix", ""),
             read_count(asked, "top_n"),
+            asked.get("members") is None or read_flag(asked, "members"),
         )
         listed = await self._driver.turns.take("a list of topics", listing)
         if read_flag(asked, "names"):
@@ -113,7 +114,7 @@ class HttpDoor:
 
         def describe(one: LiveTopic | PatternTopic) -> dict[str, Any]:
             if isinstance(one, PatternTopic):
-                return describe_pattern(one, members[one.name], rights)
+                return describe_pattern(one, members[one.name], now_us(), rights)
             return describe_topic(one, now_us(), rights, counts)
 
         return await self._describe_all(request, listed, describe)
@@ -141,7 +142,8 @@ class HttpDoor:
         if pattern is not None and name not in self._engine.topics:
             counts = await self._counts([pattern], rights)
             members = await self._members([pattern], rights, counts)
-            return json_response(describe_pattern(pattern, members[pattern.name], rights))
+            now_us = self._driver.now_us()
+            return json_response(describe_pattern(pattern, members[pattern.name], now_us, rights))
         is_expected = read_flag(asked_of(request), "expected")
         topic = catalog.expected(name) if is_expected else catalog.topic(name)
         counts = await self._counts([topic], rights)

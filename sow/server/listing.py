@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from sow.engine.engine import Engine
-from sow.engine.live_topics import LiveTopic
+from sow.engine.live_topics import CopyTopic, LiveTopic
 from sow.engine.patterns import PatternTopic
 from sow.errors import UnknownTopic
 from sow.query import Query
@@ -25,11 +25,15 @@ Listed = LiveTopic | PatternTopic
 
 
 def there_for(
-    rights: Rights, listed: Sequence[Listed], prefix: str = "", top_n: int | None = None
+    rights: Rights,
+    listed: Sequence[Listed],
+    prefix: str = "",
+    top_n: int | None = None,
+    members: bool = True,
 ) -> Steps[list[Listed]]:
     """Those that are there for who has these rights, of those whose names begin with `prefix` the
-    first `top_n`; None: all."""
-    if rights.is_open and not prefix:
+    first `top_n`, None: all; without `members` no topics of patterns that are there for him."""
+    if rights.is_open and not prefix and members:
         return [*listed[:top_n]]
     found: list[Listed] = []
     for at, one in enumerate(listed, 1):
@@ -37,16 +41,31 @@ def there_for(
             break
         if at % LOOKED_AT_ONCE == 0:
             yield
+        if not members and _is_member(one, rights):
+            continue
         if one.name.startswith(prefix) and rights.sees(one.name):
             found.append(one)
     return found
 
 
+def _is_member(one: Listed, rights: Rights) -> bool:
+    """Whether it belongs to a pattern that is there for who has these rights."""
+    if isinstance(one, PatternTopic) or one.pattern is None:
+        return False
+    return rights.sees(one.pattern)
+
+
 class MemberCounts(NamedTuple):
-    """How many topics of a pattern there are for somebody, and how many records of theirs."""
+    """How many topics of a pattern there are for somebody, how many records of theirs, and how many
+    changes there were since the server's start; None where some of them are not his to count. Of
+    conflated topics also what came in, what waits, and since when."""
 
     topics: int
     records: int
+    updates: int | None
+    updates_in: int
+    pending: int
+    oldest_us: int | None
 
 
 def members_of(
@@ -57,14 +76,26 @@ def members_of(
     found: dict[str, MemberCounts] = {}
     for pattern in listed:
         if isinstance(pattern, PatternTopic):
-            topics = records = 0
+            topics = records = updates = updates_in = pending = 0
+            oldest_us, is_guarded = None, False
             for at, topic in enumerate([*pattern.members.values()], 1):
                 if at % LOOKED_AT_ONCE == 0:
                     yield
-                if rights.sees(topic.name):
-                    topics += 1
-                    records += counts.get(topic.name, len(topic.records.table.slots))
-            found[pattern.name] = MemberCounts(topics, records)
+                if not rights.sees(topic.name):
+                    continue
+                topics += 1
+                records += counts.get(topic.name, len(topic.records.table.slots))
+                updates += topic.updates
+                is_guarded = is_guarded or topic.name in counts
+                if isinstance(topic, CopyTopic):
+                    conflation = topic.copy.conflation
+                    updates_in += conflation.updates_in
+                    pending += conflation.pending
+                    waits_us = conflation.oldest_us()
+                    oldest_us = min(filter(None, (oldest_us, waits_us)), default=None)
+            found[pattern.name] = MemberCounts(
+                topics, records, None if is_guarded else updates, updates_in, pending, oldest_us
+            )
     return found
 
 

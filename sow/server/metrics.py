@@ -470,11 +470,13 @@ def exposing(
     crowd: Crowd,
     reading: Budget,
     checkpoint_failure: Callable[[], str | None] = lambda: None,
+    tells_topics: bool = True,
 ) -> Steps[bytes]:
-    """The same in steps: topics may be a hundred thousand."""
+    """The same in steps: topics may be a hundred thousand; without figures of single ones, if it
+    does not tell topics."""
     topics = list(executor.engine.catalog.listed())
     written: list[bytes] = []
-    for metric in TOPIC_METRICS:
+    for metric in TOPIC_METRICS if tells_topics else ():
         for start in range(0, max(1, len(topics)), TOPICS_AT_ONCE):
             text = _of_topics(metric, topics[start : start + TOPICS_AT_ONCE])
             written.append(_without_head(text) if start else text)

@@ -463,7 +463,7 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
         Route("GET", "/sow.d.ts", "nothing", ShippedFile("sow.d.ts").handle, "Its types"),
         Route("GET", "/v1/functions", "logon", functions, "The functions of filters and fields"),
         Route("GET", "/openapi.json", "nothing", openapi, "This list, as OpenAPI"),
-        Route("GET", "/metrics", "admin", status.metrics, "Prometheus metrics"),
+        Route("GET", "/metrics", "admin", status.metrics, "Prometheus metrics", ("topics",)),
         Route("GET", "/healthz", "nothing", status.alive, "The process is alive"),
         Route("GET", "/readyz", "nothing", status.ready, "Messages are taken"),
     ]

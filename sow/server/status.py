@@ -16,6 +16,7 @@ from sow.requests.executor import Executor
 from sow.server.crowd import Crowd
 from sow.server.driver import Driver
 from sow.server.metrics import exposing, process_exposition, replay_exposition
+from sow.server.parameters import asked_of, read_flag
 from sow.server.replay_watch import ReplayWatch
 
 STALLED_S = 5.0
@@ -84,8 +85,10 @@ class StatusDoor:
         told += [f"{stopped} views or conflated topics have stopped"] if stopped else []
         return told + ([full] if full else [])
 
-    async def metrics(self, _request: web.Request) -> web.Response:
-        """`GET /metrics`."""
+    async def metrics(self, request: web.Request) -> web.Response:
+        """`GET /metrics`; with `topics=false` without the figures of single topics."""
+        asked = asked_of(request)
+        tells_topics = asked.get("topics") is None or read_flag(asked, "topics")
         if self._running is None:
             page = process_exposition() + replay_exposition(self._replay)
         else:
@@ -94,6 +97,13 @@ class StatusDoor:
             page = await loop.run_in_executor(None, process_exposition)
             page += replay_exposition(self._replay)
             driver, executor = self._running
-            steps = exposing(driver, executor, self._crowd, self._reading, self._checkpoint_failure)
+            steps = exposing(
+                driver,
+                executor,
+                self._crowd,
+                self._reading,
+                self._checkpoint_failure,
+                tells_topics,
+            )
             page += await driver.turns.take("metrics", steps)
         return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -93,6 +93,12 @@ class Screen:
         elif letter not in "mhl":
             raise AssertionError(f"a sequence that this terminal does not know: {numbers}{letter}")
 
+    def crop(self, columns, lines):
+        """What a smaller terminal has no room for is gone."""
+        self.columns = columns
+        self.rows = [line[:columns] for line in self.rows[:lines]]
+        self._to(min(self.row, lines - 1), min(self.column, columns))
+
     @property
     def text(self):
         return "\n".join(line.rstrip() for line in self.rows).rstrip()
@@ -131,7 +137,7 @@ class Terminal:
         """The terminal has another size from now on, and whoever sits at it hears of it."""
         size = struct.pack("HHHH", lines, columns, 0, 0)
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
-        self.screen.columns = columns
+        self.screen.crop(columns, lines)
 
     def type(self, text):
         os.write(self._master, text.encode())

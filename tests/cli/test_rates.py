@@ -46,15 +46,15 @@ def test_two_looks_at_the_same_time_are_no_division_by_nothing():
     assert between([topic("a", 1)], [topic("a", 1)], elapsed_s=0.0).in_per_s == 0.0
 
 
-def test_topics_of_a_pattern_are_one_line():
-    pattern = {"name": "desks", "kind": "pattern", "records": 5}
-    found = between(
-        [], [topic("/d/1", 4, of_pattern="desks"), topic("/d/2", 6, of_pattern="desks"), pattern]
-    )
-    assert rates(found) == {"desks": (5.0, 5.0)}
-    assert found.topics[0].records == 5
-    lone = between([], [topic("/desk/1", 4, of_pattern="desks")])
-    assert rates(lone) == {"/desk/1": (2.0, 2.0)}, "where the pattern is not to be seen"
+def test_a_pattern_is_a_line_of_what_its_topics_do():
+    pattern = {"name": "desks", "kind": "pattern", "records": 5, "updates": 10}
+    copies = pattern | {"name": "desks-C", "updates_in": 10, "updates_out": 4, "pending": 2}
+    found = between([], [pattern, copies])
+    assert rates(found) == {"desks": (5.0, 5.0), "desks-C": (5.0, 2.0)}
+    assert [one.kind for one in found.topics] == ["pattern", "conflated pattern"]
+    assert found.in_per_s == 5.0, "what is made of topics is no traffic of its own"
+    unknown = copies | {"updates": None, "updates_in": None, "updates_out": None}
+    assert rates(between([], [unknown])) == {"desks-C": (0.0, 0.0)}
 
 
 def test_what_may_not_be_counted_is_nothing():

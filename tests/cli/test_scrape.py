@@ -6,9 +6,6 @@ TEXT = """# HELP sow_step_longest_seconds The longest.
 # TYPE sow_step_longest_seconds gauge
 sow_step_longest_seconds{step="a query"} 0.25
 sow_step_longest_seconds{step="a stream"} 0.5
-# HELP sow_topic_records Records held.
-# TYPE sow_topic_records gauge
-sow_topic_records{topic="orders"} 7
 # HELP sow_connections Connections.
 # TYPE sow_connections gauge
 sow_connections 3
@@ -19,4 +16,3 @@ def test_a_figure_is_found_by_its_name_and_label():
     found = samples(TEXT)
     assert found["sow_step_longest_seconds"] == {"a query": 0.25, "a stream": 0.5}
     assert found["sow_connections"] == {"": 3.0}
-    assert "sow_topic_records" not in found

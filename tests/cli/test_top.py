@@ -2,14 +2,19 @@
 
 import io
 import json
+import subprocess
+import sys
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from sow.cli.rates import Look, activity
-from sow.cli.top import KEYS, TopScreen
+from sow.cli.top import KEYS, TopScreen, pause_s
+from tests.cli.conftest import TOPICS
 from tests.cli.terminal import Terminal
 from tests.cli.test_rates import copy, session, topic
+from tests.edge.serving import Running, configuration
 
 SLOW = {
     "id": "7", "client": "grid", "connected_ms": 90_000, "subscriptions": 2, "queue_bytes": 2048,
@@ -109,3 +114,76 @@ def test_a_server_that_is_not_there_is_a_sentence_and_no_page():
         code, text = terminal.end()
     assert code == 1
     assert "sow: no server answers at http://127.0.0.1:1" in text
+
+
+def test_the_longer_an_answer_takes_the_longer_is_waited():
+    assert pause_s(0.01, 1.0) == pytest.approx(0.99)
+    assert pause_s(2.0, 1.0) == pytest.approx(18.0), "a tenth of the time"
+
+
+def test_a_server_that_goes_away_is_waited_for_while_somebody_looks(tmp_path):
+    running = Running(configuration(TOPICS), tmp_path)
+    words = ("top", "--interval", "0.1", "--url", running.url)
+    try:
+        with Terminal(*words, columns=60) as terminal:
+            terminal.wait_for("by in; sort")
+            running.close()
+            shown = terminal.wait_for("away, and waited for: ")
+            assert "orders-C" in shown, "what was seen last stays"
+            terminal.type("n")
+            terminal.wait_for("by name; sort")
+            terminal.type("\x03")
+            code, _ = terminal.end()
+    finally:
+        if running.loop.is_running():
+            running.close()
+    assert code == 130
+
+
+def test_a_terminal_of_another_size_is_filled_anew(server):
+    with Terminal("top", "--interval", "0.1", "--url", server.url, columns=100) as terminal:
+        terminal.wait_for("q ends")
+        terminal.resize(40, 12)
+        shown = terminal.wait_for(r"(?m)^\d+ more; by in; ")
+        assert max(map(len, shown.splitlines())) <= 40
+        terminal.type("q")
+        assert terminal.end()[0] == 0
+
+
+def test_a_server_that_comes_back_is_shown_again(tmp_path):
+    config = configuration(TOPICS)
+    first = Running(config, tmp_path)
+    url = first.url
+    again = None
+    try:
+        with Terminal("top", "--interval", "0.1", "--url", url) as terminal:
+            terminal.wait_for("by in; sort")
+            first.close()
+            terminal.wait_for("away, and waited for: ")
+            again = Running(replace(config, port=int(url.rpartition(":")[2])), tmp_path)
+            terminal.wait_for(r"(?m)^in \d+/s  sessions")
+            terminal.type("q")
+            assert terminal.end()[0] == 0
+    finally:
+        (again or first).close()
+
+
+def test_piped_a_server_that_goes_away_is_a_failure(tmp_path):
+    running = Running(configuration(TOPICS), tmp_path)
+    words = [sys.executable, "-m", "sow", "top", "--interval", "0.1", "--json", "--url"]
+    with subprocess.Popen(
+        [*words, running.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert json.loads(process.stdout.readline())["in_per_s"] >= 0
+        running.close()
+        said = json.loads(process.communicate()[1])
+    assert (process.returncode, said["error"] in ("unreachable", "disconnected")) == (1, True)
+
+
+def test_a_hundred_thousand_topics_of_a_pattern_are_one_line_of_the_answer(server):
+    for number in range(30):
+        server.publish(f"/desk/{number}", {"id": 1})
+    listed = json.loads(server.get("/v1/topics?members=false").body)
+    (pattern,) = [one for one in listed if one["kind"] == "pattern"]
+    assert (pattern["topics"] >= 30, pattern["updates"] >= 30) == (True, True)
+    assert not any("of_pattern" in one for one in listed)

@@ -120,7 +120,8 @@ async def test_a_pattern_says_how_many_topics_it_has_made():
     world.publish(b'{"id":1}', topic="/desk/2")
     pattern = world.engine.catalog.patterns["desks"]
     members = at_once(members_of(EVERYTHING, [pattern], {}))
-    found = describe_pattern(pattern, members["desks"])
+    found = describe_pattern(pattern, members["desks"], world.clock.now_us())
+    assert found["updates"] == 3
     assert (found["kind"], found["pattern"], found["topics"], found["records"]) == (
         "pattern",
         "^/desk/",
@@ -128,6 +129,26 @@ async def test_a_pattern_says_how_many_topics_it_has_made():
         3,
     )
     assert described(world, "/desk/1")["of_pattern"] == "desks"
+    await world.driver.close()
+
+
+@stepped
+async def test_a_pattern_of_conflated_topics_says_what_all_of_them_save():
+    world = World(DESKS, replace(SLOW, name="desks-C", underlying="desks", topic_format="%n-C"))
+    for topic in ("/desk/1", "/desk/2"):
+        world.publish(b'{"id":1,"px":5}', b'{"id":1,"px":6}', topic=topic)
+    world.clock.advance(SECOND // 2)
+    pattern = world.engine.catalog.patterns["desks-C"]
+
+    def found():
+        members = at_once(members_of(EVERYTHING, [pattern], {}))
+        return describe_pattern(pattern, members["desks-C"], world.clock.now_us())
+
+    assert (found()["updates_in"], found()["updates_out"], found()["pending"]) == (4, 0, 2)
+    assert found()["oldest_pending_ms"] == 500
+    world.clock.advance(2 * SECOND)
+    world.engine.advance(world.clock.now_us())
+    assert (found()["updates_out"], found()["pending"], found()["oldest_pending_ms"]) == (2, 0, 0)
     await world.driver.close()
 
 
