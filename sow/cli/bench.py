@@ -128,7 +128,10 @@ async def _server(folder: str) -> AsyncIterator[str]:
         "--json",
     )
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *words, "--json", stdout=asyncio.subprocess.PIPE
+        sys.executable,
+        *words,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for the bench, which then ends it
     )
     assert process.stdout is not None
     try:

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from importlib.resources import as_file, files
@@ -23,7 +23,6 @@ import click
 import orjson
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from sow.cli.browser import open_page
@@ -31,7 +30,7 @@ from sow.cli.options import example, json_option, run
 from sow.cli.pipeline import beside
 from sow.cli.rates import RATE_COLUMNS, Look, TopicRates, activity
 from sow.cli.supervision import Beside, command, supervised
-from sow.cli.tables import figures
+from sow.cli.tables import Column, figures
 from sow.client import Client
 from sow.config import require, review
 from sow.definitions import Configuration
@@ -48,8 +47,12 @@ OPENED = "#/slider/quotes?interval=1s"
 """The page of the console that shows what this is about."""
 REFRESH_S = 1.0
 """How often the figures are drawn: they are rates of a second."""
-ROWS = 7
-"""Quotes that are shown: with the figures they fit into a terminal of 24 lines."""
+QUOTE_COLUMNS = (
+    Column("symbol"),
+    Column("bid", is_number=True),
+    Column("ask", is_number=True),
+    Column("ts"),
+)
 RATE = 4000.0
 """Messages a second: about what the recorded feed has in the median (docs/recorded-data.md)."""
 
@@ -143,7 +146,10 @@ async def _feed(url: str, rate: float, seed: int, ended: Callable[[], None]) -> 
     """
     arguments = ("-m", "sow.cli.feed", url, str(rate), str(seed))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *arguments, stderr=asyncio.subprocess.PIPE
+        sys.executable,
+        *arguments,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for the demo, which then ends it
     )
 
     async def follow() -> str:
@@ -225,7 +231,7 @@ class DemoScreen:
         with Live(console=Console(), auto_refresh=False, screen=False) as live:
 
             def show() -> None:
-                live.update(self._page(self._rates(), live.console.width), refresh=True)
+                live.update(self._page(self._rates(), live.console), refresh=True)
 
             show()
             yield show
@@ -247,22 +253,37 @@ class DemoScreen:
         before, self._before = self._before, self._look()
         return activity(before, self._before).topics
 
-    def _page(self, rates: list[TopicRates], width: int) -> Group:
-        heading = Text(f"SOW demo  {self._url}", style="bold")
-        table = figures(RATE_COLUMNS, [one.row() for one in rates], width)
-        rows = Table(
-            "symbol", "bid", "ask", "ts",
-            title=f"{FOLLOWED} as a subscriber sees it: {self._delivered:,} updates so far",
-        )  # fmt: skip
-        for record in sorted(self._records.values(), key=lambda r: r["symbol"])[:ROWS]:
-            rows.add_row(record["symbol"], f"{record['bid']:.2f}", f"{record['ask']:.2f}",
-                         record["ts"][11:23])  # fmt: skip
-        return Group(heading, table, Text(""), rows, Text(self._hints(), style="dim"))
+    def _page(self, rates: list[TopicRates], console: Console) -> Group:
+        """As many quotes as there is room for; what else there is to try stays to be seen."""
+        hints, width = self._hints(), console.width
+        hinted = sum(1 + (len(line) - 1) // width for line in hints.splitlines())
+        # Two headings, the tables' own, two lines between, and that of the cursor.
+        room = max(1, console.height - len(rates) - hinted - 7)
+        quotes = sorted(self._records.values(), key=lambda quote: str(quote["symbol"]))[:room]
+        followed = f"{FOLLOWED} as a subscriber sees it: {self._delivered:,} updates so far"
+        return Group(
+            _heading(f"SOW demo  {self._url}"),
+            figures(RATE_COLUMNS, [one.row() for one in rates], width),
+            Text(""),
+            _heading(followed),
+            figures(QUOTE_COLUMNS, [*map(_quote, quotes)], width),
+            Text(""),
+            Text(hints, style="dim"),
+        )
 
     def _hints(self) -> str:
         return (
             f"console: {self._url}/\n"
             f"sow watch quotes-C --url {self._url}\n"
-            f"curl '{self._url}/v1/topics/orders/records?filter=/symbol=%27AAPL%27&top_n=3'\n"
+            f"curl '{self._url}/v1/topics/quotes-C/records?top_n=3'\n"
             "Ctrl-C stops the demo and removes its data."
         )
+
+
+def _heading(text: str) -> Text:
+    return Text(text, style="bold", no_wrap=True, overflow="ellipsis")
+
+
+def _quote(record: Mapping[str, Any]) -> dict[str, str]:
+    prices = {side: f"{record[side]:.2f}" for side in ("bid", "ask")}
+    return {"symbol": record["symbol"], **prices, "ts": record["ts"][11:23]}

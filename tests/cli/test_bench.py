@@ -54,3 +54,12 @@ def test_for_people_and_for_programs():
         "times": "7",
     }  # fmt: skip
     assert found.document()["per_s"] == 1234.6
+
+
+def test_ctrl_c_ends_it_and_leaves_nothing(tmp_path):
+    with Terminal("bench", cwd=tmp_path) as terminal:
+        terminal.wait_for("started at http")
+        terminal.type("\x03")
+        code, text = terminal.end()
+    assert (code, "sow:" in text, "Traceback" in text) == (130, False, False)
+    assert list(tmp_path.iterdir()) == []
