@@ -51,6 +51,10 @@ from sow.topic.views.view import MaterializedView
 
 ChangesListener = Callable[[Records, Sequence[str]], None]
 
+JUDGED_MAX = 500
+"""Changes on their way to the disk that are compared with a question: half a millisecond at most,
+less than the wait that it may save."""
+
 
 class Engine:
     """All topics of one configuration, their records, and who follows them.
@@ -373,6 +377,8 @@ class Engine:
     def route(self, topic: LiveTopic, batch: Batch) -> None:
         """Tell who follows a topic of changes, and look after whoever is due because of it."""
         self._untidy[topic] = None
+        if isinstance(topic, SourceTopic):
+            self.ledger.note(topic.name, batch)
         if self._noting:
             self._note(topic)
         for hear in self._hearing:
@@ -542,6 +548,22 @@ class Engine:
         if times is None:
             times = self.query_times[answer.kind] = Histogram()
         times.note(took_s)
+
+    def is_durable(self, name: str, condition: Filter | None) -> bool:
+        """Whether what a topic holds that passes a filter is as it was at `ledger.durable_seq`: of
+        what is on its way to the disk nothing passes, or did. False where that would take long, and
+        of copies and views, which may have been made of such changes without having heard of them.
+        """
+        if not isinstance(self.topics.get(name), SourceTopic):
+            return False
+        count = 0
+        for batch in self.ledger.changes_in_flight(name):
+            count += len(batch)
+            if condition is None or not condition.steady or count > JUDGED_MAX:
+                return False
+            if any(batch.new_focus(condition)) or any(batch.old_focus(condition)):
+                return False
+        return True
 
     def checked(self, name: str, query: Query) -> Records:
         """The records that a query is about; raises what `query` does."""

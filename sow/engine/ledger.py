@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from sow.delivery.sessions import Session
 from sow.store.protocols import LogEntry
+from sow.topic.batch import Batch
 
 
 @dataclass(slots=True)
@@ -20,12 +21,14 @@ class Group:
     """What one flush hands over: store `entries`, then write to `sessions`, in this order.
 
     `number` counts the flushes from 1. Frames that were made in a group carry its number, and a
-    session lets none go whose group has not been released.
+    session lets none go whose group has not been released. `changes` are those of each source, by
+    its name.
     """
 
     number: int
     entries: list[LogEntry] = field(default_factory=list)
     sessions: dict[Session, None] = field(default_factory=dict)
+    changes: dict[str, list[Batch]] = field(default_factory=dict)
 
 
 class Ledger:
@@ -62,11 +65,15 @@ class Ledger:
         """Have an entry stored with the open group."""
         self.open.entries.append(entry)
 
+    def note(self, topic: str, batch: Batch) -> None:
+        """Records of a source have changed in the open group."""
+        self.open.changes.setdefault(topic, []).append(batch)
+
     def close(self) -> Group:
         """Close the open group and begin another one; returns the closed one."""
         group = self.open
         self.open = Group(group.number + 1)
-        if group.entries:
+        if group.entries or group.changes:
             self._in_flight.append(group)
         return group
 
@@ -88,6 +95,17 @@ class Ledger:
             assert entry.ts_us <= following.ts_us
         assert not entries or entries[-1].seq + len(entries[-1]) - 1 == self.seq
         assert not entries or entries[-1].ts_us <= self.now_us
+
+    def changes_in_flight(self, topic: str) -> Iterator[Batch]:
+        """What has changed in a source and is not known to be durable yet, in order."""
+        for group in (*self._in_flight, self.open):
+            yield from group.changes.get(topic, ())
+
+    @property
+    def durable_seq(self) -> int:
+        """The newest number up to which everything is known to be durable."""
+        first = next(self.in_flight(), None)
+        return self.seq if first is None else first.seq - 1
 
     def in_flight(self) -> Iterator[LogEntry]:
         """Log entries that are not known to be durable yet, in order; no accounts."""

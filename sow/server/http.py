@@ -244,6 +244,10 @@ class HttpDoor:
                 found = found._replace(bookmark=bookmark)
             # What there is now has been heard of, and so has every value of the rows.
             columns = await self._columns(topic, shape, found.rows, guard) if in_columns else None
+            if "as_of" not in asked and bookmark is None and not in_columns and not explain:
+                found = await self._made_durable(topic, query.filter, found)
+            elif not explain:
+                await self._driver.settled()
             return await self._answer(request, found, kind, shape, columns, meta, explain, guard)
 
     async def _ask_past(
@@ -273,7 +277,6 @@ class HttpDoor:
             answer = found.answer
             explained = answer.explain if guard is None else answer.explain_guarded
             return json_response(explained, headers=headers)
-        await self._driver.settled()
         if kind == ARROW:
             if columns is None:
                 shape = seen_shape(WHOLE, guard)
@@ -439,6 +442,16 @@ class HttpDoor:
         steps = take_messages(topic.records, request, body, take, self._engine.frame_bytes_max)
         await self._driver.turns.take("reading messages", steps)
         return identities
+
+    async def _made_durable(
+        self, topic: LiveTopic, condition: Filter | None, found: Found
+    ) -> Found:
+        """What was found, when it is durable: at once, as of the newest change that is, where
+        nothing that is on its way to the disk concerns it."""
+        if not self._engine.is_durable(topic.name, condition):
+            await self._driver.settled()
+            return found
+        return found._replace(bookmark=min(found.bookmark, self._engine.ledger.durable_seq))
 
     # Sessions and the server.
 

@@ -351,9 +351,10 @@ ONE_GROUP_EACH = (
 )
 ON_THE_DISK = (
     "half a millisecond or so of the answer is its own work, twice what it is without updates: "
-    "caches are colder, and what has changed is read first. It holds what the last frame has "
-    "changed, and leaves when that is on the disk: after the commit that is under way, as a rule, "
-    "and the one that follows. Frames that came before have their turns meanwhile, and the "
+    "caches are colder, and what has changed is read first. Where a change on its way to the disk "
+    "concerns it, it leaves when that is there: after the commit that is under way, as a rule, and "
+    "the one that follows; what all records may be part of is always concerned. Frames that came "
+    "before have their turns meanwhile, and the "
     f"publisher's thread shares a processor with who asks: {PROFILED}"
 )
 BODIES_JOINED = (

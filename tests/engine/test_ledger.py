@@ -62,3 +62,23 @@ def test_a_hole_in_the_log_is_found_out():
     publish(ledger)
     with pytest.raises(AssertionError, match="a hole"):
         ledger.check()
+
+
+def test_it_knows_what_has_changed_and_is_not_durable_and_up_to_where_all_is():
+    ledger = Ledger()
+    assert ledger.durable_seq == 0
+    publish(ledger, 2)
+    ledger.note("t", "one")
+    first = ledger.close()
+    ledger.note("t", "two")
+    ledger.note("other", "three")
+    publish(ledger)
+    assert [*ledger.changes_in_flight("t")] == ["one", "two"]
+    assert (ledger.seq, ledger.durable_seq) == (3, 0)
+    ledger.release(first)
+    assert ([*ledger.changes_in_flight("t")], ledger.durable_seq) == (["two"], 2)
+    second = ledger.close()
+    assert [*ledger.changes_in_flight("other")] == ["three"]
+    ledger.release(second)
+    assert ([*ledger.changes_in_flight("t")], ledger.durable_seq) == ([], 3)
+    ledger.check()

@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import threading
 
+import numpy as np
 import pytest
 
 from sow.definitions import Topic
 from sow.encodings import LINES
-from sow.engine import removals
+from sow.engine import engine, removals
 from sow.errors import ConfigError
 from sow.security import Allow, Authentication, Role, Security
 from sow.server import http
@@ -23,6 +25,7 @@ from sow.server.http import (
 from sow.server.past import PastStates
 from sow.server.record import RecordDoor
 from sow.server.routes import Route
+from sow.steps import at_once
 from tests.server.stand_ins import ORDERS, Anybody, Served, World, stepped, turns
 
 NOTES = Topic("notes", "string")
@@ -298,3 +301,75 @@ async def test_who_loses_his_rights_while_his_body_comes_changes_no_session():
         assert socket.written.startswith(b"HTTP/1.1 503 ")
         assert session.conflates
         socket.protocol.connection_lost(None)
+
+
+class Held:
+    """The disk of a place, which takes nothing until it is let go."""
+
+    def __init__(self, place):
+        self._append, self._free = place.world.journal.append, threading.Event()
+        place.world.journal.append = self._wait
+        self.count = 0
+
+    def _wait(self, entries):
+        self.count += 1
+        self._free.wait(30)
+        self._append(entries)
+
+    def let_go(self):
+        self._free.set()
+
+
+def asked_for(place, query):
+    return asyncio.ensure_future(place.get(f"/v1/topics/orders/records?{query}"))
+
+
+CONCERNED = [
+    "filter=/px%20=%205",
+    "filter=/px%20=%206",
+    "filter=/id%20=%204",
+    "filter=/id%20=%203",
+    "order_by=/id&top_n=1",
+    "filter=/px%20=%201&order_by=/id&meta=true",
+]
+
+
+@stepped
+async def test_an_answer_waits_for_the_disk_only_if_what_is_on_its_way_there_concerns_it():
+    async with Place() as place:
+        await place.publish(
+            b'[{"id":1,"px":1},{"id":2,"px":5},{"id":3,"px":3},{"id":9,"px":9},{"id":7,"px":8}]'
+        )
+        disk = Held(place)
+        publish = place.world.publish
+        publish(b'{"id":2,"px":6}', b'{"id":4,"px":4}', b'{"id":1,"px":1,"new":true}')
+        at_once(place.world.engine.removal("orders", np.array([2]), place.world.clock.now_us()))
+        place.world.driver.wake()
+        waiting = [asked_for(place, query) for query in CONCERNED]
+        free = await asked_for(place, "filter=/px%20IN%20(8,9)&order_by=/px%20DESC")
+        assert [row["id"] for row in free.json] == [9, 7]
+        assert free.headers["SOW-Bookmark"] == "5", "as of what is durable"
+        await turns(50)
+        assert not any(one.done() for one in waiting)
+        disk.let_go()
+        answers = [(await one).json for one in waiting]
+        assert [[row.get("id", row.get("d", {}).get("id")) for row in one] for one in answers] == [
+            [], [2], [4], [], [1], [1],
+        ]  # fmt: skip
+        free = await asked_for(place, "filter=/px%20IN%20(8,9)")
+        assert free.headers["SOW-Bookmark"] == "9"
+
+
+@stepped
+async def test_where_very_much_is_on_its_way_an_answer_waits_for_it(monkeypatch):
+    monkeypatch.setattr(engine, "JUDGED_MAX", 3)
+    async with Place() as place:
+        await place.publish(b'{"id":1,"px":1}')
+        disk = Held(place)
+        place.world.publish(*(b'{"id":%d}' % at for at in range(2, 6)))
+        place.world.driver.wake()
+        waiting = asked_for(place, "filter=/px%20=%201")
+        await turns(50)
+        assert not waiting.done()
+        disk.let_go()
+        assert (await waiting).json == [{"id": 1, "px": 1}]
