@@ -12,6 +12,7 @@ from sow.server.incoming import INBOX_BYTES_MAX, Incoming
 from sow.server.intake import Intake
 from sow.server.long_filters import LONG_FILTER_CHARS
 from sow.server.message_watch import MessageWatch, MessageWatches
+from tests.core.guarding import reading, rights
 from tests.server.stand_ins import World, stepped, turns
 from tests.server.test_connection import Below
 
@@ -132,6 +133,21 @@ async def test_a_long_filter_is_compiled_beside_the_loop_and_then_used():
     await client.incoming.done()
     assert client.world.executor.subscriptions.of(client.session)
     assert client.world.engine.filters.has(text)
+    await client.close()
+
+
+@stepped
+async def test_what_very_many_allows_let_a_client_see_is_compiled_beside_the_loop():
+    client = Client()
+    allows = [reading(filter=f"/book = 'b{at}'") for at in range(400)]
+    client.session.entitle(rights(*allows))
+    guard = client.session.rights.guard("orders")
+    client.incoming.add(b'{"c":"subscribe","t":"orders","filter":"/px > 1","cid":"1"}')
+    await turns()
+    assert not client.world.executor.subscriptions.of(client.session), "it waits for a thread"
+    await client.incoming.done()
+    assert client.world.executor.subscriptions.of(client.session)
+    assert guard.is_ready(client.world.engine.filters.get("/px > 1"))
     await client.close()
 
 
