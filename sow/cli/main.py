@@ -146,6 +146,12 @@ class LazyGroup(click.Group):
             ctx.exit(WRONG_USAGE if isinstance(error, NotAvailable) else 1)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
+        except click.Abort as error:
+            # What Ctrl-C becomes where click asks for something; so does the end of the input.
+            if not isinstance(error.__context__, KeyboardInterrupt):
+                raise
+            click.echo(err=True)
+            ctx.exit(INTERRUPTED)
         except ModuleNotFoundError as error:
             if not _is_library(error):
                 raise

@@ -3,10 +3,15 @@
 import json
 import os
 import time
+from contextlib import asynccontextmanager
+from importlib import import_module
+from types import SimpleNamespace
 
+import pytest
 from click.testing import CliRunner
 
 from sow.cli import main
+from sow.cli.spread import Spread
 from tests.cli.terminal import Terminal
 
 CONFIG = """<SOWConfig><Name>test</Name><SOW><Topic><Name>orders</Name>
@@ -97,3 +102,119 @@ def test_what_a_person_sees(tmp_path):
         assert "chmod 700" in text
         assert "warning" in text.splitlines()[-1]
         assert terminal.has_colour is colour
+
+
+# Each finding, provoked: what it is called, and what to do about it.
+
+THERE = import_module("sow.cli.doctor")
+GIB = 1024**3
+
+
+def complaints(*words):
+    """What is not well, and what to do, by its subject."""
+    result = CliRunner().invoke(main, ["doctor", *words, "--json"])
+    bad = [one for one in json.loads(result.stdout) if one["level"] != "ok"]
+    assert all(one["instead"] for one in bad), "of each it is said what to do"
+    return {one["subject"]: one["instead"] for one in bad}
+
+
+def spread(median_s):
+    return Spread(20, median_s, median_s, median_s)
+
+
+MACHINE = [
+    ("disk", "space", lambda _: (GIB, 2 * GIB), "free some space: publishes are refused until"),
+    ("fsync", "_flushed", lambda _: spread(0.1), "put the data directory on a faster disk"),
+    ("fsync", "_flushed", lambda _: spread(1e-6), "use a directory on a disk"),
+]
+
+
+@pytest.mark.parametrize(("subject", "name", "made", "instead"), MACHINE)
+def test_what_is_wrong_with_a_machine(tmp_path, monkeypatch, subject, name, made, instead):
+    monkeypatch.setattr(THERE, name, made)
+    assert complaints(folder(tmp_path))[subject].startswith(instead)
+
+
+def test_a_directory_that_cannot_be_written(tmp_path, monkeypatch):
+    def refused(_directory):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(THERE, "_flushed", refused)
+    assert complaints(folder(tmp_path))["fsync"] == "run this as the user who runs the server"
+
+
+@pytest.mark.parametrize(
+    ("subject", "element", "instead"),
+    [
+        ("retention", "<TransactionLog><RetentionSize>900000GB</RetentionSize></TransactionLog>",
+         "set a smaller RetentionSize, or free some space"),
+        ("files", "<Limits><Connections>90000000</Connections></Limits>", "raise ulimit -Hn to"),
+    ],
+)  # fmt: skip
+def test_what_a_configuration_asks_too_much_of(tmp_path, monkeypatch, subject, element, instead):
+    monkeypatch.setattr(THERE.resource, "getrlimit", lambda _: (1024, 4096))
+    config = folder(tmp_path, CONFIG.replace("<SOW>", f"{element}<SOW>"))
+    assert complaints(config)[subject].startswith(instead)
+
+
+SESSION = {"id": "s1", "client": "grid", "lag_ms": 0.0, "queue_messages": 9}
+FIGURES = {
+    "sow_memory_bytes": {"": 1.0}, "sow_memory_limit_bytes": {"": 100.0},
+    "sow_connections": {"": 1.0}, "sow_connections_max": {"": 100.0},
+    "sow_clock_ahead_seconds": {"": 0.0}, "sow_step_longest_seconds": {"a query": 0.01},
+}  # fmt: skip
+
+
+class Told:
+    """A server that says what a test wants."""
+
+    def __init__(self, ready=200, sessions=(), stopped=None):
+        self.http = self
+        self._ready, self._sessions, self._stopped = ready, [*sessions], stopped
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_error):
+        pass
+
+    @asynccontextmanager
+    async def request(self, *_asked, **_more):
+        async def text():
+            return "the disk is full"
+
+        yield SimpleNamespace(status=self._ready, text=text)
+
+    async def json(self, *_asked):
+        return self._sessions
+
+    async def topics(self):
+        return [{"name": "orders", "stopped": self._stopped}]
+
+
+@pytest.mark.parametrize(
+    ("subject", "told", "figures", "instead"),
+    [
+        ("ready", {"ready": 503}, {}, "wait if it is replaying; else do what it says"),
+        ("topics", {"stopped": "too many groups"}, {}, "mend the cause, then: sow reload"),
+        ("sessions", {"sessions": [SESSION | {"lag_ms": 5000.0}]}, {}, "subscribe with conflation"),
+        ("memory", {}, {"sow_memory_bytes": {"": 95.0}}, "raise Limits/Memory, or delete"),
+        ("connections", {}, {"sow_connections": {"": 95.0}}, "raise Limits/Connections"),
+        ("clock", {}, {"sow_clock_ahead_seconds": {"": 7.0}}, "let a time server set it"),
+        ("steps", {}, {"sow_step_longest_seconds": {"a query": 2.0}}, "see the log for how often"),
+        ("metrics", {}, None, "ask with a token that may: --token TOKEN"),
+    ],
+)
+def test_what_is_wrong_with_a_server(monkeypatch, subject, told, figures, instead):
+    async def scraped(_client):
+        return None if figures is None else FIGURES | figures
+
+    async def answered(_client, _count):
+        return spread(0.001)
+
+    monkeypatch.setattr(THERE, "connected", lambda *_: Told(**told))
+    monkeypatch.setattr(THERE, "scraped", scraped)
+    monkeypatch.setattr(THERE, "answered", answered)
+    found = complaints("--server")
+    assert found.keys() == {subject}
+    assert found[subject].startswith(instead)

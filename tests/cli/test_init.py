@@ -100,3 +100,12 @@ def test_at_a_terminal_the_key_of_a_file_is_proposed(tmp_path):
         code, _ = terminal.end()
     assert code == 0
     assert list(require(str(tmp_path / "config.xml")).topics[0].keys) == ["/symbol"]
+
+
+def test_ctrl_c_at_a_question_leaves_nothing(tmp_path):
+    with Terminal("init", cwd=tmp_path) as terminal:
+        terminal.wait_for("What is the topic called")
+        terminal.type("\x03")
+        code, text = terminal.end()
+    assert (code, "Abort" in text) == (130, False)
+    assert list(tmp_path.iterdir()) == []
