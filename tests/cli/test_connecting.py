@@ -1,10 +1,17 @@
 """Commands call the server that their options say, and trust it by what these say."""
 
+import json
+
 import click
+import pytest
 from click.testing import CliRunner
 
+from sow.authentication.tokens import sum_of
+from sow.cli import main
 from sow.cli.connecting import connected
 from sow.cli.options import url_option
+from tests.cli.conftest import TOPICS
+from tests.edge.serving import Running, configuration
 
 
 @click.command()
@@ -35,3 +42,49 @@ def test_who_asks_is_said_by_a_token_or_a_user_with_a_password():
     asked = CliRunner().invoke(asking, ["--user", "ann"], input="typed\n")
     assert asked.output.split()[-2:] == ["ann", "typed"]
     assert asked.stderr.startswith("Password of ann:")
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """A server that asks who asks: ann may read one topic, and root everything."""
+    place = tmp_path_factory.mktemp("guarded")
+    (place / "tokens").write_text(f"ann {sum_of('of-ann')}\nroot {sum_of('of-root')}\n")
+    security = f"""<Security><Authentication><Tokens><File>{place}/tokens</File></Tokens>
+    </Authentication><Role><Name>some</Name><Member>user:ann</Member><Allow><Topic>orders</Topic>
+    <Read/></Allow></Role><Role><Name>all</Name><Member>user:root</Member><Allow><Topic>.*</Topic>
+    <Read/></Allow><Allow><Admin/></Allow></Role></Security>"""
+    running = Running(configuration(TOPICS, security), place / "data")
+    yield running
+    running.close()
+
+
+def asked(guarded, words, token=None):
+    environment = {"SOW_URL": guarded.url, "SOW_TOKEN": token}
+    return CliRunner().invoke(main, words.split(), env=environment)
+
+
+EACH = (
+    "topics", "sessions", "sessions s1", "why --session s1", "why orders --query", "query orders",
+    "top --count 1 --interval 0.1", "ping --topic orders", "watch orders --count 1",
+)  # fmt: skip
+
+
+@pytest.mark.edge
+@pytest.mark.parametrize("words", EACH)
+def test_who_has_not_said_who_he_is_is_told_how_to(guarded, words):
+    result = asked(guarded, words)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("sow: ")
+    assert "token" in result.stderr, "what to give is said"
+
+
+@pytest.mark.edge
+def test_who_may_see_some_sees_that_and_hears_of_nothing_else(guarded):
+    listed = json.loads(asked(guarded, "topics --json", "of-ann").stdout)
+    assert [one["name"] for one in listed] == ["orders"]
+    shown = json.loads(asked(guarded, "top --count 1 --interval 0.1 --json", "of-ann").stdout)
+    assert [one["name"] for one in shown["topics"]] == ["orders"]
+    assert shown["longest_step"] is None, "the metrics are for administrators"
+    refused = asked(guarded, "why orders-C --query", "of-ann")
+    assert (refused.exit_code, "no topic 'orders-C'" in refused.stderr) == (1, True)
+    assert len(json.loads(asked(guarded, "topics --json", "of-root").stdout)) > 10

@@ -1,9 +1,13 @@
 """`sow watch`: a topic and what becomes of it, as a table or as lines."""
 
 import json
+from dataclasses import replace
 
 from sow.cli.watch import write_lines
 from sow.client import Message
+from tests.cli.conftest import TOPICS
+from tests.cli.terminal import Terminal
+from tests.edge.serving import Running, configuration
 
 
 def rows(text):
@@ -68,3 +72,22 @@ def test_a_line_has_what_its_message_has_and_no_more(capfdbinary):
         {"c": "oof", "t": "orders", "k": "7", "reason": "deleted"},
         {"c": "gap", "exact": False},
     ]
+
+
+def test_a_server_that_goes_and_comes_back_is_followed_again(tmp_path):
+    first = Running(configuration(TOPICS), tmp_path)
+    first.publish("orders", {"id": 1, "px": 5})
+    port, again = int(first.url.rpartition(":")[2]), None
+    try:
+        with Terminal("watch", "orders", "--url", first.url, columns=40, NO_COLOR="1") as terminal:
+            terminal.wait_for(r"(?m)^1 +5")
+            first.close()
+            again = Running(replace(configuration(TOPICS), port=port), tmp_path)
+            again.publish("orders", {"id": 1, "px": 77})
+            shown = terminal.wait_for(r"(?m)^1 +77")
+            assert max(map(len, shown.splitlines())) <= 40
+            terminal.type("\x03")
+            code, text = terminal.end()
+    finally:
+        (again or first).close()
+    assert (code, terminal.has_colour, "Traceback" in text) == (130, False, False)
