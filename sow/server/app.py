@@ -48,7 +48,8 @@ from sow.server.removed import removed_at, write_out
 from sow.server.replay_watch import ReplayWatch
 from sow.server.requests import REQUESTS, Requests
 from sow.server.responses import mend_headers
-from sow.server.routes import WEBSOCKET, Doors, open_doors, routes
+from sow.server.route import WEBSOCKET
+from sow.server.routes import Doors, open_doors, routes
 from sow.server.speaking import Speaking, http_log
 from sow.server.status import StatusDoor
 from sow.server.step_watch import StepWatch

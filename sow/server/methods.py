@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from aiohttp import hdrs, web
 
-from sow.server.routes import WEBSOCKET, Route
+from sow.server.route import WEBSOCKET, Route
 
 
 def with_heads(table: Iterable[Route]) -> list[Route]:

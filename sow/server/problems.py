@@ -25,6 +25,9 @@ CHALLENGES = [
     (hdrs.WWW_AUTHENTICATE, 'Basic realm="sow", charset="UTF-8"'),
 ]
 """How to say who one is (RFC 6750 §3, RFC 7617 §2.1)."""
+PROBLEM_TYPE = "urn:sow:problem:"
+"""Before the reason: what a kind of problem is called for ever (RFC 9457 §3.1.1). It is no address,
+since there is no page of ours that would be there as long."""
 HTTP_REASONS = {
     404: "no such address; GET /openapi.json lists all",
     405: "this address does not take that method",
@@ -36,7 +39,7 @@ def problem(error: SowError, status: int | None = None) -> web.Response:
     """The response that reports an error."""
     status = status or error.status
     document = {
-        "type": "about:blank",
+        "type": PROBLEM_TYPE + error.reason.replace(" ", "-"),
         "title": error.reason,
         "status": status,
         "reason": error.reason,

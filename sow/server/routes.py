@@ -1,7 +1,7 @@
 """Every address of the server, in one table, and what each takes.
 
-Requests are let in by it: a parameter that does not stand here reaches no handler.
-`/openapi.json` is made from it, and the documents are compared with it.
+Requests are let in by it (`sow.server.route`): a parameter that does not stand here reaches no
+handler. `/openapi.json` is made from it, and the documents are compared with it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,17 +10,13 @@ from typing import NamedTuple
 import orjson
 from aiohttp import web
 
-from sow import __version__
-from sow.commands import COMMANDS, OPTIONS, Option
 from sow.engine.filters import Filters
-from sow.errors import SowError
 from sow.expressions import described_functions
 from sow.media_types import JSON
 from sow.requests.executor import Executor
-from sow.rights import Demand, Rights
-from sow.security import OF_TOPICS
+from sow.rights import Demand
 from sow.server.backups import BackupDoor
-from sow.server.doorman import DOORMAN, Doorman, check_going_on, rights_of
+from sow.server.doorman import Doorman, rights_of
 from sow.server.driver import Driver
 from sow.server.entrance import Entrance
 from sow.server.http import (
@@ -34,11 +30,13 @@ from sow.server.http import (
 )
 from sow.server.log import EXTENT_PARAMETERS, LOG_PARAMETERS, LogDoor
 from sow.server.long_filters import compile_beside, guarded_by, long_among, long_guarded
+from sow.server.openapi import description
 from sow.server.operations import OperationsDoor
 from sow.server.pages import Pages
-from sow.server.parameters import admit, asked_of
+from sow.server.parameters import asked_of
 from sow.server.past import PastStates
 from sow.server.record import PUT_PARAMETERS, RecordDoor
+from sow.server.route import WEBSOCKET, Handler, Route
 from sow.server.session_story import SessionStoryDoor
 from sow.server.shipped import ShippedFile
 from sow.server.snapshots import READ_PARAMETERS, TAKE_PARAMETERS, SnapshotDoor
@@ -50,9 +48,6 @@ from sow.server.writes import ABORT_PARAMETERS, STAGE_PARAMETERS, WritesDoor
 from sow.store.backup import CopiedStore
 from sow.store.staging import Staging
 
-WEBSOCKET = "/v1/ws"
-READING = ("GET", "HEAD")
-"""Methods that change nothing: HEAD is added to what can be got by `sow.server.methods`."""
 DEMANDED: Mapping[str, Demand] = {
     "POST": "write",
     "PUT": "write",
@@ -60,55 +55,6 @@ DEMANDED: Mapping[str, Demand] = {
     "DELETE": "delete",
 }
 """What a method asks for that does not read a topic."""
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-class Route(NamedTuple):
-    """One address: `parameters` are the names the query string may hold, now or `later`.
-
-    `demand` is what whoever asks has to be, or may do: with the topic that the path or the
-    parameter `topic` names, where there is one. Where the body names it, the handler looks.
-    """
-
-    method: str
-    path: str
-    demand: Demand
-    handler: Handler
-    summary: str
-    parameters: tuple[str, ...] = ()
-    later: tuple[str, ...] = ()
-
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Let a request in, and answer it."""
-        doorman = request.app[DOORMAN]
-        rights = doorman.nobody
-        try:
-            rights = await doorman.admit(request, self.demand)
-            if not rights.is_open:
-                self._check(request, rights)
-            admit(request, self.parameters, self.later)
-            if self.demand == "admin" and self.method not in READING:
-                doorman.note_admin(request, rights)
-            answer = await self.handler(request)
-            if self.method in READING and self.demand != "nothing" and not answer.prepared:
-                # It has waited since it was found, for a turn or for the disk.
-                await check_going_on(request)
-            return answer
-        except SowError as error:
-            doorman.note_refused(request, rights, error)
-            raise doorman.told(error, rights) from None
-
-    def _check(self, request: web.Request, rights: Rights) -> None:
-        """Raise what speaks against a request of who has these rights."""
-        named = request.match_info.get("topic")
-        if named is None and "topic" in self.parameters:
-            # One that is given twice is refused soon.
-            named = request.query.get("topic")
-        if named is not None:
-            rights.check(self.demand, named)
-        elif self.demand not in OF_TOPICS:
-            rights.check(self.demand)
 
 
 class Doors(NamedTuple):
@@ -468,54 +414,3 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
         Route("GET", "/readyz", "nothing", status.ready, "Messages are taken"),
     ]
     return table
-
-
-def description(table: list[Route]) -> dict[str, object]:
-    """An OpenAPI document of the table, and of the commands that travel in a WebSocket."""
-    paths: dict[str, dict[str, object]] = {}
-    for route in table:
-        names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
-        operation: dict[str, object] = {
-            "summary": route.summary,
-            "parameters": [
-                *(_parameter(name, "path") for name in names),
-                *(_parameter(name, "query") for name in route.parameters),
-            ],
-            "responses": {"200": {"description": "done"}},
-        }
-        if route.path == WEBSOCKET:
-            operation |= {"x-commands": _commands(), "x-options": _options()}
-        paths.setdefault(route.path, {})[route.method.lower()] = operation
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "SOW", "version": __version__},
-        "paths": paths,
-    }
-
-
-def _parameter(name: str, where: str) -> dict[str, object]:
-    """A parameter; one that is an option of commands is described as that."""
-    described = {"name": name, "in": where, "required": where == "path"}
-    option = OPTIONS.get(name)
-    if option is None or not option.requests:
-        return described | {"schema": {"type": "string"}}
-    return described | {"description": option.does, "schema": _schema(option)}
-
-
-def _schema(option: Option) -> dict[str, object]:
-    if option.choices:
-        return {"type": "string", "enum": list(option.choices)}
-    return {"type": {"flag": "boolean", "count": "integer"}.get(option.value, "string")}
-
-
-def _commands() -> dict[str, object]:
-    return {
-        name: {"summary": kind.does, "fields": list(kind.fields)} for name, kind in COMMANDS.items()
-    }
-
-
-def _options() -> dict[str, object]:
-    return {
-        name: {"description": option.does, "schema": _schema(option)}
-        for name, option in OPTIONS.items()
-    }

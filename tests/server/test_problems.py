@@ -6,7 +6,7 @@ import logging
 import pytest
 from aiohttp import web
 
-from sow.errors import BadMessage, Busy, ClientError, UnknownTopic
+from sow.errors import BadFilter, BadMessage, Busy, ClientError, UnknownTopic
 from sow.server.problems import problem, raw_answer, report
 from tests.server.stand_ins import request_of, stepped
 
@@ -88,3 +88,8 @@ async def test_a_fault_of_the_server_is_logged_and_its_words_stay_there(caplog):
 
 def test_an_error_of_a_client_keeps_its_own_status():
     assert problem(ClientError("no"), 422).status == 422
+
+
+def test_a_problem_has_a_type_of_its_own():
+    document = json.loads(problem(BadFilter("wrong")).body)
+    assert document["type"] == "urn:sow:problem:bad-filter"

@@ -77,7 +77,7 @@ REQUESTS = (
     ),
     Mutation(
         "an address asks for no topic",
-        "sow/server/routes.py",
+        "sow/server/route.py",
         "                self._check(request, rights)",
         "                pass",
     ),

@@ -1,0 +1,174 @@
+"""`/openapi.json`: the addresses as OpenAPI 3.1 describes them, for programs that make clients.
+
+It is made of the table of routes and of what travels (`sow.server.exchanges`), whose types become
+its schemas; nothing in it is written twice. Commands of a WebSocket, which OpenAPI has no word for,
+stand beside the address as `x-commands` and `x-options`.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from sow import __version__
+from sow.commands import COMMANDS, OPTIONS, Option
+from sow.media_types import ARROW, BSON, BYTES, FRAMES, JSON, MSGPACK, PROBLEM
+from sow.server.answers import Problem
+from sow.server.exchanges import EXCHANGES, Exchange
+from sow.server.negotiation import FORMAT_NAMES
+from sow.server.route import WEBSOCKET, Route
+
+Described = dict[str, Any]
+
+TEMPLATE = "#/components/schemas/{name}"
+PARAMETERS: Mapping[str, Described] = {
+    **{key: {"type": "boolean"} for key in ("meta", "explain", "snapshot", "delta")},
+    **{key: {"type": "boolean"} for key in ("closed", "expected", "allow_loss")},
+    **{key: {"type": "integer", "minimum": 0} for key in ("limit", "parts", "part", "chunk")},
+    **{key: {"type": "number"} for key in ("wait", "expiration")},
+    "ack": {"type": "string", "enum": ["persisted", "processed"]},
+    "format": {"type": "string", "enum": [*FORMAT_NAMES]},
+    "rejects": {"type": "string", "enum": ["fail", "skip"]},
+}
+"""Schemas of parameters that are neither texts nor options of commands."""
+SCHEMES: Described = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "basic": {"type": "http", "scheme": "basic"},
+}
+BINARY = (ARROW, FRAMES, BYTES, BSON, MSGPACK)
+PROBLEMS = {
+    400: "the request cannot be carried out as it stands",
+    401: "nobody says who asks",
+    403: "the user may not do that",
+    404: "it is not there, or not for him",
+    406: "no form that is asked for can be made",
+    412: "the record is in another state than asked for",
+    413: "it is too large",
+    415: "the body is in no form that is understood",
+    503: "there is no room for it at the moment",
+    507: "there is no room to store it",
+}
+CONDITIONS = (
+    ("If-Match", "carry this out only in one of these states of the record, or in any: *"),
+    ("If-None-Match", "and not in these states, or only where there is none: *"),
+)
+
+
+def description(table: Iterable[Route]) -> Described:
+    """An OpenAPI document of the table, and of the commands that travel in a WebSocket."""
+    table = list(table)
+    types = [Problem, *(one for each in EXCHANGES.values() for one in (each.answer, each.body))]
+    schemas, components = msgspec.json.schema_components(types, ref_template=TEMPLATE)
+    named = {repr(one): schema for one, schema in zip(types, schemas, strict=True)}
+    # Generators want it said that the elements of a list may be anything.
+    named[repr(list[Any])] = {"type": "array", "items": {}}
+    paths: dict[str, Described] = {}
+    for route in table:
+        exchange = EXCHANGES.get(f"{route.method} {route.path}", Exchange(route.path))
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, exchange, named)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "SOW", "version": __version__},
+        "paths": paths,
+        "components": {"schemas": components, "securitySchemes": SCHEMES},
+    }
+
+
+def _operation(route: Route, exchange: Exchange, named: Mapping[str, Described]) -> Described:
+    names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
+    operation: Described = {
+        "operationId": exchange.operation,
+        "summary": route.summary,
+        "parameters": [
+            *(_parameter(name, "path") for name in names),
+            *(_parameter(name, "query") for name in route.parameters),
+            *(_headers() if "key" in names and not route.path.endswith("/why") else ()),
+        ],
+        "responses": {
+            **_answers(route, exchange, named),
+            **{
+                str(status): {
+                    "description": PROBLEMS[status],
+                    "content": {PROBLEM: {"schema": named[repr(Problem)]}},
+                }
+                for status in _problems(route, exchange)
+            },
+        },
+    }
+    if exchange.takes:
+        operation["requestBody"] = {
+            "required": exchange.needs_body,
+            "content": _content(exchange.takes, exchange.body, named),
+        }
+    if route.demand != "nothing":
+        # Where nobody is asked who he is, nothing has to be shown.
+        operation["security"] = [*({name: []} for name in SCHEMES), {}]
+    if route.path == WEBSOCKET:
+        operation |= {"x-commands": _commands(), "x-options": _options()}
+    return operation
+
+
+def _answers(route: Route, exchange: Exchange, named: Mapping[str, Described]) -> Described:
+    if route.path == WEBSOCKET:
+        return {"101": {"description": "a WebSocket"}}
+    content = _content(exchange.answers, exchange.answer, named)
+    done = {"description": "done"} | ({"content": content} if content else {})
+    return {"200": done} | ({"201": done} if exchange.makes else {})
+
+
+def _content(kinds: Iterable[str], of: object, named: Mapping[str, Described]) -> Described:
+    """The media types that something may have, with the schema of it where it is JSON."""
+    other = {kind: {"type": "string", "format": "binary"} for kind in BINARY}
+    text = {"type": "string"}
+    return {
+        kind: {"schema": named[repr(of)] if kind == JSON else other.get(kind, text)}
+        for kind in kinds
+    }
+
+
+def _problems(route: Route, exchange: Exchange) -> list[int]:
+    """The statuses with which a request may be refused."""
+    found = {400, 503}
+    found |= {401, 403} if route.demand != "nothing" else set()
+    found |= {404} if "{" in route.path or "topic" in route.parameters else set()
+    found |= {406} if len(exchange.answers) > 1 else set()
+    found |= {413, 415, 507} if exchange.takes else set()
+    found |= {412} if route.path.endswith("/{key}") else set()
+    return sorted(found)
+
+
+def _parameter(name: str, where: str) -> Described:
+    """A parameter; one that is an option of commands is described as that."""
+    described = {"name": name, "in": where, "required": where == "path"}
+    option = OPTIONS.get(name)
+    if where == "path" or option is None or not option.requests:
+        kind = PARAMETERS.get(name, {"type": "string"}) if where == "query" else {"type": "string"}
+        return described | {"schema": kind}
+    return described | {"description": option.does, "schema": _schema(option)}
+
+
+def _headers() -> list[Described]:
+    text = {"type": "string"}
+    return [
+        {"name": name, "in": "header", "required": False, "description": does, "schema": text}
+        for name, does in CONDITIONS
+    ]
+
+
+def _schema(option: Option) -> Described:
+    if option.choices:
+        return {"type": "string", "enum": list(option.choices)}
+    return {"type": {"flag": "boolean", "count": "integer"}.get(option.value, "string")}
+
+
+def _commands() -> Described:
+    return {
+        name: {"summary": kind.does, "fields": list(kind.fields)} for name, kind in COMMANDS.items()
+    }
+
+
+def _options() -> Described:
+    return {
+        name: {"description": option.does, "schema": _schema(option)}
+        for name, option in OPTIONS.items()
+    }

@@ -1,0 +1,87 @@
+"""The description of all addresses: what OpenAPI takes, and what the tables say."""
+
+import json
+from itertools import chain
+
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from sow.server.exchanges import EXCHANGES
+from sow.server.openapi import description
+from sow.server.route import Route
+from sow.server.routes import routes
+
+
+class Anything:
+    def __getattr__(self, name):
+        return name
+
+
+TABLE = routes(Anything(), Anything())
+DESCRIBED = description(TABLE)
+OPERATIONS = {
+    f"{method.upper()} {path}": operation
+    for path, methods in DESCRIBED["paths"].items()
+    for method, operation in methods.items()
+}
+
+
+def test_it_is_openapi():
+    assert DESCRIBED["openapi"] == "3.1.0"
+    assert list(OpenAPIV31SpecValidator(DESCRIBED).iter_errors()) == []
+    json.dumps(DESCRIBED)
+
+
+def test_what_is_no_openapi_is_found():
+    wrong = {**DESCRIBED, "paths": {"/x/{y}": {"get": {"responses": {"200": {}}}}}}
+    assert list(OpenAPIV31SpecValidator(wrong).iter_errors())
+
+
+def test_each_operation_has_a_name_of_its_own():
+    names = [operation["operationId"] for operation in OPERATIONS.values()]
+    assert len(set(names)) == len(names)
+    assert all(name.isidentifier() for name in names)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_says_what_is_answered_and_how_it_is_refused(name):
+    answers = OPERATIONS[name]["responses"]
+    assert {"200", "101"} & answers.keys()
+    for status, answer in answers.items():
+        if status >= "400":
+            (schema,) = answer["content"].values()
+            assert schema["schema"] == {"$ref": "#/components/schemas/Problem"}
+            assert list(answer["content"]) == ["application/problem+json"]
+    asks = "security" in OPERATIONS[name]
+    assert asks == ("401" in answers)
+
+
+@pytest.mark.parametrize("name", [name for name, one in EXCHANGES.items() if one.takes])
+def test_what_takes_a_body_says_in_which_forms(name):
+    assert list(OPERATIONS[name]["requestBody"]["content"]) == [*EXCHANGES[name].takes]
+    assert "415" in OPERATIONS[name]["responses"]
+
+
+def test_schemas_are_those_of_the_types():
+    schemas = DESCRIBED["components"]["schemas"]
+    assert schemas["Published"]["required"] == ["published", "bookmark"]
+    assert schemas["Commit"]["properties"]["mode"]["enum"] == ["replace", "update"]
+    used = json.dumps(DESCRIBED)
+    assert [name for name in schemas if f'#/components/schemas/{name}"' not in used] == []
+
+
+def test_parameters_have_their_types():
+    found = {
+        one["name"]: one["schema"]["type"]
+        for one in chain(*(operation["parameters"] for operation in OPERATIONS.values()))
+    }
+    kinds = {"meta": "boolean", "top_n": "integer", "wait": "number", "topic": "string"}
+    assert kinds.items() <= found.items()
+
+
+def test_an_address_that_nobody_has_described_is_described_by_what_the_table_says():
+    async def handler(_request):
+        raise AssertionError
+
+    described = description([Route("GET", "/x", "logon", handler, "A thing", ("a",))])
+    assert described["paths"]["/x"]["get"]["summary"] == "A thing"
