@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.browser.test_console import TOPICS, Looked
+from tests.browser.looking import TOPICS, Looked
 from tests.edge.serving import Running, configuration
 from tests.pages import Browser
 

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from sow.config import loads
-from tests.browser.test_console import Looked
+from tests.browser.looking import Looked
 from tests.edge.serving import Running
 from tests.pages import Browser
 from tests.recordings import recordings

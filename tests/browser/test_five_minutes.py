@@ -12,7 +12,7 @@ import pytest
 
 from sow.cli.demo import OPENED
 from sow.config import loads
-from tests.browser.test_console import looked
+from tests.browser.looking import looked
 from tests.docs.blocks import ROOT
 from tests.edge.serving import Running
 

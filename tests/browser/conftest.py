@@ -1,0 +1,51 @@
+"""One server with its console for all tests of a run; each of them finds the same three orders."""
+
+from dataclasses import replace
+
+import pytest
+
+from sow.config import require as required
+from sow.config import review
+from tests.browser.looking import TOPICS, looked
+from tests.edge.serving import Running
+
+ORDERS = [
+    {"id": 1, "symbol": "ACME", "price": 10.25},
+    {"id": 2, "symbol": "BETA", "price": 99.5},
+    {"id": 3, "symbol": "ACME", "price": 11},
+]
+
+
+@pytest.fixture(scope="package")
+def running(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("data")
+    path = directory / "config.xml"
+    path.write_text(f"<SOWConfig><Name>test</Name><SOW>{TOPICS}</SOW></SOWConfig>")
+
+    def read():
+        return replace(required(str(path)), port=0)
+
+    server = Running(
+        read(),
+        directory / "data",
+        reread=read,
+        look=lambda: review(str(path)),
+    )
+    server.path = path
+    yield server
+    server.close()
+    # Playwright logs, too: of what a page asks for that is left in that moment.
+    assert [error for error in server.errors if "playwright" not in error] == []
+
+
+@pytest.fixture
+def server(running):
+    running.clear()
+    running.publish("orders", *ORDERS)
+    return running
+
+
+@pytest.fixture
+def console(browser, server):
+    with looked(browser, server.url + "/") as found:
+        yield found

@@ -1,0 +1,112 @@
+"""The page of one topic: its records as they change, the filter box, and the address that holds
+all of it."""
+
+import pytest
+
+from tests.edge.serving import records
+
+pytestmark = pytest.mark.browser
+
+
+def test_the_records_of_a_topic_stay_current(console, server):
+    console.open("topic", "orders", order="/id")
+    console.until_grid("1", "2", "3")
+    assert [row[:2] for row in console.grid()] == [["1", "ACME"], ["2", "BETA"], ["3", "ACME"]]
+    server.publish("orders", {"id": 2, "symbol": "GAMMA", "price": 1})
+    console.until("() => document.body.textContent.includes('GAMMA')")
+    server.publish("orders", {"id": 0, "symbol": "NEW", "price": 1})
+    console.until_grid("0", "1", "2", "3")
+    assert console.text("#matches") in ("3 match", "4 match")
+    console.page.get_by_role("button", name="Table").wait_for(state="detached")
+
+
+@pytest.mark.parametrize("gone", ["match", "deleted"])
+def test_a_row_leaves_with_its_reason(console, server, gone):
+    console.open("topic", "orders", filter="/price > 1", order="/id")
+    console.until_grid("1", "2", "3")
+    if gone == "match":
+        server.publish("orders", {"id": 2, "price": 0})
+    else:
+        server.request("DELETE", records("orders", filter="/id = 2"))
+    console.page.locator("regular-table tr.gone").wait_for(state="attached")
+    assert console.page.locator("regular-table tr.gone td").first.get_attribute("title") == gone
+    console.until_grid("1", "3")
+    console.page.locator("#left", has_text=gone).wait_for()
+    console.page.locator("regular-table tr.gone").wait_for(state="detached")
+
+
+def test_a_cell_that_changes_is_lit_up_for_a_moment(console, server):
+    console.open("topic", "orders", order="/id")
+    console.until_grid("1", "2", "3")
+    server.publish("orders", {"id": 2, "symbol": "BETA", "price": 7})
+    console.page.locator("regular-table td.hot, regular-table td.warm").first.wait_for()
+    console.until("() => !document.querySelector('regular-table td.hot, regular-table td.warm')")
+
+
+def test_what_is_wrong_in_a_filter_is_underlined_where_it_stands(console):
+    console.open("topic", "orders")
+    box = console.page.get_by_role("combobox", name="Filter")
+    box.fill("/price > 1 AND AND /id = 1")
+    box.press("Enter")
+    wrong = console.page.locator(".echo .wrong")
+    wrong.wait_for(state="attached")
+    assert wrong.inner_text() == "AND"
+    before = console.page.evaluate("() => document.querySelector('.wrong').previousSibling.data")
+    assert before == "/price > 1 AND "
+    assert box.get_attribute("aria-invalid") == "true"
+    assert "position 15" in console.text("#filter-told")
+    box.fill("/price > 11")
+    box.press("Enter")
+    console.until_grid("2")
+    assert "filter=%2Fprice+%3E+11" in console.page.url
+
+
+def test_fields_and_functions_are_offered_while_one_types(console):
+    console.open("topic", "orders", order="/id")
+    console.until_grid("1", "2", "3")
+    box = console.page.get_by_role("combobox", name="Filter")
+    box.press_sequentially("/pr")
+    console.page.get_by_role("option", name="/price").wait_for()
+    box.press("Tab")
+    assert box.input_value() == "/price"
+    box.fill("")
+    box.press_sequentially("conca")
+    console.page.get_by_role("option").first.wait_for()
+    box.press("Tab")
+    assert box.input_value() == "CONCAT("
+
+
+def test_the_address_holds_the_view(console):
+    console.open("topic", "orders")
+    console.until("() => document.querySelectorAll('regular-table tbody tr').length === 3")
+    console.page.locator("regular-table thead th", has_text="price").click()
+    console.page.locator("regular-table thead th", has_text="price ▲").click()
+    console.until_grid("2", "3", "1")
+    console.page.locator("regular-table tbody td", has_text="BETA").click()
+    console.page.get_by_label("The record").get_by_text('"symbol": "BETA"').wait_for()
+    console.page.reload()
+    console.until_grid("2", "3", "1")
+    console.page.get_by_label("The record").get_by_text('"symbol": "BETA"').wait_for()
+
+
+def test_only_what_is_in_view_is_followed_however_many_records_there_are(console, server):
+    server.publish("orders", *({"id": number, "price": number} for number in range(1500)))
+    console.open("topic", "orders", order="/id")
+    console.until("() => document.querySelector('#matches')?.textContent.startsWith('1,500')")
+    console.page.locator("regular-table").evaluate("(table) => { table.scrollTop = 1000 * 22 }")
+    console.until(
+        """() => [...document.querySelectorAll("regular-table tbody tr")]
+          .some((row) => row.cells[0]?.textContent.trim() === "1005")"""
+    )
+    (session,) = [one for one in server.get("/v1/sessions").json if one["connected"]]
+    (followed,) = server.get(f"/v1/sessions/{session['id']}").json["following"]
+    assert followed["window"] is True
+    assert console.page.locator("regular-table tbody tr").count() < 100
+
+
+def test_it_is_said_why_a_record_of_a_conflated_topic_is_as_it_is(console, server):
+    console.open("topic", "orders-C", order="/id")
+    console.until_grid("1", "2", "3")
+    console.page.locator("regular-table tbody td", has_text="BETA").click()
+    console.page.get_by_label("The record").locator("ul.why li").first.wait_for()
+    assert "orders-C" in console.text("ul.why")

@@ -1,0 +1,46 @@
+"""A topic as a map and as a ladder, for who would rather look than read."""
+
+import pytest
+
+from tests.edge.serving import records
+
+pytestmark = pytest.mark.browser
+
+
+def test_records_with_coordinates_are_shown_where_they_are(console, server):
+    places = [(30.2, -97.7), (30.4, -97.8), (30.3, -97.6)]
+    buses = [{"id": n, "latitude": lat, "longitude": lon} for n, (lat, lon) in enumerate(places)]
+    server.publish("buses", *buses, {"id": "lost"})
+    console.open("topic", "buses")
+    console.page.get_by_role("button", name="Map").click()
+    console.page.get_by_role("img", name="Where 3 records").wait_for()
+    colours = """() => {
+      const map = document.querySelector("#map");
+      const drawn = map.getContext("2d").getImageData(0, 0, map.width, map.height);
+      return new Set(new Uint32Array(drawn.data.buffer)).size;
+    }"""
+    assert console.page.evaluate(colours) > 3
+    server.request("DELETE", records("buses", filter="/id = 0"))
+    console.page.get_by_role("img", name="Where 2 records").wait_for()
+    assert "as=map" in console.page.url
+
+
+def test_a_book_is_shown_as_a_ladder(console, server):
+    levels = [("bid", 9.5, 3), ("bid", 9.0, 2), ("ask", 10.25, 4), ("ask", 11, 1)]
+    server.publish(
+        "book",
+        *({"symbol": "A", "side": side, "price": price, "qty": n} for side, price, n in levels),
+        {"symbol": "B", "side": "bid", "price": 5, "qty": 1},
+    )
+    console.open("topic", "book")
+    console.page.get_by_role("button", name="Ladder").click()
+    console.page.locator("#ladder .bid").nth(1).wait_for()
+    assert [[text.strip() for text in row] for row in console.cells("#ladder")] == [
+        ["", "11", "1"],
+        ["", "10.25", "4"],
+        ["", "spread 0.75", ""],
+        ["3", "9.5", ""],
+        ["2", "9", ""],
+    ]
+    server.publish("book", {"symbol": "A", "side": "bid", "price": 10, "qty": 7})
+    console.page.locator("#ladder .spread", has_text="0.25").wait_for()
