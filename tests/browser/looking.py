@@ -91,6 +91,16 @@ class Looked:
             json.dumps(expected, separators=(",", ":")),
         )
 
+    def copied(self):
+        """What is to be copied of a topic's page, by its language."""
+        self.page.get_by_text("Copy as").click()
+        found = {}
+        for name in ("curl", "Python", "JavaScript", "Spark"):
+            self.page.get_by_role("button", name=name).click()
+            self.page.get_by_role("button", name=name, pressed=True).wait_for()
+            found[name] = self.text("#snippet")
+        return found
+
     def check(self):
         own = self.base.replace("http", "ws", 1)
         assert [url for url in self.sockets if not url.startswith(own)] == []

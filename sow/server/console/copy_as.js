@@ -8,33 +8,39 @@ const shell = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
 // JSON's texts are texts of Python and JavaScript, too.
 const text = (value) => JSON.stringify(value);
 
-export function snippets(url, topic, {filter = "", order = "", top = 50}) {
-  const wanted = Object.entries({filter, order_by: order, top_n: order ? top : ""}).filter(([, value]) => value !== "");
+// The first `top` records of the view, as all of them but Spark's show the columns that it shows.
+export function snippets(url, topic, {filter = "", order = "", columns = "", top}) {
+  const wanted = Object.entries({filter, order_by: order, select: columns, top_n: top}).filter(([, value]) => value !== "");
   const query = new URLSearchParams(wanted).toString();
   const named = wanted.map(([name, value]) => [name, typeof value === "number" ? value : text(value)]);
-  const path = `${url}/${topicPath(topic, "/records")}`;
   const python = [text(topic), ...named.map(([name, value]) => `${name}=${value}`)];
   const script = named.map(([name, value]) => `${name}: ${value}`);
+  const spark = [`url=${text(url)}`, `topic=${text(topic)}`, ...(filter ? [`filter=${text(filter)}`] : []), "inferSchema=True"];
   return {
-    curl: `curl -s ${shell(path + (query ? `?${query}` : ""))}`,
+    curl: `curl -s ${shell(`${url}/${topicPath(topic, "/records")}?${query}`)}`,
     Python: [
       "from sow.client.sync import Client",
       "",
-      `with Client(${text(url)}) as client:`,
-      `    with client.live(${python.join(", ")}) as live:`,
-      "        for change in live.changes():",
-      "            print(change)",
+      `with Client(${text(url)}) as client, client.live(${python.join(", ")}) as live:`,
+      "    for record in live:",
+      "        print(record)",
+      "    for change in live.changes():",
+      "        print(change)",
     ].join("\n"),
     JavaScript: [
       `import {connect} from ${text(`${url}/sow.js`)};`,
       "",
       `const sow = await connect({url: ${text(url)}});`,
       `const live = await sow.live(${text(topic)}, {${script.join(", ")}});`,
-      "for await (const change of live.changes()) console.log(change);",
+      "const changes = live.changes();",
+      "for (const record of live.rows) console.log(record);",
+      "for await (const change of changes) console.log(change);",
     ].join("\n"),
     Spark: [
-      `records = spark.read.format("sow").options(${[`url=${text(url)}`, `topic=${text(topic)}`, ...(filter ? [`filter=${text(filter)}`] : [])].join(", ")})`,
-      "records.load().show()",
+      "from sow.spark import session",
+      "",
+      `records = session().read.format("sow").options(${spark.join(", ")}).load()`,
+      "records.show()",
     ].join("\n"),
   };
 }

@@ -167,7 +167,7 @@ export function Topic({name, asked}) {
       <${Columns} all=${all} shown=${columns} onSet=${(list) => ask({columns: list.join(",")})} />
       <${Views} as=${as} places=${places} size=${size} />
       <button aria-pressed=${String(paused)} onClick=${() => setPaused(!paused)}>${paused ? "Resume" : "Pause"}</button>
-      <${CopyAs} topic=${name} asked=${{filter, order}} />
+      <${CopyAs} topic=${name} asked=${{filter, order, columns: wanted, top: WINDOW_MAX}} />
     </div>
     <div class="split">
       ${as === "map" && html`<${TopicMap} name=${name} filter=${filter} paths=${places ?? LATITUDES} chosen=${key} onChoose=${(record) => ask({key: record ?? ""})} />`}
