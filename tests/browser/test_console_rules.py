@@ -100,3 +100,89 @@ def test_a_hidden_page_asks_for_nothing(console, server):
     server.publish("orders", {"id": 9})
     console.page.evaluate(hide, False)
     console.until_grid("1", "2", "3", "9")
+
+
+def test_who_uses_the_keys_alone_gets_everywhere_in_the_order_in_which_it_stands(console):
+    console.open("topic", "orders", order="/id")
+    console.until_grid("1", "2", "3")
+    pages = ["SOW", "Topics", "Slider", "Sessions", "Explain", "Pipelines", "Config"]
+    parts = ["Slider", "Explain", "Filter", "Order", "Columns", "Pause", "Copy as"]
+    for name in [*pages, *parts, "Records of orders"]:
+        console.page.keyboard.press("Tab")
+        assert console.page.evaluate(FOCUSED) == name
+
+
+FOCUSED = "() => document.activeElement.ariaLabel || document.activeElement.textContent.trim()"
+PAGES = (
+    ("topics", "", {}),
+    ("topic", "orders", {"filter": "/price >"}),
+    ("topic", "orders-C", {"order": "/id"}),
+    ("slider", "orders", {}),
+    ("sessions", "", {}),
+    ("explain", "orders", {"filter": "/price > 10.5"}),
+    ("config", "", {}),
+    ("pipelines", "", {}),
+)
+UNREADABLE = """() => {
+  const canvas = new OffscreenCanvas(1, 1).getContext("2d", {willReadFrequently: true});
+  const seen = (...colours) => {
+    canvas.clearRect(0, 0, 1, 1);
+    for (const colour of colours) {
+      canvas.fillStyle = colour;
+      canvas.fillRect(0, 0, 1, 1);
+    }
+    const parts = [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3).map((part) => part / 255);
+    const one = (part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    const linear = parts.map(one);
+    return linear[0] * 0.2126 + linear[1] * 0.7152 + linear[2] * 0.0722;
+  };
+  const behind = (element) => {
+    const found = [];
+    for (let at = element; at; at = at.parentElement) {
+      found.unshift(getComputedStyle(at).backgroundColor);
+    }
+    return found;
+  };
+  const bad = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    const text = walker.currentNode.data.trim();
+    const unseen = ".echo, .hidden, button:disabled, noscript";
+    if (!text || !element.checkVisibility() || element.closest(unseen)) continue;
+    const ground = behind(element);
+    const [one, other] = [seen(...ground), seen(...ground, getComputedStyle(element).color)];
+    const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+    if (contrast < 4.5) bad.push([text, element.className, Number(contrast.toFixed(2))]);
+  }
+  return bad;
+}"""
+OUTSIDE = """() => {
+  const page = document.documentElement;
+  const parts = [...document.querySelectorAll("main > *, .split > *")];
+  const boxes = parts.map((one) => one.getBoundingClientRect());
+  const overlap = (one, other) => one.top < other.bottom - 1 && other.top < one.bottom - 1
+    && one.left < other.right - 1 && other.left < one.right - 1;
+  const within = (one, other) => one.top >= other.top - 1 && one.bottom <= other.bottom + 1;
+  const pairs = boxes.flatMap((one, at) => boxes.slice(at + 1).filter((other) =>
+    one.height && other.height && overlap(one, other) && !within(other, one)));
+  return {scrolls: page.scrollWidth > page.clientWidth, overlaps: pairs.length};
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_can_be_read_on_a_wide_screen_and_on_a_narrow_one(browser, server, scheme):
+    """Texts have the contrast that WCAG asks for (AA: 4.5), and nothing stands upon another."""
+    wide, narrow = {"width": 1200, "height": 800}, {"width": 400, "height": 700}
+    with looked(browser, server.url + "/", color_scheme=scheme, viewport=wide) as console:
+        for page, name, asked in PAGES:
+            console.open(page, name, **asked)
+            console.until("() => document.querySelector('main').textContent.length > 20")
+            if name == "orders-C":
+                console.until_grid("1", "2", "3")
+                console.page.locator("regular-table tbody td", has_text="BETA").click()
+                console.page.get_by_label("The record").locator("ul.why li").first.wait_for()
+            for size in (wide, narrow):
+                console.page.set_viewport_size(size)
+                assert console.page.evaluate(UNREADABLE) == [], page
+                assert console.page.evaluate(OUTSIDE) == {"scrolls": False, "overlaps": 0}, page

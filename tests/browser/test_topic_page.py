@@ -76,6 +76,112 @@ def test_fields_and_functions_are_offered_while_one_types(console):
     assert box.input_value() == "CONCAT("
 
 
+def test_what_is_offered_is_chosen_with_the_keys_alone(console):
+    console.open("topic", "orders", order="/id")
+    console.until_grid("1", "2", "3")
+    box = console.page.get_by_role("combobox", name="Filter")
+    box.press_sequentially("/price > 1 AND /")
+    marked = console.page.get_by_role("option", selected=True)
+    assert marked.inner_text().split()[0] == "/id"
+    box.press("ArrowDown")
+    console.page.get_by_role("option", name="/symbol", selected=True).wait_for()
+    assert box.get_attribute("aria-activedescendant") == marked.get_attribute("id")
+    box.press("ArrowUp")
+    box.press("ArrowUp")
+    console.page.get_by_role("option", name="/price", selected=True).wait_for()
+    box.press("Escape")
+    console.page.get_by_role("option").first.wait_for(state="detached")
+    assert box.get_attribute("aria-expanded") == "false"
+    box.press_sequentially("s")
+    console.page.get_by_role("option", name="/symbol", selected=True).wait_for()
+    box.press("Tab")
+    box.press_sequentially(" = 'BETA'")
+    box.press("Enter")
+    console.until_grid("2")
+
+
+def test_what_is_scrolled_out_of_view_has_not_left(console, server):
+    server.publish("orders", *({"id": number, "price": number} for number in range(1500)))
+    console.open("topic", "orders", order="/id")
+    console.until("() => document.querySelector('#matches')?.textContent.startsWith('1,500')")
+    for row in (40, 60, 500):
+        console.page.locator("regular-table").evaluate(
+            "(table, row) => { table.scrollTop = row * 22; }", row
+        )
+        console.until(
+            """([row]) => {
+              const rows = [...document.querySelectorAll("regular-table tbody tr")];
+              return Math.abs(Number(rows[0].cells[0].textContent) - row) <= 1;
+            }""",
+            row,
+        )
+        assert console.page.locator("regular-table tr.gone").count() == 0
+    assert console.text("#left") == ""
+
+
+def test_records_are_gone_through_with_the_keys_alone(console, server):
+    server.publish("orders", *({"id": number, "price": number} for number in range(1500)))
+    console.open("topic", "orders", order="/id")
+    console.until("() => document.querySelector('#matches')?.textContent.startsWith('1,500')")
+    grid = console.page.get_by_role("grid", name="Records of orders")
+    assert grid.get_attribute("aria-rowcount") == "1501"
+    grid.focus()
+    record = console.page.get_by_label("The record").locator("pre")
+    grid.press("ArrowDown")
+    record.get_by_text('"id": 0,').wait_for()
+    grid.evaluate(HELD, ["ArrowDown", 59])
+    record.get_by_text('"id": 59,').wait_for()
+    chosen = console.page.get_by_role("row", selected=True)
+    chosen.wait_for()
+    assert chosen.get_attribute("aria-rowindex") == "61"
+    assert grid.get_attribute("aria-activedescendant") == chosen.get_attribute("id")
+    # It is in view, below the heads of the columns.
+    console.until(
+        """() => {
+          const {top, bottom} = document.querySelector("tr.chosen").getBoundingClientRect();
+          const place = document.querySelector("regular-table").getBoundingClientRect();
+          return top > place.top && bottom <= place.bottom;
+        }"""
+    )
+    grid.evaluate(HELD, ["ArrowUp", 59])
+    record.get_by_text('"id": 0,').wait_for()
+    console.until("() => document.querySelector('tr.chosen')?.rowIndex === 1")
+    grid.press("Escape")
+    record.wait_for(state="detached")
+
+
+HELD = """(grid, [key, times]) => {
+  for (let time = 0; time < times; time += 1) {
+    grid.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
+  }
+}"""
+"""A key that is held down, faster than anybody can."""
+SPOKEN = """() => {
+  window.spoken = [];
+  const live = "[role=status], [role=alert], [aria-live]";
+  new MutationObserver((changes) => {
+    for (const {target} of changes) {
+      const place = (target.nodeType === 1 ? target : target.parentElement)?.closest(live);
+      if (place) window.spoken.push(place.textContent);
+    }
+  }).observe(document.body, {subtree: true, childList: true, characterData: true});
+}"""
+
+
+def test_who_hears_the_page_is_not_told_of_every_record_that_leaves(console, server):
+    rows = [{"id": number, "price": number} for number in range(40)]
+    server.publish("orders", *rows)
+    console.open("topic", "orders", filter="/price > 0", order="/id")
+    console.until("() => document.querySelector('#matches')?.textContent.startsWith('39')")
+    console.page.evaluate(SPOKEN)
+    for row in rows[1:]:
+        server.publish("orders", row | {"price": 0})
+    console.page.get_by_text("No record matches.").wait_for()
+    console.until("() => window.spoken.length > 0")
+    (spoken,) = set(console.page.evaluate("() => window.spoken")) - {""}
+    assert spoken.endswith("left, the last one: match")
+
+
 def test_the_address_holds_the_view(console):
     console.open("topic", "orders")
     console.until("() => document.querySelectorAll('regular-table tbody tr').length === 3")
@@ -105,8 +211,14 @@ def test_only_what_is_in_view_is_followed_however_many_records_there_are(console
 
 
 def test_it_is_said_why_a_record_of_a_conflated_topic_is_as_it_is(console, server):
-    console.open("topic", "orders-C", order="/id")
-    console.until_grid("1", "2", "3")
-    console.page.locator("regular-table tbody td", has_text="BETA").click()
-    console.page.get_by_label("The record").locator("ul.why li").first.wait_for()
-    assert "orders-C" in console.text("ul.why")
+    with server.socket() as ws:
+        ws.ask({"c": "logon", "client": "desk"})
+        ws.ask({"c": "subscribe", "t": "orders-C", "opts": "conflation=2h"})
+        server.publish("orders", *({"id": 2, "price": price} for price in (1, 2, 3)))
+        console.open("topic", "orders-C", order="/id")
+        console.until_grid("1", "2", "3")
+        console.page.locator("regular-table tbody tr").nth(1).locator("td").first.click()
+        why = console.page.get_by_label("The record").locator("ul.why li")
+        why.filter(has_text="updates as one").wait_for()
+        assert "which came in the window from" in why.filter(has_text="updates as one").inner_text()
+        why.filter(has_text="desk (once in 2.0 h at most)").wait_for()

@@ -1,7 +1,8 @@
 // The live grid: a table of a window that moves (regular-table draws the rows in view and no
 // others). What has changed since it was last drawn is lit up and cools down; a row that leaves is
 // struck out and fades, with the reason. Scrolling asks for another stretch (`onView`). It is drawn
-// in the page's one beat, and only while something moves.
+// in the page's one beat, and only while something moves. To who hears the page it is a grid of rows,
+// of which one is chosen; the focus is the table's, whatever rows it draws.
 
 import "./vendored/regular-table.js";
 import {html, nextFrame, useEffect, useRef} from "./parts.js";
@@ -11,13 +12,19 @@ import * as format from "./format.js";
 const HOT_MS = 180;
 const WARM_MS = 600;
 
+// Sets an attribute that is another one already; whoever reads the page out is told of each setting.
+function mark(element, name, value) {
+  const text = String(value);
+  if (element.getAttribute(name) !== text) element.setAttribute(name, text);
+}
+
 class Drawing {
   constructor(element, props) {
     this.table = element;
     this.props = props;
     this.cells = new Map();
     this.until = 0;
-    this.first = 0;
+    this.wanted = null; // the row to choose once it is there
     this.beat = () => this.draw();
     element.setDataListener((x0, y0, x1, y1) => this.data(x0, y0, x1, y1), {virtual_mode: "both"});
     element.addStyleListener(() => this.style());
@@ -46,7 +53,9 @@ class Drawing {
     this.rows = model.window.shown(now);
     this.skip = model.skip;
     const count = Math.max(total, model.skip + this.rows.length);
+    this.count = count;
     if (y1 > y0) this.props.onView(y0, Math.min(y1, count));
+    if (this.wanted !== null && this.row(this.wanted)) this.choose(this.wanted);
     const shown = columns.slice(x0, x1);
     const data = shown.map((path) => {
       const column = [];
@@ -68,6 +77,7 @@ class Drawing {
     const now = performance.now();
     const {columns, chosen} = this.props;
     const seen = new Map();
+    this.describe();
     for (const cell of this.table.querySelectorAll("tbody td")) {
       const meta = this.table.getMeta(cell);
       const row = meta && this.row(meta.y);
@@ -80,7 +90,7 @@ class Drawing {
       const value = format.at(row.document, path);
       if (typeof value === "number") cell.classList.add("numeric");
       if (meta.x === meta.x0 || cell === cell.parentNode.firstElementChild) {
-        cell.parentNode.className = this.classOf(row, now, chosen);
+        this.styleRow(cell.parentNode, row, meta.y, now, chosen);
         cell.title = row.reason || "";
       }
       if (!row.reason) this.light(cell, row, path, value, now, seen);
@@ -103,6 +113,61 @@ class Drawing {
         cell.removeAttribute("aria-sort");
       }
     }
+  }
+
+  // What the table is, for who does not see it.
+  describe() {
+    const grid = this.table.querySelector("table");
+    this.table.removeAttribute("tabindex"); // which it has given itself
+    const {label, columns, chosen, model} = this.props;
+    mark(grid, "role", "grid");
+    mark(grid, "tabindex", 0);
+    mark(grid, "aria-label", label);
+    mark(grid, "aria-rowcount", (this.count ?? 0) + 1);
+    mark(grid, "aria-colcount", columns.length);
+    const at = model.window.rows.findIndex((row) => row.key === chosen);
+    if (at < 0) grid.removeAttribute("aria-activedescendant");
+    else mark(grid, "aria-activedescendant", `record-${chosen}`);
+  }
+
+  // Rows are counted with the heads of the columns, from one.
+  styleRow(element, row, y, now, chosen) {
+    element.className = this.classOf(row, now, chosen);
+    element.id = row.reason ? "" : `record-${row.key}`;
+    mark(element, "aria-rowindex", y + 2);
+    mark(element, "aria-selected", row.key === chosen);
+  }
+
+  // Chooses the next row or the one before it; the first that can be seen where none is chosen.
+  step(by) {
+    const {model, chosen} = this.props;
+    const at = model.window.rows.findIndex((row) => row.key === chosen);
+    const first = this.table.querySelector("tbody td");
+    const seen = (first && this.table.getMeta(first)?.y) ?? 0;
+    const y = this.wanted ?? (at < 0 ? seen - by : model.skip + at);
+    this.choose(Math.max(0, Math.min((this.count ?? 1) - 1, y + by)));
+  }
+
+  // A row that is not there yet is chosen when it comes: scrolling asks for it.
+  choose(y) {
+    const row = this.props.model.window.rows[y - this.props.model.skip];
+    this.wanted = row ? null : y;
+    if (row) {
+      // Known at once, since keys may come faster than pages are drawn.
+      this.props = {...this.props, chosen: row.key};
+      this.props.onChoose(row.key);
+    }
+    this.show(y);
+  }
+
+  // Scrolls as little as it takes to see a row, and the next one: where it stands is known to a row.
+  show(y) {
+    const {table} = this;
+    const height = table.querySelector("tbody tr")?.offsetHeight;
+    const head = table.querySelector("thead")?.offsetHeight ?? 0;
+    if (!height) return;
+    const seen = table.clientHeight - head;
+    table.scrollTop = Math.min(y * height, Math.max(table.scrollTop, (y + 2) * height - seen));
   }
 
   classOf(row, now, chosen) {
@@ -145,12 +210,12 @@ export function Grid(props) {
     const onKey = (event) => {
       const step = {ArrowDown: 1, ArrowUp: -1}[event.key];
       const current = drawing.current;
-      if (event.key === "Escape") current.props.onChoose(null);
+      if (event.key === "Escape") {
+        current.wanted = null;
+        current.props.onChoose(null);
+      }
       if (!step || event.altKey || event.ctrlKey || event.metaKey) return;
-      const rows = current.props.model.window.rows;
-      const at = rows.findIndex((one) => one.key === current.props.chosen);
-      const next = rows[at < 0 ? 0 : Math.max(0, Math.min(rows.length - 1, at + step))];
-      if (next) current.props.onChoose(next.key);
+      current.step(step);
       event.preventDefault();
     };
     table.addEventListener("click", onDown);
@@ -168,7 +233,7 @@ export function Grid(props) {
     drawing.current.touch();
   });
   return html`<div class="grid">
-    <regular-table ref=${element} tabindex="0" aria-label=${props.label}></regular-table>
+    <regular-table ref=${element}></regular-table>
     ${props.empty && html`<div class="empty">${props.empty}</div>`}
   </div>`;
 }

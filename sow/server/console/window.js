@@ -1,6 +1,8 @@
 // What a live window holds, as the grid shows it: rows in their order, and for a moment those that
 // have just left, where they stood, with the reason. Messages are applied as they come; they carry
-// places (`at`), so that no order is worked out here. It knows nothing of the page.
+// places (`at`), so that no order is worked out here. What goes because the window itself moves has
+// not left: the server tells it before the group of what stands there now, all else in a turn. It
+// knows nothing of the page.
 
 export const GONE_MS = 1600;
 const GONE_MAX = 8;
@@ -15,6 +17,8 @@ export class Window {
     this.gone = [];
     this.updates = 0;
     this.left = null;
+    this.departed = 0;
+    this.going = [];
     this.isStale = false; // the next group is all that there is
   }
 
@@ -24,10 +28,13 @@ export class Window {
       this.put(message, now);
     } else if (message.command === "oof") {
       this.remove(message, now);
+    } else if (message.command === "turn_end") {
+      this.settle();
     } else if (message.command === "gap") {
       this.isStale = true;
-    } else if (message.command === "group_begin" && this.isStale) {
-      this.clear();
+    } else if (message.command === "group_begin") {
+      this.going = [];
+      if (this.isStale) this.clear();
     }
   }
 
@@ -50,9 +57,19 @@ export class Window {
     if (this.rows[at]?.key !== message.key) at = this.rows.findIndex((one) => one.key === message.key);
     if (at < 0) return;
     const [row] = this.rows.splice(at, 1);
-    this.left = {key: row.key, document: message.record ?? row.document, reason: message.reason, at: now};
-    this.gone.push({...row, at, reason: message.reason, since: now});
-    if (this.gone.length > GONE_MAX) this.gone.shift();
+    this.going.push({...row, at, told: message.record ?? row.document, reason: message.reason, since: now});
+  }
+
+  // The end of a turn: what went in it has left.
+  settle() {
+    if (!this.going.length) return;
+    const {key, told: document, reason, since: at} = this.going.at(-1);
+    this.left = {key, document, reason, at};
+    this.departed += this.going.length;
+    // One that came again in the same turn stands where it stands now.
+    const there = new Set(this.rows.map((row) => row.key));
+    this.gone = [...this.gone, ...this.going.filter((one) => !there.has(one.key))].slice(-GONE_MAX);
+    this.going = [];
   }
 
   // The rows to show, with those that are leaving; whether any are.

@@ -31,7 +31,7 @@ export function Config() {
   return html`<div class="bar">
       <h1>${running.name}</h1>
       <span class="dim code">${file.file}</span>
-      <span id="verdict" class=${errors ? "bad" : "good"}>${verdict(file, errors)}</span>
+      <span id="verdict" class=${errors ? "bad" : file.file ? "good" : "dim"}>${verdict(file, errors)}</span>
       <button class="right first" disabled=${errors > 0 || !file.file} onClick=${reload}>Reload</button>
     </div>
     ${changes &&

@@ -1,5 +1,5 @@
 // Who is connected and how he keeps up: what waits in his queue, for how long, what conflation has
-// spared him and what was dropped; and who is gone, with the reason. The queue of each is a line
+// spared him and what was dropped; and who is gone, with the reason. Queue and lag of each are lines
 // over the last minutes. A session may be told not to conflate, and can be closed.
 
 import {html, useSignal, signal, useEvery, attempt} from "../parts.js";
@@ -22,7 +22,7 @@ async function refresh(id) {
   ]);
   for (const one of found) {
     const past = queues.get(one.id) || [];
-    past.push(one.queue_messages);
+    past.push([one.queue_messages, one.lag_ms ?? 0]);
     if (past.length > KEPT) past.shift();
     queues.set(one.id, past);
   }
@@ -35,13 +35,17 @@ async function refresh(id) {
 
 function Queue({past}) {
   if (!past || past.length < 2) return null;
-  const most = Math.max(10, ...past);
-  const line = past.map(
-    (value, place) =>
-      `${place ? "L" : "M"}${((96 * place) / (KEPT - 1)).toFixed(1)} ${(17 - (15 * value) / most).toFixed(1)}`,
-  );
-  return html`<svg class="spark" viewBox="0 0 96 18" preserveAspectRatio="none" aria-hidden="true">
-    <path class="out" d=${line.join("")} />
+  // Each as high as its own most, but for a few messages or milliseconds, which are nothing.
+  const line = (which, little) => {
+    const most = Math.max(little, ...past.map((one) => one[which]));
+    const x = (place) => ((96 * place) / (KEPT - 1)).toFixed(1);
+    return past.map((one, place) => `${place ? "L" : "M"}${x(place)} ${(17 - (15 * one[which]) / most).toFixed(1)}`).join("");
+  };
+  const [queue, lag] = past.at(-1);
+  const told = `queue (grey) ${format.count(queue)}, lag ${format.duration(lag)}`;
+  return html`<svg class="spark" viewBox="0 0 96 18" preserveAspectRatio="none" role="img" aria-label=${told}>
+    <title>${told}</title>
+    <path d=${line(0, 10)} /><path class="out" d=${line(1, 100)} />
   </svg>`;
 }
 
@@ -185,7 +189,7 @@ export function Sessions({asked}) {
           <tr>
             <th scope="col">client</th><th scope="col" class="minor">id</th><th scope="col">state</th>
             <th scope="col" class="number minor">since</th><th scope="col" class="number">follows</th>
-            <th scope="col" class="number">queue</th><th scope="col" class="minor">last minutes</th>
+            <th scope="col" class="number">queue</th><th scope="col" class="minor">queue and lag</th>
             <th scope="col" class="number minor">bytes</th><th scope="col" class="number">lag</th>
             <th scope="col" class="number">folded</th><th scope="col" class="number">dropped</th>
             <th scope="col"><span class="hidden">What can be done</span></th>

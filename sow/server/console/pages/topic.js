@@ -18,6 +18,8 @@ import * as format from "../format.js";
 const WINDOW_MAX = 2000;
 const MARGIN = 20;
 const COLUMNS_MAX = 60;
+// Records may leave many times a second; who hears the page is told of it no more often than this.
+const SPOKEN_EACH_MS = 10_000;
 
 // The order that a click on a column's head asks for: up, down, none.
 function turned(order, path) {
@@ -140,12 +142,20 @@ export function Topic({name, asked}) {
   // Figures of the view, a few times a second: what is said is read by people.
   useEffect(() => {
     let before = {updates: 0, at: performance.now()};
+    let spoken = {departed: 0, at: -SPOKEN_EACH_MS, text: ""};
     const timer = setInterval(() => {
       const {window} = model;
       const now = performance.now();
+      const departed = window.departed - (window.departed < spoken.departed ? 0 : spoken.departed);
+      if (departed && now - spoken.at >= SPOKEN_EACH_MS) {
+        const text = `${departed} left, the last one: ${window.left.reason}`;
+        spoken = {departed: window.departed, at: now, text};
+      }
       setTold({
         per_s: ((window.updates - before.updates) * 1000) / (now - before.at),
+        updates: window.updates,
         left: window.left,
+        spoken: spoken.text,
         rows: window.rows.length,
       });
       before = {updates: window.updates, at: now};
@@ -258,12 +268,27 @@ function Record({name, record, row, onClose}) {
   </aside>`;
 }
 
+// Whom it is told to, and how often; and whose filter it does not pass.
+const NAMED_MAX = 5;
+
+function toldTo({followers}) {
+  const named = (some) => some.slice(0, NAMED_MAX).join(", ") + (some.length > NAMED_MAX ? ` and ${some.length - NAMED_MAX} more` : "");
+  const pace = ({auto, interval_ms}) => (auto ? "as fast as it reads" : interval_ms ? `once in ${format.duration(interval_ms)} at most` : "at once");
+  const who = (one) => one.client || one.session;
+  const yes = followers.filter((one) => one.told).map((one) => `${who(one)} (${pace(one)})`);
+  const no = followers.filter((one) => !one.told).map(who);
+  return [
+    ...(yes.length ? [`told to ${named(yes)}`] : []),
+    ...(no.length ? [`not told to ${named(no)}: it does not pass the filter`] : []),
+  ];
+}
+
 // Why the record is told of as it is: which of its updates became one, and what waits.
 function Why({name, record}) {
   const [why, setWhy] = useState([]);
   const path = topicPath(name, `/records/${encodeURIComponent(record)}/why`);
   // A record that has gone has no story any more.
-  const learn = () => read(path).then((found) => setWhy(found.why), () => setWhy([]));
+  const learn = () => read(path).then((found) => setWhy([...found.why, ...toldTo(found)]), () => setWhy([]));
   useEvery(2000, learn, [path]);
   if (!why.length) return null;
   return html`<h2>Why</h2>
@@ -277,9 +302,10 @@ function Status({matches, told, wrong, paused, as}) {
   return html`<div class="status">
     ${matches !== null && html`<span id="matches"><b>${format.count(matches)}</b> match</span>`}
     ${matches > WINDOW_MAX && as !== "ladder" && html`<span>the first <b>${format.count(WINDOW_MAX)}</b> in this order are live: a filter gets to the others</span>`}
-    <span>${paused ? "paused" : wrong || as ? "" : html`<b>${format.rate(told.per_s ?? 0)}</b> updates/s in view`}</span>
-    <span id="left" role="status">
+    <span id="told" data-updates=${told.updates}>${paused ? "paused" : wrong || as ? "" : html`<b>${format.rate(told.per_s ?? 0)}</b> updates/s in view`}</span>
+    <span id="left" aria-hidden="true">
       ${left && html`left: <b>${left.reason}</b> <span class="code">${Object.values(left.document ?? {}).slice(0, 1).map(format.cell)}</span>`}
     </span>
+    <span class="hidden" role="status" id="spoken">${told.spoken}</span>
   </div>`;
 }
