@@ -44,8 +44,8 @@ COUNTED = """() => {
     requestAnimationFrame(count);
   };
   window.drawn = {frames: 0, rows: 0};
-  window.newest = () => Math.max(...[...document.querySelectorAll("regular-table tbody tr")]
-    .map((row) => Number(row.cells[3]?.textContent)));
+  window.newest = () => Math.max(0, ...[...document.querySelectorAll("regular-table tbody tr")]
+    .map((row) => Number(row.cells[3]?.textContent) || 0));
   requestAnimationFrame(count);
 }"""
 

@@ -68,6 +68,7 @@ function Plan({plan, name, asked}) {
       </table>
       ${!plan.terms.length && html`<p class="padded dim">Without a filter every record is looked at.</p>`}
     </div>
+    <ul class="why dim" id="plan-told">${plan.why.map((text) => html`<li key=${text}>${text}</li>`)}</ul>
     ${plan.advice
       ? html`<p class="panel padded" id="advice"><b>Advice.</b> ${plan.advice}</p>`
       : html`<p class="dim" id="advice">Nothing would make this faster.</p>`}

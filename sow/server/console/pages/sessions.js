@@ -30,7 +30,14 @@ async function refresh(id) {
   for (const name of queues.keys()) if (!known.has(name)) queues.delete(name);
   sessions.value = found;
   gone.value = closed;
-  chosen.value = known.has(id) ? await read(`v1/sessions/${encodeURIComponent(id)}`) : null;
+  chosen.value = known.has(id) || closed.some((one) => one.id === id) ? await storyOf(id, known.has(id)) : null;
+}
+
+// What a session follows, while it is there, and the server's sentences on what it is not told, and why.
+async function storyOf(id, isThere) {
+  const path = `v1/sessions/${encodeURIComponent(id)}`;
+  const [story, one] = await Promise.all([read(`${path}/why`), isThere ? read(path) : {}]);
+  return {...story, ...one};
 }
 
 function Queue({past}) {
@@ -85,37 +92,20 @@ function Session({one, isChosen}) {
   </tr>`;
 }
 
-// What he is not told of, or later, and why so.
-function reasons(one) {
-  const said = [];
-  if (one.reason) said.push(`It is given up: ${one.reason}.`);
-  if (one.queue_messages) {
-    said.push(`${format.count(one.queue_messages)} messages (${format.bytes(one.queue_bytes)}) wait, since it reads more slowly than it is told; the oldest for ${format.duration(one.lag_ms) || "0 ms"}.`);
-  }
-  if (!one.conflated) said.push("Nothing is conflated in its queue: that is switched off for it.");
-  if (one.conflated_messages) {
-    said.push(`${format.count(one.conflated_messages)} messages became one with later ones of the same records, since its queue had filled.`);
-  }
-  if (one.dropped_messages) {
-    said.push(`${format.count(one.dropped_messages)} messages were dropped, since its queue was full, with subscriptions to topics whose ConflationPolicy is unsubscribe.`);
-  }
-  for (const sub of one.following) {
-    const folded = (sub.updates_in ?? 0) - (sub.updates_out ?? 0) - (sub.pending ?? 0);
-    if (folded <= 0) continue;
-    const asked = sub.auto ? "as fast as it reads" : `once in ${format.duration(sub.interval_ms)}`;
-    said.push(`${format.count(folded)} updates of ${sub.topic} became one with later ones of the same records, since it asked to be told of each ${asked} at most.`);
-  }
-  return said.length ? said : ["It has been told everything, as it came."];
-}
-
 function Following({one}) {
   if (!one) return null;
+  return html`<section class="panel padded" aria-label="Why">
+      <h2>${one.client || one.id}</h2>
+      <ul class="why dim">${one.why.map((text) => html`<li key=${text}>${text}</li>`)}</ul>
+      ${one.instead.map((text) => html`<p key=${text}>${text}</p>`)}
+    </section>
+    ${one.following && html`<${Follows} one=${one} />`}`;
+}
+
+function Follows({one}) {
   return html`<section class="panel scrolls" aria-label="What the session follows">
     <table class="plain">
-      <caption class="padded">
-        <h2>What ${one.client || one.id} follows</h2>
-        <ul class="why dim" aria-label="Why">${reasons(one).map((text) => html`<li key=${text}>${text}</li>`)}</ul>
-      </caption>
+      <caption class="padded"><h2>What it follows</h2></caption>
       <thead>
         <tr>
           <th scope="col">topic</th><th scope="col">filter</th><th scope="col" class="number">interval</th>
@@ -158,7 +148,7 @@ function Gone({closed}) {
       <tbody>
         ${closed.map(
           (one) => html`<tr key=${one.id}>
-            <td>${one.client || one.id}</td>
+            <td><a href=${linkTo("sessions", "", {session: one.id})}>${one.client || one.id}</a></td>
             <td class=${one.reason === "disconnected" ? "dim" : "bad"}>${one.reason}</td>
             <td class="number">${format.duration(one.closed_ms)}</td>
             <td class="number">${format.duration(one.connected_ms)}</td>
