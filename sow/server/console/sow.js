@@ -1,6 +1,6 @@
 /* SOW in JavaScript: one file, no build, no dependencies (docs/javascript.md; types: sow.d.ts).
  *
- * For pages, and for Node 20 or newer, which before 22 has no WebSocket of its own: give one as
+ * For pages, and for Node 18 or newer, which before 22 has no WebSocket of its own: give one as
  * `WebSocket`. A client is one WebSocket, and everything goes over it: questions, publishes, deletes and
  * all that is followed. A connection that breaks is made again. Both sides count lines, so the server goes
  * on with the very next one; if it does not have the session any more, what is followed begins anew and
