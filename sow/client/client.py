@@ -5,7 +5,7 @@ client's publishes to each topic and one for each subscription.
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self, overload
@@ -32,6 +32,7 @@ from sow.client.publisher import WINDOW_FRAMES, Publisher
 from sow.client.questions import Interval, Paths, given, parameters, subscription
 from sow.client.retry import Retry
 from sow.client.socket import Socket
+from sow.client.staged_batch import StagedBatch
 from sow.client.subscription import Subscription
 from sow.definitions import URL_DEFAULT
 from sow.errors import BadMessage, ClientError
@@ -197,6 +198,36 @@ class Client:
         """
         return await self._publish(topic, messages, key, expires_s, nan_as_null, delta=True)
 
+    async def publish_once(
+        self,
+        topic: str,
+        messages: Document,
+        *,
+        writer: str,
+        epoch: int,
+        delta: bool = False,
+        nan_as_null: bool = False,
+    ) -> str:
+        """Publish messages as one batch, all or none and once, however often that is tried; returns
+        a bookmark once all are durable.
+
+        `writer` names who publishes and `epoch` is the number of the batch, larger with each one:
+        the same number again changes nothing, so a program that does not know what became of its
+        batch publishes it again. `messages` and `nan_as_null` are those of `publish`; with `delta`
+        each is merged into its record.
+
+        A server that is away is waited for as `retry` says. Raises what `publish` raises, and a
+        ClientError for an epoch older than the last one.
+        """
+        batch = StagedBatch(lambda: self.http, self.retry, topic, writer, epoch, delta=delta)
+        try:
+            for frame in await self._frames(messages, nan_as_null):
+                await batch.add(frame)
+            return await batch.commit()
+        except ClientError:
+            await batch.forget()
+            raise
+
     async def _publish(
         self,
         topic: str,
@@ -206,17 +237,10 @@ class Client:
         nan_as_null: bool,
         delta: bool,
     ) -> str:
-        frames: Iterable[list[bytes]]
-        if is_data_frame(messages):
-            frames = RowBodies(messages, nan_as_null)
-            for _ in frames:
-                await asyncio.sleep(0)  # looked at from end to end, before anything is sent
-        else:
-            bodies = encode_all(messages, nan_as_null)
-            if any(b"\n" in body for body in bodies):
-                return await self._publish_over_http(topic, bodies, key, expires_s, delta)
-            starts = range(0, len(bodies), FRAME_MESSAGES)
-            frames = [bodies[at : at + FRAME_MESSAGES] for at in starts]
+        frames = await self._frames(messages, nan_as_null)
+        if isinstance(frames, list) and any(b"\n" in body for frame in frames for body in frame):
+            bodies = [body for frame in frames for body in frame]
+            return await self._publish_over_http(topic, bodies, key, expires_s, delta)
         self._check_loop()
         publisher = await self._kept(topic) or await self.publisher(topic)
         sent, published = publisher.sent, publisher.published
@@ -234,6 +258,16 @@ class Client:
             raise
         await self._keep(topic, publisher)
         return publisher.bookmark
+
+    async def _frames(self, messages: Document, nan_as_null: bool) -> RowBodies | list[list[bytes]]:
+        """The bodies of messages, frame by frame; all were looked at when this returns."""
+        if is_data_frame(messages):
+            rows = RowBodies(messages, nan_as_null)
+            for _ in rows:
+                await asyncio.sleep(0)  # others have their turn meanwhile
+            return rows
+        bodies = encode_all(messages, nan_as_null)
+        return [bodies[at : at + FRAME_MESSAGES] for at in range(0, len(bodies), FRAME_MESSAGES)]
 
     async def _kept(self, topic: str) -> Publisher | None:
         """The publisher of an earlier publish, unless its connection has ended since."""

@@ -187,9 +187,7 @@ class LiveView:
                 self._moved.clear()
                 await self._moved.wait()
             # From here on nothing waits, so no cancellation can come between taking and giving.
-            change = self._changes.pop(next(iter(self._changes)))
-            if change.old is not None or change.new is not None:
-                return change
+            return self._changes.pop(next(iter(self._changes)))
 
     async def _follow(self) -> None:
         try:
@@ -238,7 +236,9 @@ class LiveView:
         if records is self._records:
             known = self._changes.pop(key, None)
             old = self._records.get(key) if known is None else known.old
-            self._changes[key] = Change(key, old, document)
+            if old is not None or document is not None:
+                # What came and went unseen is no change, or they would pile up where nobody asks.
+                self._changes[key] = Change(key, old, document)
         if document is None:
             records.pop(key, None)
         else:

@@ -155,3 +155,18 @@ def test_a_table_is_made_of_what_has_changed_since_the_last(using):
     assert second.column("px").to_pylist()[6] == 0.25
     assert third.equals(second)
     assert window.column("id").to_pylist() == [0, 1]
+
+
+def test_what_came_and_went_while_nobody_asked_is_no_change_and_takes_no_memory(using):
+    async def work(client):
+        async with client.live("orders") as live:
+            for number in range(50):
+                await client.publish("orders", {"id": number})
+                await client.delete("orders", filter="1=1")
+            await client.publish("orders", {"id": "last"})
+            while {"id": "last"} not in live.values():
+                await live._moved.wait()
+                live._moved.clear()
+            return len(live._changes), (await live.change(SOON_S)).new
+
+    assert using(work) == (1, {"id": "last"})

@@ -107,6 +107,7 @@ class Client(Mirror[AsyncClient]):
     publisher = mirrored_coroutine(AsyncClient.publisher, Publisher)
     publish = waited(AsyncClient.publish)
     delta_publish = waited(AsyncClient.delta_publish)
+    publish_once = waited(AsyncClient.publish_once)
     delete = waited(AsyncClient.delete)
 
     # Asking.

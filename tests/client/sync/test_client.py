@@ -115,6 +115,7 @@ def publishing(way):
         way.wait(client.delta_publish("orders", {"id": 1, "q": 5})),
     ]
     deleted = way.wait(client.delete("orders", filter="/id = 2"))
+    way.wait(client.publish_once("orders", {"id": 3}, writer=f"{type(way).__name__}", epoch=1))
     return client.name, [int(b) > 0 for b in bookmarks], deleted, client.retry, bool(client.url)
 
 
