@@ -32,7 +32,7 @@ from sow.client.publisher import WINDOW_FRAMES, Publisher
 from sow.client.questions import Interval, Paths, given, parameters, subscription
 from sow.client.retry import Retry
 from sow.client.socket import Socket
-from sow.client.staged_batch import StagedBatch
+from sow.client.staged_batch import RepeatableBatch
 from sow.client.subscription import Subscription
 from sow.definitions import URL_DEFAULT
 from sow.errors import BadMessage, ClientError
@@ -219,7 +219,7 @@ class Client:
         A server that is away is waited for as `retry` says. Raises what `publish` raises, and a
         ClientError for an epoch older than the last one.
         """
-        batch = StagedBatch(lambda: self.http, self.retry, topic, writer, epoch, delta=delta)
+        batch = RepeatableBatch(lambda: self.http, self.retry, topic, writer, epoch, delta=delta)
         try:
             for frame in await self._frames(messages, nan_as_null):
                 await batch.add(frame)

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import orjson
 
+from sow.client.tables import arrow
 from sow.errors import BadMessage, ClientError, clipped, shown
 
 PIECE_ROWS = 1000
@@ -56,6 +57,7 @@ def pieces_of_rows(frame: Any) -> Iterator[list[dict[str, Any]]]:
         names = list(frame.columns)
     else:
         if is_of("polars", frame, "DataFrame"):
+            arrow()
             frame = frame.to_arrow()
         columns, names = _of_arrow, list(frame.schema.names)
     _check_names(names)

@@ -16,6 +16,7 @@ import orjson
 
 from sow.client.http import Http
 from sow.client.retry import Retry
+from sow.client.tables import arrow
 from sow.errors import BadMessage, SowError
 from sow.media_types import ARROW, JSON
 
@@ -26,7 +27,7 @@ AWAY = 503
 """The status of all that may be tried again: nobody answers, or not yet."""
 
 
-class StagedBatch:
+class RepeatableBatch:
     """Messages for `topic`, as the batch number `epoch` of `writer`; `delta` merges them into their
     records. `http` gives the requests, `retry` says for how long a server that is away is waited
     for."""
@@ -110,8 +111,7 @@ class StagedBatch:
 
 
 def _stream(bodies: Sequence[bytes], op: str) -> bytes:
-    import pyarrow as pa
-
+    pa = arrow()
     columns = {"value": pa.array(bodies, pa.binary()), "op": pa.array([op] * len(bodies))}
     batch = pa.RecordBatch.from_pydict(columns)
     sink = pa.BufferOutputStream()

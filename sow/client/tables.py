@@ -60,7 +60,6 @@ class KeptTable:
         """These records by SowKey as a pyarrow Table, in their order, by the schemas of their
         topics; `sow_key` is the first column."""
         pa = arrow()
-
         self._rows = self._made(records, schemas)
         self._documents = dict(records)
         rows = self._rows
@@ -69,9 +68,7 @@ class KeptTable:
         return rows.add_column(0, SOW_KEY, pa.array([*records], pa.string()))
 
     def _made(self, records: Mapping[str, Any], schemas: Sequence[Any]) -> Any:
-        import numpy as np
-
-        pa = arrow()
+        import numpy as np  # which comes with pyarrow
 
         known = self._documents
         new = [document for key, document in records.items() if known.get(key) is not document]
@@ -87,7 +84,7 @@ class KeptTable:
             for key, document in records.items()
         )
         chosen = np.fromiter(places, np.int64, len(records))
-        return pa.concat_tables([self._rows, made]).take(chosen)
+        return arrow().concat_tables([self._rows, made]).take(chosen)
 
 
 def from_stream(content: bytes) -> Any:

@@ -8,7 +8,7 @@ import pytest
 
 from sow.client import Client, Disconnected, Retry
 from sow.client.http import Http
-from sow.client.staged_batch import StagedBatch
+from sow.client.staged_batch import RepeatableBatch
 from sow.errors import BadMessage, ClientError, SowError, UnknownTopic
 from tests.edge.serving import Running, configuration
 
@@ -118,7 +118,7 @@ def test_a_server_that_stays_away_is_given_up():
             pass
 
         retry = Retry(give_up_s=1, sleep=no_sleep)
-        batch = StagedBatch(Away, retry, "orders", "w", 1, delta=False)
+        batch = RepeatableBatch(Away, retry, "orders", "w", 1, delta=False)
         with pytest.raises(SowError, match="nobody there"):
             await batch.commit()
 
