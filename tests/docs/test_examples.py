@@ -26,7 +26,7 @@ from tests.docs.blocks import PAGES, ROOT, fenced
 ADDRESS = "http://127.0.0.1:8080"
 TIMEOUT_S = 60
 WITH_SPARK = {"README.md", "spark.md", "notebook.md"}
-ENDLESS = ("sow watch quotes-C",)
+ENDLESS = ("sow watch quotes-C", f"curl -s -N {ADDRESS}/v1/topics/orders/stream")
 FILES = {
     "desk.xml": """<SOWConfig>
   <Name>desk</Name>
@@ -170,7 +170,8 @@ class Shell:
 
     def first_line(self, command):
         """The first line of a command that would go on."""
-        process = subprocess.Popen(["bash", "-c", f"exec {command}"], **self._how)
+        command = f"exec {command}".replace(ADDRESS, self.server.url)
+        process = subprocess.Popen(["bash", "-c", command], **self._how)
         line = process.stdout.readline()
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=TIMEOUT_S)
