@@ -44,7 +44,9 @@ NAMED_BY_OTHERS = {
     "uvloop": "the loop that is asked for by its name",
 }
 """Declared, and imported nowhere here by a statement."""
-TOOLS = {"coverage", "lxml-stubs", "mypy", "pytest-xdist", "ruff", "setuptools", "playwright"}
+TOOLS = {"coverage", "lxml-stubs", "mypy", "pytest-xdist", "ruff", "setuptools", "playwright"} | {
+    "openapi-python-client"
+}
 """What tests and checks are run with, or import where it is there."""
 
 
