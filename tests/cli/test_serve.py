@@ -265,8 +265,8 @@ def held_start(command, two_records, tmp_path):
             held, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
         ) as process:
             try:
-                # It says how far it is, and where requests wait.
-                line = process.stderr.readline()
+                # It says how far it is, and where requests wait; a busy machine is named before.
+                line = next(line for line in process.stderr if "http://" in line)
                 yield process, re.search(r"http://\S+", line)[0]
             finally:
                 process.kill()
