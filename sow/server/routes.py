@@ -5,6 +5,7 @@ handler. `/openapi.json` is made from it, and the documents are compared with it
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 from typing import NamedTuple
 
 import orjson
@@ -118,8 +119,13 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
 
         return handle
 
+    @cache
+    def described() -> bytes:
+        # Made once: it takes some milliseconds, and anybody may ask for it.
+        return orjson.dumps(description(table))
+
     async def openapi(_request: web.Request) -> web.Response:
-        return web.Response(body=orjson.dumps(description(table)), content_type=JSON)
+        return web.Response(body=described(), content_type=JSON)
 
     async def functions(_request: web.Request) -> web.Response:
         return web.Response(body=orjson.dumps(described_functions()), content_type=JSON)
