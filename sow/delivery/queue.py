@@ -108,7 +108,12 @@ class Queue:
                     self._append(entries, entry)
 
     def clear(self) -> None:
-        """Drop all that waits."""
+        """Drop all that waits, and leave no circle of it: nobody looks for those of who lives long
+        (`sow.server.garbage`), so that each slow client would leave its whole queue behind."""
+        for entry in self:
+            if isinstance(entry, QueuedUpdate):
+                entry.part()
+                entry.membership.close_places()
         self.entries.clear()
         self.unfolded = NONE_UNFOLDED
         self.message_count = self.bytes = self._dead = self._pairs = 0

@@ -1,5 +1,7 @@
 """The queue of an outbox: order, exact counts, and entries that are folded away in their places."""
 
+import gc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -143,6 +145,22 @@ def test_only_what_is_wanted_is_kept_wherever_it_stands():
     assert [len(part) for part in (queue.entries, queue.unfolded)] == [1, 1]
     assert [one.frame for one in queue] == [b"a", b"c"]
     queue.check()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_is_dropped_is_freed_at_once_and_waits_for_no_collector(begun):
+    queue, membership = Queue(), Membership("sub")
+    for entry in (single("dropped", membership=membership) for _ in range(3)):
+        queue.append(entry)
+    queue.pair(queue.entries[0], queue.entries[1])
+    del entry
+    if begun:
+        queue.begin_again()
+    gc.collect()
+    queue.clear()
+    queue.check()
+    left = [one for one in gc.get_objects() if isinstance(one, QueuedUpdate)]
+    assert [one for one in left if one.update.identity == "dropped"] == []
 
 
 def test_a_check_finds_a_wrong_count():

@@ -10,6 +10,8 @@ from sow.server.listening import raise_files_limit
 from tests.soak.soak import FULL, Soak, faults
 
 ROUNDS_OF_A_LIFE = 10
+LIVES_MIN = 3
+"""However short a soak is, and however slow the machine, it is killed now and then."""
 
 
 async def main(seconds):
@@ -23,8 +25,9 @@ async def main(seconds):
         while time.monotonic() < until_s:
             life += 1
             ends = soak.rounds + ROUNDS_OF_A_LIFE
+            ends_s = min(until_s, time.monotonic() + seconds / LIVES_MIN)
             looks = await soak.live(
-                lambda ends=ends: soak.rounds >= ends or time.monotonic() > until_s
+                lambda ends=ends, ends_s=ends_s: soak.rounds >= ends or time.monotonic() > ends_s
             )
             found += [f"life {life}, {fault}" for fault in faults(looks)]
             first, last = looks[0], looks[-1]

@@ -32,8 +32,8 @@ CALM_S = 0.1
 CALM_TRIES = 100
 """How often it is looked whether all have left; ten seconds, since a crowd of thousands closes."""
 GROWN_BYTES_MAX = 96 * 1024**2
-"""What may be held more after a round than after the first of the same life: two journals of
-RetentionSize are mapped, and an allocator keeps what a crowd took."""
+"""What may be held more after a round than after the first of the same life: an allocator keeps
+what a crowd took."""
 FILES_MORE_MAX = 20
 """Files that may be open more: those of the journal and of a checkpoint, and the probe's."""
 
