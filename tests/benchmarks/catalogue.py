@@ -9,6 +9,7 @@ from tests.benchmarks.copies import copies
 from tests.benchmarks.fan_out import fan_out
 from tests.benchmarks.filters import filters
 from tests.benchmarks.followers import followers
+from tests.benchmarks.footprint import footprint
 from tests.benchmarks.large_messages import large_messages
 from tests.benchmarks.low_rates import low_rates
 from tests.benchmarks.measure import Figure
@@ -53,5 +54,6 @@ CATALOGUE: dict[str, Benchmark] = {
     "copies": copies,
     "snapshot": snapshot,
     "followers": followers,
+    "footprint": footprint,
     "stalls": stalls,
 }

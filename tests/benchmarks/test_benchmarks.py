@@ -20,7 +20,7 @@ from tests.benchmarks.stalls import OPERATIONS, WORST, named, stalls
 DELETE = "delete of half by filter"
 IN_PROCESS = (
     "ingest-engine", "filters", "subscribing", "views", "windows", "calculations",
-    "message-types", "conflation", "copies",
+    "message-types", "conflation", "copies", "footprint",
 )  # fmt: skip
 WITH_SERVER = (
     "ingest-client", "low-rates", "large-messages", "fan-out", "restart-growth", "restart-view",

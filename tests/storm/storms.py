@@ -163,7 +163,10 @@ async def reconnects(server, count):
     async def visit(_number):
         reader, writer = await server.connect()
         writer.write(UPGRADE + frame)
-        await reader.readuntil(b'"success"')
+        try:
+            await reader.readuntil(b'"success"')
+        except asyncio.IncompleteReadError as error:
+            raise AssertionError(f"not told of a success: {error.partial!r}") from None
         writer.close()
 
     for _ in range(3):
