@@ -21,6 +21,10 @@ from sow.steps import Steps
 from sow.store.protocols import Checkpoint, LogEntry, Slice
 from sow.store.stored_definitions import Past, StoredDefinition
 
+SPARE_FACTOR = 2
+"""Columns have room for so many times the records of a checkpoint: else they would be copied again
+and again while they fill. Room that is not used takes no memory."""
+
 
 class Restoration:
     """Rebuilds the records of a catalog's topics, from `checkpoints` and what comes after them."""
@@ -58,8 +62,10 @@ class Restoration:
             wanted = [at for at, seq in enumerate(piece.seqs) if seq > since_seq]
             piece = piece.at(wanted, str)
         if piece.identities and kept.topic.retain:
-            records = self._places.of_kept(kept, topic).records
-            records.table.restore(piece)
+            table = self._places.of_kept(kept, topic).records.table
+            if kept.topic.pattern is None:
+                table.reserve(self._checkpoints[kept.name].records * SPARE_FACTOR)
+            table.restore(piece)
 
     def replay(self, entry: LogEntry) -> None:
         """Apply a log entry to a table that may already hold some of what follows it."""

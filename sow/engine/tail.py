@@ -56,7 +56,7 @@ class Tail:
         bodies = chain.from_iterable(entry.bodies for entry in entries)
         ts_us = _each(entries, [entry.ts_us for entry in entries])
         expires_us = _each(entries, [entry.expires_us for entry in entries])
-        records.table.put(
+        records.table.replay(
             list(compress(identities, newer)),
             list(compress(bodies, newer)),
             list(compress(seqs, newer)),

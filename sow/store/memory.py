@@ -352,6 +352,50 @@ class Table(Columns):
             None if self._make_sow_keys is None else array("Q", self._sow_keys[slots].tobytes()),
         )
 
+    def replay(
+        self,
+        identities: Sequence[str],
+        bodies: Sequence[bytes],
+        seqs: Sequence[int],
+        ts_us: Sequence[int],
+        expires_us: Sequence[int],
+    ) -> None:
+        """What `put` does, for a table that is being rebuilt: records that are new come as columns.
+
+        Call `settle` once everything is back.
+        """
+        stamps = seqs, ts_us, expires_us
+        if self._free or self._arrivals is not None:
+            self.put(identities, bodies, *stamps)  # which uses them again, and counts who comes
+        elif len(set(identities)) == len(identities) and self.slots.keys().isdisjoint(identities):
+            self._introduce(list(identities), list(bodies), *stamps)
+        else:
+            new: dict[str, int] = {}
+            again: list[int] = []
+            for at, (identity, slot) in enumerate(
+                zip(identities, map(self.slots.get, identities), strict=True)
+            ):
+                if slot is not None or new.setdefault(identity, at) != at:
+                    again.append(at)
+            for places, take in ((list(new.values()), self._introduce), (again, self.put)):
+                columns = (identities, bodies, *stamps)
+                take(*([column[at] for at in places] for column in columns))  # type: ignore[arg-type]
+
+    def _introduce(
+        self,
+        identities: list[str],
+        bodies: list[bytes],
+        seqs: Sequence[int],
+        ts_us: Sequence[int],
+        expires_us: Sequence[int],
+    ) -> None:
+        """Append records that are new, each once, born now."""
+        start = len(self.bodies)
+        self.slots.update(zip(identities, range(start, start + len(identities)), strict=True))
+        columns = numbers(seqs), numbers(ts_us), numbers(seqs), numbers(expires_us)
+        self._append(Slice(identities, bodies, *columns))
+        self._in_order = False
+
     def restore(self, part: Slice) -> None:
         """Put back records of a checkpoint, as they were; of each one the newest state stays.
 

@@ -193,6 +193,11 @@ class Checkpoint(Protocol):
         """Every log record up to here is contained; replay starts after it. 0: none yet."""
         ...
 
+    @property
+    def records(self) -> int:
+        """How many records it holds."""
+        ...
+
     def load(self) -> Iterator[Slice]:
         """The last complete checkpoint, in the slices in which it was written.
 

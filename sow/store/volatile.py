@@ -138,6 +138,11 @@ class MemoryCheckpoint:
         """Every log record up to here is contained. 0: none yet."""
         return self._seq
 
+    @property
+    def records(self) -> int:
+        """How many records it holds."""
+        return sum(len(part.identities) for part in self._slices)
+
     def load(self) -> Iterator[Slice]:
         """The last complete checkpoint, in the slices it was written in."""
         return iter(self._slices)

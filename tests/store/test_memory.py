@@ -192,6 +192,33 @@ def test_what_is_cut_in_slices_is_put_back_as_it_was(log, size):
     assert (usage.bytes, usage.named_bytes) == (beside.usage.bytes, beside.usage.named_bytes)
 
 
+@given(steps, st.booleans())
+def test_a_table_that_is_rebuilt_from_the_log_is_the_one_that_was(log, by_arrival):
+    beside, usage = Beside(by_arrival=by_arrival), Usage()
+    back = Table(sow_keys, "t", by_arrival=by_arrival, usage=usage)
+    for step, identities in log:
+        first = beside.seq + 1
+        getattr(beside, step)(identities)
+        if step == "drop":
+            back.drop(identities)
+            continue
+        seqs = range(first, beside.seq + 1)
+        bodies = [f"{name}{first - 1}".encode() for name in identities]
+        back.replay(
+            identities, bodies, seqs, [beside.seq] * len(seqs), [beside.seq % 3] * len(seqs)
+        )
+    back.settle()
+    back.check()
+    live, lived = back.live().tolist(), beside.table.live().tolist()
+    assert [back.identities[slot] for slot in live] == list(beside.model)
+    assert [back.bodies[slot] for slot in live] == list(beside.model.values())
+    for column in ("seqs", "ts_us", "born"):
+        there, then = getattr(back, column)[live], getattr(beside.table, column)[lived]
+        assert there.tolist() == then.tolist()
+    assert back.sow_keys(live, []) == beside.table.sow_keys(lived, [])
+    assert (usage.bytes, usage.named_bytes) == (beside.usage.bytes, beside.usage.named_bytes)
+
+
 def test_sow_keys_that_were_stored_are_taken_if_they_were_made_alike():
     table, asked = Table(sow_keys, "t"), []
     table.put(["a", "b", "c"], [b"1"] * 3, [1, 2, 3], [0] * 3)
