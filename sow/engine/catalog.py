@@ -9,11 +9,15 @@ What is done to a topic's records is the engine's business. So is looking after 
 come into being: whatever makes some returns them.
 """
 
+import json
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Literal
 
+import numpy as np
+
+from sow import __version__
 from sow.commands import Command
 from sow.definitions import (
     Configuration,
@@ -445,12 +449,30 @@ class Catalog:
         What is published meanwhile may or may not be in it.
         """
         if stored_as not in self.patterns:
-            yield from _slices(self.topics[stored_as].records.table, count)
+            yield from self._slices_with_values(self.topics[stored_as].records, count)
             return
         for name, topic in list(self.patterns[stored_as].members.items()):
             for part in _slices(topic.records.table, count):
                 identities = [f"{name}{BELONGS}{identity}" for identity in part.identities]
                 yield replace(part, identities=identities)
+
+    def _slices_with_values(self, records: Records, count: int) -> Iterator[Slice]:
+        """The same with what indexes know of them, as long as they are not replaced by others."""
+        table, indexes = records.table, records.indexes
+        writer = indexes.writer(self.binding(records))
+        for start in range(0, len(table.bodies), count):
+            values = None
+            if records.indexes is indexes:
+                indexes.refresh_columns()
+                values = writer.part(np.array(table.held(start, count), np.int64))
+            yield replace(table.slice(start, count), values=values)
+
+    def binding(self, records: Records) -> str:
+        """What decides what indexes know of stored records: if it changes, that means nothing."""
+        kind = records.definition.message_type
+        options = self.kinds.get(kind)
+        said = None if options is None else repr(replace(options, line=0))
+        return json.dumps([__version__, kind, said, records.indexes.definition])
 
     def stored_bytes(self, stored_as: str) -> Steps[int]:
         """Bytes of bodies that a checkpoint would hold; some topics of a pattern in each step."""

@@ -32,6 +32,7 @@ class Restoration:
     def __init__(
         self, catalog: Catalog, past: Past, checkpoints: Mapping[str, Checkpoint], last_seq: int
     ) -> None:
+        self._catalog = catalog
         self.empty: list[LiveTopic] = []
         """Topics that `finish` has found to be too many."""
         self._checkpoints = checkpoints
@@ -62,10 +63,13 @@ class Restoration:
             wanted = [at for at, seq in enumerate(piece.seqs) if seq > since_seq]
             piece = piece.at(wanted, str)
         if piece.identities and kept.topic.retain:
-            table = self._places.of_kept(kept, topic).records.table
+            records = self._places.of_kept(kept, topic).records
             if kept.topic.pattern is None:
-                table.reserve(self._checkpoints[kept.name].records * SPARE_FACTOR)
-            table.restore(piece)
+                records.table.reserve(self._checkpoints[kept.name].records * SPARE_FACTOR)
+            start = len(records.table.bodies)
+            records.table.restore(piece)
+            if piece.values is not None:
+                records.indexes.restored(start, piece, self._catalog.binding(records))
 
     def replay(self, entry: LogEntry) -> None:
         """Apply a log entry to a table that may already hold some of what follows it."""

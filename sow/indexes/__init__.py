@@ -19,12 +19,14 @@ from sow.indexes.memo import MemoColumn
 from sow.indexes.notes import CHUNK_ROWS, Deferred, parts_cost
 from sow.indexes.sort_keys import SortKeys
 from sow.indexes.sorted_numbers import SortedNumbers
+from sow.indexes.stored_values import StoredValues, ValuesWriter
 from sow.indexes.truths import Truths
 from sow.indexes.wanted import WantedColumn
 from sow.messages.base import Column, Decoder
 from sow.paths import Path
 from sow.steps import Steps
 from sow.store.memory import Table
+from sow.store.protocols import Slice
 
 __all__ = [
     "Deferred",
@@ -71,6 +73,7 @@ class Indexes:
         "_memos",
         "_pinned",
         "_sow_keys",
+        "_stored",
         "hashes",
         "name",
         "table",
@@ -98,6 +101,8 @@ class Indexes:
         self.watched = tuple(dict.fromkeys(path for index in self.hashes for path in index.paths))
         """The fields whose values `put` asks for at every publish."""
         self._pinned = tuple(memos)
+        self._stored: StoredValues | None = None
+        """What a checkpoint knew of its records, until `fill` has taken it."""
         self._memos = NO_MEMOS
         self._held: tuple[Deferred, ...] = ()
         self._hearing: tuple[Deferred, ...] = ()
@@ -134,21 +139,54 @@ class Indexes:
     def fill(self) -> Steps[None]:
         """Take in all records of the table, of which nothing was said yet; nothing may change
         between two steps."""
+        if not self.watched and not self._memos:
+            return
+        bodies = self.table.bodies
+        held = np.zeros(len(bodies), np.bool_)
+        held[self.table.occupied()] = True
+        stored, self._stored = self._stored, None
+        if stored is not None:
+            for slots in stored.taking(held, self.table.seqs):
+                held[slots] = False
+                yield
+        for memo in self._memos.values():
+            memo.pass_over(len(bodies))
         paths = tuple(dict.fromkeys((*self.watched, *self._memos)))
-        bodies = self.table.bodies if paths else ()
-        decoder = self._decoder(paths)
-        for start in range(0, len(bodies), CHUNK_ROWS):
-            chunk = bodies[start : start + CHUNK_ROWS]
-            end, held = start + len(chunk), [body for body in chunk if body is not None]
-            slots = np.arange(start, end)
-            if len(held) < len(chunk):
-                slots = slots[[body is not None for body in chunk]]
-            columns = dict(zip(paths, decoder.columns(held), strict=True))
+        decoder, unread = self._decoder(paths), np.flatnonzero(held)
+        for start in range(0, len(unread), CHUNK_ROWS):
+            slots = unread[start : start + CHUNK_ROWS]
+            read = decoder.columns([bodies[slot] or b"" for slot in slots.tolist()])
+            columns = dict(zip(paths, read, strict=True))
             for index in self.hashes:
-                index.take_in(slots, [columns[path] for path in index.paths], end)
+                index.take_in(slots, [columns[path] for path in index.paths], len(bodies))
             for path, memo in self._memos.items():
-                memo.put(slots, columns[path], end)
+                memo.put(slots, columns[path], len(bodies))
             yield
+
+    def restored(self, start: int, part: Slice, binding: str) -> None:
+        """The records of a part of a checkpoint, for a topic of this `binding`, stand in the slots
+        from `start` on; `fill` takes what was stored of them."""
+        if self._stored is None:
+            self._stored = StoredValues(binding, self.hashes, self._pinned_columns())
+        self._stored.add(start, part.seqs, part.values)
+
+    def writer(self, binding: str) -> ValuesWriter:
+        """What makes the parts of one checkpoint of a topic of this `binding`."""
+        return ValuesWriter(binding, self.hashes, self._pinned_columns(), self.columns)
+
+    def refresh_columns(self) -> None:
+        """Work off some notes of the columns that are there from the start, for a checkpoint."""
+        for column in self._pinned_columns():
+            column.refresh(self.step_notes)
+
+    def _pinned_columns(self) -> list[MemoColumn]:
+        return [self._memos[path] for path in dict.fromkeys(self._pinned)]
+
+    @property
+    def definition(self) -> object:
+        """What they are indexes of, as JSON: fields by fields."""
+        hashes = [list(map(str, index.paths)) for index in self.hashes]
+        return [hashes, list(map(str, dict.fromkeys(self._pinned)))]
 
     def filling(self) -> Steps[None]:
         """What `fill` does, some records in each step, of a table that changes meanwhile: `put` and

@@ -78,6 +78,8 @@ class HashIndex:
         """Codes of slots up to here were marked."""
         self._free = array("i")
         """Codes that no record stands under, to be used again."""
+        self.era = 0
+        """While it is the same, codes mean what they meant."""
         self._spellings = [Spellings() for _ in paths]
         self._heads = array("i")
         self._sizes = array("i")
@@ -125,15 +127,29 @@ class HashIndex:
 
         Slots rise, and there are `count` of them in all.
         """
+        self.stand(slots, self._codes_of(columns), count)
+
+    def stand(self, slots: Slots, codes: Codes, count: int) -> None:
+        """What `take_in` does, of records that stand under these codes of the index."""
         self._reserve(count)
-        codes = self._codes_of(columns)
         _view(self._standing)[slots] = codes
         _view(self._filed)[slots] = codes
         self._link_many(slots, codes)
 
+    def codes(self, slots: Slots) -> Codes:
+        """The codes under which these records stand."""
+        return _view(self._standing)[slots]
+
+    def codes_of(self, columns: Sequence[Column]) -> list[int]:
+        """The codes of values, a column for each path, that may be new."""
+        values = columns[0] if self._single and columns else zip(*columns, strict=True)
+        return list(map(self._code_of, values))
+
     def _link_many(self, slots: Slots, codes: Codes) -> None:
         """Put records that are in no chain at the beginning of those of their codes."""
-        order = np.argsort(codes, kind="stable")
+        narrow = len(self._heads) <= np.iinfo(np.uint16).max
+        # What fits into 16 bits is sorted without comparing; NONE comes first in either.
+        order = np.argsort((codes + 1).astype(np.uint16) if narrow else codes, kind="stable")
         order = order[np.searchsorted(codes[order], 0) :]
         slots, codes = slots[order], codes[order]
         if not len(codes):
@@ -240,6 +256,7 @@ class HashIndex:
                 self._codes[key] = code
                 continue
             self._free.append(code)
+            self.era += 1
             for spellings, field in zip(self._spellings, self._fields(key), strict=True):
                 spellings.forget(field)
         if not self._old:

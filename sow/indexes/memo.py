@@ -65,6 +65,8 @@ class MemoColumn:
         self.counts = np.zeros(len(KINDS), np.int64)
         """How many slots are of each kind; of ABSENT it says nothing."""
         self._code_of: dict[str, int] = {}
+        self.era = 0
+        """While it is the same, codes mean what they meant."""
         self._texts_max = TEXTS_SPARE
         self._sweep: Steps[None] | None = None
         self._verdicts: dict[object, Verdicts] = {}
@@ -90,6 +92,36 @@ class MemoColumn:
         self._store(slots, values)
         self.counts += np.bincount(self.kinds[slots], minlength=len(KINDS))
         self._notes.pass_over(count)
+
+    def take_in(
+        self,
+        slots: NDArray[np.int64],
+        kinds: NDArray[np.uint8],
+        numbers: NDArray[np.float64],
+        whole: Mask,
+        codes: NDArray[np.int32],
+        count: int,
+    ) -> None:
+        """What `put` does, of records of which the columns are known."""
+        self._reserve(count)
+        self.kinds[slots], self.numbers[slots] = kinds, numbers
+        self.whole[slots], self.codes[slots] = whole, codes
+        self.counts += np.bincount(kinds, minlength=len(KINDS))
+        self._notes.pass_over(count)
+
+    def pass_over(self, count: int) -> None:
+        """There are `count` slots, none of which is to be read but by `put`."""
+        self._reserve(count)
+        self._notes.pass_over(count)
+
+    def codes_of(self, texts: Sequence[str]) -> list[int]:
+        """The codes of texts that may be new."""
+        return list(map(self._code, texts))
+
+    def has_noted(self, start: int, stop: int) -> bool:
+        """Whether a slot from `start` up to `stop` waits to be read; True also where that
+        takes long to say."""
+        return self._notes.may_have(start, stop)
 
     def refresh(self, limit: int | None = None) -> int:
         """Read up to `limit` slots that wait for it; returns how many."""
@@ -250,6 +282,7 @@ class MemoColumn:
         old, old_code_of = self.texts, self._code_of
         self.texts, self._code_of = texts, code_of
         self._renumber(used, old)
+        self.era += 1
         self.text_order = TextOrder(self.texts)
         for start in range(0, len(old), SWEPT_AT_ONCE):
             yield

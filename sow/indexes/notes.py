@@ -10,6 +10,8 @@ module only keeps the notes; reading is the business of each index.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import numpy as np
+
 from sow.expressions import Node, walk
 from sow.untracked import untracked
 
@@ -26,6 +28,9 @@ as many have gathered again, and no touch takes longer than what it is asked for
 SIFTED_MIN = 2048
 """So many at least, a tenth of a millisecond: those of a small table are gone through at once, so
 that who waits for few notes does not wait longer."""
+
+LOOKED_THROUGH_MAX = 10_000
+"""Of more notes it is not said which slots they name: that takes half a millisecond."""
 
 
 def parts_cost(expression: Node) -> int:
@@ -105,6 +110,14 @@ class Notes:
     def is_filled(self, size: int) -> bool:
         """Whether each of `size` slots was read once."""
         return self._read_to == size
+
+    def may_have(self, start: int, stop: int) -> bool:
+        """Whether a slot from `start` up to `stop` is noted; True also where there are so many
+        notes that it would take long to say."""
+        if stop > self._read_to or len(self._touched) + len(self._old) > LOOKED_THROUGH_MAX:
+            return True
+        noted = np.array([*self._touched, *self._old], np.int64)
+        return bool(np.any((noted >= start) & (noted < stop)))
 
     def slots(self, size: int) -> set[int]:
         """The slots that are noted, in a table of `size` slots."""

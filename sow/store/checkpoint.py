@@ -5,11 +5,16 @@ replaces the table of *contents*, and from then on the new generation counts. Wh
 other generation, replaced or never finished, is removed in small transactions; one that is being
 copied stays until that is done.
 
+Beside a slice may stand *values*, what indexes know of its records, which are chained to it by its
+checksum. They save a start time, and are not missed: where they are damaged, that is said once, and
+none is used any more.
+
 The contents also hold the topic's *fingerprint*, so that a file is never read as the table of a
 topic whose records have other keys. One thread writes; loading happens before that, copying at any
 time and in any thread.
 """
 
+import logging
 import os
 import struct
 import threading
@@ -21,7 +26,7 @@ from operator import gt
 from pathlib import Path
 from secrets import randbits
 
-from sow.errors import Damaged, StoreError
+from sow.errors import Damaged, StoreError, clipped
 from sow.store.environment import (
     MAP_BYTES,
     Environment,
@@ -35,6 +40,7 @@ from sow.store.environment import (
 from sow.store.layout import (
     CONTENTS,
     HEADER_BYTES,
+    INDEX_VALUES,
     SLICE,
     BlockHeader,
     decode_slice,
@@ -47,18 +53,28 @@ from sow.store.layout import (
 from sow.store.private import make_directory
 from sow.store.protocols import Slice
 
+log = logging.getLogger("sow")
+
 SLICES_PER_COMMIT = 4
 """Of about a MiB each: a commit flushes the disk, which others wait for."""
 SWEEP_SLICES = 64
 """Slices that one commit removes. Their pages go to a list that the commit writes."""
 CONTENTS_KEY = b"contents"
+_SLICES, _VALUES = b"s", b"i"
+"""What keys of slices and of values begin with. Earlier releases, which know of no values, look for
+slices of other generations from the first key of one on: what stands before they pass over."""
 _SLICE_KEY = struct.Struct(">cQI")
 _CONTENTS = struct.Struct("=IQ")  # slices, records; the fingerprint follows
 
 
 def slice_key(generation: int, number: int) -> bytes:
     """The key of a slice; keys sort by generation, then by number."""
-    return _SLICE_KEY.pack(b"s", generation, number)
+    return _SLICE_KEY.pack(_SLICES, generation, number)
+
+
+def values_key(generation: int, number: int) -> bytes:
+    """The key of the values of a slice."""
+    return _SLICE_KEY.pack(_VALUES, generation, number)
 
 
 def generation_of(key: bytes) -> int:
@@ -154,8 +170,34 @@ class LmdbCheckpoint:
     def load(self) -> Iterator[Slice]:
         """The last complete checkpoint, in the slices it was written in; raises Damaged."""
         blocks = self.blocks()
-        next(blocks)
-        yield from map(decode_slice, blocks)
+        generation, is_whole = read_header(next(blocks)).count, True
+        for number, block in enumerate(blocks):
+            part = decode_slice(block)
+            if is_whole:
+                try:
+                    part.values = self._values(generation, number, block)
+                except ValueError as error:
+                    is_whole = False
+                    log.warning(
+                        "topic %s: what indexes know of the records of the checkpoint %s is not as "
+                        "it was written (slice %d: %s); it is read from the records instead",
+                        clipped(self._topic),
+                        self._path,
+                        number + 1,
+                        error,
+                    )
+            yield part
+
+    def _values(self, generation: int, number: int, block: bytes) -> bytes | None:
+        """What is stored beside a slice; raises ValueError where that is damaged."""
+        with self._env.read() as txn:
+            values: bytes | None = txn.get(values_key(generation, number))
+        if values is None:
+            return None
+        header = unseal(values, INDEX_VALUES)
+        if (header.seq, header.count, header.chain) != place_of_values(block):
+            raise ValueError("it belongs elsewhere")
+        return values[HEADER_BYTES:]
 
     def blocks(self) -> Iterator[bytes]:
         """The same as it is stored: the table of contents, then each slice; raises Damaged.
@@ -198,10 +240,12 @@ class LmdbCheckpoint:
         count = records = 0
         source = iter(slices)
         while batch := list(islice(source, SLICES_PER_COMMIT)):
-            blocks = {
-                slice_key(generation, number): seal_slice(part, generation, number, mark)
-                for number, part in enumerate(batch, count)
-            }
+            blocks = {}
+            for number, part in enumerate(batch, count):
+                block = seal_slice(part, generation, number, mark)
+                blocks[slice_key(generation, number)] = block
+                if part.values is not None:
+                    blocks[values_key(generation, number)] = seal_values(part.values, block)
             self._env.write(partial(_put, blocks=blocks))
             count += len(batch)
             records += sum(len(part.identities) for part in batch)
@@ -219,16 +263,20 @@ class LmdbCheckpoint:
         """The first few keys of slices of other generations, but for those that are copied."""
         with self._lock:
             wanted = {self._generation, *(+self._copied)}
-        generation, found = 0, list[bytes]()
+        found: list[bytes] = []
         with self._env.read() as txn:
             cursor = txn.cursor()
-            while not found and cursor.set_range(slice_key(generation, 0)):
-                generation = generation_of(cursor.key())
-                if generation not in wanted:
-                    behind = slice_key(generation + 1, 0)
-                    keys = takewhile(partial(gt, behind), cursor.iternext(values=False))
-                    found = list(islice(keys, SWEEP_SLICES))
-                generation += 1
+            for begins in (_VALUES, _SLICES):
+                generation = 0
+                while not found and cursor.set_range(_SLICE_KEY.pack(begins, generation, 0)):
+                    if not cursor.key().startswith(begins):
+                        break
+                    generation = generation_of(cursor.key())
+                    if generation not in wanted:
+                        behind = _SLICE_KEY.pack(begins, generation + 1, 0)
+                        keys = takewhile(partial(gt, behind), cursor.iternext(values=False))
+                        found = list(islice(keys, SWEEP_SLICES))
+                    generation += 1
         return found
 
     def _unseal(self, block: bytes, kind: int, where: str = "") -> BlockHeader:
@@ -271,6 +319,18 @@ def held_in(path: Path) -> int:
 def seal_slice(part: Slice, generation: int, number: int, mark: int) -> bytes:
     """The block of one slice; `mark` tells its writing from one that was given up."""
     return seal(SLICE, encode_slice(part), seq=generation, count=number, chain=mark)[0]
+
+
+def seal_values(values: bytes, block: bytes) -> bytes:
+    """The block of what stands beside the slice in `block`."""
+    generation, number, checksum = place_of_values(block)
+    return seal(INDEX_VALUES, values, seq=generation, count=number, chain=checksum)[0]
+
+
+def place_of_values(block: bytes) -> tuple[int, int, int]:
+    """What the values of the slice in `block` have as `seq`, `count` and `chain`."""
+    header = read_header(block)
+    return header.seq, header.count, header.checksum
 
 
 def seal_contents(

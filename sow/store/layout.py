@@ -20,7 +20,7 @@ from typing import get_args
 from sow.store.protocols import LogEntry, Op, Slice
 
 BLOCK_MAGIC = b"SOW1"
-GROUP, BASE, SLICE, CONTENTS, ACCOUNT = 1, 2, 3, 4, 5
+GROUP, BASE, SLICE, CONTENTS, ACCOUNT, INDEX_VALUES = 1, 2, 3, 4, 5, 6
 
 # magic, checksum, length of the whole block, kind, checksum of the block before, seq, count, ts
 _HEADER = struct.Struct("=4sIIB3xIqqq")
@@ -43,8 +43,9 @@ class BlockHeader:
     """What a block says of itself before its payload.
 
     `seq` and `count` are, by kind: of a group, its first record and how many it holds; of a base,
-    the last record no longer kept and 0; of a slice, the generation and its place in it; of
-    contents, the checkpoint's seq and its generation. `ts_us` is the newest record's time.
+    the last record no longer kept and 0; of a slice and of values, the generation and the
+    place in it; of contents, the checkpoint's seq and its generation. `ts_us` is the newest
+    record's time.
     """
 
     checksum: int

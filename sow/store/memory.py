@@ -287,7 +287,7 @@ class Table(Columns):
     def held_names(self, count: int) -> Iterator[list[str]]:
         """What the records of this moment are called, so many at a time, whatever becomes of them
         meanwhile; in no order."""
-        return self._held_names(self._occupied(), self.hold_identities(), count)
+        return self._held_names(self.occupied(), self.hold_identities(), count)
 
     def _held_names(
         self, slots: Slots, before: Before[str | None], count: int
@@ -299,10 +299,11 @@ class Table(Columns):
 
     def live(self) -> Slots:
         """Slots of all records, in order of first publication, or in the one that was given."""
-        slots = self._occupied()
+        slots = self.occupied()
         return slots if self._in_order else self.ordered(slots)
 
-    def _occupied(self) -> Slots:
+    def occupied(self) -> Slots:
+        """Slots of all records, as they rise."""
         occupied = np.ones(len(self.bodies), np.bool_)
         occupied[np.frombuffer(self._free, np.int64)] = False
         return np.flatnonzero(occupied)
@@ -334,13 +335,14 @@ class Table(Columns):
             keys = self._sow_keys[ordered[some]]
             ordered[some] = ordered[some[np.lexsort((keys, places[some]))]]
 
+    def held(self, start: int, count: int) -> list[int]:
+        """Which of the `count` slots from `start` on have records."""
+        places = range(start, min(start + count, len(self.bodies)))
+        return [slot for slot in places if self.bodies[slot] is not None]
+
     def slice(self, start: int, count: int) -> Slice:
         """The records in `count` slots from `start` on, as columns."""
-        slots = [
-            slot
-            for slot in range(start, min(start + count, len(self.bodies)))
-            if self.bodies[slot] is not None
-        ]
+        slots = self.held(start, count)
         expires = self.expires_us
         return Slice(
             [self.identities[slot] or "" for slot in slots],

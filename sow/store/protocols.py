@@ -83,7 +83,8 @@ class Slice:
     (0: never) are microseconds since 1970 UTC. `born` is the sequence number of a record's first
     publication, which orders the records of an answer (docs/semantics.md, Rule 9). `sow_keys`,
     unsigned, take longer to make than to read; None where there are none, or an earlier release has
-    written the file.
+    written the file. `values` are what indexes know of the records (`sow.indexes.stored_values`),
+    where that was stored.
     """
 
     identities: list[str]
@@ -93,6 +94,7 @@ class Slice:
     born: Numbers
     expires_us: Numbers
     sow_keys: "Numbers | None" = None
+    values: bytes | None = None
 
     def at(self, places: Sequence[int], identity: Callable[[str], str]) -> "Slice":
         """The records at some places, their identities changed by `identity`."""

@@ -13,9 +13,8 @@ from tempfile import TemporaryDirectory
 
 import lmdb
 
-from sow.definitions import Topic
+from sow.definitions import Topic, with_system_topics
 from sow.store.directory import DataDirectory, file_name
-from sow.store.protocols import Slice
 from tests.benchmarks.engines import EngineDriver
 from tests.benchmarks.measure import Figure, in_turn, seconds
 from tests.benchmarks.processes import ServerProcess
@@ -132,6 +131,12 @@ def fill(path: Path, records: int, checkpointed: bool) -> Path:
     (topic,) = driver.engine.configuration.topics
     assert isinstance(topic, Topic)
     directory = DataDirectory(path)
+    # A server's own topics are checkpointed as well, when its log has grown as much.
+    own = [
+        directory.checkpoint(one)
+        for one in with_system_topics(driver.engine.configuration).topics
+        if isinstance(one, Topic) and one.system
+    ]
     settings = driver.engine.configuration.journal
     journal, checkpoint = directory.journal(settings), directory.checkpoint(topic)
 
@@ -145,15 +150,11 @@ def fill(path: Path, records: int, checkpointed: bool) -> Path:
 
     publish(every_order(records))
     if checkpointed:
-        checkpoint.write(driver.engine.seq, slices(driver))
+        catalog = driver.engine.catalog
+        checkpoint.write(driver.engine.seq, catalog.slices("orders", FRAME))
+        for one in own:
+            one.write(driver.engine.seq, ())
     publish(updates(records // TAIL_SHARE, records))
-    for closing in (checkpoint, journal, directory):
+    for closing in (*own, checkpoint, journal, directory):
         closing.close()
     return path / (file_name(topic) if checkpointed else settings.directory)
-
-
-def slices(driver: EngineDriver) -> Iterator[Slice]:
-    """The whole table of `orders`."""
-    table = driver.engine.topic("orders").records.table
-    for start in range(0, len(table.bodies), FRAME):
-        yield table.slice(start, FRAME)

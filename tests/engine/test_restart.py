@@ -2,9 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
+
 from sow.definitions import WRITES, Limits
+from sow.engine import catalog as catalog_module
 from sow.engine.progress import Progress
 from sow.engine.restart import restore, restore_accounts
+from sow.messages.json import JsonDecoder
 from sow.steps import at_once
 from sow.store.protocols import LogEntry
 from sow.store.stored_definitions import past_of
@@ -58,6 +62,53 @@ def test_a_checkpoint_stands_before_the_log_after_it():
     )
     assert documents(made.topics["orders"].records) == [{"id": 1, "a": 2}, {"id": 2, "a": 1}]
     assert ledger.now_us == 90
+
+
+INDEXED = replace(ORDERS, hash_indexes=(("/a",),), indexes=("/b",))
+LIVES = [
+    (INDEXED, True),
+    (replace(INDEXED, hash_indexes=(("/a",), ("/b",))), False),
+    (replace(INDEXED, hash_indexes=(("/b",),)), False),
+    (replace(INDEXED, indexes=()), False),
+    (ORDERS, True),
+]
+
+
+@pytest.mark.parametrize(("life", "knows"), LIVES)
+def test_what_indexes_knew_is_used_by_a_life_with_the_same_alone(life, knows, monkeypatch):
+    first, _ = catalog(INDEXED)
+    put(first.topics["orders"], *({"id": n, "a": n % 2, "b": n} for n in range(6)))
+    checkpoint = MemoryCheckpoint()
+    checkpoint.write(6, first.slices("orders", 4))
+    assert all(part.values for part in checkpoint.load())
+    read = []
+    columns = JsonDecoder.columns
+    monkeypatch.setattr(
+        JsonDecoder, "columns", lambda self, bodies: read.extend(bodies) or columns(self, bodies)
+    )
+    log = entry(7, b'{"id":3,"a":8,"b":8}', b'{"id":9,"a":1}')
+    made, _, _ = restored([life], log, checkpoints={"orders": checkpoint}, before=[INDEXED])
+    records = made.topics["orders"].records
+    assert len(read) == (2 if life is INDEXED else 0 if knows else 7)
+    records.check()
+
+
+def test_what_indexes_knew_is_not_used_by_another_release(monkeypatch):
+    made, _ = catalog(INDEXED)
+    records = made.topics["orders"].records
+    before = made.binding(records)
+    monkeypatch.setattr(catalog_module, "__version__", "another")
+    assert made.binding(records) != before
+
+
+def test_a_checkpoint_stores_nothing_more_of_indexes_that_are_replaced():
+    made, _ = catalog(INDEXED)
+    topic = made.topics["orders"]
+    put(topic, *({"id": n, "a": n} for n in range(6)))
+    slices = made.slices("orders", 2)
+    first = next(slices)
+    at_once(topic.records.reindex(replace(INDEXED, indexes=())))
+    assert [part.values is None for part in (first, *slices)] == [False, True, True]
 
 
 def test_expiries_and_copies_are_made_of_the_records():

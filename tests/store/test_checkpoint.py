@@ -1,11 +1,13 @@
 """What every checkpoint promises, and what the one on disk leaves behind."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.errors import DiskFull, StoreError
-from sow.store.checkpoint import LmdbCheckpoint
+from sow.store.checkpoint import LmdbCheckpoint, seal_values, slice_key, values_key
 from sow.store.environment import structural_damage
 from sow.store.layout import decode_slice
 from sow.store.volatile import MemoryCheckpoint
@@ -139,4 +141,67 @@ def test_what_is_copied_stays_until_it_is_and_goes_then(tmp_path):
     checkpoint.write(10, [])
     with checkpoint._env.read() as txn:
         assert txn.stat()["entries"] == 1
+    checkpoint.close()
+
+
+def known(first, count, values=b"known"):
+    return replace(part(first, count), values=values)
+
+
+def test_what_indexes_know_is_loaded_with_its_slice(checkpoint):
+    parts = [known(0, 3), part(3, 2), known(5, 1, b"")]
+    checkpoint.write(7, parts)
+    assert list(checkpoint.load()) == parts
+    with pytest.raises(InterruptedError):
+        checkpoint.write(9, interrupted(*(known(n, 1, b"newer") for n in range(20))))
+    assert list(checkpoint.load()) == parts
+    checkpoint.write(11, [known(0, 3, b"newer")])
+    assert [one.values for one in checkpoint.load()] == [b"newer"]
+
+
+def test_what_indexes_knew_goes_with_its_slices(tmp_path):
+    checkpoint = on_disk(tmp_path)
+    checkpoint.write(7, [known(n, 1) for n in range(200)])
+    with pytest.raises(InterruptedError):
+        checkpoint.write(9, interrupted(*(known(n, 1) for n in range(20))))
+    checkpoint.write(11, [part(0, 1)])
+    with checkpoint._env.read() as txn:
+        assert txn.stat()["entries"] == 2
+    checkpoint.close()
+
+
+def flipped(block, other):
+    return block[:-1] + bytes([block[-1] ^ 1])
+
+
+def cut_short(block, other):
+    return block[:-1]
+
+
+def empty(block, other):
+    return b""
+
+
+def of_another_slice(block, other):
+    return seal_values(b"known", other)
+
+
+@pytest.mark.parametrize("spoil", [flipped, cut_short, empty, of_another_slice])
+def test_damage_to_what_indexes_know_is_said_once_and_loses_nothing(tmp_path, caplog, spoil):
+    checkpoint = on_disk(tmp_path)
+    checkpoint.write(7, [known(n, 2) for n in range(4)])
+    with checkpoint._env.read() as txn:
+        block, other = txn.get(values_key(1, 1)), txn.get(slice_key(1, 2))
+
+    def put(txn):
+        for number in (1, 3):
+            txn.put(values_key(1, number), spoil(block, other))
+
+    checkpoint._env.write(put)
+    found = list(checkpoint.load())
+    assert [replace(one, values=None) for one in found] == [part(n, 2) for n in range(4)]
+    assert [one.values for one in found] == [b"known", None, None, None]
+    (line,) = caplog.messages
+    assert "what indexes know of the records" in line
+    assert "slice 2: " in line
     checkpoint.close()
