@@ -461,11 +461,11 @@ class Catalog:
         table, indexes = records.table, records.indexes
         writer = indexes.writer(self.binding(records))
         for start in range(0, len(table.bodies), count):
-            values = None
+            slots, values = table.held(start, count), None
             if records.indexes is indexes:
                 indexes.refresh_columns()
-                values = writer.part(np.array(table.held(start, count), np.int64))
-            yield replace(table.slice(start, count), values=values)
+                values = writer.part(np.array(slots, np.int64))
+            yield replace(table.part(slots), values=values)
 
     def binding(self, records: Records) -> str:
         """What decides what indexes know of stored records: if it changes, that means nothing."""

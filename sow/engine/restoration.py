@@ -21,10 +21,6 @@ from sow.steps import Steps
 from sow.store.protocols import Checkpoint, LogEntry, Slice
 from sow.store.stored_definitions import Past, StoredDefinition
 
-SPARE_FACTOR = 2
-"""Columns have room for so many times the records of a checkpoint: else they would be copied again
-and again while they fill. Room that is not used takes no memory."""
-
 
 class Restoration:
     """Rebuilds the records of a catalog's topics, from `checkpoints` and what comes after them."""
@@ -65,7 +61,7 @@ class Restoration:
         if piece.identities and kept.topic.retain:
             records = self._places.of_kept(kept, topic).records
             if kept.topic.pattern is None:
-                records.table.reserve(self._checkpoints[kept.name].records * SPARE_FACTOR)
+                records.table.expect(self._checkpoints[kept.name].records)
             start = len(records.table.bodies)
             records.table.restore(piece)
             if piece.values is not None:

@@ -25,6 +25,7 @@ from sow.indexes.hash import Codes, HashIndex
 from sow.indexes.memo import MemoColumn
 from sow.messages.base import Column
 from sow.paths import Path, Value
+from sow.store.columns import NO_SLOTS
 from sow.store.protocols import Numbers
 
 FORMAT = 1
@@ -92,7 +93,10 @@ class _Renumbered:
         """
         if era != self._era:
             self._era, self._numbers = era, np.full(1, UNTOLD, np.int32)
-        more = int(codes.max(initial=UNTOLD)) + 2 - len(self._numbers)
+        most = int(codes.max(initial=UNTOLD))
+        if most == UNTOLD:
+            return codes, NO_SLOTS
+        more = most + 2 - len(self._numbers)
         if more > 0:
             more = max(more, len(self._numbers))
             self._numbers = np.append(self._numbers, np.full(more, UNTOLD, np.int32))

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.store.columns import BORN, LONG_COLUMNS, SEQ, TS_US, Columns, Slots, SowKeys
+from sow.store.columns import BORN, GROWTH_PART, LONG_COLUMNS, SEQ, TS_US, Columns, Slots, SowKeys
 from sow.store.holds import Before, Holds
-from sow.store.parted import parted_if_long
+from sow.store.parted import parted_if_long, roomy
 from sow.store.protocols import Numbers, Slice, numbers
 
 NONE_FREE: "array[int]" = array("q")
@@ -342,16 +342,19 @@ class Table(Columns):
 
     def slice(self, start: int, count: int) -> Slice:
         """The records in `count` slots from `start` on, as columns."""
-        slots = self.held(start, count)
-        expires = self.expires_us
+        return self.part(self.held(start, count))
+
+    def part(self, slots: Sequence[int]) -> Slice:
+        """The records in these slots, all there, as columns."""
+        expires, where = self.expires_us, np.array(slots, np.int64)
         return Slice(
             [self.identities[slot] or "" for slot in slots],
             [self.bodies[slot] or b"" for slot in slots],
-            _column(self.seqs[slots]),
-            _column(self.ts_us[slots]),
-            _column(self.born[slots]),
-            _column(np.zeros(len(slots), np.int64) if expires is None else expires[slots]),
-            None if self._make_sow_keys is None else array("Q", self._sow_keys[slots].tobytes()),
+            _column(self.seqs[where]),
+            _column(self.ts_us[where]),
+            _column(self.born[where]),
+            _column(np.zeros(len(slots), np.int64) if expires is None else expires[where]),
+            None if self._make_sow_keys is None else array("Q", self._sow_keys[where].tobytes()),
         )
 
     def replay(
@@ -397,6 +400,12 @@ class Table(Columns):
         columns = numbers(seqs), numbers(ts_us), numbers(seqs), numbers(expires_us)
         self._append(Slice(identities, bodies, *columns))
         self._in_order = False
+
+    def expect(self, count: int) -> None:
+        """So many records will be put back: have room for them, and some more."""
+        if not self.bodies and not self._numbers.shape[1]:
+            self.slots = roomy(count)
+            self.reserve(count + count // GROWTH_PART)
 
     def restore(self, part: Slice) -> None:
         """Put back records of a checkpoint, as they were; of each one the newest state stays.
