@@ -137,7 +137,7 @@ def test_who_joins_in_the_middle_of_a_window_is_told_of_what_it_holds_and_others
     """)
 
 
-def test_who_joins_in_the_middle_gets_no_delta_of_what_it_has_not():
+def test_who_joins_in_the_middle_is_told_the_delta_of_the_window():
     play("""
     at 0.0  publish  {"id":1,"a":1,"b":1}
     at 0.0  early: sow_and_delta_subscribe orders  opts=conflation=1s
@@ -147,7 +147,7 @@ def test_who_joins_in_the_middle_gets_no_delta_of_what_it_has_not():
     at 0.4  late: said   sow {"id":1,"a":2,"b":1}
     at 0.6  publish  {"id":1,"a":2,"b":2}
     at 1.2  early: said  delta {"id":1,"a":2,"b":2}
-    at 1.2  late: said   p {"id":1,"a":2,"b":2}
+    at 1.2  late: said   delta {"id":1,"a":2,"b":2}
     """)
 
 

@@ -81,7 +81,7 @@ def test_a_newcomer_is_told_deltas_as_deltas_but_for_what_is_new_in_the_window()
     windows.strand.join_at(late, windows.seq)
     windows.put(SECOND, {"id": 1, "v": 3, "w": 1}, {"id": 2, "v": 2, "w": 1})
     windows.said(2 * SECOND)
-    assert said(late) == [("delta", {"id": 1, "v": 3}), ("p", {"id": 2, "v": 2, "w": 1})]
+    assert said(late) == [("p", {"id": 1, "v": 3}), ("p", {"id": 2, "v": 2, "w": 1})]
 
 
 def test_what_waits_for_a_member_is_what_it_will_be_told():
