@@ -112,9 +112,9 @@ def folded_by_step(crowd, folds, frames, count):
             before = len(folds)
             crowd.world.settle()
             settled.append(len(folds) - before)
-            crowd.world.check()
             if over:
                 break
+    crowd.world.check()
     return max(steps), max(settled)
 
 
