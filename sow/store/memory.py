@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sow.store.columns import BORN, GROWTH_PART, LONG_COLUMNS, SEQ, TS_US, Columns, Slots, SowKeys
 from sow.store.holds import Before, Holds
-from sow.store.parted import parted_if_long, roomy
+from sow.store.parted import parted_if_long
 from sow.store.protocols import Numbers, Slice, numbers
 
 NONE_FREE: "array[int]" = array("q")
@@ -404,7 +404,6 @@ class Table(Columns):
     def expect(self, count: int) -> None:
         """So many records will be put back: have room for them, and some more."""
         if not self.bodies and not self._numbers.shape[1]:
-            self.slots = roomy(count)
             self.reserve(count + count // GROWTH_PART)
 
     def restore(self, part: Slice) -> None:

@@ -5,15 +5,11 @@ and so on. Here each key is in one of many dictionaries, told by its hash; they 
 each in a fraction of that. It may begin as a dictionary that is there already, which is not grown
 any more: with every key that is new a few of its keys move into their parts.
 
-Where it is known beforehand how many keys will come, a dictionary can be made that need not grow
-(`roomy`).
-
 It looks a key up in a tenth of a microsecond more than a dictionary does, so it is for what may be
 long. It keeps no order, and no None.
 """
 
-import ctypes
-from collections.abc import Callable, Hashable, Iterable, Iterator, MutableMapping
+from collections.abc import Hashable, Iterable, Iterator, MutableMapping
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -29,15 +25,6 @@ MOVED_AT_ONCE = 4
 """Keys that move with each that is new: a microsecond more for it, and a dictionary of a million
 has moved long before as many have come."""
 _MASK = DICTIONARIES - 1
-
-_presized: Callable[[int], dict[Any, Any]] | None
-try:
-    # Python makes its own dictionaries of known sizes by it; it may be called something else once.
-    _presized = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_ssize_t)(
-        ("_PyDict_NewPresized", ctypes.pythonapi)
-    )
-except AttributeError:
-    _presized = None
 
 
 class PartedDict(MutableMapping[K, V]):
@@ -118,12 +105,3 @@ class PartedDict(MutableMapping[K, V]):
 def parted_if_long(keys: MutableMapping[K, V]) -> MutableMapping[K, V]:
     """The same keys and values, in parts if they are many."""
     return PartedDict(keys) if type(keys) is dict and len(keys) > LONG_KEYS else keys
-
-
-def roomy(count: int) -> dict[Any, Any]:
-    """An empty dictionary with room for `count` keys, as far as this Python can make one.
-
-    To enter a million takes a quarter less, and four million a third: one that grows moves all its
-    keys again and again, and looks at each of them. Keys in it take eight bytes more.
-    """
-    return {} if _presized is None else _presized(count)

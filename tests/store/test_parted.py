@@ -1,6 +1,5 @@
 """A dictionary in parts beside one that is whole."""
 
-import sys
 from itertools import islice, pairwise
 
 import pytest
@@ -79,15 +78,3 @@ def test_it_is_emptied_a_part_at_a_time():
     counts = [len(held), *[len(held) for _ in held.emptying()]]
     assert max(before - after for before, after in pairwise(counts)) < 200
     assert (len(counts), counts[-1], bool(held)) == (DICTIONARIES + 1, 0, False)
-
-
-@pytest.mark.parametrize("can", [True, False])
-def test_a_dictionary_with_room_need_not_grow(monkeypatch, can):
-    if not can:
-        monkeypatch.setattr(module, "_presized", None)
-    made = module.roomy(1000)
-    assert made == {}
-    before = sys.getsizeof(made)
-    made.update(zip(map(str, range(1000)), range(1000), strict=True))
-    assert made == {str(n): n for n in range(1000)}
-    assert (sys.getsizeof(made) == before) is can
