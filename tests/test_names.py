@@ -22,6 +22,7 @@ FOREIGN = {
     "options.log_errors": "options of RE2",
     "options.max_mem": "options of RE2",
     "options.never_capture": "options of RE2",
+    "response.body": "a response of aiohttp",
     "response.content_type": "a response of aiohttp",
     "context.minimum_version": "a context of ssl",
     "context.verify_mode": "a context of ssl",

@@ -43,6 +43,7 @@ from sow.server.measured import MeasuredRequests
 from sow.server.methods import add_routes
 from sow.server.opening import Opening
 from sow.server.operations import Board, OperationsDoor
+from sow.server.packing import Packing
 from sow.server.problems import REFUSED, report
 from sow.server.removed import removed_at, write_out
 from sow.server.replay_watch import ReplayWatch
@@ -356,7 +357,7 @@ class Server:
         app[DOORMAN] = self._doorman
         self._status = StatusDoor(self._replay, crowd, self._requests.budget)
         add_routes(app.router, routes(self._status, self._entrance))
-        app.on_response_prepare.extend([self._gate.mark, mend_headers])
+        app.on_response_prepare.extend([self._gate.mark, Packing().pack, mend_headers])
         self._gate.open()
         self._runner = web.AppRunner(
             app,

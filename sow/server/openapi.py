@@ -48,6 +48,7 @@ PROBLEMS = {
     503: "there is no room for it at the moment",
     507: "there is no room to store it",
 }
+PACKED = "zstd or gzip, where Accept-Encoding asks for it and the answer is long"
 CONDITIONS = (
     ("If-Match", "carry this out only in one of these states of the record, or in any: *"),
     ("If-None-Match", "and not in these states, or only where there is none: *"),
@@ -112,7 +113,11 @@ def _answers(route: Route, exchange: Exchange, named: Mapping[str, Described]) -
     if route.path == WEBSOCKET:
         return {"101": {"description": "a WebSocket"}}
     content = _content(exchange.answers, exchange.answer, named)
-    done = {"description": "done"} | ({"content": content} if content else {})
+    done: Described = {"description": "done"} | ({"content": content} if content else {})
+    if route.method == "GET" and content:
+        done["headers"] = {
+            "Content-Encoding": {"description": PACKED, "schema": {"type": "string"}}
+        }
     return {"200": done} | ({"201": done} if exchange.makes else {})
 
 

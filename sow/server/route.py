@@ -11,6 +11,7 @@ from aiohttp import web
 from sow.errors import SowError
 from sow.rights import Demand, Rights
 from sow.security import OF_TOPICS
+from sow.server.content_codings import CODING, coding_of
 from sow.server.doorman import DOORMAN, check_going_on
 from sow.server.parameters import admit
 
@@ -45,6 +46,8 @@ class Route(NamedTuple):
             if not rights.is_open:
                 self._check(request, rights)
             admit(request, self.parameters, self.later)
+            if self.method in READING:
+                request[CODING] = coding_of(request)
             if self.demand == "admin" and self.method not in READING:
                 doorman.note_admin(request, rights)
             answer = await self.handler(request)

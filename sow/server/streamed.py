@@ -4,7 +4,8 @@ Pieces are made in turns with everybody else's work (`sow.server.turns`), some h
 most, and written when the client has taken what came before. Who waits for a turn or for the client
 is cancelled when the client goes, so that nothing more is made for it. One that stays and takes
 nothing is given up, since what is left of its answer is held for it; and one that may not have the
-rest any more, since users and roles have been read again, is cut off.
+rest any more, since users and roles have been read again, is cut off. Where the answer is packed
+(`sow.server.packing`), so is each piece, a part at a time.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from aiohttp import hdrs, web
 
 from sow.errors import SowError
 from sow.server.doorman import check_going_on
+from sow.server.packing import PACKER
 from sow.server.turns import Turns
 from sow.steps import Steps
 
@@ -39,6 +41,9 @@ async def write_pieces(
     `name` is what an operator calls this work. Who asks for the head alone has it already. Raises
     ConnectionResetError if the client takes nothing, or may not have the rest.
     """
+    packer = request.get(PACKER)
+    if packer is not None:
+        pieces = packer.pieces(pieces)
     rest = iter(pieces if request.method != hdrs.METH_HEAD else ())
     while written := await turns.take(name, gathered(rest)):
         try:

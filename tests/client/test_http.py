@@ -10,6 +10,8 @@ from sow.client import Disconnected, Unreachable
 from sow.client.http import Http, Rows, length_prefixed, records_of, topic_path
 from sow.errors import BadFilter, ClientError, SowError, Unauthenticated, UnknownTopic
 
+PLAIN = {"Accept-Encoding": "identity"}
+
 
 class Content:
     """A body that comes in these pieces; an error in their place is raised."""
@@ -108,7 +110,7 @@ def test_parameters_that_are_none_are_left_out_and_flags_are_spelt_as_in_json():
     )
     assert wait(work) == {}
     method, address, headers, body = session.asked
-    assert (method, body, headers) == ("GET", None, {"Accept": "application/json"})
+    assert (method, body, headers) == ("GET", None, {"Accept": "application/json", **PLAIN})
     assert address.startswith("http://there/v1/x%2Fy?b=true&c=5&d=")
     assert "%26" in address, "an ampersand within a filter ends no parameter"
 
@@ -119,7 +121,7 @@ def test_a_body_goes_with_its_type():
     )
     wait(work)
     assert session.asked[2:] == (
-        {"Accept": "application/json", "Content-Type": "text/plain"},
+        {"Accept": "application/json", "Content-Type": "text/plain", **PLAIN},
         b"text",
     )
 

@@ -68,7 +68,9 @@ class Running:
     async def _start(self):
         server = Server(self._config, self._directory, **self._more)
         url = await server.start()
-        http = aiohttp.ClientSession(auto_decompress=False, read_bufsize=2**20)
+        http = aiohttp.ClientSession(
+            headers={"Accept-Encoding": "identity"}, auto_decompress=False, read_bufsize=2**20
+        )
         return server, url, http
 
     def _keep(self, _loop, context):

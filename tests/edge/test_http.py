@@ -1,8 +1,11 @@
 """HTTP: every address and every parameter, asked over a real socket."""
 
+import json
+
 import pytest
 
 from tests.edge.serving import records
+from tests.server.test_content_codings import unpacked
 
 ORDERS = [
     {"id": 1, "symbol": "A", "price": 10},
@@ -523,3 +526,30 @@ def test_a_filter_of_the_full_size_fits_into_an_address(orders):
 
 def test_a_topic_name_of_any_length_is_just_unknown(server):
     assert server.get("/v1/topics/" + "x" * 100_000).status == 404
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+@pytest.mark.parametrize("kind", ["application/json", "application/vnd.apache.arrow.stream"])
+def test_a_long_answer_is_packed_for_who_asks(server, coding, kind):
+    server.publish("orders", *({"id": at, "symbol": "ACME"} for at in range(20_000)))
+    plain = server.get(records("orders"), kind)
+    asked = {"Accept": kind, "Accept-Encoding": coding}
+    packed = server.request("GET", records("orders"), headers=asked)
+    assert packed.headers["Content-Encoding"] == coding
+    assert unpacked(coding, packed.body) == plain.body
+    assert len(packed.body) < len(plain.body) / 2
+
+
+def test_the_tag_of_a_packed_record_is_good_for_a_change(server):
+    server.publish("orders", {"id": 1, "note": "long " * 1000})
+    (row,) = server.records("orders", meta="true")
+    path = f"{records('orders')}/{row['k']}"
+    packed = server.request("GET", path, headers={"Accept-Encoding": "gzip"})
+    tag = packed.headers["ETag"]
+    assert tag == f'W/"{row["bm"]}"'
+    known = server.request("GET", path, headers={"Accept-Encoding": "gzip", "If-None-Match": tag})
+    assert (known.status, known.body) == (304, b"")
+    body = json.dumps({"id": 1}).encode()
+    asked = {"If-Match": tag, "Content-Type": "application/json"}
+    assert server.request("PUT", path, data=body, headers=asked).status == 200
+    assert server.request("PUT", path, data=body, headers=asked).status == 412

@@ -28,6 +28,7 @@ from sow.server.doorman import DOORMAN, Doorman
 from sow.server.driver import Driver
 from sow.server.intake import Intake
 from sow.server.methods import add_routes
+from sow.server.packing import Packing
 from sow.server.problems import report
 from sow.server.requests import REQUESTS, Requests
 from sow.server.speaking import Speaking
@@ -185,6 +186,7 @@ class Served:
         self.app[DOORMAN] = doorman or open_doorman()
         world.executor.go_on_under(self.app[DOORMAN].entitlements)
         add_routes(self.app.router, routes)
+        self.app.on_response_prepare.append(Packing().pack)
         crowd = Crowd(lambda: Configuration("test", ()), 1000)
         self.connections = Connections(
             self._speaking, crowd, Intake(self.requests.budget), lambda: limits
