@@ -93,13 +93,17 @@ def delete(
     engine.reach(now_us)
     records = engine.catalog.deletable(name).records
     slot = records.table.find(sow_key)
-    look(records, slot)
     permit = permit_for(rights, "delete", name)
-    identity = None if slot is None else records.table.identities[slot]
-    if slot is None or identity is None:
-        raise UnknownRecord(f"topic {name} has no record {shown(sow_key)}")
-    if permit is not None and not permit.may_delete(records, [identity])[0]:
+    if slot is not None and permit is not None and not _may_go(permit, records, slot):
         if shows(guard_for(rights, records), records, records.table.bodies[slot] or b""):
             raise NotEntitled("no role allows you to delete this record")
+        slot = None  # and a look at it would say that it is there
+    look(records, slot)
+    if slot is None:
         raise UnknownRecord(f"topic {name} has no record {shown(sow_key)}")
     return (yield from engine.removal(name, np.array([slot], np.int64), now_us))
+
+
+def _may_go(permit: Permit, records: Records, slot: int) -> bool:
+    identity = records.table.identities[slot]
+    return identity is not None and permit.may_delete(records, [identity])[0]

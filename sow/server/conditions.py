@@ -15,8 +15,9 @@ from aiohttp import hdrs, web
 
 from sow.errors import ClientError, clipped
 
-TAG = re.compile(r'[ \t]*(?:(?:W/)?("[\x21\x23-\x7e\x80-\U0010ffff]*"))?[ \t]*(?:,|$)')
-"""One element of a list of tags; it may be empty (RFC 9110 §5.6.1)."""
+TAG = re.compile(r'[ \t]*(?:(?:W/)?("[\x21\x23-\x7e\x80-\U0010ffff]*")[ \t]*)?(?:,|$)')
+"""One element of a list of tags; it may be empty (RFC 9110 §5.6.1). No blank can be read in two
+ways, or thousands of them would be tried in all."""
 ANY_STATE = frozenset("*")
 
 

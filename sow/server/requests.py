@@ -61,7 +61,7 @@ class Requests:
             raise _too_large(limits)
         holder = request[HELD] = self.budget.holder(client_key(request))
         pieces: list[bytes] = []
-        async for piece in _plain(request, limits.idle_timeout_us / 1e6):
+        async for piece in _plain(request, limits):
             if holder.held + len(piece) > limits.frame_bytes_max:
                 raise _too_large(limits)
             held = holder.held + len(piece)
@@ -91,15 +91,20 @@ async def read_body(request: web.Request) -> bytes:
     return await request.app[REQUESTS].read(request)
 
 
-async def _plain(request: web.Request, idle_s: float) -> AsyncIterator[bytes]:
+async def _plain(request: web.Request, limits: Limits) -> AsyncIterator[bytes]:
     """The pieces of a body, inflated."""
     inflate = inflater(request.headers.get(hdrs.CONTENT_ENCODING, ""))
-    async for data in _received(request, idle_s):
+    received = 0
+    async for data in _received(request, limits.idle_timeout_us / 1e6):
         if inflate is None:
             yield data
             continue
+        received += len(data)
+        if received > limits.frame_bytes_max:
+            raise _too_large(limits)  # what stands for nothing need not end
         for piece in inflate.feed(data):
-            yield piece
+            if piece:
+                yield piece
             await asyncio.sleep(0)  # others get their turn between two steps
     if inflate is not None:
         for piece in inflate.finish():

@@ -127,7 +127,9 @@ def test_rights_are_asked_in_the_step_of_the_change():
         with pytest.raises(NotEntitled):
             at_once(steps)
     blind = rights_of(Allow("orders", delete=True, check=MINE))
+    place.looked.clear()
     with pytest.raises(UnknownRecord):
         at_once(place.delete(1, blind))
+    assert place.looked == [None], "conditions do not tell what he may neither see nor delete"
     assert at_once(place.delete(2, blind)) == 1
     assert len(place.records.table) == 1

@@ -3,7 +3,7 @@
 import pytest
 
 from sow.errors import ClientError
-from sow.server.conditions import ANY_STATE, Conditions, PreconditionFailed
+from sow.server.conditions import ANY_STATE, TAG, Conditions, PreconditionFailed
 from tests.server.stand_ins import request_of
 
 
@@ -48,6 +48,13 @@ def test_a_long_list_is_read_once_from_its_beginning_to_its_end():
     assert len(asked(If_Match=", ".join(f'"{at}"' for at in range(2000))).match) == 2000
     with pytest.raises(ClientError):
         asked(If_Match='"' * 8000 + "x")
+
+
+@pytest.mark.parametrize("before", ['"1",', '"1"', "W/", ""])
+def test_no_blank_of_a_broken_list_is_tried_in_two_ways(before):
+    text = f"{before}{' ' * 1_000_000}x"  # tried in pairs, they would take hours
+    assert TAG.match(text, len(before)) is None
+    assert TAG.match(text, max(0, len(before) - 3)) is None
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,14 @@ async def test_a_compressed_body_counts_as_what_it_stands_for():
 
 
 @stepped
+async def test_a_body_that_stands_for_nothing_ends_at_the_limit_too():
+    requests = Requests(lambda: LIMITS)
+    nothing = b"\x00\x00\x00\xff\xff" * 12_000  # blocks of no bytes, and none is the last
+    with pytest.raises(TooLarge):
+        await requests.read(request(nothing, nothing, headers={"Content-Encoding": "deflate"}))
+
+
+@stepped
 async def test_where_there_is_no_room_small_bodies_still_are_taken():
     requests = Requests(lambda: CRAMPED)
     first = request(b"x" * 39_000)
