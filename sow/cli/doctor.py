@@ -26,10 +26,10 @@ from sow.cli.checkups import Checkup
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option, variables_option
 from sow.cli.ping import answered
+from sow.cli.printing import printable
 from sow.cli.query import terminal_console
 from sow.cli.scrape import scraped
 from sow.cli.spread import Spread
-from sow.cli.tables import printable
 from sow.client import Client
 from sow.config import load
 from sow.definitions import Configuration, Limits
@@ -144,7 +144,7 @@ async def _of_server(url: str) -> list[Checkup]:
             # What else it is asked may wait until it is ready.
             return found
         found.append(checkups.topics(await client.topics()))
-        found.append(checkups.sessions(await client.http.json("GET", "/v1/sessions")))
+        found.append(checkups.sessions(await client.http.json("GET", "/v1/sessions", kind=list)))
         found += await _figures(client)
         return found
 

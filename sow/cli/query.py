@@ -23,7 +23,7 @@ from sow.cli.options import (
     select_option,
     url_option,
 )
-from sow.cli.tables import printable
+from sow.cli.printing import printable, write_data
 from sow.cli.topic_names import topic_names
 from sow.client import Rows
 from sow.messages.cells import cells, columns
@@ -108,15 +108,15 @@ async def _query(url: str, topic: str, question: dict[str, Any], style: str) -> 
 
 async def _write_lines(rows: Rows) -> None:
     async for chunk in rows.chunks():
-        _write(b"".join([row + b"\n" for row in chunk]))
+        write_data(b"".join([row + b"\n" for row in chunk]))
 
 
 async def _write_array(rows: Rows) -> None:
     before = b"[\n  "
     async for chunk in _not_empty(rows):
-        _write(before + b",\n  ".join(chunk))
+        write_data(before + b",\n  ".join(chunk))
         before = b",\n  "
-    _write(b"[]\n" if before.startswith(b"[") else b"\n]\n")
+    write_data(b"[]\n" if before.startswith(b"[") else b"\n]\n")
 
 
 async def _not_empty(rows: Rows) -> AsyncIterator[list[bytes]]:
@@ -125,21 +125,17 @@ async def _not_empty(rows: Rows) -> AsyncIterator[list[bytes]]:
             yield chunk
 
 
-def _write(text: bytes) -> None:
-    sys.stdout.buffer.write(text)
-
-
 def _write_csv(records: Sequence[dict[str, str]]) -> None:
     out = io.StringIO()
     writer = csv.DictWriter(out, columns(records), restval="", lineterminator="\n")
     if records:
         writer.writeheader()
     writer.writerows(records)
-    _write(out.getvalue().encode())
+    write_data(out.getvalue().encode())
 
 
 def _write_table(topic: str, rows: Rows, records: Sequence[dict[str, str]]) -> None:
-    served = f"by {rows.index}, bookmark {rows.bookmark}"
+    served = printable(f"by {rows.index}, bookmark {rows.bookmark}")
     click.echo(f"{topic}: {len(records):,} of {rows.matches:,} records, {served}", err=True)
     if records:
         terminal_console().print(as_table(records))
@@ -173,4 +169,4 @@ async def _explain(url: str, topic: str, question: dict[str, Any], raw: bool) ->
     )
     click.echo(f"rows touched: {found['rows_touched']:,}")
     if found.get("advice"):
-        click.echo(found["advice"])
+        click.echo(printable(found["advice"]))

@@ -5,6 +5,7 @@ import orjson
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option
+from sow.cli.printing import printable
 
 
 @click.command(epilog=example("sow reload"))
@@ -25,11 +26,11 @@ def reload(url: str, allow_loss: bool, as_json: bool) -> None:
     if as_json:
         click.echo(orjson.dumps({"changes": changes}))
     else:
-        click.echo("\n".join(changes) or "nothing has changed")
+        click.echo("\n".join(map(printable, changes)) or "nothing has changed")
 
 
 async def _reload(url: str, allow_loss: bool) -> list[str]:
     async with connected(url, "sow reload") as client:
         path = "/v1/config/reload" + ("?allow_loss=true" if allow_loss else "")
-        answer = await client.http.json("POST", path)
+        answer = await client.http.json("POST", path, kind=dict)
         return list(answer["changes"])

@@ -3,6 +3,7 @@
 import click
 import orjson
 
+from sow.cli.printing import lines_printable
 from sow.errors import ClientError, SowError
 
 AS_JSON = "sow.cli.json"
@@ -20,7 +21,8 @@ def show_error(ctx: click.Context, error: SowError) -> None:
         document = {"error": error.reason, "detail": error.detail, **error.fields()}
         click.echo(orjson.dumps(document).decode(), err=True)
         return
-    click.echo(f"sow: {error.detail or error}", err=True)
+    # A server has a part in what is said, and publishers have in names.
+    click.echo(f"sow: {lines_printable(error.detail or str(error))}", err=True)
     if isinstance(error, ClientError) and error.position is not None:
         given = ctx.meta.get(EXPRESSIONS, {})
         what = next((what for what in given if what and error.detail.startswith(what)), "")

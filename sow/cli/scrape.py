@@ -6,6 +6,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from sow.client import Client
+from sow.client.failures import not_sow
 from sow.errors import NotEntitled
 from sow.media_types import PLAIN_TEXT
 
@@ -19,9 +20,13 @@ async def scraped(client: Client) -> Samples | None:
     try:
         alone = {"topics": False}
         async with client.http.request("GET", "/metrics", alone, accept=PLAIN_TEXT) as answer:
-            return samples(await answer.text())
+            text = await answer.text()
     except NotEntitled:
         return None
+    try:
+        return samples(text)
+    except ValueError as error:
+        raise not_sow(client.http.url, "other figures than those of /metrics") from error
 
 
 def samples(text: str) -> Samples:

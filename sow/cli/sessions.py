@@ -9,8 +9,9 @@ import orjson
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option
+from sow.cli.printing import printable
 from sow.cli.query import terminal_console
-from sow.cli.tables import Column, figures, printable
+from sow.cli.tables import Column, figures
 from sow.quantities import counted, duration, size
 
 SESSION_COLUMNS = (
@@ -35,9 +36,9 @@ Described = Mapping[str, Any]
 def sessions(session_id: str | None, url: str, as_json: bool) -> None:
     """List sessions, those that are furthest behind first; or say of one, ID, how it stands."""
     if session_id is not None:
-        show_story(run(_asked(url, session_path(session_id))), as_json)
+        show_story(run(_asked(url, session_path(session_id), dict)), as_json)
         return
-    found = sorted(run(_asked(url, "/v1/sessions")), key=slowness, reverse=True)
+    found = sorted(run(_asked(url, "/v1/sessions", list)), key=slowness, reverse=True)
     if as_json:
         click.echo(orjson.dumps(found))
         return
@@ -47,9 +48,9 @@ def sessions(session_id: str | None, url: str, as_json: bool) -> None:
     click.echo(counted(len(found), "session"), err=True)
 
 
-async def _asked(url: str, path: str) -> Any:
+async def _asked(url: str, path: str, kind: type[Any]) -> Any:
     async with connected(url, "sow sessions") as client:
-        return await client.http.json("GET", path)
+        return await client.http.json("GET", path, kind=kind)
 
 
 def slowness(one: Described) -> tuple[float, int]:
@@ -85,8 +86,8 @@ def show_story(one: Described, as_json: bool) -> None:
 
 def story(one: Described) -> list[str]:
     """What the server says of a session, in sentences, and what to do: a line each."""
-    said = [f"{printable(one['client'] or 'a client without a name')}, session {one['id']}"]
-    return said + [printable(sentence) for sentence in [*one["why"], *one["instead"]]]
+    said = f"{one['client'] or 'a client without a name'}, session {one['id']}"
+    return [printable(sentence) for sentence in [said, *one["why"], *one["instead"]]]
 
 
 def state(one: Described) -> str:

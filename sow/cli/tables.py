@@ -12,6 +12,8 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
+from sow.cli.printing import printable
+
 GAP = 1
 """Blanks between two columns."""
 FIRST_MIN = 8
@@ -68,13 +70,5 @@ def figures(
 
 
 def _width(column: Column, rows: Sequence[Row]) -> int:
-    return max(len(column.name), *(cell_len(row.get(column.name, "")) for row in rows), 0)
-
-
-def printable(text: str) -> str:
-    """Text that cannot move the cursor or ring the bell of whoever looks at it."""
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() else repr(character)[1:-1] for character in text
-    )
+    cells = (printable(row.get(column.name, "")) for row in rows)
+    return max(len(column.name), *map(cell_len, cells), 0)

@@ -23,12 +23,13 @@ from rich.text import Text
 from sow.cli.connecting import connected
 from sow.cli.keyboard import keys
 from sow.cli.options import example, json_option, run, url_option
+from sow.cli.printing import printable
 from sow.cli.query import terminal_console
 from sow.cli.rates import RATE_COLUMNS, SORTS, Activity, Look, activity, ordered
 from sow.cli.scrape import scraped
 from sow.cli.sessions import SESSION_COLUMNS
 from sow.cli.sessions import row as session_row
-from sow.cli.tables import figures, printable
+from sow.cli.tables import figures
 from sow.client import Client, Disconnected, Unreachable
 from sow.quantities import duration
 
@@ -112,8 +113,8 @@ def pause_s(took_s: float, interval_s: float) -> float:
 
 async def _look(client: Client) -> Look:
     at_s = time.monotonic()
-    topics = await client.http.json("GET", "/v1/topics", {"members": False})
-    sessions = await client.http.json("GET", "/v1/sessions")
+    topics = await client.http.json("GET", "/v1/topics", {"members": False}, kind=list)
+    sessions = await client.http.json("GET", "/v1/sessions", kind=list)
     known = await scraped(client)
     return Look(at_s, topics, sessions, None if known is None else known.get(STEPS, {}))
 
@@ -179,7 +180,9 @@ class TopScreen:
 
     def _draw(self) -> None:
         if self._live is not None:
-            page = Text(self._away or "") if self._last is None else self.page(self._last)
+            page = (
+                Text(printable(self._away or "")) if self._last is None else self.page(self._last)
+            )
             self._live.update(page, refresh=True)
 
     def page(self, now: Activity) -> RenderableType:
@@ -227,7 +230,7 @@ class TopScreen:
             click.echo(_line(LINE))
         longest = "" if now.longest is None else duration(now.longest[1])
         first = next(iter(ordered(now.topics, self._sort)), None)
-        busiest = "" if first is None else first.sentence()
+        busiest = "" if first is None else printable(first.sentence())
         cells = (
             time.strftime("%H:%M:%S"), f"{now.in_per_s:,.0f}", duration(now.lag_ms / 1000),
             f"{now.queued:,}", f"{now.sessions:,}", longest, busiest,

@@ -8,6 +8,7 @@ import orjson
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option
+from sow.cli.printing import printable
 from sow.cli.query import terminal_console
 from sow.cli.tables import Column, figures
 from sow.quantities import counted, size
@@ -41,13 +42,14 @@ def topics(every: bool, url: str, as_json: bool) -> None:
     console.print(figures(TOPIC_COLUMNS, [*map(row, found)], console.width))
     stopped = [one for one in found if one.get("stopped")]
     for one in stopped:
-        click.echo(f"{one['name']}: {one['stopped']}", err=True)
+        click.echo(printable(f"{one['name']}: {one['stopped']}"), err=True)
     click.echo(counted(len(found), "topic"), err=True)
 
 
 async def _topics(url: str, every: bool) -> Sequence[Described]:
     async with connected(url, "sow topics") as client:
-        found: Sequence[Described] = await client.http.json("GET", "/v1/topics", {"members": every})
+        asked = {"members": every}
+        found: Sequence[Described] = await client.http.json("GET", "/v1/topics", asked, kind=list)
         return found
 
 

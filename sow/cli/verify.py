@@ -8,6 +8,7 @@ import orjson
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option
+from sow.cli.printing import printable
 from sow.quantities import size
 from sow.store.backup_files import CONTENTS_FILE, StoredBackup
 from sow.store.verifying import VerifiedFile, verify_directory
@@ -31,7 +32,8 @@ def verify(ctx: click.Context, data_directory: str | None, url: str, as_json: bo
         click.echo(orjson.dumps(told))
     else:
         for one in found:
-            click.echo(f"{one.file}: {one.problem or f'whole, {size(one.size_bytes)}'}")
+            said = one.problem or f"whole, {size(one.size_bytes)}"
+            click.echo(printable(f"{one.file}: {said}"))
     ctx.exit(1 if damaged else 0)
 
 
@@ -46,5 +48,5 @@ def _offline(path: Path) -> Iterator[VerifiedFile]:
 
 async def _online(url: str) -> list[VerifiedFile]:
     async with connected(url, "sow verify") as client:
-        answer = await client.http.json("POST", "/v1/verify")
+        answer = await client.http.json("POST", "/v1/verify", kind=dict)
     return [VerifiedFile(**one) for one in answer["files"]]

@@ -19,6 +19,7 @@ from sow.cli.options import (
     select_option,
     url_option,
 )
+from sow.cli.printing import write_data
 from sow.cli.topic_names import topic_names
 from sow.client import Client, Disconnected, Message, Subscription
 
@@ -162,6 +163,4 @@ def _refuse_end(messages: Sequence[Message]) -> None:
 def write_lines(messages: Sequence[Message]) -> None:
     """Messages as JSON lines, there to be read at once."""
     if messages:
-        out = sys.stdout.buffer
-        out.write(b"".join([ENCODER.encode(message) + b"\n" for message in messages]))
-        out.flush()
+        write_data(b"".join([ENCODER.encode(message) + b"\n" for message in messages]))

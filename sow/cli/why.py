@@ -13,9 +13,10 @@ import orjson
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, filter_option, json_option, run, url_option
+from sow.cli.printing import printable
 from sow.cli.query import terminal_console
 from sow.cli.sessions import session_path, show_story
-from sow.cli.tables import Column, figures, printable
+from sow.cli.tables import Column, figures
 from sow.cli.topic_names import topic_names
 from sow.client import Client
 from sow.client.http import records_of
@@ -103,7 +104,7 @@ def _say(sentences: Iterable[str]) -> None:
 
 async def _asked(url: str, path: str) -> Story:
     async with connected(url, "sow why") as client:
-        found: Story = await client.http.json("GET", path)
+        found: Story = await client.http.json("GET", path, kind=dict)
         return found
 
 
@@ -116,7 +117,7 @@ async def _why(url: str, topic: str, key: str | None, filter_text: str | None) -
     async with connected(url, "sow why") as client:
         key = key or await _found(client, topic, filter_text)
         path = f"{records_of(topic)}/{quote(key, safe='')}/why"
-        found: Story = await client.http.json("GET", path)
+        found: Story = await client.http.json("GET", path, kind=dict)
         return found
 
 

@@ -304,7 +304,7 @@ class Client:
         UnknownTopic. Keys of records that are not there are no error.
         """
         which = parameters(given(filter=filter, keys=keys))
-        answer = await self.http.json("DELETE", records_of(topic), which)
+        answer = await self.http.json("DELETE", records_of(topic), which, kind=dict)
         return int(answer["deleted"])
 
     # Asking.
@@ -312,12 +312,12 @@ class Client:
     async def topics(self) -> list[dict[str, Any]]:
         """All topics of the server: for each a dictionary as of `GET /v1/topics`
         (docs/http.md)."""
-        found: list[dict[str, Any]] = await self.http.json("GET", "/v1/topics")
+        found: list[dict[str, Any]] = await self.http.json("GET", "/v1/topics", kind=list)
         return found
 
     async def topic(self, name: str) -> dict[str, Any]:
         """One topic by its exact name, as of `GET /v1/topics/{topic}`; raises UnknownTopic."""
-        found: dict[str, Any] = await self.http.json("GET", topic_path(name))
+        found: dict[str, Any] = await self.http.json("GET", topic_path(name), kind=dict)
         return found
 
     def query(
@@ -423,7 +423,7 @@ class Client:
             as_of=as_of,
         )
         asked = {**parameters(question), "explain": True}
-        found: dict[str, Any] = await self.http.json("GET", records_of(topic), asked)
+        found: dict[str, Any] = await self.http.json("GET", records_of(topic), asked, kind=dict)
         return found
 
     # Following.

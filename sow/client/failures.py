@@ -119,6 +119,11 @@ def _kind(report: Mapping[str, Any], reason: str, detail: str) -> type[SowError]
     return BY_REASON.get(reason, default)
 
 
+def not_sow(url: str, answered: str) -> Unreachable:
+    """The error that something else than SOW, or another version of it, is at `url`."""
+    return Unreachable(f"{url} does not speak SOW: it answered {answered or 'nothing'}")
+
+
 @contextmanager
 def reported(url: str) -> Iterator[None]:
     """Turn what the network throws into errors that name the server, at `url`.
@@ -161,7 +166,10 @@ def reported(url: str) -> Iterator[None]:
             ) from error
         if error.status == TooManyLogons.status:
             raise TooManyLogons(f"too many logons at {url}; try again in some seconds") from error
-        raise Unreachable(f"{url} does not speak SOW: it answered {error.status}") from error
+        raise not_sow(url, str(error.status)) from error
+    except aiohttp.ClientResponseError as error:
+        # Redirects without an end, or what is no HTTP at all, of which aiohttp shows several lines.
+        raise not_sow(url, error.message.split("\n", 1)[0].rstrip(":")) from error
     except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
         what = str(error) or type(error).__name__
         raise Disconnected(f"the connection to {url} was lost: {what}") from error

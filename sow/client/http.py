@@ -17,7 +17,8 @@ import orjson
 from yarl import URL
 
 from sow.client.access import ANYBODY, ClientAccess
-from sow.client.failures import failure, reported
+from sow.client.answers import decoded
+from sow.client.failures import failure, not_sow, reported
 from sow.client.tables import from_stream, to_pandas, to_polars
 from sow.errors import SowError, Unauthenticated
 from sow.media_types import ARROW, JSON, NDJSON
@@ -166,8 +167,14 @@ class Http:
         body: bytes | None = None,
         content_type: str | None = None,
         any_status: bool = False,
+        kind: type[list[Any]] | type[dict[str, Any]] | None = None,
     ) -> Any:
-        """The decoded answer of a request; arguments are those of `request`."""
+        """The decoded answer of a request; arguments are those of `request`, and `kind` is what it
+        has to be: a `list` or a `dict`.
+
+        Raises Unreachable for an answer that is no JSON or not of that kind, and where a field of
+        it is looked for that is not there: something else than SOW, or of another version.
+        """
         opening = self.request(
             method,
             path,
@@ -179,7 +186,8 @@ class Http:
         )
         async with opening as response:
             with reported(self.url):
-                return orjson.loads(await response.read())
+                content = await response.read()
+        return decoded(self.url, content, kind)
 
     async def table(self, topic: str, asked: Mapping[str, object]) -> Any:
         """A query answer as a pyarrow Table, of the types that the server says.
@@ -211,6 +219,9 @@ class Http:
         `asked` are parameters of `GET /v1/topics/{topic}/records`.
         """
         async with self.request("GET", records_of(topic), asked, accept=NDJSON) as response:
+            kind = response.headers.get("Content-Type", NDJSON)
+            if not kind.startswith(NDJSON):
+                raise not_sow(self.url, kind)
             yield Rows(self.url, response, partial(self.table, topic, asked))
 
 

@@ -17,6 +17,8 @@ TOPICS = """
   <HashIndex><Key>/symbol</Key></HashIndex></Topic>
 <Topic><Name>desks</Name><MessageType>json</MessageType><Key>/id</Key>
   <Pattern>^desk/</Pattern></Topic>
+<Topic><Name>notes</Name><MessageType>xml</MessageType><Key>/note/id</Key></Topic>
+<Topic><Name>packed</Name><MessageType>msgpack</MessageType><Key>/id</Key></Topic>
 <Topic><Name>buses</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
 <Topic><Name>book</Name><MessageType>json</MessageType><Key>/symbol</Key><Key>/side</Key>
   <Key>/price</Key></Topic>

@@ -222,3 +222,49 @@ def test_it_is_said_why_a_record_of_a_conflated_topic_is_as_it_is(console, serve
         why.filter(has_text="updates as one").wait_for()
         assert "which came in the window from" in why.filter(has_text="updates as one").inner_text()
         why.filter(has_text="desk (once in 2.0 h at most)").wait_for()
+
+
+def test_records_that_are_text_or_bytes_are_there_to_be_seen(console, server):
+    server.post("notes", b"<note><id>1</id><text>hello</text></note>", "text/plain")
+    console.open("topic", "notes")
+    console.until_grid("<note><id>1</id><text>hello</text></note>")
+    console.page.locator("regular-table tbody td").first.click()
+    record = console.page.get_by_role("complementary", name="The record")
+    record.get_by_text('"text": "hello"').wait_for()
+    server.post("packed", b"\x81\xa2id\x05", "application/octet-stream")
+    console.open("topic", "packed")
+    console.until_grid("gaJpZAU=")
+    console.page.locator("regular-table tbody td").first.click()
+    record.get_by_text('"id": 5').wait_for()
+
+
+def test_a_field_is_never_what_this_language_has_of_that_name(console, server):
+    server.publish("orders", {"id": 1, "constructor": "ACME", "__proto__": {"x": 2}}, {"id": 2})
+    columns = "/id,/constructor,/__proto__/x,/toString"
+    console.open("topic", "orders", columns=columns, filter="/id < 3")
+    console.until_grid("1", "2")
+    console.until("() => document.body.textContent.includes('ACME')")
+    assert console.grid()[:2] == [["1", "ACME", "2", ""], ["2", "", "", ""]]
+
+
+def test_an_address_follows_however_long_a_key_is_held(console, server):
+    # Chromium takes no more than 200 addresses in ten seconds.
+    server.publish("orders", *({"id": number} for number in range(400)))
+    console.open("topic", "orders", order="/id")
+    console.page.get_by_role("row").nth(5).wait_for()
+    grid = console.page.get_by_role("grid")
+    for _ in range(6):
+        grid.evaluate(HELD, ["ArrowDown", 30])
+        grid.evaluate(HELD, ["ArrowUp", 30])
+    grid.press("Escape")
+    grid.press("ArrowDown")
+    record = console.page.get_by_role("complementary", name="The record")
+    record.wait_for()
+    key = record.locator(".code").first.inner_text()
+    console.until("([key]) => location.hash.includes(encodeURIComponent(key))", key)
+    # Whoever goes on is not called back, and comes back to where he was.
+    console.page.get_by_role("link", name="Sessions").click()
+    console.page.get_by_role("heading", name="Sessions").wait_for()
+    console.page.go_back()
+    record.wait_for()
+    assert record.locator(".code").first.inner_text() == key

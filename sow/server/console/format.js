@@ -33,16 +33,34 @@ export function duration(ms) {
   return `${whole.format(ms / 86_400_000)} d`;
 }
 
+// Of a message that is no document here but text or bytes, such as XML: the path of all of it.
+export const WHOLE = "";
+
+const isLeaf = (value) => typeof value !== "object" || value === null || value instanceof Uint8Array;
+
+export const isDocument = (value) => !isLeaf(value) && !Array.isArray(value);
+
+export const heading = (path) => path.slice(1) || "message";
+
+// Bytes are shown as they travel, in base64, and no more of them than a cell has room for.
+const BYTES_SHOWN = 300;
+
+function bytesText(value) {
+  const shown = btoa(String.fromCharCode(...value.subarray(0, BYTES_SHOWN)));
+  return value.length > BYTES_SHOWN ? `${shown}…` : shown;
+}
+
 // A value of a record as a cell shows it.
 export function cell(value) {
   if (value === undefined || value === null) return "";
+  if (value instanceof Uint8Array) return bytesText(value);
   if (typeof value === "object") return JSON.stringify(value);
   return String(value);
 }
 
 // The fields of a document, as paths: objects within it field by field.
 export function paths(document, before = "", found = []) {
-  if (document === null || typeof document !== "object" || Array.isArray(document)) return found;
+  if (!isDocument(document)) return [WHOLE];
   for (const [name, value] of Object.entries(document)) {
     const path = `${before}/${name}`;
     if (value && typeof value === "object" && !Array.isArray(value)) paths(value, path, found);
@@ -51,11 +69,16 @@ export function paths(document, before = "", found = []) {
   return found;
 }
 
+// What a record is known by where there is little room: its first field, or the text that it is.
+export const first = (document) => (document ? cell(isDocument(document) ? Object.values(document)[0] : document) : "");
+
 // The value at a path of a document.
 export function at(document, path) {
+  if (path === WHOLE) return document;
   let value = document;
   for (const name of path.slice(1).split("/")) {
-    if (value === null || typeof value !== "object") return undefined;
+    // Of its own: every object of this language has a "constructor".
+    if (isLeaf(value) || !Object.hasOwn(value, name)) return undefined;
     value = value[name];
   }
   return value;

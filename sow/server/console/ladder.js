@@ -20,6 +20,9 @@ export function sizePath(fields, keys) {
   return SIZES.find((path) => fields.includes(path)) ?? null;
 }
 
+// A size that is none stands there as it is, and has no bar.
+const measure = (value) => (Number.isFinite(value) ? Math.max(0, value) : 0);
+
 const literal = (value) => (typeof value === "number" ? String(value) : `'${String(value).replace(/[\\']/g, "\\$&")}'`);
 
 // The filter of one side of the instrument that a record is of.
@@ -68,7 +71,7 @@ export function Ladder({name, keys, size, filter}) {
     };
   }, [name, filter, size, keys.join()]);
   if (!book) return html`<div class="grid"><div class="empty">No level is there.</div></div>`;
-  const most = Math.max(1e-12, ...[...book.bids, ...book.asks].map((row) => format.at(row.document, size) || 0));
+  const most = Math.max(1e-12, ...[...book.bids, ...book.asks].map((row) => measure(format.at(row.document, size))));
   const [bid, ask] = [book.bids[0], book.asks[0]].map((row) => row && format.at(row.document, "/price"));
   const [asks, bids] = [[...book.asks].reverse(), book.bids];
   const prices = format.aligned([...asks, ...bids].map((row) => format.at(row.document, "/price")));
@@ -87,7 +90,7 @@ export function Ladder({name, keys, size, filter}) {
         ${asks.map((row, place) => level(row, "ask", prices[place]))}
         <tr class="spread" key="spread">
           <td></td>
-          <td class="number">${bid !== undefined && ask !== undefined ? `spread ${Number((ask - bid).toPrecision(6))}` : ""}</td>
+          <td class="number">${Number.isFinite(bid) && Number.isFinite(ask) ? `spread ${Number((ask - bid).toPrecision(6))}` : ""}</td>
           <td></td>
         </tr>
         ${bids.map((row, place) => level(row, "bid", prices[asks.length + place]))}
@@ -97,5 +100,5 @@ export function Ladder({name, keys, size, filter}) {
 }
 
 function Bar({value, most}) {
-  return html`<span class="bar-of" style=${{"--share": `${Math.max(1, (100 * (value || 0)) / most)}%`}}>${format.cell(value)}</span>`;
+  return html`<span class="bar-of" style=${{"--share": `${Math.max(1, (100 * measure(value)) / most)}%`}}>${format.cell(value)}</span>`;
 }

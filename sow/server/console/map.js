@@ -11,6 +11,7 @@ const SHOWN_MAX = 2000;
 const MOVED_MS = 2500;
 const NEAR_PX = 12;
 const MARGIN_PX = 34;
+const SQUEEZE_MIN = 0.05; // as at 87 degrees
 const NAMES = [
   ["/latitude", "/longitude"],
   ["/lat", "/lon"],
@@ -22,12 +23,18 @@ export function coordinates(fields) {
   return NAMES.find((pair) => pair.every((path) => fields.includes(path))) ?? null;
 }
 
+// Whether a place is one: what a record calls so may be anything.
+export function isOnEarth([lat, lon]) {
+  return Number.isFinite(lat) && Number.isFinite(lon) && Math.abs(lat) <= 90 && Math.abs(lon) <= 180;
+}
+
 // A projection of these places onto a plane of this size: [lat, lon] to [x, y].
 export function projection(places, width, height) {
   const [lats, lons] = [places.map(([lat]) => lat), places.map(([, lon]) => lon)];
   const [south, north] = [Math.min(...lats), Math.max(...lats)];
   const [west, east] = [Math.min(...lons), Math.max(...lons)];
-  const squeeze = Math.cos((((south + north) / 2) * Math.PI) / 180) || 1;
+  // At a pole all longitudes are one place, and lines of them would be without end.
+  const squeeze = Math.max(SQUEEZE_MIN, Math.cos((((south + north) / 2) * Math.PI) / 180));
   const across = Math.max((east - west) * squeeze, 0.002);
   const up = Math.max(north - south, 0.002);
   const scale = Math.min((width - 2 * MARGIN_PX) / across, (height - 2 * MARGIN_PX) / up);
@@ -82,7 +89,7 @@ export function TopicMap({name, filter, paths, chosen, onChoose}) {
     const placed = () =>
       window.rows
         .map((row) => ({key: row.key, place: paths.map((path) => format.at(row.document, path))}))
-        .filter(({place}) => place.every(Number.isFinite));
+        .filter(({place}) => isOnEarth(place));
     const draw = () => {
       if (isOver || !canvas.current) return;
       const now = performance.now();

@@ -234,10 +234,12 @@ function same(one, other) {
 
 const TEXT = new TextDecoder();
 
+/** The lines of a frame; raises where it is none. */
 function linesOf(data) {
   const text = typeof data === "string" ? data : TEXT.decode(data);
   const lines = [];
   for (const line of text.split("\n")) if (line !== "") lines.push(JSON.parse(line));
+  if (!lines.every(isObject)) throw new TypeError("a line is an object");
   return lines;
 }
 
@@ -554,16 +556,16 @@ class Connection {
   #hear(socket, data) {
     if (socket !== this.#socket) return;
     this.#heard = true;
-    let lines;
     try {
-      lines = linesOf(data);
-    } catch {
-      return this.end(new SowError("unreachable", `${this.#url} does not speak SOW`));
-    }
-    for (const each of lines) {
-      this.#seen += 1;
-      this.#take(each);
-      if (this.#socket !== socket) break;
+      for (const each of linesOf(data)) {
+        this.#seen += 1;
+        this.#take(each);
+        if (this.#socket !== socket) break;
+      }
+    } catch (error) {
+      // A frame of which a part means nothing cannot be gone on from: what is held might be wrong. Who
+      // listens is guarded by himself, so it is the server's doing.
+      return this.end(new SowError("unreachable", `${this.#url} does not speak SOW: ${error.message}`));
     }
     const touched = [...this.#touched];
     this.#touched.clear();

@@ -787,3 +787,24 @@ export async function a_goodbye_is_said(client) {
   world.sow.close();
   equal(world.states, ["closed"]);
 }
+
+export async function a_line_that_is_none_ends_it_with_a_sentence(client) {
+  const deep = `${"[".repeat(100_000)}${"]".repeat(100_000)}`;
+  for (const line of [
+    "null",
+    "7",
+    "[]",
+    '"p"',
+    '{"c":"p","s":"f1","t":"orders","k":"1","d":"%%%","enc":"base64"}',
+    `{"c":"p","s":"f1","t":"orders","k":"1","delta":true,"d":{"a":{"b":${deep.replace(/\[/g, '{"a":').replace(/\]/g, "}").replace(/:}/, ":1}")}}}}`,
+  ]) {
+    const world = await connected(client);
+    const live = await lived(world, [{ id: 1 }]);
+    let ended = null;
+    live.onend = (why) => (ended = why);
+    world.newest().data(`${line}\n`);
+    await settled();
+    if (world.sow.state !== "closed") throw new Error(`goes on after ${line.slice(0, 60)}`);
+    equal([ended.reason, /does not speak SOW/.test(ended.detail)], ["unreachable", true], line.slice(0, 60));
+  }
+}

@@ -72,6 +72,11 @@ def test_without_an_address_it_is_where_the_file_came_from_below_a_path_too(outc
 
 
 PLANTED: dict[str, tuple[str, str, str]] = {
+    "a number is a line": (
+        "a_line_that_is_none_ends_it_with_a_sentence",
+        'if (!lines.every(isObject)) throw new TypeError("a line is an object");',
+        "",
+    ),
     "lines are not counted": ("frames_may_follow_the_ack_without_a_pause", "this.#seen += 1;", ""),
     "the ack of a logon is counted": (
         "frames_may_follow_the_ack_without_a_pause",

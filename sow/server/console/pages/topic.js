@@ -18,6 +18,8 @@ import * as format from "../format.js";
 const WINDOW_MAX = 2000;
 const MARGIN = 20;
 const COLUMNS_MAX = 60;
+// Records of a topic rarely differ in their fields, and never in the first hundred of a good one.
+const LEARNED_FROM = 100;
 // Records may leave many times a second; who hears the page is told of it no more often than this.
 const SPOKEN_EACH_MS = 10_000;
 
@@ -127,6 +129,18 @@ export function Topic({name, asked}) {
     if (known.current.size > size) setFields([...known.current]);
   };
 
+  // A map or a ladder is followed by itself; an address of one is opened without the grid, whose
+  // records say which fields there are.
+  useEvery(
+    2000,
+    async () => {
+      if (!as || fields.length || wrong) return;
+      const some = await read(topicPath(name, "/records"), {filter, top_n: LEARNED_FROM});
+      for (const one of some) learn(one);
+    },
+    [name, filter, as, fields.length, wrong],
+  );
+
   // What is in view: the window is moved when it comes near its edge.
   const onView = (from, to) => {
     const now = asking.current;
@@ -180,19 +194,20 @@ export function Topic({name, asked}) {
       <${CopyAs} topic=${name} asked=${{filter, order, columns: wanted, top: WINDOW_MAX}} />
     </div>
     <div class="split">
-      ${as === "map" && html`<${TopicMap} name=${name} filter=${filter} paths=${places ?? LATITUDES} chosen=${key} onChoose=${(record) => ask({key: record ?? ""})} />`}
+      ${as === "map" && !places && html`<div class="grid"><div class="empty">No record says where it is.</div></div>`}
+      ${as === "map" && places && html`<${TopicMap} name=${name} filter=${filter} paths=${places} chosen=${key} onChoose=${(record) => ask({key: record ?? ""})} />`}
       ${as === "ladder" && topic && html`<${Ladder} name=${name} keys=${keys} size=${size ?? "/qty"} filter=${filter} />`}
       ${!as &&
       html`<${Grid}
         label=${`Records of ${name}`}
         model=${model}
         columns=${columns}
-        headings=${(path) => path.slice(1) + (order === path ? " ▲" : order === `${path} DESC` ? " ▼" : "")}
+        headings=${(path) => format.heading(path) + (order === path ? " ▲" : order === `${path} DESC` ? " ▼" : "")}
         total=${total}
         order=${order}
         chosen=${key}
         onView=${onView}
-        onOrder=${(path) => ask({order: turned(order, path)})}
+        onOrder=${(path) => path !== format.WHOLE && ask({order: turned(order, path)})}
         onChoose=${(record) => ask({key: record ?? ""})}
         empty=${matches === 0 && !told.rows ? (filter ? "No record matches." : "There are no records yet.") : ""}
       />`}
@@ -200,8 +215,6 @@ export function Topic({name, asked}) {
     </div>
     <${Status} matches=${matches} told=${told} wrong=${wrong} paused=${paused} as=${as} />`;
 }
-
-const LATITUDES = ["/latitude", "/longitude"];
 
 // The ways in which a topic can be looked at: all as a table, some as a map or as a ladder.
 function Views({as, places, size}) {
@@ -242,7 +255,7 @@ function Columns({all, shown, onSet}) {
       ${all.map(
         (path) => html`<label key=${path} class="code">
           <input type="checkbox" checked=${shown.includes(path)} onChange=${(event) => set(path, event.target.checked)} />
-          ${path}
+          ${path || format.heading(path)}
         </label>`,
       )}
     </div>
@@ -253,9 +266,10 @@ function Record({name, record, row, onClose}) {
   const [stored, setStored] = useState(null);
   useEffect(() => {
     setStored(null);
-    if (!row) attempt(async () => setStored(await read(topicPath(name, `/records/${encodeURIComponent(record)}`))));
+    // What is text or bytes here has fields all the same: as the server reads them.
+    if (!row || !format.isDocument(row.document)) attempt(async () => setStored(await read(topicPath(name, `/records/${encodeURIComponent(record)}`))));
   }, [name, record, Boolean(row)]);
-  const document = row ? row.document : stored;
+  const document = row && format.isDocument(row.document) ? row.document : stored;
   return html`<aside class="record panel padded" aria-label="The record">
     <div class="bar">
       <h2>Record</h2>
@@ -304,7 +318,7 @@ function Status({matches, told, wrong, paused, as}) {
     ${matches > WINDOW_MAX && as !== "ladder" && html`<span>the first <b>${format.count(WINDOW_MAX)}</b> in this order are live: a filter gets to the others</span>`}
     <span id="told" data-updates=${told.updates}>${paused ? "paused" : wrong || as ? "" : html`<b>${format.rate(told.per_s ?? 0)}</b> updates/s in view`}</span>
     <span id="left" aria-hidden="true">
-      ${left && html`left: <b>${left.reason}</b> <span class="code">${Object.values(left.document ?? {}).slice(0, 1).map(format.cell)}</span>`}
+      ${left && html`left: <b>${left.reason}</b> <span class="code">${format.first(left.document)}</span>`}
     </span>
     <span class="hidden" role="status" id="spoken">${told.spoken}</span>
   </div>`;

@@ -1,0 +1,86 @@
+"""Commands that were given the address of something else than SOW, or of another version of it:
+each says so in a sentence, whatever it is answered, and does nothing to the terminal."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from click.testing import CliRunner
+
+from sow.cli import main
+
+HOSTILE = "evil\x1b]0;owned\x07\u202e\x9b31m"
+ANSWERS = {
+    "page": (200, "text/html", b"<!doctype html><title>hello</title>"),
+    "object": (200, "application/json", b"{}"),
+    "list": (200, "application/json", b"[]"),
+    "objects": (200, "application/json", b"[{}]"),
+    "null": (200, "application/json", b"null"),
+    "half": (200, "application/json", b'[{"name":'),
+    "problem": (400, "application/problem+json", json.dumps({"detail": HOSTILE}).encode()),
+    "empty": (204, "application/json", b""),
+}
+COMMANDS = [
+    ("topics",),
+    ("sessions",),
+    ("sessions", "s1"),
+    ("top", "--count", "1", "--interval", "0.1"),
+    ("doctor", "--server"),
+    ("why", "orders", "1"),
+    ("why", "orders", "--query", "--filter", "/id = 1"),
+    ("why", "--session", "s1"),
+    ("ping", "--topic", "orders", "--count", "1"),
+    ("bench", "--topic", "orders", "--seconds", "1"),
+    ("query", "orders", "--explain"),
+    ("query", "orders"),
+    ("delete", "orders", "--keys", "1"),
+    ("reload",),
+    ("verify",),
+]
+
+
+class Elsewhere(BaseHTTPRequestHandler):
+    """Answers whatever it is asked with what the server is to say."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        status, kind, body = self.server.answer
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_DELETE = do_PATCH = do_GET  # noqa: N815 (names that the library asks for)
+
+    def log_message(self, *_given):
+        """Nobody reads it."""
+
+
+@pytest.fixture(scope="module")
+def elsewhere():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_what_is_no_server_of_ours_is_said_to_be_none(elsewhere, command, answer):
+    elsewhere.answer = ANSWERS[answer]
+    url = f"http://127.0.0.1:{elsewhere.server_port}"
+    result = CliRunner().invoke(main, [*command, "--url", url])
+    # A command that finds an empty list has done what it was asked.
+    assert result.exit_code in (0, 1)
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    said = (result.stdout + result.stderr).replace("\n", "")
+    assert said.isprintable()
+    if answer == "page":
+        assert result.exit_code == 1
+        assert "does not speak SOW" in said or "no SOW" in said
