@@ -29,8 +29,9 @@ from sow.rights import EVERYTHING, Rights
 
 PATIENCE_US = 1_000_000
 BURST_FACTOR = 4
-"""A queue may be over its bounds for so long, and by so much in bytes: a burst that a client is
-reading away is no reason to give it up."""
+"""A queue may be over its bounds for so long while the client's socket takes nothing, and by so
+much in bytes: a burst that a client is reading away is no reason to give it up, nor is a server
+that has had no time for it."""
 AGAIN_FRACTION = 0.1
 """A queue that conflation could not bring under its bounds is conflated again when it has grown
 by so much: what has just been folded will not fold again."""
@@ -59,6 +60,11 @@ class GivenUp(NamedTuple):
 
 class Owner(Protocol):
     """Whoever writes what a session says: a socket."""
+
+    @property
+    def is_stuck(self) -> bool:
+        """It takes nothing until its client has read something."""
+        ...
 
     def lose(self) -> None:
         """Another one has taken the session up."""
@@ -407,7 +413,8 @@ class Session:
         anything waits.
 
         For the edge to call once the socket has taken what it takes. A queue that is being folded
-        is judged when that is done.
+        is judged when that is done, and patience lasts as long as it is not the client who is
+        waited for.
         """
         if not self.outbox:
             self._full_since_us = self._folded_to = None
@@ -416,6 +423,8 @@ class Session:
         if not self.outbox.full:
             self._full_since_us = None
             return True
+        if not self._waits_for_client:
+            self._full_since_us = None
         if self.ended is None and self._worth_folding():
             self.conflate(now_us)
         if self.folds or not self.outbox.full:
@@ -426,6 +435,13 @@ class Session:
         if not patient or self._bursts():
             self.end(SLOW, now_us)
         return True
+
+    @property
+    def _waits_for_client(self) -> bool:
+        """What waits does so because the client does not read. Else it waits for a turn, for the
+        disk or to be made, for which no client can answer."""
+        owner = self._owner()
+        return owner is None or owner.is_stuck
 
     def conflate(self, now_us: int) -> None:
         """Give up what may be given up, and fold the whole queue if the session allows it: who sees

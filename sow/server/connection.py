@@ -69,6 +69,11 @@ class Connection:
             self._own()
             self._driver.attach(self.session, self.write)
 
+    @property
+    def is_stuck(self) -> bool:
+        """The transport's buffer is full, and stays so until the client reads."""
+        return self._flow.paused
+
     def lose(self) -> None:
         """Another socket has taken the session up."""
         self._driver.detach(self.session)

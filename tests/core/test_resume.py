@@ -101,6 +101,7 @@ class Socket:
     """Counts how often it has lost a session."""
 
     lost = 0
+    is_stuck = False
 
     def lose(self):
         self.lost += 1

@@ -4,7 +4,7 @@ from sow.definitions import SessionSettings, Topic
 from sow.delivery.arrears import FOLDED_TOGETHER, Arrears
 from sow.delivery.folding import Folding
 from sow.publishes import read_frames
-from tests.core.harness import World
+from tests.core.harness import SECOND, World
 
 OVER = object()
 
@@ -145,6 +145,33 @@ def test_what_is_always_conflated_is_folded_in_steps_where_many_do_not_read(monk
     while crowd.world.executor.sessions.fold_some(crowd.world.now):
         crowd.world.settle()
     assert not any(client.session.folds for client in crowd.clients)
+
+
+class Ready:
+    """A socket that would take all that it is given."""
+
+    is_stuck = False
+
+
+def test_who_reads_is_not_given_up_for_folding_that_came_late():
+    crowd, socket = Crowd(30), Ready()
+    for client in crowd.clients:
+        client.session.belong_to(socket)
+
+    def now_us():
+        return crowd.world.clock.advance(SECOND)
+
+    # More records than a queue may hold: folding alone brings none under its bounds.
+    for start in range(0, 4_000, 500):
+        bodies = [b'{"id":%d,"n":%d}' % (n % 1_000, n) for n in range(start, start + 500)]
+        line = b'{"c":"publish","t":"t","n":500,"cid":"1"}'
+        commands = read_frames([b"\n".join([line, *bodies])])
+        for _ in crowd.world.executor.carry_out(crowd.publisher.session, commands, now_us):
+            now_us()
+            crowd.world.settle()
+    assert not any(client.session.ended for client in crowd.clients)
+    newest = {n % 1_000: n for n in range(4_000)}
+    assert all(last_told(client) == newest for client in crowd.clients)
 
 
 def test_who_is_ended_or_goes_is_in_arrears_no_more():

@@ -62,6 +62,7 @@ def test_who_hears_of_the_end_still_finds_what_waits():
 
 class Socket:
     lost = False
+    is_stuck = False
 
     def lose(self):
         self.lost = True
@@ -166,6 +167,47 @@ def test_patience_begins_again_when_the_queue_was_read():
         one.seal(0, 0)
     one.apply_back_pressure(PATIENCE_US + 1)
     assert one.ended is None
+
+
+def test_a_client_that_reads_answers_for_no_turn_that_its_socket_did_not_get():
+    one, socket = filled(5, queue_messages_max=2, conflates=False), Socket()
+    one.belong_to(socket)
+    for now_us in range(0, 10 * PATIENCE_US, PATIENCE_US):
+        one.apply_back_pressure(now_us)
+        assert one.ended is None, "nobody has written to it"
+    socket.is_stuck = True
+    one.apply_back_pressure(10 * PATIENCE_US)
+    assert one.ended is None, "it begins to count"
+    one.apply_back_pressure(11 * PATIENCE_US)
+    assert one.ended == SLOW
+
+
+def test_what_is_folded_late_counts_from_when_it_was_folded():
+    one, socket = filled(FOLDED_AT_ONCE + 10, queue_messages_max=FOLDED_AT_ONCE), Socket()
+    one.belong_to(socket)
+    socket.is_stuck = True
+    one.apply_back_pressure(0)
+    assert one.folds
+    late_us = 5 * PATIENCE_US
+    while one.fold_some(late_us):
+        one.apply_back_pressure(late_us)
+    one.apply_back_pressure(late_us)
+    assert one.outbox.full
+    assert one.ended is None
+    # It reads, while as much as is worth folding again is put behind, and that is late, too.
+    socket.is_stuck = False
+    for number in range(20):
+        one.say({"c": "n", "n": number})
+        one.seal(0, late_us)
+    one.apply_back_pressure(2 * late_us)
+    assert one.folds
+    socket.is_stuck = True
+    while one.fold_some(3 * late_us):
+        pass
+    one.apply_back_pressure(3 * late_us)
+    assert one.ended is None, "its client has read meanwhile"
+    one.apply_back_pressure(3 * late_us + PATIENCE_US + 1)
+    assert one.ended == SLOW
 
 
 def test_a_burst_over_all_measure_and_a_session_without_a_socket_get_no_time():

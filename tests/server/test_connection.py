@@ -71,10 +71,12 @@ async def test_what_a_slow_client_has_not_taken_stays_in_the_outbox():
         await world.driver.durable()
     assert SOCKET_BUFFER_BYTES < client.socket.waiting < 2 * SOCKET_BUFFER_BYTES
     assert client.session.outbox
+    assert client.connection.is_stuck
     for _ in range(12):
         client.socket.take()
         await turns()
     assert not client.session.outbox
+    assert not client.connection.is_stuck
     assert all(b'"id":%d,' % number in client.socket.written for number in range(12))
     client.connection.close()
     await world.driver.close()
