@@ -208,12 +208,13 @@ class RecordField:
 
     name: str
     type: RecordFieldType = "string"
-    line: int = field(default=0, compare=False)
+    line: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class MessageTypeOptions:
-    """A `<MessageType>` element, with all that messages of the type depend on.
+    """A `<MessageType>` element, with all that messages of the type depend on, which is also what
+    its `repr` says: not where it is written.
 
     `field_separator` is the single byte between fields of the FIX family and of records, `fields`
     are those of a record. `parts` are the types of a composite's parts, each in full.
@@ -224,7 +225,7 @@ class MessageTypeOptions:
     field_separator: bytes = b"\x01"
     fields: tuple[RecordField, ...] = ()
     parts: tuple["MessageTypeOptions", ...] = ()
-    line: int = field(default=0, compare=False)
+    line: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

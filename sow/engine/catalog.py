@@ -443,13 +443,16 @@ class Catalog:
     # Checkpoints. The topics of a pattern share one, in which a topic's name stands before each
     # identity.
 
-    def slices(self, stored_as: str, count: int) -> Iterator[Slice]:
-        """The records of a checkpoint as they stand, `count` slots at a time.
+    def slices(self, stored_as: str, count: int, known: bool = True) -> Iterator[Slice]:
+        """The records of a checkpoint as they stand, `count` slots at a time; `known`: with what
+        indexes know of them.
 
         What is published meanwhile may or may not be in it.
         """
         if stored_as not in self.patterns:
-            yield from self._slices_with_values(self.topics[stored_as].records, count)
+            records = self.topics[stored_as].records
+            with_values = self._slices_with_values(records, count)
+            yield from with_values if known else _slices(records.table, count)
             return
         for name, topic in list(self.patterns[stored_as].members.items()):
             for part in _slices(topic.records.table, count):
@@ -470,9 +473,8 @@ class Catalog:
     def binding(self, records: Records) -> str:
         """What decides what indexes know of stored records: if it changes, that means nothing."""
         kind = records.definition.message_type
-        options = self.kinds.get(kind)
-        said = None if options is None else repr(replace(options, line=0))
-        return json.dumps([__version__, kind, said, records.indexes.definition])
+        options = repr(self.kinds.get(kind))
+        return json.dumps([__version__, kind, options, records.indexes.definition])
 
     def stored_bytes(self, stored_as: str) -> Steps[int]:
         """Bytes of bodies that a checkpoint would hold; some topics of a pattern in each step."""

@@ -184,9 +184,9 @@ class Indexes:
 
     @property
     def definition(self) -> object:
-        """What they are indexes of, as JSON: fields by fields."""
-        hashes = [list(map(str, index.paths)) for index in self.hashes]
-        return [hashes, list(map(str, dict.fromkeys(self._pinned)))]
+        """What they are indexes of, as JSON: paths as they were read, since two that are not the
+        same may be written the same."""
+        return [[index.paths for index in self.hashes], list(dict.fromkeys(self._pinned))]
 
     def filling(self) -> Steps[None]:
         """What `fill` does, some records in each step, of a table that changes meanwhile: `put` and

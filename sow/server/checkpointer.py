@@ -7,8 +7,9 @@ written in a thread; it is *fuzzy*, each record as of when its slice was cut, an
 follows it mends that (`Engine.restore`). Then the journal lets go of what retention no longer
 wants.
 
-One that has no room is not begun: it would take away what others need. On a full disk a topic is
-checkpointed as soon as its records that are left fit into the reserve, and then the log gives way
+One that has no room is not begun: it would take away what others need. What indexes know is left
+out where room is not plenty: it only saves a start time. On a full disk a topic is checkpointed as
+soon as its records that are left fit into the reserve, and then the log gives way
 that all checkpoints contain, whatever retention wants: so deletes alone make room.
 """
 
@@ -31,6 +32,9 @@ GROWTH_BYTES_MIN = 64 * 1024**2
 """A log that is shorter is replayed in about a second, so no checkpoint is worth its writing."""
 SLICE_SLOTS = 1000
 """Records that are copied at once: about a millisecond, then the loop has its turn."""
+PLENTY_FACTOR = 4
+"""So many times the bytes of its records have to be free for what indexes know of them to be
+written, too: each index may tell every value once, and the records themselves take up to twice."""
 
 
 class Checkpointer:
@@ -122,6 +126,13 @@ class Checkpointer:
             )
         return False
 
+    async def _has_plenty(self, name: str) -> bool:
+        driver = self._driver
+        stored = driver.engine.catalog.stored_bytes(name)
+        stored_bytes = await driver.turns.take("looking what fits", stored)
+        is_full = driver.engine.disk.is_full
+        return not is_full and PLENTY_FACTOR * stored_bytes < driver.journal.room_bytes
+
     async def _smaller(self) -> list[str]:
         """Topics that something was done to since their checkpoint, and that fit into what is left
         of a full disk beside what deleting everything takes."""
@@ -138,12 +149,13 @@ class Checkpointer:
         """Checkpoint the topic `name` now; raises StoreError when it cannot be written."""
         loop = asyncio.get_running_loop()
         engine, checkpoint = self._driver.engine, self._checkpoints[name]
+        known = await self._has_plenty(name)
         # Everything up to here is in the table and, once the group is stored, in the journal.
         seq, at_bytes = engine.undivided.whole_seq, self._driver.bytes_logged
         await self._driver.durable()
         given_up = asyncio.Event()
 
-        records = engine.catalog.slices(name, SLICE_SLOTS)
+        records = engine.catalog.slices(name, SLICE_SLOTS, known)
 
         def slices() -> Iterator[Slice]:
             while not given_up.is_set():

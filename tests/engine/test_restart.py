@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sow.definitions import WRITES, Limits
+from sow.definitions import WRITES, Limits, MessageTypeOptions, RecordField
 from sow.engine import catalog as catalog_module
 from sow.engine.progress import Progress
 from sow.engine.restart import restore, restore_accounts
@@ -91,6 +91,28 @@ def test_what_indexes_knew_is_used_by_a_life_with_the_same_alone(life, knows, mo
     records = made.topics["orders"].records
     assert len(read) == (2 if life is INDEXED else 0 if knows else 7)
     records.check()
+
+
+def test_what_an_index_knew_of_a_field_is_not_that_of_another_written_alike():
+    slashed, nested = (replace(ORDERS, hash_indexes=((path,),)) for path in ("$['a/b']", "/a/b"))
+    first, _ = catalog(slashed)
+    put(first.topics["orders"], {"id": 1, "a/b": "x"}, {"id": 2, "a": {"b": "x"}})
+    checkpoint = MemoryCheckpoint()
+    checkpoint.write(2, first.slices("orders", 4))
+    log = entry(3, b'{"id":3}')
+    made, _, _ = restored([nested], log, checkpoints={"orders": checkpoint}, before=[slashed])
+    made.topics["orders"].records.check()
+
+
+def test_what_indexes_knew_is_used_wherever_the_message_type_is_written():
+    def made(line):
+        part = MessageTypeOptions("legs", "record", fields=(RecordField("id", line=line),))
+        kind = MessageTypeOptions("mine", "json", parts=(part,), line=line)
+        topics = (replace(INDEXED, message_type="mine"),)
+        found, _ = catalog(*topics, message_types=(kind,))
+        return found.binding(found.topics["orders"].records)
+
+    assert made(3) == made(7)
 
 
 def test_what_indexes_knew_is_not_used_by_another_release(monkeypatch):

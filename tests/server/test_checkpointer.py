@@ -2,15 +2,18 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import pytest
 
 from sow.errors import StoreError
 from sow.server.checkpointer import CHECK_S, SLICE_SLOTS, Checkpointer
+from sow.steps import at_once
 from sow.store.volatile import MemoryCheckpoint, MemoryJournal
-from tests.server.stand_ins import World, stepped
+from tests.server.stand_ins import ORDERS, World, stepped
 
 GROWTH_BYTES_MIN = 2_000
+INDEXED = replace(ORDERS, hash_indexes=(("/a",),))
 
 
 class Slow(MemoryCheckpoint):
@@ -158,6 +161,24 @@ async def test_a_checkpoint_without_room_is_not_begun_and_an_operator_is_told_on
         await asyncio.sleep(3 * CHECK_S)
     assert caplog.text.count("has no room for one of orders") == 1
     assert place.checkpoint.slices == []
+    await place.close()
+
+
+@pytest.mark.parametrize(
+    ("room_bytes", "is_full", "is_known"),
+    [(10**9, False, True), (2_000, False, False), (10**9, True, False)],
+)
+@stepped
+async def test_what_indexes_know_is_left_out_where_room_is_not_plenty(
+    room_bytes, is_full, is_known, monkeypatch
+):
+    place = Place()
+    at_once(place.world.engine.topics["orders"].records.reindex(INDEXED))
+    await place.publish(0, 100)
+    place.world.journal.full, place.world.journal.reserve_bytes = is_full, 10**6
+    monkeypatch.setattr(MemoryJournal, "room_bytes", room_bytes)
+    await place.checkpointer.write("orders")
+    assert [part.values is not None for part in place.checkpoint.load()] == [is_known]
     await place.close()
 
 
