@@ -188,6 +188,28 @@ class LmdbCheckpoint:
                     )
             yield part
 
+    def all_blocks(self) -> Iterator[bytes]:
+        """What `blocks` gives, and beside each slice what indexes know of it; where that is damaged
+        it raises Damaged, too, after everything else was read."""
+        blocks, problem = self.blocks(), ""
+        yield (contents := next(blocks))
+        for number, block in enumerate(blocks):
+            yield block
+            try:
+                values = self._values(read_header(contents).count, number, block)
+            except ValueError as error:
+                problem = problem or f"slice {number + 1}: {error}"
+                continue
+            if values is not None:
+                yield values
+        if problem:
+            raise Damaged(
+                f"topic {self._topic}: what indexes know of the records of the checkpoint "
+                f"{self._path} is not as it was written ({problem}). Nothing is lost and nothing "
+                "need be done: a start reads it from the records instead, and the next checkpoint "
+                "has it anew. But look at the disk"
+            )
+
     def _values(self, generation: int, number: int, block: bytes) -> bytes | None:
         """What is stored beside a slice; raises ValueError where that is damaged."""
         with self._env.read() as txn:

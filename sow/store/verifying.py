@@ -36,7 +36,7 @@ def verify_store(store: CopiedStore) -> Generator[VerifiedFile | None, None, Non
         checkpoint = store.checkpoints.get(kept.name)
         if checkpoint is not None:
             path = store.path / file_name(kept.topic)
-            yield from _verified(path, checkpoint.blocks())
+            yield from _verified(path, checkpoint.all_blocks())
     yield from _verified(store.path / found[0].journal, _log(store.journal))
 
 
@@ -66,7 +66,7 @@ def verify_directory(path: Path) -> Iterator[VerifiedFile | None]:
                 continue
             try:
                 with closing(directory.checkpoint(kept.topic, kept.since_seq)) as checkpoint:
-                    yield from _verified(place, checkpoint.blocks())
+                    yield from _verified(place, checkpoint.all_blocks())
             except SowError as error:
                 yield VerifiedFile(str(place), 0, error.detail)
         if manifest is not None:

@@ -1,5 +1,8 @@
 """Every checksum of a directory: what is damaged is named, with what to do."""
 
+import re
+from dataclasses import replace
+
 import pytest
 
 from sow.errors import StoreError
@@ -51,6 +54,28 @@ def test_a_damaged_checkpoint_does_not_hide_the_next_one(stored):
     assert sorted(problems(stored)) == sorted(
         str(stored / name) for name in ("orders.json.sow", "trades.json.sow")
     )
+
+
+def test_damage_to_what_indexes_know_is_named_and_hides_no_other(tmp_path):
+    indexed = replace(ORDERS, hash_indexes=(("/pad",),))
+    with lives_on(tmp_path)(indexed) as life:
+        for number in range(12):
+            life.publish("orders", {"id": number, "pad": "needle", "more": f"more{number}."})
+        life.checkpoint()
+    assert problems(tmp_path) == {}
+    file = tmp_path / "orders.json.sow"
+    # The first is that of the value, where it stands without its document.
+    spoilt = re.sub(rb"(?<!\")needle", b"needlE", file.read_bytes())
+    file.write_bytes(spoilt)
+    (problem,) = problems(tmp_path).values()
+    assert "what indexes know" in problem
+    assert "slice 1" in problem
+    assert "Nothing is lost" in problem
+    with lives_on(tmp_path)(indexed) as life:
+        assert len(list(life.opening.checkpoints["orders"].blocks())) == 4
+    file.write_bytes(spoilt.replace(b"more11.", b"more11!"))
+    (problem,) = problems(tmp_path).values()
+    assert "is not safe to read" in problem
 
 
 def test_what_is_missing_is_named_and_not_made(stored):
