@@ -36,6 +36,7 @@ from sow.select_list import parse_select
 from sow.server.arrow import in_turns, of_documents, of_snapshot, streamed, warm_up
 from sow.server.bodies import Reading, take_messages
 from sow.server.csv_answers import CsvTable
+from sow.server.cursors import Cursors, Paging, limit_of
 from sow.server.describe import (
     describe_followed,
     describe_gone,
@@ -52,6 +53,7 @@ from sow.server.past import PastStates
 from sow.server.pieces import frames_of
 from sow.server.requests import client_key, read_body
 from sow.server.responses import json_response, json_text
+from sow.server.snapshots import SnapshotDoor
 from sow.server.streamed import write_pieces
 from sow.server.taken_snapshots import CLIENT_PART
 from sow.steps import Steps
@@ -59,6 +61,7 @@ from sow.topic.rendering import WHOLE, Shape
 
 QUERY_PARAMETERS = (
     "filter", "order_by", "keys", *options_of("query"), "as_of", "meta", "explain", "format",
+    "limit", "cursor",
 )  # fmt: skip
 PUBLISH_PARAMETERS = ("k", "expiration", "ack")
 DELETE_PARAMETERS = ("filter", "keys")
@@ -84,12 +87,14 @@ class HttpDoor:
         executor: Executor,
         reload: Callable[[bool], Awaitable[list[str]]],
         past: PastStates,
+        snapshots: SnapshotDoor,
     ) -> None:
         self._reload = reload
         self._past = past
         self._driver = driver
         self._executor = executor
         self._engine = executor.engine
+        self._cursors = Cursors(driver, executor.engine, snapshots)
         self._unread = Unread(ANSWER_ROWS_MAX)
 
     # Topics.
@@ -175,10 +180,14 @@ class HttpDoor:
     async def query(self, request: web.Request) -> web.StreamResponse:
         """A SOW query, of records or of groups of them."""
         asked = asked_of(request)
+        if "cursor" in asked:
+            return await self._next_page(request)
         options = read_options(asked, "query")
+        asked_topic = self._topic(request)
+        seen = guard_for(rights_of(request), asked_topic.records)
         if options.projection is None and options.grouping is None:
-            topic, text = self._topic(request), asked.get("filter")
-            return await self._query(request, topic, asked, options, text)
+            text = asked.get("filter")
+            return await self._query(request, asked_topic, asked, options, text, seen)
         command = Command(
             "sow",
             topic=request.match_info["topic"],
@@ -199,9 +208,19 @@ class HttpDoor:
                 steps, bookmark = aggregations.computed_of(question, found.rows), found.bookmark
             share = await turns.take("an aggregated query over HTTP", steps)
         try:
-            return await self._query(request, share.topic, asked, options, None, bookmark)
+            return await self._query(request, share.topic, asked, options, None, seen, bookmark)
         finally:
             share.let_go()
+
+    async def _next_page(self, request: web.Request) -> web.StreamResponse:
+        """A page of an answer that has been given in part."""
+        page = await self._cursors.next(request)
+        kind, shape, meta = page.paging.kind, page.paging.shape, page.paging.meta
+        with self._unread.answer(client_key(request)) as unread:
+            unread.admit(len(page.rows))
+            return await self._answer(
+                request, page.rows, kind, shape, None, meta, None, page.headers
+            )
 
     async def _query(
         self,
@@ -210,12 +229,15 @@ class HttpDoor:
         asked: Mapping[str, str],
         options: Options,
         condition: str | None,
+        seen: Guard | None,
         bookmark: int | None = None,
     ) -> web.StreamResponse:
-        """The answer of a topic; `bookmark` is the moment that it shows, if it is of the past."""
+        """The answer of a topic; `seen` is what may be seen of the one that the address names, and
+        `bookmark` the moment that it shows, if it is of the past."""
         query = self._asked_query(asked, options, condition)
         kind = form_of(request, asked, FORMATS)
         meta, explain = read_flag(asked, "meta"), read_flag(asked, "explain")
+        limit = limit_of(asked, kind, explain)
         if kind == FRAMES and meta:
             raise ClientError(
                 f"messages as they are have no meta; accept {JSON}, or leave meta out"
@@ -248,7 +270,21 @@ class HttpDoor:
                 found = await self._made_durable(topic, query.filter, found)
             elif not explain:
                 await self._driver.settled()
-            return await self._answer(request, found, kind, shape, columns, meta, explain, guard)
+            headers: Mapping[str, str] = {
+                "SOW-Matches": str(found.answer.matches),
+                "SOW-Index": found.answer.index,
+                "SOW-Bookmark": str(found.bookmark),
+            }
+            if explain:
+                answer = found.answer
+                explained = answer.explain if guard is None else answer.explain_guarded
+                return json_response(explained, headers=headers)
+            rows = found.rows
+            if limit is not None:
+                paging = Paging(kind, shape, meta, limit, headers)
+                page = await self._cursors.first(request, rows, found.bookmark, paging, seen)
+                rows, headers = page.rows, page.headers
+            return await self._answer(request, rows, kind, shape, columns, meta, guard, headers)
 
     async def _ask_past(
         self, topic: LiveTopic, moment: str, query: Query, admit: Callable[[int], None]
@@ -260,35 +296,26 @@ class HttpDoor:
     async def _answer(
         self,
         request: web.Request,
-        found: Found,
+        rows: Snapshot,
         kind: str,
         shape: Shape,
         columns: ArrowColumns | None,
         meta: bool,
-        explain: bool,
         guard: Guard | None,
+        headers: Mapping[str, str],
     ) -> web.StreamResponse:
-        headers = {
-            "SOW-Matches": str(found.answer.matches),
-            "SOW-Index": found.answer.index,
-            "SOW-Bookmark": str(found.bookmark),
-        }
-        if explain:
-            answer = found.answer
-            explained = answer.explain if guard is None else answer.explain_guarded
-            return json_response(explained, headers=headers)
         if kind == ARROW:
             if columns is None:
                 shape = seen_shape(WHOLE, guard)
-            return await self._write_arrow(request, found.rows, columns, shape, headers)
+            return await self._write_arrow(request, rows, columns, shape, headers)
         if kind == CSV:
-            return await self._write_csv(request, found.rows, meta, shape, headers)
+            return await self._write_csv(request, rows, meta, shape, headers)
         pieces = (
-            frames_of(found.rows.messages(shape))
+            frames_of(rows.messages(shape))
             if kind == FRAMES
-            else _pieces(found.rows.documents(meta, shape), kind == NDJSON)
+            else _pieces(rows.documents(meta, shape), kind == NDJSON)
         )
-        if found.rows.is_short:
+        if rows.is_short:
             return web.Response(body=b"".join(pieces), content_type=kind, headers=headers)
         return await self._write(request, pieces, kind, headers)
 

@@ -42,6 +42,7 @@ PROBLEMS = {
     403: "the user may not do that",
     404: "it is not there, or not for him",
     406: "no form that is asked for can be made",
+    410: "the rest of an answer in pages is not held any more",
     412: "the record is in another state than asked for",
     413: "it is too large",
     415: "the body is in no form that is understood",
@@ -49,6 +50,7 @@ PROBLEMS = {
     507: "there is no room to store it",
 }
 PACKED = "zstd or gzip, where Accept-Encoding asks for it and the answer is long"
+NEXT_PAGE = 'of an answer with a limit the address of the next page: <?cursor=…>; rel="next"'
 CONDITIONS = (
     ("If-Match", "carry this out only in one of these states of the record, or in any: *"),
     ("If-None-Match", "and not in these states, or only where there is none: *"),
@@ -138,6 +140,7 @@ def _problems(route: Route, exchange: Exchange) -> list[int]:
     found |= {404} if "{" in route.path or "topic" in route.parameters else set()
     found |= {406} if len(exchange.answers) > 1 else set()
     found |= {413, 415, 507} if exchange.takes else set()
+    found |= {410} if "cursor" in route.parameters else set()
     found |= {412} if route.path.endswith("/{key}") else set()
     return sorted(found)
 

@@ -86,11 +86,12 @@ def open_doors(
 ) -> Doors:
     """The doors of one server; `reload` reads its configuration again."""
     past = PastStates(driver, executor.engine)
+    snapshots = SnapshotDoor(driver, executor.engine, past)
     return Doors(
-        HttpDoor(driver, executor, reload, past),
+        HttpDoor(driver, executor, reload, past, snapshots),
         RecordDoor(driver, executor),
         LogDoor(driver, executor.engine, store.log_id),
-        SnapshotDoor(driver, executor.engine, past),
+        snapshots,
         WritesDoor(driver, executor.engine, staging),
         WebSocketDoor(driver, executor, doorman),
         EventDoor(driver, executor),

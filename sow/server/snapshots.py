@@ -17,7 +17,8 @@ import numpy as np
 from aiohttp import web
 
 from sow.engine.engine import Engine
-from sow.errors import ClientError
+from sow.engine.live_topics import LiveTopic
+from sow.errors import ClientError, UnknownRecord
 from sow.guards import Guard
 from sow.history.snapshot import Snapshot
 from sow.lists import comma_list
@@ -61,6 +62,11 @@ class SnapshotDoor:
         self._looked_us = 0
         driver.idle_work["looking after snapshots"] = self._look_after
 
+    @property
+    def taken(self) -> TakenSnapshots:
+        """All that are held, for who holds more with them (`sow.server.cursors`)."""
+        return self._taken
+
     async def take(self, request: web.Request) -> web.Response:
         """Take a snapshot: all records of a topic, or those that a filter or keys name, as they are
         or were at a moment; raises ClientError, UnknownTopic, Busy, TooLarge."""
@@ -70,16 +76,12 @@ class SnapshotDoor:
         parts = read_count(asked, "parts") or 1
         if parts > PARTS_MAX:
             raise ClientError(f"parts={parts} is over {PARTS_MAX}")
-        topic, client = self._engine.topic(asked["topic"]), client_address(request)
+        topic = self._engine.topic(asked["topic"])
         guard = guard_for(rights_of(request), topic.records)
         snapshot, bookmark = await self._snapshot(asked, guard)
-        self._taken.make_room(client, len(snapshot), self._driver.now_us())
+        self._taken.make_room(client_address(request), len(snapshot), self._driver.now_us())
         split = await self._in_turns(split_by_key(snapshot, parts))
-        name, now_us = secrets.token_urlsafe(12), self._driver.now_us()
-        taken = Taken(name, client, topic, split, bookmark, now_us, rights_of(request).owner, guard)
-        await self._in_turns(taken.measure())
-        self._taken.add(taken)
-        await self._bound()
+        name = await self.keep(request, topic, split, bookmark, guard)
         return json_response(
             {
                 "snapshot": name,
@@ -90,6 +92,28 @@ class SnapshotDoor:
                 "expires_s": SNAPSHOT_KEPT_US // 1_000_000,
             }
         )
+
+    async def keep(
+        self,
+        request: web.Request,
+        topic: LiveTopic,
+        parts: list[Snapshot],
+        bookmark: int,
+        guard: Guard | None,
+        form: object = None,
+    ) -> str:
+        """Hold rows for who asks, who sees of the topic what `guard` says; returns their name.
+
+        Raises Busy and TooLarge where there is no room.
+        """
+        client, now_us = client_address(request), self._driver.now_us()
+        self._taken.make_room(client, sum(map(len, parts)), now_us)
+        name, owner = secrets.token_urlsafe(12), rights_of(request).owner
+        taken = Taken(name, client, topic, parts, bookmark, now_us, owner, guard, form)
+        await self._in_turns(taken.measure())
+        self._taken.add(taken)
+        await self._bound()
+        return name
 
     async def _snapshot(self, asked: dict[str, str], guard: Guard | None) -> tuple[Snapshot, int]:
         engine, text = self._engine, asked.get("filter")
@@ -137,6 +161,8 @@ class SnapshotDoor:
         """A snapshot of who asks for it, of a topic that he may still read."""
         name, rights = request.match_info["id"], rights_of(request)
         taken = self._taken.use(name, self._driver.now_us(), rights.owner)
+        if taken.form is not None:
+            raise UnknownRecord(f"{name} is no snapshot: it holds the pages of a cursor")
         rights.check("read", taken.topic.name)
         if guard_for(rights, taken.topic.records) != taken.guard:
             # It holds what he might see then.

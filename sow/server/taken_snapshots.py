@@ -55,6 +55,8 @@ class Taken:
     """Whose it is (`Rights.owner`)."""
     guard: Guard | None = None
     """What he might see of its topic."""
+    form: object = None
+    """By what the rows are told in pages (`sow.server.cursors`); None: it is a snapshot."""
     size_bytes: int = 0
     largest_bytes: int = 0
     held_bytes: int = 0
@@ -68,6 +70,10 @@ class Taken:
     def touch(self, now_us: int) -> None:
         """Somebody reads it at this moment."""
         self.used_us = now_us
+
+    def rest(self, now_us: int) -> None:
+        """It has been read to its end: it may be read again, and goes before those that are not."""
+        self.used_us = now_us - IDLE_US - 1
 
     def measure(self) -> Steps[None]:
         """See how large it is."""
@@ -121,6 +127,11 @@ class TakenSnapshots:
     def client_bytes_max(self) -> int:
         """Bytes that the snapshots of one client may hold alone."""
         return self._bytes_max // CLIENT_PART
+
+    @property
+    def rows(self) -> int:
+        """How many rows all of them hold."""
+        return sum(taken.rows for taken in self._by_name.values())
 
     def add(self, taken: Taken) -> None:
         """Keep a snapshot for whoever has its name."""

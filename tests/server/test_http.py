@@ -25,6 +25,7 @@ from sow.server.http import (
 from sow.server.past import PastStates
 from sow.server.record import RecordDoor
 from sow.server.routes import Route
+from sow.server.snapshots import SnapshotDoor
 from sow.steps import at_once
 from tests.server.stand_ins import ORDERS, Anybody, Served, World, stepped, turns
 
@@ -38,7 +39,8 @@ class Place(Served):
     def __init__(self, doorman=None):
         world, self.reloads = World(ORDERS, NOTES), []
         past = PastStates(world.driver, world.engine)
-        door = HttpDoor(world.driver, world.executor, self.reload, past)
+        snapshots = SnapshotDoor(world.driver, world.engine, past)
+        door = HttpDoor(world.driver, world.executor, self.reload, past, snapshots)
         record = RecordDoor(world.driver, world.executor)
         super().__init__(
             world,

@@ -9,6 +9,7 @@ from sow.server.http import QUERY_PARAMETERS, HttpDoor
 from sow.server.methods import allowed, with_heads
 from sow.server.past import PastStates
 from sow.server.routes import WEBSOCKET, Route
+from sow.server.snapshots import SnapshotDoor
 from sow.server.sse import STREAM_PARAMETERS, EventDoor
 from tests.server.stand_ins import ORDERS, Served, World, stepped
 
@@ -68,7 +69,9 @@ async def test_another_method_is_told_those_that_there_are():
 @stepped
 async def test_the_head_of_a_long_answer_makes_none_of_it(monkeypatch):
     world = World(ORDERS)
-    door = HttpDoor(world.driver, world.executor, None, PastStates(world.driver, world.engine))
+    past = PastStates(world.driver, world.engine)
+    snapshots = SnapshotDoor(world.driver, world.engine, past)
+    door = HttpDoor(world.driver, world.executor, None, past, snapshots)
     route = Route("GET", RECORDS, "logon", door.query, "", QUERY_PARAMETERS)
     async with Served(world, route) as place:
         world.publish(*(json.dumps({"id": at}).encode() for at in range(1000)))

@@ -13,6 +13,7 @@ from sow.server import past as module
 from sow.server.http import QUERY_PARAMETERS, HttpDoor
 from sow.server.past import PastStates
 from sow.server.routes import Route
+from sow.server.snapshots import SnapshotDoor
 from tests.server.stand_ins import ORDERS, Served, World, stepped
 
 COPY = ConflatedTopic("copy", "json", "orders")
@@ -35,7 +36,8 @@ class Place(Served):
     def __init__(self):
         world = World(ORDERS, COPY)
         self.past = PastStates(world.driver, world.engine)
-        door = HttpDoor(world.driver, world.executor, None, self.past)
+        snapshots = SnapshotDoor(world.driver, world.engine, self.past)
+        door = HttpDoor(world.driver, world.executor, None, self.past, snapshots)
         super().__init__(world, Route("GET", RECORDS, "logon", door.query, "", QUERY_PARAMETERS))
 
     async def publish(self, *documents):
