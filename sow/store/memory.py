@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sow.store.columns import BORN, GROWTH_PART, LONG_COLUMNS, SEQ, TS_US, Columns, Slots, SowKeys
 from sow.store.holds import Before, Holds
-from sow.store.parted import parted_if_long
+from sow.store.parted import get_all, parted_if_long
 from sow.store.protocols import Numbers, Slice, numbers
 
 NONE_FREE: "array[int]" = array("q")
@@ -119,38 +119,42 @@ class Table(Columns):
         that are new were born, no two of the table with the same; None: they are born now.
         """
         slots: list[int] = []
-        new: list[int] = []
-        names: list[str] = []
+        fresh: dict[str, int] = {}
         olds: list[bytes | None] = []
-        find = self.slots.get
+        found = get_all(self.slots, identities)
         current = self.bodies
         self._bears |= births is not None
-        for identity, body, born in zip(identities, bodies, births or seqs, strict=True):
-            slot = find(identity)
-            if slot is None:
+        for identity, body, born, slot in zip(
+            identities, bodies, births or seqs, found, strict=True
+        ):
+            if slot is None and (slot := fresh.get(identity)) is None:
                 if self._arrivals is not None and not births:
                     self._arrivals = born = self._arrivals + 1
-                slot = self._insert(identity, born)
-                new.append(slot)
-                names.append(identity)
+                slot = fresh[identity] = self._insert(identity, born)
             slots.append(slot)
             olds.append(current[slot])
             current[slot] = body
         grown = sum(map(len, bodies)) - sum(map(len, filter(None, olds)))
         self.bytes += grown
-        self._usage.bytes += grown + RECORD_BYTES * len(new)
-        if new:
-            self.slots = parted_if_long(self.slots)
-            self._name(new, names)
-            self._count_names(names, 1)
-            if self._bears:
-                self._see_order(new)
+        self._usage.bytes += grown + RECORD_BYTES * len(fresh)
+        if fresh:
+            self._take_in(fresh)
         if self._body_holds is not None and not self._body_holds.tell(slots, olds):
             self._body_holds = None
         self._stamp(slots, seqs, ts_us, expires_us)
         if len(current) > LONG_COLUMNS:
             self._grow(slots)
         return slots, olds
+
+    def _take_in(self, fresh: dict[str, int]) -> None:
+        """Records that are new stand in these slots."""
+        new = list(fresh.values())
+        self.slots.update(fresh)
+        self.slots = parted_if_long(self.slots)
+        self._name(new, list(fresh))
+        self._count_names(fresh, 1)
+        if self._bears:
+            self._see_order(new)
 
     def _count_names(self, identities: Iterable[str], times: int) -> None:
         """Records have come or gone; what leaves a copy is not logged."""
@@ -191,7 +195,6 @@ class Table(Columns):
             self.identities.append(identity)
             if slot == self._numbers.shape[1]:
                 self.reserve(slot + 1)
-        self.slots[identity] = slot
         self._numbers[BORN, slot] = born
         return slot
 

@@ -24,6 +24,7 @@ from sow.changes import Changes, Reason
 from sow.errors import described
 from sow.expressions import Filter
 from sow.steps import Steps
+from sow.store.parted import get_all
 from sow.topic.batch import Batch
 from sow.topic.made_fields import made_fields
 from sow.topic.records import Columns, Records
@@ -370,7 +371,7 @@ class ConflatedCopy:
             stood = _stood(copy, batch.changes, places)
             names = batch.changes.identities
             table = self.underlying.table
-            newest = table.newest_of([*map(table.slots.get, names)], batch.changes.seqs)
+            newest = table.newest_of([*get_all(table.slots, names)], batch.changes.seqs)
             copy.table.arrange(names, places, newest)
         else:
             if batch.changes.olds.count(None) == len(places):
@@ -473,4 +474,4 @@ def _stood(copy: Records, changes: Changes, absent: Sequence[int]) -> list[int]:
 
 def _places(records: Records, identities: Sequence[str], absent: Sequence[int]) -> list[int]:
     """The places of records in the order of all; of one that is not there, that in `absent`."""
-    return records.table.places_of([*map(records.table.slots.get, identities)], absent)
+    return records.table.places_of([*get_all(records.table.slots, identities)], absent)

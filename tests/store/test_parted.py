@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.store import parted as module
-from sow.store.parted import DICTIONARIES, MOVED_AT_ONCE, PartedDict, parted_if_long
+from sow.store.parted import DICTIONARIES, MOVED_AT_ONCE, PartedDict, get_all, parted_if_long
 
 keys = st.integers(0, 30).map(str)
 steps = st.lists(st.tuples(st.sampled_from(["set", "pop", "del", "update"]), keys), max_size=60)
@@ -41,16 +41,32 @@ def test_it_holds_what_a_dictionary_holds(first, log):
         held["none"]
 
 
-def test_a_key_that_is_new_moves_a_few_others_and_one_that_has_not_moved_none():
-    count = 10 * MOVED_AT_ONCE
+def test_a_key_that_goes_moves_a_few_others_and_one_that_comes_or_stays_moves_none():
+    count = 10 * (MOVED_AT_ONCE + 1)
     first = {str(at): at for at in range(count)}
     held = PartedDict(first)
     for at, new in enumerate("abcdefghij", 1):
         held["0"] = at
-        held[new] = -at
-        assert len(first) == count - at * MOVED_AT_ONCE
-        assert len(held) == count + at
-        assert (held["0"], held[str(count - 1)], held[new]) == (at, count - 1, -at)
+        held.update({new: -at, "1": at})
+        assert len(first) == count
+        assert held.get_all(["0", "1", new, "none"]) == [at, at, -at, None]
+    for at in range(9):
+        assert held.pop(str(at)) is not None
+        assert len(first) == count - (at + 1) * (MOVED_AT_ONCE + 1)
+        assert len(held) == count + 10 - (at + 1)
+        assert held.get_all(["9", str(count - 1), "j", str(at)]) == [9, count - 1, -10, None]
+    del held["9"]
+    assert (first, len(held)) == ({}, count)
+    assert held._first is not first, "what is empty is as large as it was"
+
+
+@given(st.lists(keys, max_size=20), st.lists(keys, max_size=20), st.lists(keys, max_size=40))
+def test_many_keys_are_looked_up_as_one_is(first, then, asked):
+    held: PartedDict[str, int] = PartedDict(dict.fromkeys(first, 1))
+    held.update(dict.fromkeys(then, 2))
+    one_by_one = [held.get(key) for key in asked]
+    assert list(get_all(held, asked)) == held.get_all(asked) == one_by_one
+    assert list(get_all(dict(held), asked)) == one_by_one
 
 
 def test_no_part_has_many_more_keys_than_another():
