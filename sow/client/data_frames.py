@@ -45,13 +45,14 @@ def pieces_of_rows(frame: Any) -> Iterator[list[dict[str, Any]]]:
 
     Of pandas, levels of the index that have a name are fields, too, as `reset_index` makes them;
     an index without one only counts rows. Raises ClientError for columns that are no fields: two
-    of one name, or names that are no texts.
+    of one name, which a level of the index may have, too, or names that are no texts.
     """
     if is_of("polars", frame, "LazyFrame"):
         raise ClientError("the frame is lazy, and has no rows yet; publish what collect() gives")
     if is_of("pandas", frame, "DataFrame"):
         named = [name for name in frame.index.names if name is not None]
         if named:
+            _check_names([*named, *frame.columns])
             frame = frame.reset_index(level=named)
         columns: Callable[[Any, int], list[Any]] = _of_pandas
         names = list(frame.columns)

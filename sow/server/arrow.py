@@ -21,6 +21,7 @@ from sow.history.log_rows import LogRows
 from sow.history.snapshot import Snapshot
 from sow.messages.arrow import ArrowColumns, UnfitError
 from sow.messages.arrow_input import read_stream
+from sow.messages.lines import base64_line
 from sow.messages.making import Apart, Making, Result, pieces
 from sow.requests.staged_rows import StagedRows
 from sow.server.turns import Turns
@@ -241,13 +242,13 @@ def rows_of(topic: Records, table: pa.Table) -> StagedRows:
             f"the stream has the columns {clipped(', '.join(table.column_names))}; it must have "
             "value, and may have key, op, bookmark and ts"
         )
-    columns = {name: _texts_of(table, name) for name in WRITTEN[:3] if name in table.column_names}
+    columns = {name: _texts_of(table, name) for name in ("key", "op") if name in table.column_names}
     nothing = [None] * len(table)
     operations = columns.get("op", ["publish"] * len(table))
     return StagedRows(
         ["publish" if operation is None else operation for operation in operations],
         columns.get("key", nothing),
-        _bodies(topic, columns["value"]),
+        _bodies(topic, table),
         _stamps(table),
     )
 
@@ -276,8 +277,14 @@ def _texts_of(table: pa.Table, name: str) -> list[str | None]:
     return found
 
 
-def _bodies(topic: Records, values: Sequence[str | None]) -> list[bytes | None]:
-    """The JSON texts that stand for bodies."""
+def _bodies(topic: Records, table: pa.Table) -> list[bytes | None]:
+    """The JSON texts that stand for bodies: where a type has bytes, a column of bytes holds bodies
+    as they are, and one of texts their base64."""
+    kind = table.column("value").type
+    if topic.message_type.enc and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        bodies: list[bytes | None] = table.column("value").to_pylist()
+        return [None if body is None else base64_line(body) for body in bodies]
+    values = _texts_of(table, "value")
     if topic.message_type.name == "json":
         return [None if value is None else value.encode() for value in values]
     return [None if value is None else orjson.dumps(value) for value in values]

@@ -16,6 +16,8 @@ from sow.errors import BadMessage, clipped
 
 BODY_PIECE_BYTES = 256 * 1024
 """Cut and read in about a millisecond, so that others are served between two pieces."""
+FRAMES_AT_ONCE = 5_000
+"""Messages in frames that are cut in one step, a millisecond or two: empty ones take four bytes."""
 LENGTH_BYTES = 4
 """Of the length before each message of a request in frames (docs/http.md)."""
 JSON_FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -60,7 +62,7 @@ def frame_pieces(body: bytes) -> Iterator[list[bytes]]:
             )
         piece.append(body[start:end])
         count, at = count + 1, end
-        if at - begins >= BODY_PIECE_BYTES:
+        if at - begins >= BODY_PIECE_BYTES or len(piece) == FRAMES_AT_ONCE:
             yield piece
             piece, begins = [], at
     yield piece

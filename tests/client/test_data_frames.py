@@ -110,6 +110,10 @@ def test_an_index_with_a_name_is_a_field_and_one_without_only_counts():
         (pd.DataFrame([[1, 2]]), "a column named by int '0'; name it by text"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "two columns called 'a'; rename one"),
         (pa.table([[1], [2]], names=["a", "a"]), "two columns called 'a'"),
+        (
+            pd.DataFrame({"a": [1]}, index=pd.Index([2], name="a")),
+            "two columns called 'a'; rename one",
+        ),
         (pl.DataFrame({"a": [1]}).lazy(), "publish what collect"),
     ],
 )

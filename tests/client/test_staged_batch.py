@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 
+import msgspec
 import polars
 import pytest
 
@@ -14,6 +15,7 @@ from tests.edge.serving import Running, configuration
 
 TOPIC = "<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>"
 MORE = "<Topic><Name>more</Name><MessageType>json</MessageType><Key>/id</Key></Topic>"
+PACKED = "<Topic><Name>packed</Name><MessageType>msgpack</MessageType><Key>/id</Key></Topic>"
 FRAME = polars.DataFrame({"id": list(range(3000)), "px": [1.5] * 3000})
 ROWS = FRAME.to_dicts()
 
@@ -47,6 +49,22 @@ def test_deltas_are_merged_and_nothing_is_a_batch_too(using, server):
 
     using(work)
     assert server.records("orders") == [{"id": 1, "px": 1, "q": 5}]
+
+
+def test_messages_of_bytes_are_published_as_they_are(tmp_path):
+    server = Running(configuration(PACKED), tmp_path)
+
+    async def work():
+        async with Client(server.url) as client:
+            await client.publish("packed", msgspec.msgpack.encode({"id": 1}))
+            bodies = [msgspec.msgpack.encode({"id": at, "raw": b"\xff"}) for at in (2, 3)]
+            await client.publish_once("packed", bodies, writer="w", epoch=1)
+            return [record["id"] for record in (await client.query("packed")).records]
+
+    try:
+        assert asyncio.run(asyncio.wait_for(work(), 15)) == [1, 2, 3]
+    finally:
+        server.close()
 
 
 def test_one_bad_message_leaves_nothing(using, server, monkeypatch):

@@ -35,13 +35,14 @@ from sow.topic.rendering import Shape
 from tests.server.stand_ins import ORDERS, World, run
 
 NOTES = Topic("notes", "string")
+PACKED = Topic("packed", "msgpack", keys=("/id",))
 
 
 def with_world(work):
     """What a function makes of a world with two orders and a note, all durable."""
 
     async def go():
-        world = World(ORDERS, NOTES)
+        world = World(ORDERS, NOTES, PACKED)
         world.publish(b'{"id":1,"px":1.50}', b'{"id":2,"name":"x"}')
         world.engine.publish("notes", [b'say "hi"'], world.clock.now_us(), key="n")
         at_once(world.engine.removal("orders", np.array([0]), world.clock.now_us()))
@@ -186,6 +187,15 @@ def test_what_a_writer_leaves_out_is_a_publish_without_a_key():
 
 def test_text_of_other_types_is_quoted_as_in_a_line():
     assert list(rows_of(records_of("notes"), pa.table({"value": ['a"b']})).bodies) == [b'"a\\"b"']
+
+
+def test_bytes_of_a_type_of_bytes_are_as_they_are_and_texts_their_base64():
+    packed = records_of("packed")
+    for value in (pa.array([b"\x81", None]), pa.array([b"\x81", None], pa.large_binary())):
+        assert list(rows_of(packed, pa.table({"value": value})).bodies) == [b'"gQ=="', None]
+    assert list(rows_of(packed, pa.table({"value": ["gQ=="]})).bodies) == [b'"gQ=="']
+    texts = pa.table({"value": pa.array([b"a=1"])})
+    assert list(rows_of(records_of("notes"), texts).bodies) == [b'"a=1"']
 
 
 def test_stamps_are_a_number_and_a_time_of_every_row():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sow.errors import BadMessage
 from sow.server import pieces
-from sow.server.pieces import array_pieces, frame_pieces, line_pieces
+from sow.server.pieces import FRAMES_AT_ONCE, array_pieces, frame_pieces, line_pieces
 
 values = st.recursive(
     st.none() | st.integers() | st.text(st.sampled_from('a"\\,{}[] \n'), max_size=9),
@@ -110,3 +110,8 @@ def test_frames_in_pieces_are_the_messages(messages):
     with pytest.raises(BadMessage) as refusal:
         small(frame_pieces, body + b"\0\0\0\1")
     assert refusal.value.index == len(messages)
+
+
+def test_of_frames_that_hold_nothing_no_step_cuts_many():
+    found = list(frame_pieces(b"\0\0\0\0" * (2 * FRAMES_AT_ONCE + 7)))
+    assert [len(piece) for piece in found] == [FRAMES_AT_ONCE, FRAMES_AT_ONCE, 7]
