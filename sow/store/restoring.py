@@ -237,7 +237,7 @@ def _shifted_accounts(blocks: list[bytes], restored: Restored) -> Iterator[LogEn
 
 def until_time(backup: StoredBackup, time_us: int) -> int:
     """The newest record that is no newer than a time; raises Damaged, OSError, and StoreError if
-    all are."""
+    all are, or none says when it came."""
     blocks = iter(backup.log())
     until = read_header(next(blocks)).seq
     is_first = True
@@ -253,4 +253,10 @@ def until_time(backup: StoredBackup, time_us: int) -> int:
                     )
                 return until
             until, is_first = entry.seq + len(entry) - 1, False
+    if is_first and until and time_us < backup.contents.time_us:
+        raise StoreError(
+            f"the log in {backup.path} has given way to its checkpoints: how things were before it "
+            f"was copied is not known; leave out --as-of",
+            reason="invalid bookmark",
+        )
     return until

@@ -43,6 +43,20 @@ def test_it_is_as_it_was_at_that_moment(backup, tmp_path, words, wanted):
     assert ids(tmp_path / "new") == wanted
 
 
+def test_of_a_log_that_has_gone_no_earlier_time_is_restored(tmp_path):
+    with lives_on(tmp_path / "data")(ORDERS) as life:
+        life.publish("orders", {"id": 1})
+        life.checkpoint()
+        while life.journal.trim(NOW_US, life.journal.last_seq + 1, beyond=True):
+            pass
+        backed_up(life, tmp_path / "b")
+    result = run(tmp_path / "b", tmp_path / "new", "--as-of", "2010-01-01T00:00:00Z")
+    assert (result.exit_code, "has given way" in result.stderr) == (1, True)
+    assert not (tmp_path / "new").exists()
+    assert run(tmp_path / "b", tmp_path / "new", "--as-of", "20300101T000000").exit_code == 0
+    assert ids(tmp_path / "new") == [1]
+
+
 def test_the_bookmarks_of_the_moment_are_said(backup, tmp_path):
     said = json.loads(run(backup, tmp_path / "new", "--json").stdout)
     assert said["was"] == "2"
