@@ -109,6 +109,12 @@ def going_on(text: str, bookmark: str) -> str:
     return bookmark
 
 
+def is_time(text: str) -> bool:
+    """Whether a bookmark is a time: what it names depends on when things came."""
+    text = text.strip()
+    return _numbered(text, 0) is None and moment_us(text) is not None
+
+
 def _is_place(text: str) -> bool:
     return not text or text in NOW or text.isdigit() or moment_us(text) is not None
 

@@ -14,7 +14,7 @@ import numpy as np
 from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic
 from sow.errors import Busy, ClientError
-from sow.history.bookmarks import parse_start
+from sow.history.bookmarks import is_time, parse_start
 from sow.history.snapshot import Snapshot
 from sow.history.snapshot_as_of import Present, as_of, narrowed, ordered
 from sow.query import Query
@@ -68,6 +68,7 @@ class PastStates:
                 instead = "a state is of one moment: write a bookmark or a time"
                 journal = self._driver.journal
                 bookmark = parse_start("as_of", moment, journal, now.newest, instead)
+                _check_told(moment, bookmark, journal.first_seq - 1)
                 then = await self._in_turns(as_of(now, bookmark, journal, bytes_max))
                 return await self._in_turns(_answer(then, query, bookmark, admit))
         finally:
@@ -82,6 +83,17 @@ class PastStates:
         yield
         yield from now.settle()
         return now
+
+
+def _check_told(moment: str, bookmark: int, oldest: int) -> None:
+    """Raise ClientError for a time before all that is left of a log, of which record `oldest` was
+    the last to go: how things were after that is known, and not since when."""
+    if oldest and bookmark <= oldest and is_time(moment):
+        raise ClientError(
+            f"as_of={moment.strip()}: the log no longer tells how things were at that time; the "
+            f"oldest moment it tells of is bookmark {oldest}",
+            reason="invalid bookmark",
+        )
 
 
 def _answer(

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from sow.errors import ClientError
-from sow.history.bookmarks import going_on, parse_bookmark, parse_start
+from sow.history.bookmarks import going_on, is_time, parse_bookmark, parse_start
 from sow.store.protocols import LogEntry
 from sow.store.volatile import MemoryJournal
 
@@ -195,3 +195,11 @@ def test_however_many_times_are_named_the_log_is_halved_once_or_twice(monkeypatc
 )
 def test_who_goes_on_asks_for_the_rest(text, asked):
     assert going_on(text, "7") == asked
+
+
+@pytest.mark.parametrize(
+    ("text", "is_so"),
+    [("0", False), ("20261121", False), ("now", False), ("x", False), (" 20261121T093000", True)],
+)
+def test_what_depends_on_when_things_came_is_a_time(text, is_so):
+    assert is_time(text) is is_so

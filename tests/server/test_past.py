@@ -142,6 +142,24 @@ async def test_what_cannot_be_answered_of_the_past_says_why(topic, query, says):
 
 
 @stepped
+async def test_of_a_time_before_all_that_the_log_tells_nothing_is_guessed():
+    async with Place() as place:
+        await place.publish({"id": 1})
+        # A log that reaches back to its beginning knows that there was nothing.
+        assert (await place.asked("as_of=1969-12-31T00:00:00Z")).json == []
+        place.world.journal.trim(0, 2, beyond=True)
+        for time in ("1969-12-31T00:00:00Z", " 19691231T000000"):
+            answer = await place.asked(f"as_of={time}")
+            assert (answer.status, answer.json["reason"]) == (400, "invalid bookmark")
+            assert "the oldest moment it tells of is bookmark 1" in answer.json["detail"]
+        assert (await place.asked("as_of=1")).json == [{"id": 1}]
+        assert (await place.asked("as_of=now")).json == [{"id": 1}]
+        await place.publish({"id": 2})
+        assert (await place.asked("as_of=1969-12-31T00:00:00Z")).status == 400
+        assert len((await place.asked("as_of=2100-01-01T00:00:00Z")).json) == 2
+
+
+@stepped
 async def test_few_states_are_worked_out_at_a_time(monkeypatch):
     monkeypatch.setattr(module, "AS_OF_WAITING_MAX", 0)
     async with Place() as place:
