@@ -3,6 +3,7 @@
 import pytest
 
 from sow.definitions import SessionSettings, Topic
+from tests.core.guarding import reading, rights
 from tests.core.harness import SECOND, World
 
 
@@ -159,6 +160,20 @@ def test_a_session_is_known_to_others_by_an_id_that_takes_nothing_up(world):
     # The acks of a logon say both, and a session that is taken up keeps both.
     ack = client.back()
     assert (ack["id"], ack["session"]) == (session_id, client.name)
+
+
+def test_a_session_is_taken_up_by_nobody_but_its_user(world):
+    client = Resuming(world, SUBSCRIBE)
+    client.client.session.entitle(rights(reading(), name="ann"))
+    client.drop()
+    other = world.client()
+    other.session.entitle(rights(reading(), name="bob"))
+    ack = other.say(c="logon", session=client.name, seen=client.seen)[0]
+    assert (ack["resumed"], ack["reason"]) == (False, "unknown session"), "to him it is not there"
+    client.client = world.client()
+    client.client.session.entitle(rights(reading(), name="ann"))
+    ack = client.client.say(c="logon", session=client.name, seen=client.seen)[0]
+    assert ack["resumed"] is True
 
 
 def test_a_name_is_of_no_more_use_once_its_session_is_gone(world):
