@@ -23,7 +23,6 @@ WRONG_USAGE = 2
 """The exit code of what does not exist, as click has it, or not yet."""
 INTERRUPTED = 130
 """The exit code of what Ctrl-C has ended, as shells have it: 128 and the number of SIGINT."""
-
 SERVER_INSTALL = "pip install 'sow[server]'"
 
 SUBCOMMANDS = {

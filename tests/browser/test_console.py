@@ -127,3 +127,20 @@ def test_pipelines_are_shown_with_how_they_run(browser, tmp_path):
             assert row[4:] == ["failed", "1,200", "", "no such topic"]
     finally:
         running.close()
+
+
+def test_a_server_that_was_away_is_no_problem_any_more_when_it_is_back(console):
+    console.open()
+    console.page.get_by_role("link", name="orders", exact=True).wait_for()
+    away = "() => { window.there = fetch; window.fetch = () => Promise.reject(new TypeError()); }"
+    console.page.evaluate(away)
+    console.page.get_by_role("alert").get_by_text("The server does not answer").wait_for()
+    console.page.evaluate("() => { window.fetch = window.there; }")
+    console.page.get_by_role("alert").wait_for(state="detached")
+
+
+def test_what_others_keep_in_the_tab_does_not_matter(console):
+    console.open()
+    console.page.evaluate("() => sessionStorage.setItem('sow-credentials', '{half')")
+    console.page.reload()
+    console.page.get_by_role("link", name="orders", exact=True).wait_for()

@@ -185,7 +185,7 @@ class Told:
 
         yield SimpleNamespace(status=self._ready, text=text)
 
-    async def json(self, *_asked):
+    async def json(self, *_asked, **_more):
         return self._sessions
 
     async def topics(self):

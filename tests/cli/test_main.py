@@ -182,3 +182,21 @@ def test_every_command_and_option_is_documented(name):
 def test_nothing_that_does_not_exist_is_documented():
     sections = [line[7:] for line in DOCUMENTED.splitlines() if line.startswith("## sow ")]
     assert sorted(sections) == sorted(SUBCOMMANDS)
+
+
+def test_ctrl_c_while_the_command_line_is_loaded_ends_it_as_later():
+    script = """
+import sys
+
+
+class Interrupting:
+    def find_spec(self, name, *_more):
+        if name == "click":
+            raise KeyboardInterrupt
+
+
+sys.meta_path.insert(0, Interrupting())
+import sow.cli
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")

@@ -44,14 +44,16 @@ export function nextFrame(work) {
 // asked for less often: a page never takes more than a tenth of the server's time for itself.
 export function useEvery(ms, work, inputs) {
   useEffect(() => {
-    let timer, over = false;
+    let timer, over = false, told = null;
     async function turn() {
       const begun = performance.now();
       if (!document.hidden) {
         try {
           await work();
+          // What was wrong before is not any more.
+          if (told && problem.peek() === told) problem.value = null;
         } catch (error) {
-          if (!over) problem.value = error;
+          if (!over) problem.value = told = error;
         }
       }
       if (!over) timer = setTimeout(turn, Math.max(ms, 10 * (performance.now() - begun)));

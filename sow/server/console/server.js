@@ -10,8 +10,18 @@ const KEPT = "sow-credentials";
 // Each page is called by itself, so that it finds its own session among others.
 export const CLIENT = `console ${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}`;
 
+// What else is at this address may keep something under that name, too.
+function kept() {
+  try {
+    const found = JSON.parse(sessionStorage.getItem(KEPT));
+    return found?.token || found?.user ? found : null;
+  } catch {
+    return null;
+  }
+}
+
 // {user, password} or {token}; null as long as nobody has been asked for them.
-export const credentials = signal(JSON.parse(sessionStorage.getItem(KEPT) || "null"));
+export const credentials = signal(kept());
 // The server wants to know who this is.
 export const asks = signal(false);
 // How the WebSocket is: connecting, connected, reconnecting, paused, closed.
@@ -57,11 +67,14 @@ export async function call(path, asked = {}, {method = "GET", body, headers = {}
   for (const [name, value] of Object.entries(asked)) {
     if (value !== "" && value != null) url.searchParams.set(name, value);
   }
-  const answer = await fetched(url, {
+  const options = {
     method,
     body,
     headers: {Accept: "application/json", ...authorization(), ...headers},
     cache: "no-store",
+  };
+  const answer = await fetched(url, options).catch(() => {
+    throw new Refused(0, {detail: "The server does not answer. This page goes on when it does."});
   });
   if (answer.ok) return answer;
   let told = {};

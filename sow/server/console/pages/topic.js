@@ -180,7 +180,7 @@ export function Topic({name, asked}) {
   const keys = topic?.keys ?? [];
   const all = [...keys.filter((path) => fields.includes(path)), ...fields.filter((path) => !keys.includes(path))];
   const columns = wanted ? wanted.split(",").filter(Boolean) : all;
-  const total = Math.min(matches ?? 0, WINDOW_MAX);
+  const total = wrong ? 0 : Math.min(matches ?? 0, WINDOW_MAX);
   const places = useMemo(() => coordinates(fields), [fields]);
   const size = sizePath(fields, keys);
   const chosen = key ? model.window.rows.find((row) => row.key === key) : null;
