@@ -23,7 +23,7 @@ TESTS = Path(__file__).parent
 ONE_PROCESS = ("spark", "browser", "cluster", "crash/spark")
 """Folders whose tests share one costly thing, such as Spark's JVM, of which one is enough."""
 
-LONGEST = ("spark", "crash", "storm", "soak", "simulation", "fuzz")
+LONGEST = ("spark", "crash", "browser", "benchmarks", "storm", "soak", "simulation", "fuzz")
 """What takes longest, in this order; the rest follows as it is collected."""
 
 # Tests start some hundred processes, and each core reads all test files. Where the environment
