@@ -6,20 +6,39 @@ import os
 
 import click
 
-from sow.cli.options import ACCESS, CA_SAID, TOKEN_SAID, USER_SAID
+from sow.cli.options import (
+    ACCESS,
+    CA_SAID,
+    CERTIFICATE_KEY_SAID,
+    CERTIFICATE_SAID,
+    TOKEN_SAID,
+    USER_SAID,
+)
 from sow.client import Client
+from sow.errors import ClientError
 
 
 def connected(url: str, name: str) -> Client:
     """A client of the server at `url`, which lists it under `name`.
 
-    A user whose password is not in the environment is asked for it.
+    A user whose password is not in the environment is asked for it. Raises ClientError for a key
+    without its certificate.
     """
     said = {option: click.get_current_context().meta.get(option) for option in ACCESS}
     user, password = said[USER_SAID], os.environ.get("SOW_PASSWORD")
     if user is not None and password is None:
         password = click.prompt(f"Password of {user}", hide_input=True, err=True)
     token = said[TOKEN_SAID] if user is None else None
+    certificate, key = said[CERTIFICATE_SAID], said[CERTIFICATE_KEY_SAID]
+    if key is not None and certificate is None:
+        raise ClientError("there is a --certificate-key, but no certificate; give --certificate")
     return Client(
-        url, name=name, token=token, user=user, password=user and password, ca=said[CA_SAID]
+        url,
+        name=name,
+        token=token,
+        user=user,
+        password=user and password,
+        certificate=certificate,
+        key=key,
+        ca=said[CA_SAID],
     )

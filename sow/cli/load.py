@@ -50,16 +50,23 @@ STANDARD_INPUT = "standard input"
     type=click.Choice(FILE_FORMS),
     help="What FILE is, if its name does not say it.",
 )
+@click.option(
+    "--nan-as-null",
+    is_flag=True,
+    help="Take NaN and infinities of Parquet for no value; else they are refused.",
+)
 @url_option
 @json_option
-def load(topic: str, file: str, form: str | None, url: str, as_json: bool) -> None:
+def load(
+    topic: str, file: str, form: str | None, nan_as_null: bool, url: str, as_json: bool
+) -> None:
     """Publish the records of FILE, or of standard input (-), to TOPIC.
 
     The end of its name says what FILE is: .ndjson, .csv or .parquet. Ends when all are on the
     server's disk.
     """
     kind = form_of(file, form)
-    loaded = LoadProgress(topic, STANDARD_INPUT if file == "-" else file)
+    loaded = LoadProgress(topic, STANDARD_INPUT if file == "-" else file, nan_as_null)
     if file == "-":
         run(_load(url, loaded, sys.stdin.buffer, kind))
     else:
@@ -73,11 +80,12 @@ def load(topic: str, file: str, form: str | None, url: str, as_json: bool) -> No
 
 
 class LoadProgress:
-    """How far it is."""
+    """What is loaded, from what and how, and how far it is."""
 
-    def __init__(self, topic: str, name: str) -> None:
+    def __init__(self, topic: str, name: str, nan_as_null: bool) -> None:
         self.topic = topic
         self.name = name
+        self.nan_as_null = nan_as_null
         self.records = 0
         self.bookmark = ""
 
@@ -113,7 +121,7 @@ async def _lines(source: BinaryIO, places: MessagePlaces) -> Requests:
 
 
 async def _rows(file: Any, loaded: LoadProgress) -> Requests:
-    for documents in parquet_lines(file, loaded.name):
+    for documents in parquet_lines(file, loaded.name, loaded.nan_as_null):
         for frame in frames(documents):
             yield b"\n".join(frame), len(frame)
 

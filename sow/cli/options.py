@@ -11,7 +11,9 @@ from sow.definitions import URL_DEFAULT
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Result = TypeVar("Result")
-CA_SAID, TOKEN_SAID, USER_SAID = ACCESS = ("ca", "token", "user")
+CA_SAID, TOKEN_SAID, USER_SAID, CERTIFICATE_SAID, CERTIFICATE_KEY_SAID = ACCESS = (
+    "ca", "token", "user", "certificate", "certificate_key",
+)  # fmt: skip
 """Where a command keeps what these options say of trust, and of who asks."""
 
 
@@ -53,6 +55,24 @@ def url_option(command: Command) -> Command:
         expose_value=False,
         callback=_note_access,
         help="A secret that says who asks. All users of the machine see what is on a command line.",
+    )(command)
+    command = click.option(
+        "--certificate-key",
+        envvar="SOW_CERTIFICATE_KEY",
+        show_envvar=True,
+        metavar="FILE",
+        expose_value=False,
+        callback=_note_access,
+        help="The key of --certificate, in PEM form, where it is not in the same file.",
+    )(command)
+    command = click.option(
+        "--certificate",
+        envvar="SOW_CERTIFICATE",
+        show_envvar=True,
+        metavar="FILE",
+        expose_value=False,
+        callback=_note_access,
+        help="A certificate that says who asks, in PEM form.",
     )(command)
     command = click.option(
         "--ca",

@@ -8,6 +8,7 @@ number comes back as one unless the topic's Schema declares it.
 
 import csv
 import io
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -108,12 +109,15 @@ def open_parquet(source: Any, name: str) -> Any:
         ) from None
 
 
-def parquet_lines(file: Any, name: str) -> Iterator[list[bytes]]:
-    """The rows of a Parquet file as JSON documents; raises ClientError."""
+def parquet_lines(file: Any, name: str, nan_as_null: bool = False) -> Iterator[list[bytes]]:
+    """The rows of a Parquet file as JSON documents; raises ClientError, and BadMessage with its row
+    for a number that JSON has not, unless `nan_as_null` takes it for a null."""
     pa = arrow()
     read = 0
     try:
         for batch in file.iter_batches(FILE_ROWS):
+            if not nan_as_null:
+                _check_numbers(batch)
             yield row_documents(batch)
             read += len(batch)
     except (pa.ArrowException, OSError) as error:
@@ -151,6 +155,44 @@ def row_documents(batch: Any) -> list[bytes]:
         )
         for row in rows
     ]
+
+
+def _check_numbers(batch: Any) -> None:
+    """No column may hold NaN or an infinity, which as JSON would be no value without a word."""
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        index = _not_finite(column)
+        if index is not None:
+            raise BadMessage(
+                f"the column {clipped(field.name)} is NaN or infinite, which JSON cannot say; "
+                "--nan-as-null loads it as no value",
+                index=index,
+            )
+
+
+def _not_finite(column: Any) -> int | None:
+    """The first row in which a column holds a number that is not finite, at whatever depth."""
+    pa = arrow()
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _not_finite(column.dictionary_decode())
+    if pa.types.is_floating(kind):
+        finite = pc.is_finite(column.cast(pa.float64()))
+        index = pc.index(finite, False).as_py()
+        return None if index < 0 else int(index)
+    if pa.types.is_nested(kind):
+        rows = enumerate(column.to_pylist())
+        return next((index for index, row in rows if _holds_not_finite(row)), None)
+    return None
+
+
+def _holds_not_finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        return any(map(_holds_not_finite, value.values()))
+    return isinstance(value, list | tuple) and any(map(_holds_not_finite, value))
 
 
 def _check_json(name: str, texts: Sequence[bytes | None]) -> None:

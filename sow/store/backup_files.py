@@ -94,10 +94,13 @@ class BackupWriter:
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        if self._file is not None:
-            self._file.close()
-        if self.contents is None:
-            _remove(self._unfinished)
+        try:
+            if self._file is not None:
+                # On a full disk it fails once more on what it has kept to write.
+                self._file.close()
+        finally:
+            if self.contents is None:
+                _remove(self._unfinished)
 
     def take(self, kind: bytes, content: bytes) -> None:
         """The next frame; raises Damaged where it does not belong, StoreError for what the server

@@ -44,6 +44,25 @@ def test_who_asks_is_said_by_a_token_or_a_user_with_a_password():
     assert asked.stderr.startswith("Password of ann:")
 
 
+@click.command()
+@url_option
+def showing(url):
+    """A command that says by which certificate it asks."""
+    access = connected(url, "showing")._access
+    click.echo(f"{access.certificate} {access.key}")
+
+
+def test_who_asks_is_said_by_a_certificate_too():
+    def shown(*words, **environment):
+        return CliRunner().invoke(showing, words, env=environment)
+
+    words = ("--certificate", "a.pem", "--certificate-key", "a.key")
+    assert shown(*words).output == "a.pem a.key\n"
+    assert shown(SOW_CERTIFICATE="b.pem").output == "b.pem None\n"
+    assert shown(SOW_CERTIFICATE="b.pem", SOW_CERTIFICATE_KEY="b.key").output == "b.pem b.key\n"
+    assert "give --certificate" in str(shown("--certificate-key", "a.key").exception)
+
+
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
     """A server that asks who asks: ann may read one topic, and root everything."""

@@ -84,6 +84,33 @@ def test_a_column_that_is_said_to_hold_json_and_does_not_is_named(sow, tmp_path)
     assert "the column x is said to hold JSON, and does not" in result.stderr
 
 
+INFINITE = float("inf")
+NAN = float("nan")
+NO_NUMBERS = [
+    (pa.array([1.5, None, NAN]), None),
+    (pa.array([1.5, None, -INFINITE], pa.float32()), None),
+    (pa.array([1.5, None, INFINITE]).dictionary_encode(), None),
+    (pa.array([[1.5], None, [1.0, NAN]]), [1.0, None]),
+    (pa.array([{"n": 1.5}, None, {"n": INFINITE}]), {"n": None}),
+]
+"""Columns, and what stands in the last row of each where such a number is a null."""
+
+
+@pytest.mark.parametrize(("column", "left"), NO_NUMBERS)
+def test_a_number_that_json_has_not_is_refused_by_row_and_column(
+    sow, server, tmp_path, column, left
+):
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1, 2, 3], "px": column}), file)
+    result = sow("load", "orders", str(file))
+    said = f"sow: row 3 of {file}: the column px is NaN or infinite, which JSON cannot say; "
+    assert (result.exit_code, result.stderr.startswith(said)) == (1, True)
+    assert server.records("orders") == []
+    sow.ok("load", "orders", str(file), "--nan-as-null")
+    last = server.records("orders")[2]
+    assert last == ({"id": 3} if left is None else {"id": 3, "px": left})
+
+
 def test_files_of_others_are_read_by_their_types(sow, server, tmp_path):
     file = tmp_path / "a.parquet"
     table = pa.table(

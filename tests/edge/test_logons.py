@@ -179,6 +179,34 @@ def test_commands_need_no_more_than_their_users_may(server, files):
     assert "log on first" in refused.stderr
 
 
+def test_what_is_copied_and_loaded_is_what_a_certificates_holder_may(
+    server, files, place, tmp_path
+):
+    def run(*words, **environment):
+        words = (*words, "--url", server.url, "--ca", files.ca)
+        return CliRunner().invoke(main, words, env=environment)
+
+    carl = {"SOW_CERTIFICATE": str(place / "carl.pem")}
+    (tmp_path / "a.ndjson").write_text('{"id":"loaded"}\n')
+    loaded = run("load", "orders", str(tmp_path / "a.ndjson"), **carl)
+    assert (loaded.exit_code, loaded.stderr) == (0, "")
+    dumped = run("dump", "orders", str(tmp_path / "b.ndjson"), "--filter", "/id = 'loaded'", **carl)
+    assert (dumped.exit_code, (tmp_path / "b.ndjson").read_text()) == (0, '{"id":"loaded"}\n')
+    # Who has shown nothing, and who may not, leaves nothing behind.
+    kept = sorted(tmp_path.iterdir())
+    for words, environment, said in (
+        (("dump", "orders", str(tmp_path / "c.ndjson")), {}, "log on first"),
+        (("load", "orders", str(tmp_path / "a.ndjson")), {}, "log on first"),
+        (("backup", str(tmp_path / "c")), {}, "log on first"),
+        (("backup", str(tmp_path / "c")), carl, "Admin"),
+    ):
+        refused = run(*words, **environment)
+        assert (refused.exit_code, refused.stdout) == (1, "")
+        assert refused.stderr.startswith("sow: ")
+        assert said in refused.stderr
+        assert sorted(tmp_path.iterdir()) == kept
+
+
 def test_sparks_workers_show_the_token(server, files):
     ca = certificates_of(files.ca)
     found = SowServer(server.url, token="t0ken", ca=ca).json("GET", "/v1/topics")

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.soak.soak import FILES_MORE_MAX, GROWN_BYTES_MAX, SMALL, Look, Soak, faults
+from tests.soak.soak import FILES_MORE_MAX, GROWN_BYTES_MAX, LONGER_S_MAX, SMALL, Look, Soak, faults
 
 
 def test_a_small_soak_passes(tmp_path):
@@ -26,3 +26,7 @@ def test_what_grows_is_found():
     assert list(faults([flat, flat])) == []
     assert len(list(faults([flat, flat, grown]))) == 1
     assert len(list(faults([flat, leaking]))) == 1
+    longer = flat._replace(longest_s=flat.longest_s + LONGER_S_MAX + 0.001)
+    assert list(faults([flat, longer])) == [
+        "round 2: a step of 511 ms, none over 10 ms in the first"
+    ]
