@@ -71,8 +71,9 @@ class Connection:
 
     @property
     def is_stuck(self) -> bool:
-        """The transport's buffer is full, and stays so until the client reads."""
-        return self._flow.paused
+        """The transport's buffer is full, and stays so until the client reads; or the client has
+        gone, whose last commands may wait for room in its queue."""
+        return self._flow.paused or self._transport.is_closing()
 
     def lose(self) -> None:
         """Another socket has taken the session up."""

@@ -77,6 +77,8 @@ async def test_what_a_slow_client_has_not_taken_stays_in_the_outbox():
         await turns()
     assert not client.session.outbox
     assert not client.connection.is_stuck
+    client.socket.abort()
+    assert client.connection.is_stuck, "who has gone takes nothing"
     assert all(b'"id":%d,' % number in client.socket.written for number in range(12))
     client.connection.close()
     await world.driver.close()
