@@ -26,7 +26,6 @@ from sow.definitions import Configuration
 from sow.errors import ClientError, SowError
 from sow.server import server_log
 from sow.server.app import Server
-from sow.server.large_blocks import give_back_large_blocks
 from sow.server.loop import LOOPS, loop_factory
 from sow.store.manifest import MANIFEST_FILE
 
@@ -107,7 +106,6 @@ def serve(
     that takes long says how far it is. SIGTERM or Ctrl-C stops it cleanly, at any time; SIGHUP
     reads CONFIG again and changes what can be changed, or says why it does not.
     """
-    give_back_large_blocks(os.environ)
     starter = _starter(ctx, named, data_dir) if named else ""
     loaded = loads(starter, "--topic") if named else load(config, variables, os.environ)
     for finding in loaded.findings:
