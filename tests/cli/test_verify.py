@@ -6,6 +6,9 @@ from click.testing import CliRunner
 
 from sow.cli import main
 from tests.edge.lives import ORDERS, backed_up, lives_on
+from tests.edge.serving import Running, configuration
+
+TOPICS = "<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>"
 
 
 def run(*words):
@@ -35,6 +38,23 @@ def test_damage_is_named_and_is_exit_code_1(tmp_path):
     damaged = [one for one in json.loads(result.stdout)["files"] if one["problem"]]
     assert (result.exit_code, len(damaged)) == (1, 1)
     assert damaged[0]["problem"].endswith("take another backup")
+
+
+def test_damage_that_a_server_finds_in_its_own_files_is_named_and_is_exit_code_1(tmp_path):
+    running = Running(configuration(TOPICS), tmp_path / "data")
+    try:
+        running.publish("orders", {"id": 1, "pad": "needle"})
+        assert run("--url", running.url).exit_code == 0
+        # In place: the server has the file open.
+        with (tmp_path / "data" / "journal" / "data.mdb").open("r+b") as file:
+            file.seek(file.read().index(b"needle"))
+            file.write(b"needlE")
+        result = run("--url", running.url)
+        assert result.exit_code == 1
+        assert "sow.store.repair" in result.stdout
+        assert running.records("orders") == [{"id": 1, "pad": "needle"}], "memory is whole"
+    finally:
+        running.close()
 
 
 def test_what_is_neither_is_a_sentence(tmp_path):

@@ -169,5 +169,19 @@ def test_the_unit_is_told_when_it_is_ready_and_watched():
     assert re.search(r"^WatchdogSec=\d+$", unit, re.M)
 
 
+def test_the_unit_has_a_user_and_a_directory_of_its_own_and_reloads_by_sighup():
+    unit = (DEPLOY / "sow.service").read_text()
+    directory = re.search(r"^ExecStart=.* --data-dir /var/lib/(\S+)$", unit, re.M)[1]
+    for line in (
+        "DynamicUser=yes",
+        "ProtectSystem=strict",
+        f"StateDirectory={directory}",
+        "ExecReload=/bin/kill -HUP $MAINPID",
+        "Restart=on-failure",
+    ):
+        assert f"\n{line}\n" in unit
+    assert "ReadWritePaths=" not in unit
+
+
 def test_the_page_names_the_format_of_the_data():
     assert f"format {FORMAT}" in PAGE

@@ -60,7 +60,7 @@ def fill(server, ended, topic="loud"):
     raise AssertionError("the slow client was never given up")
 
 
-def test_a_slow_websocket_client_is_closed_with_a_reason_and_others_go_on(server):
+def test_a_slow_websocket_client_is_closed_with_a_reason_and_others_go_on(server, caplog):
     with server.connection() as raw:
         handshake(raw, server)
         raw.sendall(masked('{"c":"subscribe","t":"loud"}'))
@@ -69,6 +69,8 @@ def test_a_slow_websocket_client_is_closed_with_a_reason_and_others_go_on(server
         left = b"".join(iter(lambda: raw.recv(65536), b""))
     last_line = left[left.rindex(b'{"c":"close"') :]
     assert json.loads(last_line[: last_line.index(b"}") + 1])["reason"].startswith("slow client")
+    (said,) = [line for line in caplog.messages if " is closed: slow client" in line]
+    assert said.endswith(" bytes waited"), "an operator reads of it in the log"
 
 
 def test_a_slow_stream_is_closed_with_a_reason_and_others_go_on(server):
