@@ -81,6 +81,8 @@ class Outbox(Queue):
         self._again = False
         self.folded = 0
         """Messages that folding has saved."""
+        self.folded_always = 0
+        """Those of them that are folded as they are queued, whether the client reads or not."""
 
     @property
     def _folding(self) -> Folding:
@@ -184,6 +186,7 @@ class Outbox(Queue):
 
     def _save(self, membership: Membership, count: int, came_us: int) -> None:
         self.folded += count
+        self.folded_always += count
         membership.save(count, came_us)
 
     def saved(self, name: str) -> Saving | None:
@@ -305,6 +308,8 @@ class Outbox(Queue):
         more = self._folding.go_on(self._passage, self._folds, messages_max or FOLDED_AT_ONCE)
         self.bury()
         self.folded += before - self.line_count
+        if self._folds is EAGER:
+            self.folded_always += before - self.line_count
         if not more and self._again:
             self._again = False
             self._begin(ALL)

@@ -108,7 +108,9 @@ class OpenSessions:
         self.gone: deque[GoneSession] = deque(maxlen=GONE_MAX)
         """Those that are gone, the last one last."""
         self._folded_before = 0
+        self._folded_always_before = 0
         self._dropped_before = 0
+        self._left_behind: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -126,6 +128,21 @@ class OpenSessions:
     def dropped(self) -> int:
         """Messages that were dropped with subscriptions that sessions gave up, ever."""
         return self._dropped_before + sum(session.dropped for session in self)
+
+    @property
+    def folded_because(self) -> dict[str, int]:
+        """Messages that folding has saved, ever: since their topic wants it always, or since a
+        client read too slowly."""
+        always = sum(session.outbox.folded_always for session in self)
+        always += self._folded_always_before
+        return {"always": always, "slow": self.folded - always}
+
+    @property
+    def dropped_because(self) -> dict[str, int]:
+        """Messages that waited and were dropped, ever: with subscriptions that were given up, or
+        with sessions, by why these went."""
+        with_sessions = {why: self._left_behind[why] for why in CLOSED_BECAUSE}
+        return {"given up": self.dropped, **with_sessions}
 
     def open(
         self,
@@ -233,8 +250,12 @@ class OpenSessions:
 
     def _ended(self, session: Session) -> None:
         self._report(session, f"is closed: {session.ended}")
+        self._note_left_behind(session, "")
         if session.fault:
             self._fail(f"session {session.id}: {session.fault}")
+
+    def _note_left_behind(self, session: Session, why: str) -> None:
+        self._left_behind[_because(session, why)] += session.outbox.message_count
 
     def _report(self, session: Session, what: str) -> None:
         box = session.outbox
@@ -293,8 +314,10 @@ class OpenSessions:
             self.closed[_because(session, why)] += 1
             if session.ended is None:
                 self._tell_gone(session, why)
+                self._note_left_behind(session, why)
             self.gone.append(_gone(session, why, self._engine.now_us))
             self._folded_before += session.outbox.folded
+            self._folded_always_before += session.outbox.folded_always
             self._dropped_before += session.dropped
             session.abandon()
             if session.named:

@@ -251,14 +251,16 @@ SERVER_METRICS = (
     ServerMetric(
         CounterMetricFamily,
         "sow_queue_folded",
-        "Messages that folding has saved.",
-        lambda scrape: scrape.executor.sessions.folded,
+        "Messages that folding has saved, by why.",
+        lambda scrape: scrape.executor.sessions.folded_because,
+        "reason",
     ),
     ServerMetric(
         CounterMetricFamily,
         "sow_queue_dropped",
-        "Messages dropped with subscriptions that were given up.",
-        lambda scrape: scrape.executor.sessions.dropped,
+        "Messages that waited and were dropped, by why.",
+        lambda scrape: scrape.executor.sessions.dropped_because,
+        "reason",
     ),
     ServerMetric(
         GaugeMetricFamily,

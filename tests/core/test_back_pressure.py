@@ -222,6 +222,7 @@ def test_a_batch_is_folded_for_some_sessions_and_not_for_others_and_both_forms_a
     assert frames[0] is frames[1]
     assert frames[2] is frames[3]
     assert [client.session.outbox.folded for client in clients] == [1, 1, 0, 0]
+    assert world.executor.sessions.folded_because == {"always": 2, "slow": 0}
     assert [len(client.data()) for client in clients] == [1, 1, 2, 2]
 
 
@@ -314,6 +315,10 @@ def test_what_becomes_of_slow_clients_is_told_to_the_operator_and_counted_for_go
     world.executor.sessions.drop(client.session, world.now)
     assert world.executor.sessions.closed["slow"] == 1
     assert (world.executor.sessions.folded, world.executor.sessions.dropped) >= before
+    dropped = world.executor.sessions.dropped_because
+    assert (dropped["given up"], dropped["slow"]) == (3, 23)
+    folded = world.executor.sessions.folded_because
+    assert folded == {"always": 0, "slow": world.executor.sessions.folded}
 
 
 def test_the_last_lines_of_a_topic_that_is_removed_travel_by_its_own_policy():

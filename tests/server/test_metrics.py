@@ -73,6 +73,10 @@ async def test_sessions_count_while_they_are_here_and_why_they_went():
     found = figures(world)
     assert found["sow_sessions"] == found["sow_queue_bytes"] == 0
     assert found['sow_sessions_closed_total{reason="disconnected"}'] == 1
+    assert found['sow_queue_dropped_total{reason="disconnected"}'] > 0
+    assert found['sow_queue_dropped_total{reason="given up"}'] == 0
+    assert found['sow_queue_folded_total{reason="always"}'] == 0
+    assert found['sow_queue_folded_total{reason="slow"}'] == 0
     await world.driver.close()
 
 
