@@ -12,7 +12,7 @@ import orjson
 from rich.console import Console
 from rich.progress import DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from sow.cli.connecting import connected
+from sow.cli.connecting import connected, of_a_server
 from sow.cli.options import example, json_option, run, url_option
 from sow.client import Disconnected
 from sow.client.failures import reported
@@ -32,7 +32,8 @@ def backup(directory: str, url: str, as_json: bool) -> None:
     Nobody waits for it. The directory is there when all of it is on the disk. Where users are asked
     who they are, it is for administrators.
     """
-    contents = run(_backup(url, Path(directory)))
+    with of_a_server():
+        contents = run(_backup(url, Path(directory)))
     size_bytes = sum(file.size_bytes for file in contents.files)
     if as_json:
         told = {"directory": directory, "bookmark": contents.bookmark, "bytes": size_bytes}

@@ -2,7 +2,10 @@
 trust.
 """
 
+import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
@@ -14,8 +17,14 @@ from sow.cli.options import (
     TOKEN_SAID,
     USER_SAID,
 )
-from sow.client import Client
+from sow.client import Client, Unreachable
 from sow.errors import ClientError
+
+NO_SERVER = (
+    "; of data that no server has: start one with sow serve FILE --data-dir DIRECTORY --port 0 and "
+    "give the address that it says as --url, or copy the whole data directory while it is stopped"
+)
+"""What to do who wants what is stored, and has only the directory."""
 
 
 def connected(url: str, name: str) -> Client:
@@ -42,3 +51,15 @@ def connected(url: str, name: str) -> Client:
         key=key,
         ca=said[CA_SAID],
     )
+
+
+@contextmanager
+def of_a_server() -> Iterator[None]:
+    """For commands that write down what a server has: where none runs they say besides what to do
+    instead."""
+    try:
+        yield
+    except Unreachable as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.ECONNREFUSED:
+            error.detail += NO_SERVER
+        raise

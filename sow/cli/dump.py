@@ -17,7 +17,7 @@ import orjson
 from rich.console import Console
 from rich.progress import Progress
 
-from sow.cli.connecting import connected
+from sow.cli.connecting import connected, of_a_server
 from sow.cli.new_file import check_is_new, new_file
 from sow.cli.options import example, filter_option, json_option, run, url_option
 from sow.cli.publish import BYTES_TYPES, message_type, module_of
@@ -74,7 +74,8 @@ def dump(
     kind = form_of(file, form)
     check_is_new(file, force)
     dumped = Dumped(topic)
-    run(_dump(url, dumped, file, kind, filter_text, force))
+    with of_a_server():
+        run(_dump(url, dumped, file, kind, filter_text, force))
     if as_json:
         told = orjson.dumps({"records": dumped.records, "bookmark": dumped.bookmark})
         click.echo(told, err=file == "-")

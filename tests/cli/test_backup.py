@@ -1,6 +1,7 @@
 """`sow backup` of a server that is busy: what is restored of it is what its log says."""
 
 import json
+import shutil
 import threading
 
 import pytest
@@ -136,3 +137,19 @@ def test_what_is_said_names_the_moment(busy, tmp_path):
     newest = busy.get("/v1/log/extent").json["newest"]
     assert result.stdout.startswith(f"{tmp_path / 'b'}: ")
     assert f" as of bookmark {newest}, 2" in result.stdout
+
+
+def test_a_copy_of_a_directory_that_is_stopped_is_whole_and_can_be_served(busy, tmp_path):
+    busy.publish("orders", {"id": 1}, {"id": 2})
+    wanted = state(busy)
+    busy.stop()
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    busy.start()
+    assert run("verify", tmp_path / "copy").exit_code == 0
+    copy = Running(configuration(TOPICS), tmp_path / "copy")
+    try:
+        assert state(copy) == wanted
+        ok("backup", tmp_path / "b", "--url", copy.url, "--json")
+    finally:
+        copy.close()
+    assert run("verify", tmp_path / "b").exit_code == 0

@@ -8,8 +8,9 @@ from click.testing import CliRunner
 
 from sow.authentication.tokens import sum_of
 from sow.cli import main
-from sow.cli.connecting import connected
+from sow.cli.connecting import connected, of_a_server
 from sow.cli.options import url_option
+from sow.client import Unreachable
 from tests.cli.conftest import TOPICS
 from tests.edge.serving import Running, configuration
 
@@ -107,3 +108,20 @@ def test_who_may_see_some_sees_that_and_hears_of_nothing_else(guarded):
     refused = asked(guarded, "why orders-C --query", "of-ann")
     assert (refused.exit_code, "no topic 'orders-C'" in refused.stderr) == (1, True)
     assert len(json.loads(asked(guarded, "topics --json", "of-root").stdout)) > 10
+
+
+@pytest.mark.parametrize("words", [("backup",), ("dump", "orders")])
+def test_who_wants_what_is_stored_and_has_no_server_is_told_what_to_do(words, tmp_path):
+    target = tmp_path / "to.ndjson"
+    result = CliRunner().invoke(main, [*words, str(target), "--url", "http://127.0.0.1:1"])
+    assert result.exit_code == 1
+    assert "no server answers at http://127.0.0.1:1" in result.stderr
+    assert "sow serve FILE --data-dir DIRECTORY --port 0" in result.stderr
+    assert "copy the whole data directory while it is stopped" in result.stderr
+    assert not target.exists()
+
+
+def test_who_does_not_trust_a_server_is_told_nothing_of_that():
+    with pytest.raises(Unreachable) as told, of_a_server():
+        raise Unreachable("the certificate of the server is not trusted")
+    assert told.value.detail == "the certificate of the server is not trusted"
