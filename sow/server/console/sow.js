@@ -270,6 +270,8 @@ class Connection {
   #heard = true;
   #farewell = "";
   #stopWatch = () => {};
+  #stopTrust = () => {};
+  #patience_s; // how long to wait first when the connection breaks
   #pending = new Map(); // cid -> request
   #overtaken = new Set(); // cids of what was asked once more, should it be answered all the same
   #sinks = new Map(); // the server's name of an answer or subscription -> who hears its lines
@@ -281,6 +283,7 @@ class Connection {
     this.#options = options;
     this.#name = options.name ?? "sow.js";
     this.#retry = { first_s: 0.1, longest_s: 5, give_up_s: Infinity, ...options.retry };
+    this.#patience_s = this.#retry.first_s;
     this.#after = options.after ?? afterSeconds;
     this.#random = options.random ?? Math.random;
   }
@@ -338,6 +341,7 @@ class Connection {
   #leave() {
     this.#attempt += 1;
     this.#stopWatch();
+    this.#stopTrust();
     const socket = this.#socket;
     this.#socket = null;
     socket?.close();
@@ -402,6 +406,9 @@ class Connection {
     socket.onmessage = ({ data }) => this.#hear(socket, data);
     socket.onclose = ({ code, reason }) => this.#lose(socket, this.#broken(code, reason));
     this.#watch();
+    // A server may let everybody in and drop him at once: only one that has kept us for as long as the
+    // longest wait is come back to as soon as at first.
+    this.#stopTrust = this.#after(this.#retry.longest_s, () => (this.#patience_s = this.#retry.first_s));
     if (ack.resumed === true) {
       this.#say("connected");
       this.#findLost();
@@ -440,7 +447,7 @@ class Connection {
     if (socket !== this.#socket) return;
     this.#leave();
     if (FINAL.has(error)) this.end(error);
-    else this.#comeBack(error.message, this.#retry.first_s);
+    else this.#comeBack(error.message, this.#patience_s);
   }
 
   /** Come back: at once or soon, then more and more patiently. */
@@ -454,6 +461,7 @@ class Connection {
       if (pause_s > 0) await new Promise((done) => this.#after(pause_s, done));
       waited_s += pause_s;
       if (attempt !== this.#attempt) return;
+      wait_s = this.#patience_s = wait_s === 0 ? this.#retry.first_s : Math.min(this.#retry.longest_s, wait_s * 2);
       try {
         await this.#open(attempt);
         return;
@@ -461,7 +469,6 @@ class Connection {
         if (attempt !== this.#attempt) return;
         if (FINAL.has(error) || waited_s >= this.#retry.give_up_s) return this.end(error);
       }
-      wait_s = wait_s === 0 ? this.#retry.first_s : Math.min(this.#retry.longest_s, wait_s * 2);
     }
   }
 

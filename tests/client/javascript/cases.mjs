@@ -278,6 +278,29 @@ export async function waits_grow_and_are_partly_chance(client) {
   }
 }
 
+export async function who_lets_in_and_drops_at_once_is_come_back_to_ever_later(client) {
+  const world = await connected(client);
+  const wait = async () => {
+    const before = world.clock.now;
+    const count = world.sockets.length;
+    world.newest().end();
+    while (world.sockets.length === count) {
+      await settled();
+      await world.clock.advance(Math.min(...world.clock.timers.map((one) => one.due)) - world.clock.now);
+    }
+    world.newest().welcome();
+    await settled();
+    return Number((world.clock.now - before).toFixed(6));
+  };
+  const waits = [];
+  for (let turn = 0; turn < 8; turn += 1) waits.push(await wait());
+  equal(waits, [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5, 5]);
+  await world.clock.advance(4.9);
+  equal(await wait(), 5, "it was not there for long");
+  await world.clock.advance(5);
+  equal([await wait(), await wait()], [0.1, 0.2], "it was there for long");
+}
+
 export async function it_gives_up_when_it_is_told_to(client) {
   const world = await connected(client, { retry: { give_up_s: 1 } });
   const query = world.sow.query("orders");
