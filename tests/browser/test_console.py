@@ -31,6 +31,17 @@ def test_topics_of_a_pattern_are_folded_under_it(console, server):
     console.page.get_by_role("link", name="desk/2").wait_for(state="detached")
 
 
+def test_topics_of_a_pattern_are_asked_for_while_one_looks_at_them(console, server):
+    server.publish("desk/1", {"id": 1})
+    asked = "() => performance.getEntriesByType('resource').map((one) => one.name)"
+    console.open()
+    console.page.get_by_role("button", name="Topics of desks").wait_for()
+    first = [url for url in console.page.evaluate(asked) if "/v1/topics" in url]
+    assert {url.partition("?")[2] for url in first} == {"members=false"}
+    console.page.get_by_role("searchbox", name="Find a topic").fill("desk/1")
+    console.page.get_by_role("link", name="desk/1").wait_for()
+
+
 def test_rates_are_those_at_which_is_published(console, server):
     console.open()
     with publishing(server, 5):

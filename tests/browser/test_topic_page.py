@@ -195,6 +195,40 @@ def test_the_address_holds_the_view(console):
     console.page.get_by_label("The record").get_by_text('"symbol": "BETA"').wait_for()
 
 
+def test_fields_are_shown_whatever_they_are_called(console, server):
+    server.publish("orders", {"id": 4, "a/b": "slashed", "odd name": "spaced", "c,d": "parted"})
+    console.open("topic", "orders", filter="/id = 4", columns="/id,/a/b,[/odd name],[/c,d]")
+    console.until_grid("4")
+    assert console.grid() == [["4", "slashed", "spaced", "parted"]]
+    console.open("topic", "orders", filter="/id = 4")
+    console.until("() => document.body.textContent.includes('parted')")
+    console.page.locator("regular-table thead th", has_text="odd name").click()
+    console.page.locator("regular-table thead th", has_text="odd name ▲").wait_for()
+    console.until_grid("4")
+    box = console.page.get_by_role("combobox", name="Order")
+    assert box.input_value() == "[/odd name]"
+
+
+def test_a_topic_that_is_removed_and_comes_back_is_followed_again(console, server):
+    whole = server.path.read_text()
+    begin = whole.index("<ConflatedTopic>")
+    end = whole.index("</ConflatedTopic>") + len("</ConflatedTopic>")
+    console.open("topic", "orders-C", order="/id")
+    console.until_grid("1", "2", "3")
+    try:
+        server.path.write_text(whole[:begin] + whole[end:])
+        server.request("POST", "/v1/config/reload")
+        console.page.locator(".problem").wait_for()
+    finally:
+        server.path.write_text(whole)
+        server.request("POST", "/v1/config/reload")
+    server.publish("orders", {"id": 4})
+    console.until_grid("1", "2", "3", "4")
+    console.page.locator(".problem").wait_for(state="detached")
+    # The browser says so of the topic that was not there, too.
+    console.errors[:] = [text for text in console.errors if "404" not in text]
+
+
 def test_only_what_is_in_view_is_followed_however_many_records_there_are(console, server):
     server.publish("orders", *({"id": number, "price": number} for number in range(1500)))
     console.open("topic", "orders", order="/id")

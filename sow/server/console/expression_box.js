@@ -16,14 +16,15 @@ async function knownFunctions() {
 
 // The word before the cursor that a path or a function may begin with.
 export function wordBefore(text, cursor) {
-  return /(?:\/[\w/.-]*|[A-Za-z_][\w]*)$/.exec(text.slice(0, cursor))?.[0] || "";
+  return /(?:\[?\/[\w/.-]*|[A-Za-z_][\w]*)$/.exec(text.slice(0, cursor))?.[0] || "";
 }
 
 // What goes on with a word: paths after a slash, functions otherwise.
 export function offered(word, fields, named) {
   if (!word) return [];
-  if (word.startsWith("/")) {
-    const found = fields.filter((path) => path.startsWith(word) && path !== word);
+  const typed = word.replace("[", "");
+  if (typed.startsWith("/")) {
+    const found = fields.filter((path) => path.replace("[", "").startsWith(typed) && path !== word);
     return found.slice(0, OFFERED_MAX).map((path) => ({text: path, told: "field", insert: path}));
   }
   const upper = word.toUpperCase();

@@ -1,8 +1,11 @@
 // A subscription of the page that can be moved: what it asks for is asked of `options` each time, so
 // that `replace` sends what holds now. Messages are handed to `take` as they come, with what was
-// asked for when they were told; mistakes go to `failed`. It ends with the page that has begun it.
+// asked for when they were told; mistakes go to `failed`. It ends with the page that has begun it. A
+// topic that is removed from the configuration is followed again when it comes back.
 
 import {sow} from "./server.js";
+
+const AGAIN_MS = 1000;
 
 export function follow(topic, options, take, failed) {
   const asked = [options()];
@@ -11,20 +14,41 @@ export function follow(topic, options, take, failed) {
   let isOver = false;
   let isMoving = false;
   let isDue = false;
+  let isGone = false;
 
   async function listen() {
-    subscription = await (await sow()).subscribe(topic, asked[0]);
-    if (isOver) return subscription.close();
+    const begun = await (await sow()).subscribe(topic, asked[0]);
+    if (isOver) return begun.close();
+    subscription = begun;
+    isGone = false;
     if (isDue) replace();
-    for await (const message of subscription) {
+    for await (const message of begun) {
       // Each group answers what was asked for next; one that begins anew, what was asked for last.
       if (message.command === "group_begin") held = asked.shift() ?? held;
       if (isOver) return undefined;
       take(message, held);
+      if (message.command === "unsubscribed" && message.reason === "REMOVAL") waitForIt();
     }
     return undefined;
   }
-  listen().catch((error) => isOver || failed(error));
+
+  function waitForIt() {
+    isGone = true;
+    subscription = null;
+    take({command: "gap"}, held); // what comes next is all that there is
+    setTimeout(begin, AGAIN_MS);
+  }
+
+  function begin() {
+    if (isOver) return;
+    if (isGone) asked.splice(0, asked.length, options());
+    listen().catch((error) => {
+      if (isOver) return;
+      if (isGone && error.reason === "invalid topic") setTimeout(begin, AGAIN_MS);
+      else failed(error);
+    });
+  }
+  begin();
 
   // One replacement at a time: whoever scrolls fast asks for where he is then.
   async function replace() {
@@ -32,15 +56,15 @@ export function follow(topic, options, take, failed) {
     if (isMoving || !subscription) return;
     isMoving = true;
     try {
-      while (isDue && !isOver) {
+      while (isDue && !isOver && subscription) {
         isDue = false;
         const next = options();
         asked.push(next);
         await subscription.replace(next);
       }
     } catch (error) {
-      asked.pop();
-      if (!isOver) failed(error);
+      if (!isGone) asked.pop();
+      if (!isOver && !isGone) failed(error);
     } finally {
       isMoving = false;
     }

@@ -40,7 +40,15 @@ const isLeaf = (value) => typeof value !== "object" || value === null || value i
 
 export const isDocument = (value) => !isLeaf(value) && !Array.isArray(value);
 
-export const heading = (path) => path.slice(1) || "message";
+// A path stands in brackets where names have characters at which a name ends (docs/expressions.md).
+const ODD = /[\s[\](){},;=<>!'"*+%&|^~?\\]/;
+
+const bare = (path) => (path.startsWith("[") ? path.slice(1, -1) : path);
+
+export const heading = (path) => bare(path).slice(1) || "message";
+
+// Paths as an address has them, with commas between; one in brackets may have commas of its own.
+export const listed = (text) => text.split(/,(?![^[]*\])/).filter(Boolean);
 
 // Bytes are shown as they travel, in base64, and no more of them than a cell has room for.
 const BYTES_SHOWN = 300;
@@ -64,7 +72,7 @@ export function paths(document, before = "", found = []) {
   for (const [name, value] of Object.entries(document)) {
     const path = `${before}/${name}`;
     if (value && typeof value === "object" && !Array.isArray(value)) paths(value, path, found);
-    else found.push(path);
+    else found.push(ODD.test(path) ? `[${path}]` : path);
   }
   return found;
 }
@@ -74,14 +82,19 @@ export const first = (document) => (document ? cell(isDocument(document) ? Objec
 
 // The value at a path of a document.
 export function at(document, path) {
-  if (path === WHOLE) return document;
-  let value = document;
-  for (const name of path.slice(1).split("/")) {
+  return path === WHOLE ? document : within(document, bare(path).slice(1).split("/"));
+}
+
+// A name may have a slash in it: then some parts are one name.
+function within(value, parts) {
+  if (!parts.length) return value;
+  for (let count = 1; count <= parts.length && !isLeaf(value); count += 1) {
+    const name = count === 1 ? parts[0] : parts.slice(0, count).join("/");
     // Of its own: every object of this language has a "constructor".
-    if (isLeaf(value) || !Object.hasOwn(value, name)) return undefined;
-    value = value[name];
+    const found = Object.hasOwn(value, name) ? within(value[name], parts.slice(count)) : undefined;
+    if (found !== undefined) return found;
   }
-  return value;
+  return undefined;
 }
 
 // The cells of a column: where numbers stand, their points are below each other.

@@ -101,13 +101,14 @@ class Drawing {
       const meta = this.table.getMeta(cell);
       if (meta) aligned.set(meta.x, cell.classList.contains("numeric"));
     }
-    const order = this.props.order;
+    const {order} = this.props;
+    const ordered = order.replace(/ (ASC|DESC)$/i, "");
     for (const cell of this.table.querySelectorAll("thead th")) {
       const path = columns[this.table.getMeta(cell)?.x];
       cell.classList.toggle("numeric", aligned.get(this.table.getMeta(cell)?.x) === true);
-      cell.classList.toggle("ordered", order.split(" ")[0] === path);
+      cell.classList.toggle("ordered", ordered === path);
       cell.scope = "col";
-      if (order.split(" ")[0] === path) {
+      if (ordered === path) {
         cell.setAttribute("aria-sort", / DESC$/i.test(order) ? "descending" : "ascending");
       } else {
         cell.removeAttribute("aria-sort");

@@ -67,7 +67,9 @@ export function Topic({name, asked}) {
     const {matches: found} = await (await sow()).query(name, asks);
     setMatches(found);
   };
-  useEvery(2000, () => (wrong || paused ? null : count().catch(setWrong)), [name, filter, order, wrong, paused]);
+  // A topic that is removed meanwhile may come back, and is no mistake of the filter.
+  const counted = (error) => error.reason !== "invalid topic" && setWrong(error);
+  useEvery(2000, () => (wrong || paused ? null : count().catch(counted)), [name, filter, order, wrong, paused]);
 
   useEffect(() => {
     model.window.clear();
@@ -179,7 +181,7 @@ export function Topic({name, asked}) {
 
   const keys = topic?.keys ?? [];
   const all = [...keys.filter((path) => fields.includes(path)), ...fields.filter((path) => !keys.includes(path))];
-  const columns = wanted ? wanted.split(",").filter(Boolean) : all;
+  const columns = wanted ? format.listed(wanted) : all;
   const total = wrong ? 0 : Math.min(matches ?? 0, WINDOW_MAX);
   const places = useMemo(() => coordinates(fields), [fields]);
   const size = sizePath(fields, keys);

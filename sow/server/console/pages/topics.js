@@ -1,6 +1,7 @@
 // All topics at a glance: how much comes in, how much is told on, what conflation saves. Rates are
 // differences of the counters that the server keeps, between two answers. Topics that came into
-// being by a pattern stand folded under it, since there may be very many.
+// being by a pattern stand folded under it, since there may be very many; as long as nobody looks at
+// any of them the server is not asked for them either, and says of a pattern what they come to.
 
 import {html, useSignal, signal, useEvery} from "../parts.js";
 import {linkTo} from "../address.js";
@@ -10,6 +11,7 @@ import * as format from "../format.js";
 const EVERY_MS = 1000;
 const KEPT = 60;
 const UNFOLDED_MAX = 500;
+const SOON_S = 0.5; // rates of less than that are chance
 
 const topics = signal(null);
 const unfolded = signal(new Set());
@@ -17,28 +19,30 @@ const wanted = signal("");
 let before = {at: 0, counts: new Map()};
 const histories = new Map();
 
-async function refresh() {
-  const found = await read("v1/topics");
+async function refresh(members) {
+  const found = await read("v1/topics", {members});
   const now = performance.now();
   const seconds = (now - before.at) / 1000;
   const counts = new Map();
   for (const topic of found) {
-    if (topic.kind === "pattern") continue;
     const taken = topic.updates_in ?? topic.updates;
     const given = topic.updates_out ?? topic.updates;
+    // Of a pattern of which one may not see all the server counts nothing.
+    if (taken == null || given == null) continue;
     const known = before.counts.get(topic.name);
     counts.set(topic.name, [taken, given]);
     if (!known || seconds > 30) continue;
-    topic.in_per_s = Math.max(0, taken - known[0]) / seconds;
-    topic.out_per_s = Math.max(0, given - known[1]) / seconds;
     const history = histories.get(topic.name) || [];
-    history.push([topic.in_per_s, topic.out_per_s]);
-    if (history.length > KEPT) history.shift();
-    histories.set(topic.name, history);
+    if (seconds >= SOON_S) {
+      history.push([taken - known[0], given - known[1]].map((count) => Math.max(0, count) / seconds));
+      if (history.length > KEPT) history.shift();
+      histories.set(topic.name, history);
+    }
+    [topic.in_per_s, topic.out_per_s] = history.at(-1) ?? [];
     topic.history = history;
   }
   for (const name of histories.keys()) if (!counts.has(name)) histories.delete(name);
-  before = {at: now, counts};
+  if (seconds >= SOON_S) before = {at: now, counts};
   topics.value = found;
 }
 
@@ -58,8 +62,7 @@ function arranged(found, open, text) {
     if (patterns.has(one.of_pattern)) continue;
     const inside = (members.get(one.name) || []).filter((member) => !text || matches(member));
     if (text && !matches(one) && !inside.length) continue;
-    const all = members.get(one.name) || [];
-    rows.push({topic: one.kind === "pattern" ? summed(one, all) : one, depth: 0});
+    rows.push({topic: one, depth: 0});
     if (open.has(one.name) || (text && inside.length)) {
       for (const member of inside.slice(0, UNFOLDED_MAX)) rows.push({topic: member, depth: 1});
       if (inside.length > UNFOLDED_MAX) rows.push({more: inside.length - UNFOLDED_MAX});
@@ -68,9 +71,15 @@ function arranged(found, open, text) {
   return rows;
 }
 
-function summed(pattern, members) {
-  const sum = (field) => members.reduce((total, one) => total + (one[field] || 0), 0);
-  return {...pattern, in_per_s: sum("in_per_s"), out_per_s: sum("out_per_s"), pending: sum("pending")};
+// How many topics there are, and how many updates a second are published to them.
+function summed(found) {
+  const patterns = new Set(found.filter((one) => one.kind === "pattern").map((one) => one.name));
+  const top = found.filter((one) => !patterns.has(one.of_pattern));
+  const published = top.filter((one) => one.kind === "topic" || (one.kind === "pattern" && one.updates_in === undefined));
+  return {
+    count: top.reduce((sum, one) => sum + (one.kind === "pattern" ? one.topics : 1), 0),
+    per_s: published.reduce((sum, one) => sum + (one.in_per_s || 0), 0),
+  };
 }
 
 function Spark({history}) {
@@ -123,17 +132,17 @@ function Row({topic, depth}) {
 }
 
 export function Topics() {
-  useEvery(EVERY_MS, refresh, []);
   const found = useSignal(topics);
   const open = useSignal(unfolded);
   const text = useSignal(wanted);
+  const members = open.size > 0 || text !== "";
+  useEvery(EVERY_MS, () => refresh(members), [members]);
   if (!found) return html`<p class="dim">Asking for the topics …</p>`;
   const rows = arranged(found, open, text);
-  const total = found.filter((one) => one.kind === "topic");
-  const coming = total.reduce((sum, one) => sum + (one.in_per_s || 0), 0);
+  const {count, per_s} = summed(found);
   return html`<div class="bar">
       <h1>Topics</h1>
-      <span class="dim"><b>${format.count(found.length)}</b> topics, <b>${format.rate(coming)}</b> updates/s published</span>
+      <span class="dim"><b>${format.count(count)}</b> topics, <b>${format.rate(per_s)}</b> updates/s published</span>
       <input
         class="right"
         type="search"
