@@ -31,6 +31,7 @@ from sow.cli.query import terminal_console
 from sow.cli.scrape import scraped
 from sow.cli.spread import Spread
 from sow.client import Client
+from sow.client.answers import understood
 from sow.config import load
 from sow.definitions import Configuration, Limits
 from sow.media_types import PLAIN_TEXT
@@ -143,8 +144,10 @@ async def _of_server(url: str) -> list[Checkup]:
         if found[0].level == "error":
             # What else it is asked may wait until it is ready.
             return found
-        found.append(checkups.topics(await client.topics()))
-        found.append(checkups.sessions(await client.http.json("GET", "/v1/sessions", kind=list)))
+        topics = await client.topics()
+        sessions = await client.http.json("GET", "/v1/sessions", kind=list)
+        with understood(url):
+            found += [checkups.topics(topics), checkups.sessions(sessions)]
         found += await _figures(client)
         return found
 

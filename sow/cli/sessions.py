@@ -12,6 +12,7 @@ from sow.cli.options import example, json_option, run, url_option
 from sow.cli.printing import printable
 from sow.cli.query import terminal_console
 from sow.cli.tables import Column, figures
+from sow.client.answers import understood
 from sow.quantities import counted, duration, size
 
 SESSION_COLUMNS = (
@@ -38,13 +39,17 @@ def sessions(session_id: str | None, url: str, as_json: bool) -> None:
     if session_id is not None:
         show_story(run(_asked(url, session_path(session_id), dict)), as_json)
         return
-    found = sorted(run(_asked(url, "/v1/sessions", list)), key=slowness, reverse=True)
+    answered = run(_asked(url, "/v1/sessions", list))
+    with understood(url):
+        found = sorted(answered, key=slowness, reverse=True)
     if as_json:
         click.echo(orjson.dumps(found))
         return
     if found:
         console = terminal_console()
-        console.print(figures(SESSION_COLUMNS, [*map(row, found)], console.width))
+        with understood(url):
+            table = figures(SESSION_COLUMNS, [*map(row, found)], console.width)
+        console.print(table)
     click.echo(counted(len(found), "session"), err=True)
 
 

@@ -31,6 +31,7 @@ from sow.cli.sessions import SESSION_COLUMNS
 from sow.cli.sessions import row as session_row
 from sow.cli.tables import figures
 from sow.client import Client, Disconnected, Unreachable
+from sow.client.answers import understood
 from sow.quantities import duration
 
 ASKING_MAX = 0.1
@@ -102,7 +103,9 @@ async def _ticks(client: Client, interval_s: float, screen: "TopScreen") -> Asyn
                 raise
             screen.show_away(error.detail)
         else:
-            yield activity(before, now)
+            with understood(client.http.url):
+                found = activity(before, now)
+            yield found
             before = now
 
 

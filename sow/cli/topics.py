@@ -11,6 +11,7 @@ from sow.cli.options import example, json_option, run, url_option
 from sow.cli.printing import printable
 from sow.cli.query import terminal_console
 from sow.cli.tables import Column, figures
+from sow.client.answers import understood
 from sow.quantities import counted, size
 
 TOPIC_COLUMNS = (
@@ -39,7 +40,9 @@ def topics(every: bool, url: str, as_json: bool) -> None:
         click.echo(orjson.dumps(found))
         return
     console = terminal_console()
-    console.print(figures(TOPIC_COLUMNS, [*map(row, found)], console.width))
+    with understood(url):
+        table = figures(TOPIC_COLUMNS, [*map(row, found)], console.width)
+    console.print(table)
     stopped = [one for one in found if one.get("stopped")]
     for one in stopped:
         click.echo(printable(f"{one['name']}: {one['stopped']}"), err=True)

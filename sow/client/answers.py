@@ -2,9 +2,12 @@
 
 An address may be that of another server, of a proxy's own page, or of SOW of another version. Who
 reads a field that such an answer does not have gets an error that says so, wherever he reads it, in
-place of a KeyError. Values are not looked at.
+place of a KeyError. Values are not looked at as they come: who makes something of them does so
+within `understood`, and one of a wrong type is said to be none of SOW's, too.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import orjson
@@ -40,6 +43,18 @@ def decoded(
     if kind is not None and not isinstance(found, kind):
         raise not_sow(url, _shown(content))
     return _answered(url, found)
+
+
+@contextmanager
+def understood(url: str) -> Iterator[None]:
+    """Make something of an answer of the server at `url`; raises Unreachable where a value of it
+    has another type than it should. Nothing but the reading of the answer belongs within."""
+    try:
+        yield
+    except (TypeError, ValueError, AttributeError) as error:
+        raise Unreachable(
+            f"the answer of {url} has a value of a wrong type: it is of another version, or no SOW"
+        ) from error
 
 
 def _answered(url: str, found: Any) -> Any:

@@ -11,11 +11,18 @@ from click.testing import CliRunner
 from sow.cli import main
 
 HOSTILE = "evil\x1b]0;owned\x07\u202e\x9b31m"
+FIELDS = (
+    *("name", "kind", "records", "bytes", "message_type", "subscriptions", "updates", "keys"),
+    *("client", "id", "reason", "connected", "lag_ms", "queue_messages", "queue_bytes", "why"),
+    *("conflated", "conflated_messages", "dropped_messages", "connected_ms", "instead"),
+)
 ANSWERS = {
     "page": (200, "text/html", b"<!doctype html><title>hello</title>"),
     "object": (200, "application/json", b"{}"),
     "list": (200, "application/json", b"[]"),
     "objects": (200, "application/json", b"[{}]"),
+    "texts": (200, "application/json", json.dumps([dict.fromkeys(FIELDS, "x")]).encode()),
+    "numbers": (200, "application/json", json.dumps([dict.fromkeys(FIELDS, 1.5)]).encode()),
     "null": (200, "application/json", b"null"),
     "half": (200, "application/json", b'[{"name":'),
     "problem": (400, "application/problem+json", json.dumps({"detail": HOSTILE}).encode()),
@@ -81,6 +88,8 @@ def test_what_is_no_server_of_ours_is_said_to_be_none(elsewhere, command, answer
     assert result.exception is None or isinstance(result.exception, SystemExit)
     said = (result.stdout + result.stderr).replace("\n", "")
     assert said.isprintable()
+    if answer == "texts" and command[0] in ("topics", "sessions", "top"):
+        assert "a value of a wrong type" in said or "does not speak SOW" in said
     if answer == "page":
         assert result.exit_code == 1
         assert "does not speak SOW" in said or "no SOW" in said

@@ -3,7 +3,7 @@
 import pytest
 
 from sow.client import Unreachable
-from sow.client.answers import AnsweredFields, decoded
+from sow.client.answers import AnsweredFields, decoded, understood
 
 URL = "http://127.0.0.1:1"
 
@@ -41,3 +41,13 @@ def test_a_field_that_is_not_there_is_said_to_be_missing_wherever_it_is_looked_f
         found[0]["why"]["rows"]
     assert found[0].get("client") is None
     assert "client" not in found[0]
+
+
+@pytest.mark.parametrize("value", ['"x"', "[]", "{}", "null"])
+def test_a_value_of_a_wrong_type_is_said_to_be_none_of_ours(value):
+    found = decoded(URL, b'{"records":%s}' % value.encode(), dict)
+    told = "the answer of http://127.0.0.1:1 has a value of a wrong type: it is of another version"
+    with pytest.raises(Unreachable, match=told), understood(URL):
+        f"{found['records']:,}"
+    with pytest.raises(Unreachable, match="has no 'rows'"), understood(URL):
+        found["rows"]
