@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.recordings import recordings
 
 PLACE = Path(__file__).parents[2] / "docs/images"
 RATE = 2000
+SIZE = {"width": 1120, "height": 620}
 SETTLED_S = 20
 """What lines over time need to be lines."""
 MORE = b"""<Topic><Name>vehicles</Name><MessageType>json</MessageType>
@@ -42,14 +44,14 @@ PICTURES = {
 }
 
 
-def main():
-    PLACE.mkdir(exist_ok=True)
+@contextmanager
+def shown():
+    """A server with all that the pictures show, as long as this is open."""
     text = files("sow.cli").joinpath("demo.xml").read_bytes()
     configuration = loads(text.replace(b"</SOW>", MORE, 1)).configuration
     assert configuration is not None
     with tempfile.TemporaryDirectory() as directory:
         server = Running(replace(configuration, port=0), Path(directory))
-        browser = Browser()
         commands = [["sow.cli.feed", server.url, str(RATE), "1"]]
         folder = recordings(Path(directory) / "made")
         for name, *options in REPLAYS:
@@ -57,20 +59,37 @@ def main():
             commands.append(["sow.cli", "replay", str(found), "--url", server.url, *options])
         feeding = [subprocess.Popen([sys.executable, "-m", *words]) for words in commands]
         try:
-            for name, (scheme, (page, topic, asked)) in PICTURES.items():
-                size = {"width": 1120, "height": 620}
-                options = {"viewport": size, "color_scheme": scheme}
-                console = Looked(browser, server.url + "/", options)
-                console.open(page, topic, **asked)
-                time.sleep(SETTLED_S)
-                console.page.screenshot(path=str(PLACE / f"console-{name}.png"))
-                console.close()
+            yield server
         finally:
             for process in feeding:
                 process.terminate()
                 process.wait()
-            browser.close()
             server.close()
+
+
+def take(browser, server, name, place, settle):
+    """Take a picture once its page shows something, and `settle` has been called."""
+    scheme, (page, topic, asked) = PICTURES[name]
+    options = {"viewport": SIZE, "color_scheme": scheme}
+    console = Looked(browser, server.url + "/", options)
+    console.open(page, topic, **asked)
+    console.until("() => document.querySelector('main').textContent.length > 20")
+    settle()
+    path = place / f"console-{name}.png"
+    console.page.screenshot(path=str(path))
+    console.close()
+    return path
+
+
+def main():
+    PLACE.mkdir(exist_ok=True)
+    browser = Browser()
+    try:
+        with shown() as server:
+            for name in PICTURES:
+                take(browser, server, name, PLACE, lambda: time.sleep(SETTLED_S))
+    finally:
+        browser.close()
 
 
 if __name__ == "__main__":
