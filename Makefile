@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 ON_ALL_CORES := -n auto --dist loadscope --no-loadscope-reorder
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint types unit laws uvloop coverage simulate planted crash crash-spark fuzz storm soak cluster browser console-test pictures bench bench-peers stalls profiles bench-spark serve clean help
+.PHONY: demo test lint types unit laws slow uvloop coverage simulate planted crash crash-spark fuzz storm soak cluster browser console-test pictures bench bench-peers stalls profiles bench-spark serve clean help
 
 demo: $(INSTALLED)  ## a server, a live market feed and conflated topics, in one terminal
 	$(BIN)/sow demo
@@ -26,6 +26,9 @@ unit: $(INSTALLED)  ## all tests of the default run, on all cores
 
 laws: $(INSTALLED)  ## the same, with ten times as many examples and seeds for every law
 	SOW_EFFORT=10 $(BIN)/python -m pytest $(ON_ALL_CORES)
+
+slow: $(INSTALLED)  ## the tests that the default run leaves out; some minutes
+	$(BIN)/python -m pytest $(ON_ALL_CORES) -m slow
 
 uvloop: $(INSTALLED)  ## what has to do with sockets and processes once more, on uvloop
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings editable_mode=compat --editable '.[uvloop]'

@@ -96,7 +96,14 @@ def run_without_programs(*arguments, **environment):
     return done.stdout.splitlines()[-1], done.returncode, done.stdout
 
 
-@pytest.mark.parametrize("processes", [(), ("-n", "1")], ids=["one process", "cores"])
+@pytest.mark.parametrize(
+    "processes",
+    [
+        pytest.param((), id="one process"),
+        # That what cores say is heard is shown above.
+        pytest.param(("-n", "1"), id="cores", marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_without_a_browser_passes_and_its_last_line_says_so(processes):
     last, code, said = run_without_programs(
         "tests/browser", "tests/test_lists.py", *processes, SOW_REQUIRE_BROWSER=""

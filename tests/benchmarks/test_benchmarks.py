@@ -18,14 +18,14 @@ from tests.benchmarks.sockets import LineCounter
 from tests.benchmarks.stalls import OPERATIONS, WORST, named, stalls
 
 DELETE = "delete of half by filter"
+# By default one benchmark with a server shows that they run; `make slow` runs all of them.
 IN_PROCESS = (
     "ingest-engine", "filters", "subscribing", "views", "windows", "calculations",
-    "message-types", "conflation", "copies", "footprint",
+    "message-types", "conflation", "copies", pytest.param("footprint", marks=pytest.mark.slow),
 )  # fmt: skip
 WITH_SERVER = (
-    "ingest-client", "low-rates", "large-messages", "fan-out", "restart-growth", "restart-view",
-    "memory", "patterns", "snapshot", "followers", "views-served",
-    "rights",
+    "ingest-client", "low-rates", "large-messages", "restart-growth", "restart-view", "memory",
+    "patterns", "snapshot", "followers", "views-served", "rights",
 )  # fmt: skip
 
 
@@ -48,12 +48,15 @@ def test_a_benchmark_without_a_server_gives_figures(name):
 
 
 @pytest.mark.edge
-@pytest.mark.parametrize("name", WITH_SERVER)
+@pytest.mark.parametrize(
+    "name", ["fan-out", *(pytest.param(name, marks=pytest.mark.slow) for name in WITH_SERVER)]
+)
 def test_a_benchmark_with_a_server_gives_a_figure(name):
     found = next(CATALOGUE[name](TINY))
     assert min(found.floor) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.edge
 def test_each_large_operation_is_carried_out_beside_a_pinger():
     found = list(stalls(TINY))
@@ -72,13 +75,14 @@ def test_the_longest_wait_is_found_however_the_pongs_are_cut():
         assert (waits.longest_s, waits.count, waits.unanswered) == (4.0, 3, False)
 
 
+@pytest.mark.slow
 @pytest.mark.edge
 def test_ingest_over_a_socket_gives_figures_of_the_first_variant():
     assert next(over_websocket(replace(TINY, frame_sizes=(100,)))).value > 0
 
 
 @pytest.mark.edge
-@pytest.mark.parametrize("checkpointed", [True, False])
+@pytest.mark.parametrize("checkpointed", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_filled_directory_can_be_read_and_started_from(tmp_path, checkpointed):
     file = fill(tmp_path, 50, checkpointed)
     assert read_values(file) > 50 * 200
@@ -90,6 +94,7 @@ def test_queries_in_the_engine_and_in_numpy_agree():
     assert len(list(in_engine(TINY))) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.edge
 def test_queries_are_asked_while_updates_are_taken():
     found = list(under_updates(TINY))

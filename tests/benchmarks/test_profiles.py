@@ -13,7 +13,8 @@ from tests.benchmarks.sampling import CALLS, ELSEWHERE, THREADS, Sampler, Sample
 from tests.benchmarks.sizes import TINY
 
 IN_PROCESS = ("large-messages", "copies", "ranges")
-WITH_SERVER = sorted(PROFILES.keys() - set(IN_PROCESS))
+SHORTEST = "low-rates"  # which shows by default that they are taken; `make slow` takes all
+WITH_SERVER = sorted(PROFILES.keys() - {*IN_PROCESS, SHORTEST})
 
 
 def sum_to_one(parts):
@@ -29,7 +30,9 @@ def test_a_profile_without_a_server_is_taken(name):
 
 
 @pytest.mark.edge
-@pytest.mark.parametrize("name", WITH_SERVER)
+@pytest.mark.parametrize(
+    "name", [SHORTEST, *(pytest.param(name, marks=pytest.mark.slow) for name in WITH_SERVER)]
+)
 def test_a_profile_of_a_server_is_taken(name):
     assert sum_to_one(list(PROFILES[name](TINY)))
 

@@ -294,8 +294,16 @@ def test_while_records_are_put_back_it_says_so_and_requests_wait(held_start):
 
 
 # That SIGINT is the same as SIGTERM is seen above.
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("step", [0, 2])
+# Each step has one of the two by default: tests/crash/test_dying.py dies at every step.
+@pytest.mark.parametrize(
+    ("step", "number"),
+    [
+        (0, signal.SIGTERM),
+        (2, signal.SIGKILL),
+        pytest.param(0, signal.SIGKILL, marks=pytest.mark.slow),
+        pytest.param(2, signal.SIGTERM, marks=pytest.mark.slow),
+    ],
+)
 def test_a_start_can_be_ended_at_any_step_and_loses_nothing(held_start, command, number, step):
     with held_start(step) as (process, _):
         process.send_signal(number)

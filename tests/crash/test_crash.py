@@ -26,7 +26,7 @@ import pytest
 from tests.crash.runner import ALLOWED, REFUSED
 from tests.crash.victim import Victim, refusal
 
-KILLS = int(os.environ.get("SOW_KILLS", "25"))
+KILLS = int(os.environ.get("SOW_KILLS", "10"))
 CHANGES = max(2, KILLS // 10)
 """So many lives are followed by one under another configuration."""
 KILLS_A_LIFE = 25

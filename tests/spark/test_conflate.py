@@ -321,7 +321,7 @@ def test_another_conflation_does_not_take_up_a_checkpoint(spark, tmp_path):
         feed.run()
 
 
-@pytest.mark.slow  # test_faults.py does the same, and dies between state and sink
+@pytest.mark.slow  # the next one conflates a topic from its log into another, too
 @pytest.mark.edge
 def test_a_topic_is_conflated_from_its_log_into_another(spark, server, tmp_path):
     start = server.get("/v1/log/extent").json["newest"]
