@@ -68,6 +68,18 @@ def test_a_pattern_names_what_may_be_seen_and_each_topic_has_its_own_guard():
     assert client.data() == [("p", A | {"px": 5}), ("p", B | {"px": 6})]
 
 
+def test_a_topic_that_comes_later_is_followed_by_who_may_see_it_alone():
+    world = World(Topic("desks", "json", keys=("/id",), pattern="^/desk/"))
+    client = guarded(world, rights(reading("/desk/own")))
+    client.say(c="subscribe", t="^/desk/")
+    world.publish("/desk/own", A)
+    world.publish("/desk/other", B)
+    assert client.data() == [("p", A)]
+    followed = {name: [*topic.router.feeds()] for name, topic in world.engine.topics.items()}
+    assert followed["/desk/own"]
+    assert followed["/desk/other"] == [], "it costs nobody anything"
+
+
 def test_who_moves_out_of_sight_leaves_with_the_state_that_was_told(world, client):
     client.say(c="sow_and_subscribe", t="orders", opts="oof")
     world.publish("orders", A | {"desk": "b", "px": 9})
