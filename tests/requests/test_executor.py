@@ -190,6 +190,17 @@ def test_who_is_found_out_by_users_of_before_is_asked_to_come_again(world):
     assert client.session.rights.user is None
 
 
+def test_frames_that_are_carried_out_together_are_published_by_who_may_write_alone(world):
+    frames = [frame(publish(number, cid=str(number))) for number in (1, 2)]
+    for may, stored in ((False, 0), (True, 2)):
+        client = guarded(world, rights(reading(write=may)))
+        at_once(world.executor.carry_out(client.session, read_frames(frames), lambda: world.now))
+        world.settle()
+        reasons = {line.get("reason") for line in client.lines()}
+        assert reasons == ({None} if may else {"not entitled"})
+        assert len(world.records("orders")) == stored
+
+
 def test_who_loses_his_rights_while_his_messages_are_read_publishes_none(world, monkeypatch):
     monkeypatch.setattr(publications, "SLICE_ROWS", 2)
     client = guarded(world, rights(reading(write=True)))
