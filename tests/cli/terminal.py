@@ -6,6 +6,7 @@ the few that rich writes are known, and any other one is an error. Nothing sleep
 until the screen shows something, or the command has ended.
 """
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -20,6 +21,8 @@ import time
 
 WAIT_S = 60.0
 """A safety net, for a command that says nothing more."""
+PATIENCE_S = 5.0
+"""How long who sits there waits before he presses a key again."""
 SEQUENCE = re.compile(r"\x1b\[(\??[\d;]*)([A-Za-z])")
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-7]|9[0-7]|38;[\d;]+)(?:;\d+)*m")
 
@@ -149,6 +152,14 @@ class Terminal:
             assert time.monotonic() < ends_s, self.screen.text
             assert self._read(), f"it has ended without {pattern!r}: {self.screen.text}"
         return self.screen.text
+
+    def interrupt(self):
+        """Press Ctrl-C, and again where nothing comes of it: Python passes over one that comes in
+        the moment in which it begins to wait for a line."""
+        while self.process.poll() is None:
+            self.type("\x03")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(PATIENCE_S)
 
     def end(self):
         """What stands there at the end, and the exit code."""

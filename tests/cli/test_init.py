@@ -105,7 +105,7 @@ def test_at_a_terminal_the_key_of_a_file_is_proposed(tmp_path):
 def test_ctrl_c_at_a_question_leaves_nothing(tmp_path):
     with Terminal("init", cwd=tmp_path) as terminal:
         terminal.wait_for("What is the topic called")
-        terminal.type("\x03")
+        terminal.interrupt()
         code, text = terminal.end()
     assert (code, "Abort" in text) == (130, False)
     assert list(tmp_path.iterdir()) == []
