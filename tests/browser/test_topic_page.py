@@ -302,3 +302,12 @@ def test_an_address_follows_however_long_a_key_is_held(console, server):
     console.page.go_back()
     record.wait_for()
     assert record.locator(".code").first.inner_text() == key
+
+
+def test_an_integer_is_shown_with_all_its_digits(console, server):
+    server.publish("orders", {"id": 4, "trade": 9007199254740993, "of": {"n": [9007199254740995]}})
+    console.open("topic", "orders", filter="/id = 4", columns="/trade,/of/n")
+    console.until_grid("9007199254740993")
+    assert console.grid() == [["9007199254740993", "[9007199254740995]"]]
+    console.page.locator("regular-table tbody td").first.click()
+    console.page.get_by_label("The record").get_by_text('"trade": 9007199254740993').wait_for()

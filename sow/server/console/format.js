@@ -62,8 +62,14 @@ function bytesText(value) {
 export function cell(value) {
   if (value === undefined || value === null) return "";
   if (value instanceof Uint8Array) return bytesText(value);
-  if (typeof value === "object") return JSON.stringify(value);
+  if (typeof value === "object") return json(value);
   return String(value);
+}
+
+// A value as JSON, with all the digits of an integer that a number does not hold (parseExact of sow.js).
+export function json(value, indent) {
+  const marked = JSON.stringify(value, (_, part) => (typeof part === "bigint" ? `\0${part}` : part), indent);
+  return marked.replace(/"\\u0000(-?\d+)"/g, "$1");
 }
 
 // The fields of a document, as paths: objects within it field by field.

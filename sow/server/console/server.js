@@ -2,7 +2,7 @@
 // (sow.js). Both are asked relative to where this file came from, so that a proxy may have put the
 // console below any path. Who is asked who he is says it once; it is kept as long as the tab.
 
-import {connect} from "../sow.js";
+import {connect, parseExact} from "../sow.js";
 import {signal} from "./parts.js";
 
 const BASE = new URL("..", import.meta.url);
@@ -87,7 +87,8 @@ export async function call(path, asked = {}, {method = "GET", body, headers = {}
   throw new Refused(answer.status, told);
 }
 
-export const read = async (path, asked) => (await call(path, asked)).json();
+// Records may have integers that a number does not hold: they are shown as they are.
+export const read = async (path, asked) => parseExact(await (await call(path, asked)).text());
 
 export const topicPath = (name, more = "") => `v1/topics/${encodeURIComponent(name)}${more}`;
 
@@ -105,7 +106,7 @@ export function sow() {
 async function begin() {
   state.value = "connecting";
   try {
-    connected = await connect({url: BASE.href, name: CLIENT, ...credentials.peek()});
+    connected = await connect({url: BASE.href, name: CLIENT, exact: true, ...credentials.peek()});
   } catch (error) {
     connecting = null;
     state.value = "closed";

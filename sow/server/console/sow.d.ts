@@ -17,6 +17,9 @@ export class SowError extends Error {
 /** Log on to a server. */
 export function connect(options?: ConnectOptions): Promise<Sow>;
 
+/** `JSON.parse`, save that an integer above 2^53 is a BigInt: for what comes over HTTP. */
+export function parseExact(text: string): Json;
+
 export interface ConnectOptions {
   /** The server's address; without it, that of where sow.js was loaded from. */
   url?: string;
@@ -27,6 +30,8 @@ export interface ConnectOptions {
   as?: string;
   /** What the server lists the client under. */
   name?: string;
+  /** Whether an integer above 2^53 comes as a BigInt, with all its digits, instead of as the nearest number. */
+  exact?: boolean;
   /** For runtimes that have none of their own, such as Node before 22. */
   WebSocket?: new (url: string) => unknown;
   retry?: { first_s?: number; longest_s?: number; give_up_s?: number };
@@ -37,7 +42,7 @@ export interface ConnectOptions {
 }
 
 export type State = "connecting" | "connected" | "reconnecting" | "paused" | "closed";
-export type Json = null | boolean | number | string | Json[] | { [field: string]: Json };
+export type Json = null | boolean | number | bigint | string | Json[] | { [field: string]: Json };
 /** A document; a text or bytes of message types that are none. */
 export type Body = Json | Uint8Array;
 /** A list, or text with commas. */

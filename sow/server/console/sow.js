@@ -46,7 +46,7 @@ export async function connect(options = {}) {
 // What may be asked, by name.
 
 const CONNECT_OPTIONS = [
-  "url", "token", "user", "password", "as", "name", "WebSocket", "retry", "after", "random",
+  "url", "token", "user", "password", "as", "name", "exact", "WebSocket", "retry", "after", "random",
 ];
 const QUERY_FIELDS = ["filter", "keys", "order_by", "top_n", "skip_n", "select", "projection", "grouping"];
 const FLAGS = ["oof", "no_empties", "timestamp", "no_sowkey", "live", "positions"];
@@ -228,17 +228,61 @@ function merged(record, delta) {
   return result;
 }
 
+/** Whether two values of JSON are equal, whatever the order of their fields. */
 function same(one, other) {
-  return one !== undefined && JSON.stringify(one) === JSON.stringify(other);
+  if (one === other) return true;
+  const areHeld = [one, other].every((value) => typeof value === "object" && value !== null);
+  if (!areHeld || Array.isArray(one) !== Array.isArray(other)) return false;
+  const names = Object.keys(one);
+  if (names.length !== Object.keys(other).length) return false;
+  return names.every((name) => Object.hasOwn(other, name) && same(one[name], other[name]));
+}
+
+// A double has each integer of less than 16 digits, and those of 16 that do not begin with a 9.
+const MAY_BE_LARGE = /9\d{15}|\d{17}/;
+const TOKEN = /\\.|"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+const INTEGER = /^-?[1-9]\d*$/;
+const NUL = "\\u0000";
+
+/** `JSON.parse`, save that an integer that a double does not have is a BigInt. */
+export function parseExact(text) {
+  return MAY_BE_LARGE.test(text) ? JSON.parse(marked(text), unmarked) : JSON.parse(text);
+}
+
+/** Such an integer travels through JSON.parse as a text that ends with a NUL; a text that ends with one has two. */
+function marked(text) {
+  let isInText = false;
+  let escaped = -1; // where the last escape began
+  return text.replace(TOKEN, (token, at) => {
+    if (token === '"') {
+      isInText = !isInText;
+      const endsWithNul = !isInText && escaped === at - NUL.length && text.startsWith(NUL, escaped);
+      return endsWithNul && !isBefore(":", text, at + 1) ? `${NUL}"` : token;
+    }
+    if (token[0] === "\\") escaped = at;
+    else if (!isInText && INTEGER.test(token) && !Number.isSafeInteger(Number(token))) return `"${token}${NUL}"`;
+    return token;
+  });
+}
+
+function unmarked(_, value) {
+  if (typeof value !== "string" || !value.endsWith("\0")) return value;
+  return value.endsWith("\0\0") ? value.slice(0, -1) : BigInt(value.slice(0, -1));
+}
+
+/** Whether only space stands between `at` and `mark`. */
+function isBefore(mark, text, at) {
+  while (" \t\r\n".includes(text[at] ?? mark)) at += 1;
+  return text[at] === mark;
 }
 
 const TEXT = new TextDecoder();
 
-/** The lines of a frame; raises where it is none. */
-function linesOf(data) {
+/** The lines of a frame, each read by `parse`; raises where it is none. */
+function linesOf(data, parse = JSON.parse) {
   const text = typeof data === "string" ? data : TEXT.decode(data);
   const lines = [];
-  for (const line of text.split("\n")) if (line !== "") lines.push(JSON.parse(line));
+  for (const line of text.split("\n")) if (line !== "") lines.push(parse(line));
   if (!lines.every(isObject)) throw new TypeError("a line is an object");
   return lines;
 }
@@ -259,6 +303,7 @@ class Connection {
   #url;
   #options;
   #name;
+  #parse;
   #retry;
   #after;
   #random;
@@ -282,6 +327,7 @@ class Connection {
     this.#url = address(options.url);
     this.#options = options;
     this.#name = options.name ?? "sow.js";
+    this.#parse = options.exact ? parseExact : JSON.parse;
     this.#retry = { first_s: 0.1, longest_s: 5, give_up_s: Infinity, ...options.retry };
     this.#patience_s = this.#retry.first_s;
     this.#after = options.after ?? afterSeconds;
@@ -564,7 +610,7 @@ class Connection {
     if (socket !== this.#socket) return;
     this.#heard = true;
     try {
-      for (const each of linesOf(data)) {
+      for (const each of linesOf(data, this.#parse)) {
         this.#seen += 1;
         this.#take(each);
         if (this.#socket !== socket) break;

@@ -831,3 +831,35 @@ export async function a_line_that_is_none_ends_it_with_a_sentence(client) {
     equal([ended.reason, /does not speak SOW/.test(ended.detail)], ["unreachable", true], line.slice(0, 60));
   }
 }
+
+export async function integers_keep_their_digits_where_asked(client) {
+  const { parseExact } = client;
+  const found = parseExact('{"id":9007199254740993,"n":[-12345678901234567890,9007199254740991,9007199254740993.5,1e17],"px":0.1}');
+  equal([typeof found.id, `${found.id}`, `${found.n[0]}`], ["bigint", "9007199254740993", "-12345678901234567890"]);
+  equal([found.n[1], found.n[2], found.n[3], found.px], [9007199254740991, 9007199254740994, 1e17, 0.1]);
+  // Texts are what they were, also those that look like what is written in between.
+  const texts = { a: "9007199254740993", b: "9007199254740993\0", "c\0": "\0\0", d: '\\"9007199254740993', "9007199254740993\0": "\\u0000" };
+  equal(parseExact(JSON.stringify({ ...texts, e: 0 }, null, 1).replace(": 0", " : 99999999999999999")).e.toString(), "99999999999999999");
+  const { e, ...others } = parseExact(`${JSON.stringify(texts).slice(0, -1)},"e":99999999999999999}`);
+  equal([others, typeof e], [texts, "bigint"]);
+  equal(Object.keys(parseExact('{"__proto__":99999999999999999}')), ["__proto__"]);
+  for (const bad of ['{"a":"99999999999999999', '{"a":099999999999999999}', '99999999999999999 "', '"99999999999999999\\']) {
+    let error = null;
+    try {
+      parseExact(bad);
+    } catch (caught) {
+      error = caught;
+    }
+    equal(error?.name, "SyntaxError", bad);
+  }
+}
+
+export async function a_client_reads_integers_as_asked(client) {
+  const line = '{"c":"p","s":"f1","t":"orders","k":"1","d":{"id":9007199254740993}}';
+  for (const [options, kind] of [[{ exact: true }, "bigint"], [{}, "number"]]) {
+    const world = await connected(client, options);
+    const sub = await followed(world);
+    world.newest().data(line);
+    equal(typeof (await sub.next()).value.record.id, kind);
+  }
+}

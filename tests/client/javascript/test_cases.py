@@ -77,6 +77,16 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         'if (!lines.every(isObject)) throw new TypeError("a line is an object");',
         "",
     ),
+    "a text that ends like an integer is one": (
+        "integers_keep_their_digits_where_asked",
+        "const endsWithNul = !isInText && ",
+        "const endsWithNul = false && ",
+    ),
+    "a name is marked as a text is": (
+        "integers_keep_their_digits_where_asked",
+        ' && !isBefore(":", text, at + 1)',
+        "",
+    ),
     "lines are not counted": ("frames_may_follow_the_ack_without_a_pause", "this.#seen += 1;", ""),
     "the ack of a logon is counted": (
         "frames_may_follow_the_ack_without_a_pause",

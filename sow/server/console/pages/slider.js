@@ -31,7 +31,7 @@ class Tally {
     this.out += 1;
     if (this.out % MEASURED_EACH === 1) {
       this.measured += 1;
-      this.bytes += JSON.stringify(message).length;
+      this.bytes += format.json(message).length;
     }
   }
 

@@ -279,7 +279,7 @@ function Record({name, record, row, onClose}) {
       <button class="quiet" aria-label="Close" onClick=${onClose}>×</button>
     </div>
     <div class="faint code">${record}</div>
-    <pre class="document">${document ? JSON.stringify(document, null, 2) : ""}</pre>
+    <pre class="document">${document ? format.json(document, 2) : ""}</pre>
     <${Why} name=${name} record=${record} />
   </aside>`;
 }
