@@ -90,7 +90,7 @@ class OpenRequests:
 
     def holds(self, strand: WindowStrand) -> bool:
         """Whether a window has to wait for the end of a request; if so it is let go then."""
-        until_us = self.holds_until_us((strand.view.lines.topic.name,))
+        until_us = self.holds_until_us((strand.lines.topic.name,))
         if until_us is None:
             return False
         self._held[strand] = None

@@ -80,6 +80,7 @@ class Watched(asyncio.Protocol):
         self._content: StreamReader | None = None
         self._is_half_closed = self._ends_with_client = self._is_encrypted = False
         self._timer: asyncio.TimerHandle
+        self._socket_transport: asyncio.BaseTransport
 
     # What asyncio calls.
 
@@ -89,6 +90,7 @@ class Watched(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         # Asked now: one that is closed says nothing of itself any more.
         self._is_encrypted = transport.get_extra_info("ssl_object") is not None
+        self._socket_transport = _below_tls(transport)
         self._timer = self._loop.call_later(0, self._look)
         self._inner.connection_made(transport)
 
@@ -144,6 +146,7 @@ class Watched(asyncio.Protocol):
         if self._messages is not None:
             self._messages.leave()
         self._inner.connection_lost(error)
+        _break_circle(self._socket_transport)
 
     # What requests tell.
 
@@ -253,3 +256,15 @@ class Counted:
                 self._crowd.go(client)
         finally:
             connection.end()
+
+
+def _below_tls(transport: asyncio.BaseTransport) -> asyncio.BaseTransport:
+    """What has the socket: where it is encrypted, asyncio's transport stands upon another one."""
+    return getattr(getattr(transport, "_ssl_protocol", None), "_transport", transport)
+
+
+def _break_circle(transport: asyncio.BaseTransport) -> None:
+    """Let go of the method of its own that a transport of asyncio holds, to read with, when it has
+    gone: otherwise it stays, and a kilobyte with it, until the collector finds it, which does not
+    look through what has been there for long (`sow.server.garbage`). Others hold none."""
+    getattr(transport, "__dict__", {}).pop("_read_ready_cb", None)

@@ -15,11 +15,11 @@ were, so that where old ones go as new ones come a hundred thousand are young be
 One old object may be a dictionary that grows to a million entries, each of which would be looked
 at: it is settled with all the others that are old then, before it is long, and unseen.
 
-Who lives long and then goes, such as a client or a topic, leaves no circles (their tests say so),
-so what is settled is freed when it goes. Should it not be, then a million more objects than stayed
-before are too many to believe in, and all are looked through once: unless topics, sessions and
-views hold as many, which is no reason to keep everybody waiting for seconds. Large lists never are
-(`sow.untracked`).
+Who lives long and then goes, such as a client or a topic, leaves no circles (their tests say so:
+tests/edge/test_circles.py for clients), so what is settled is freed when it goes. Should it not be,
+then a million more objects than stayed before are too many to believe in, and all are looked
+through once: unless topics, sessions and views hold as many, which is no reason to keep everybody
+waiting for seconds. Large lists never are (`sow.untracked`).
 """
 
 import gc

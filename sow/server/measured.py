@@ -30,19 +30,25 @@ class Measured(Generic[Result]):
     def __await__(self) -> Generator[Any, Any, Result]:
         sent: Any = None
         raised: BaseException | None = None
-        while True:
-            began_s = time.perf_counter()
-            try:
-                awaited = self._steps.send(sent) if raised is None else self._steps.throw(raised)
-            except StopIteration as over:
-                result: Result = over.value
-                return result
-            finally:
-                self._watch.note(self._name, time.perf_counter() - began_s)
-            try:
-                sent, raised = (yield awaited), None
-            except BaseException as error:  # the coroutine's to deal with, whatever it is
-                raised = error
+        try:
+            while True:
+                began_s = time.perf_counter()
+                try:
+                    awaited = (
+                        self._steps.send(sent) if raised is None else self._steps.throw(raised)
+                    )
+                except StopIteration as over:
+                    result: Result = over.value
+                    return result
+                finally:
+                    self._watch.note(self._name, time.perf_counter() - began_s)
+                try:
+                    sent, raised = (yield awaited), None
+                except BaseException as error:  # the coroutine's to deal with, whatever it is
+                    raised = error
+        finally:
+            # Its traceback has this frame: they would be a circle, with all that a request has.
+            raised = None
 
 
 class MeasuredRequests:

@@ -12,6 +12,7 @@ is one page, and lines only up to where a queue begins to be conflated.
 `conflation=` is the same for all members: the membership of a window is what is conflated.
 """
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
@@ -127,6 +128,10 @@ def _pieces(sizes_bytes: Sequence[int]) -> Iterator[tuple[int, int]]:
         yield start, len(sizes_bytes)
 
 
+def _nothing() -> None:
+    """What is shown by a strand that has not been shown anything."""
+
+
 class WindowStrand(Strand):
     """A strand that tells of a window. What it shows (`show`) is known before anybody joins."""
 
@@ -139,7 +144,10 @@ class WindowStrand(Strand):
     ) -> None:
         super().__init__(name, encoding, on_failure)
         self._key = key
-        self._view: WindowView | None = None
+        self._view: Callable[[], WindowView | None] = _nothing
+        """Weakly: it has the strand, and together they would stay when all have left."""
+        self.lines: Lines
+        """What words what it tells."""
         self._held: dict[Session, WindowPage] = {}
         """The page that each member was last told of."""
         self._newest = EMPTY_PAGE
@@ -152,13 +160,14 @@ class WindowStrand(Strand):
 
     def show(self, view: WindowView) -> None:
         """What it tells of."""
-        self._view = view
+        self._view, self.lines = weakref.ref(view), view.lines
 
     @property
     def view(self) -> WindowView:
         """What it tells of."""
-        assert self._view is not None
-        return self._view
+        view = self._view()
+        assert view is not None, "it is shown nothing any more"
+        return view
 
     # Hearing.
 
@@ -193,7 +202,7 @@ class WindowStrand(Strand):
     def go_on(self, now_us: int) -> Sequence["WindowStrand"]:
         """The same; returns others that can tell now, too."""
         others: Sequence[WindowStrand] = ()
-        if not self.view.can_be_read:
+        if self.members and not self.view.can_be_read:
             others = self.view.go_on(now_us)
         interval_us, since_us = self._key.interval_us, self._since_us
         if interval_us is not None and since_us is not None:
@@ -220,7 +229,7 @@ class WindowStrand(Strand):
         if session.holds_back:
             # What it is told when its rights hold counts from the page that it was told of.
             return False
-        policy = self.view.lines.topic.folding.policy
+        policy = self.lines.topic.folding.policy
         if self._key.auto:
             return session.idle
         if policy in ("off", "unsubscribe") or not session.conflates:
@@ -255,7 +264,7 @@ class WindowStrand(Strand):
                 come.append((step.identity, step.new, step.at))
             elif step.old is not None:
                 left.append((self._leaving(step.identity, step.old, held), step.at))
-        return PageAnswer(self.view.lines, self._positions, left, come)
+        return PageAnswer(self.lines, self._positions, left, come)
 
     # Telling.
 
@@ -303,7 +312,7 @@ class WindowStrand(Strand):
 
     @property
     def _policy(self) -> Policy:
-        policy = self.view.lines.topic.folding.policy
+        policy = self.lines.topic.folding.policy
         return "unsubscribe" if policy == "unsubscribe" else "off"
 
     @property
@@ -313,7 +322,7 @@ class WindowStrand(Strand):
     def _line(self, step: PageStep, held: WindowPage) -> bytes | None:
         """The line of one step from a page that is held."""
         old, new = step.old, step.new
-        lines, places = self.view.lines, [step.at] if self._positions else ()
+        lines, places = self.lines, [step.at] if self._positions else ()
         if new is None:
             assert old is not None
             update = self._leaving(step.identity, old, held)
@@ -334,20 +343,20 @@ class WindowStrand(Strand):
 
     def _leaving(self, identity: str, old: PageRow, held: WindowPage) -> Update:
         """A record has left the window: it has gone, or others stand there now."""
-        table = self.view.lines.topic.table
+        table = self.lines.topic.table
         slot, parted = table.slots.get(identity), held.parted.get(identity)
         seq, ts_us = old.seq, old.ts_us
         if slot is not None:
             seq, ts_us = int(table.seqs[slot]), int(table.ts_us[slot])
             parted = Parted("match", table.bodies[slot])
         assert parted is not None, "nobody knows why a record has gone"
-        if parted.reason == "match" and not self.view.lines.may_tell(parted.body or b""):
+        if parted.reason == "match" and not self.lines.may_tell(parted.body or b""):
             parted = Parted("entitlement", None)
         return Update(identity, True, None, seq, ts_us, seq, ts_us, *parted, old=old.body)
 
     def _delta(self, old: PageRow, new: PageRow) -> Document | None:
         """What a member sees of a change, if it wants deltas and one can say it."""
-        lines = self.view.lines
+        lines = self.lines
         if not lines.key.delta or not lines.topic.message_type.partial:
             return None
         renderer = lines.topic.renderer
@@ -361,10 +370,9 @@ class WindowStrand(Strand):
         super().check()
         assert self._held.keys() == self.members.keys(), "a page that nobody holds"
         assert self._lagging.keys() <= self.members.keys(), "one who has left is behind"
-        if self._view is None or not self._view.can_be_read or self._since_us is not None:
+        view = self._view()
+        if view is None or not view.can_be_read or self._since_us is not None or self.is_over:
             return
-        if self.is_over:
-            return
-        now = self._view.page()
+        now = view.page()
         for session, page in self._held.items():
             assert session in self._lagging or page.rows == now.rows, "a change nobody told of"

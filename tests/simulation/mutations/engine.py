@@ -138,7 +138,7 @@ ENGINE = (
     Mutation(
         "a window shows half a request",
         "sow/engine/open_requests.py",
-        "        until_us = self.holds_until_us((strand.view.lines.topic.name,))\n",
+        "        until_us = self.holds_until_us((strand.lines.topic.name,))\n",
         "        until_us: int | None = None\n",
     ),
 )
