@@ -576,9 +576,11 @@ class Connection {
   /** The session goes on, but what was on its way to the server may be lost: who is not answered before
    * a flush is asked once more where that does no harm. */
   #findLost() {
-    const before = [...this.#pending.values()].filter((request) => request.sent);
+    // By their numbers: who is asked once more before this flush is answered was not lost before it.
+    const before = [...this.#pending].filter(([, request]) => request.sent);
     if (before.length > 0) {
-      const find = () => this.#askAgain(before.filter((request) => this.#pending.get(request.cid) === request));
+      const waits = ([cid, request]) => this.#pending.get(cid) === request;
+      const find = () => this.#askAgain(before.filter(waits).map(([, request]) => request));
       this.request({ frame: (cid) => line({ c: "flush", cid }), heard: find }).catch(() => {});
     }
     this.#sendWaiting();
@@ -658,9 +660,9 @@ class Connection {
     if (ack.a === request.last) this.#settle(request, () => request.resolve(ack));
   }
 
-  /** What was asked twice is followed once. */
+  /** What was asked twice is followed once; a replacement has the name of what it replaces. */
   #unask({ s, status }) {
-    if (s !== undefined && status === "success") this.unsubscribe(s);
+    if (s !== undefined && status === "success" && !this.#sinks.has(s)) this.unsubscribe(s);
   }
 
   unsubscribe(name) {

@@ -371,6 +371,36 @@ export async function what_was_asked_twice_is_followed_once(client) {
   equal(world.newest().last("unsubscribe").s, "f1");
 }
 
+export async function what_is_asked_again_after_a_flush_is_not_asked_again_after_the_next_one(client) {
+  const world = await connected(client);
+  const sub = await followed(world, "orders", { snapshot: true });
+  sub.replace({ filter: "/px > 2" }).catch(() => {});
+  const flushes = [];
+  for (let time = 0; time < 2; time += 1) {
+    world.newest().end();
+    await world.clock.advance(1);
+    world.newest().welcome({ resumed: true });
+    flushes.push(world.newest().last("flush").cid);
+  }
+  for (const cid of flushes) world.newest().say({ c: "ack", cid, a: "processed", status: "success" });
+  equal(world.newest().sent.map((line) => line.c), ["logon", "flush", "sow_and_subscribe"]);
+}
+
+export async function a_replacement_that_is_answered_twice_is_followed_on(client) {
+  const world = await connected(client);
+  const sub = await followed(world, "orders", { snapshot: true });
+  const replaced = sub.replace({ filter: "/px > 2" });
+  const { cid } = world.newest().last("sow_and_subscribe");
+  world.newest().end();
+  await world.clock.advance(1);
+  world.newest().welcome({ resumed: true });
+  world.newest().agree("flush");
+  world.newest().agree("sow_and_subscribe", { s: "f1" });
+  await replaced;
+  world.newest().say({ c: "ack", cid, a: "processed", status: "success", s: "f1" }, p({ id: 1 }));
+  equal([world.newest().last("unsubscribe"), (await sub.next()).value.key], [undefined, "1"]);
+}
+
 export async function a_session_that_is_gone_takes_its_names_along(client) {
   const world = await connected(client);
   const kept = await followed(world, "orders", { snapshot: true }, "f1");
