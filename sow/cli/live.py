@@ -79,7 +79,8 @@ class LiveTable:
         rest = len(records) - len(shown)
         heading = f"{self._topic}: {len(records):,} records, {self._messages:,} messages"
         more = f", {rest:,} records below" if rest > 0 else ""
-        return Group(Text(heading + more, style="dim"), as_table(shown) if shown else Text(""))
+        table = as_table(shown, self._console.width) if shown else Text("")
+        return Group(Text(heading + more, style="dim"), table)
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:

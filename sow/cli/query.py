@@ -27,12 +27,15 @@ from sow.cli.printing import printable, write_data
 from sow.cli.topic_names import topic_names
 from sow.client import Rows
 from sow.messages.cells import cells, columns
+from sow.quantities import counted
 
 TABLE_ROWS = 1000
 """Records of a table when nobody says how many: more than anybody reads, and widths are known only
 once all of them are there."""
 PIPED_WIDTH = 10_000
-"""Characters of a line where no terminal says how wide it is: nothing is cut there."""
+"""Characters of a line where no terminal says how wide it is: little is cut there."""
+COLUMN_MIN = 2
+"""Characters of the narrowest column: one, and the blank behind it."""
 
 
 @click.command(
@@ -138,18 +141,33 @@ def _write_table(topic: str, rows: Rows, records: Sequence[dict[str, str]]) -> N
     served = printable(f"by {rows.index}, bookmark {rows.bookmark}")
     click.echo(f"{topic}: {len(records):,} of {rows.matches:,} records, {served}", err=True)
     if records:
-        terminal_console().print(as_table(records))
+        console = terminal_console()
+        console.print(as_table(records, console.width))
 
 
-def as_table(records: Sequence[dict[str, str]]) -> Table:
-    """A table of rows; numbers are not told from text, as the records do not say more."""
+def as_table(records: Sequence[dict[str, str]], width: int) -> Table:
+    """A table of rows; numbers are not told from text, as the records do not say more.
+
+    Of columns and of texts there are no more than a line of `width` has room for: a table is laid
+    out by looking at all that is in it, also at what is then not seen.
+    """
     names = columns(records)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in names:
-        table.add_column(Text(name), overflow="ellipsis", no_wrap=True)
+    shown = names[: max(1, width // COLUMN_MIN)]
+    rest = counted(len(names) - len(shown), "more field")
+    caption = f"{rest} without room here: --select names some" if len(names) > len(shown) else None
+    table = Table(
+        box=None, pad_edge=False, header_style="bold", caption=caption, caption_justify="left"
+    )
+    for name in shown:
+        table.add_column(_text(name, width), overflow="ellipsis", no_wrap=True)
     for record in records:
-        table.add_row(*(Text(printable(record.get(name, ""))) for name in names))
+        table.add_row(*(_text(record.get(name, ""), width) for name in shown))
     return table
+
+
+def _text(value: str, width: int) -> Text:
+    # One more than there is room for, so that it is seen to be cut.
+    return Text(printable(value[: width + 1]))
 
 
 def terminal_console() -> Console:
@@ -164,9 +182,9 @@ async def _explain(url: str, topic: str, question: dict[str, Any], raw: bool) ->
         click.echo(orjson.dumps(found))
         return
     steps: list[dict[str, Any]] = found["terms"]
-    terminal_console().print(
-        as_table([{name: str(value) for name, value in step.items()} for step in steps])
-    )
+    table = [{name: str(value) for name, value in step.items()} for step in steps]
+    console = terminal_console()
+    console.print(as_table(table, console.width))
     click.echo(f"rows touched: {found['rows_touched']:,}")
     if found.get("advice"):
         click.echo(printable(found["advice"]))

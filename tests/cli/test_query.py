@@ -96,6 +96,13 @@ def test_only_selected_fields_are_shown(sow, orders):
     [("plain", "plain"), ("ring\a", "ring\\x07"), ("up\x1b[A", "up\\x1b[A"), ("ä€", "ä€")],
 )
 def test_a_cell_shows_what_moves_the_cursor_instead_of_doing_it(text, shown):
-    table = as_table([{"a": text}, {"b": "2"}])
+    table = as_table([{"a": text}, {"b": "2"}], 80)
     assert [column.header.plain for column in table.columns] == ["a", "b"]
     assert [cell.plain for cell in table.columns[0].cells] == [shown, ""]
+
+
+def test_a_table_is_laid_out_of_what_there_is_room_for():
+    table = as_table([{f"f{at}": "x" * 1_000_000 for at in range(1000)}], 80)
+    assert len(table.columns) == 40
+    assert {len(cell.plain) for column in table.columns for cell in column.cells} == {81}
+    assert table.caption == "960 more fields without room here: --select names some"
