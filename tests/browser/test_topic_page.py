@@ -311,3 +311,47 @@ def test_an_integer_is_shown_with_all_its_digits(console, server):
     assert console.grid() == [["9007199254740993", "[9007199254740995]"]]
     console.page.locator("regular-table tbody td").first.click()
     console.page.get_by_label("The record").get_by_text('"trade": 9007199254740993').wait_for()
+
+
+WITHOUT_TIME = """
+const [wait, Socket] = [window.setTimeout, window.WebSocket];
+window.setTimeout = (work, ms) => (ms >= 2000 ? 0 : wait(work, ms));
+window.sockets = [];
+window.WebSocket = class extends Socket {
+  constructor(url) {
+    super(url);
+    window.sockets.push(this);
+  }
+};
+"""
+"""Nothing is asked for a second time because time has passed; and the sockets of the page."""
+
+
+def test_who_comes_back_to_a_server_counts_at_once(console, server):
+    console.page.add_init_script(WITHOUT_TIME)
+    console.open("topic", "orders")
+    console.until("() => document.querySelector('#matches')?.textContent === '3 match'")
+    console.until_grid("1", "2", "3")
+    server.publish("orders", {"id": 4})
+    console.until_grid("1", "2", "3", "4")
+    console.page.evaluate("() => window.sockets.at(-1).close()")
+    console.until("() => document.querySelector('#matches').textContent === '4 match'")
+
+
+def test_a_wait_for_a_server_that_was_away_is_not_taken_for_its_work(console):
+    console.open("config")
+    waited = console.page.evaluate(
+        """async () => {
+          const {html, render, useEvery} = await import(
+            new URL("parts.js", document.querySelector("script[type=module]").src));
+          const wait = window.setTimeout;
+          let now = 0;
+          return new Promise((done) => {
+            performance.now = () => now;
+            window.setTimeout = (work, ms) => (ms > 9999 ? done(ms) : wait(work, ms));
+            const Asks = () => useEvery(1000, async () => (now += 3_600_000), []);
+            render(html`<${Asks} />`, document.createElement("div"));
+          });
+        }"""
+    )
+    assert waited == 30_000

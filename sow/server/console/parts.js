@@ -41,7 +41,10 @@ export function nextFrame(work) {
 }
 
 // Calls `work` every `ms` while the page is seen, beginning at once. An answer that takes long is
-// asked for less often: a page never takes more than a tenth of the server's time for itself.
+// asked for less often: a page never takes more than a tenth of the server's time for itself. But one
+// that took hours waited for a server that was not there, and says nothing of what it costs.
+const SELDOM_MS = 30_000;
+
 export function useEvery(ms, work, inputs) {
   useEffect(() => {
     let timer, over = false, told = null;
@@ -56,7 +59,7 @@ export function useEvery(ms, work, inputs) {
           if (!over) problem.value = told = error;
         }
       }
-      if (!over) timer = setTimeout(turn, Math.max(ms, 10 * (performance.now() - begun)));
+      if (!over) timer = setTimeout(turn, Math.max(ms, Math.min(SELDOM_MS, 10 * (performance.now() - begun))));
     }
     turn();
     return () => {

@@ -2,9 +2,9 @@
 // what is in view and to nothing else, and scrolls by replacing what it has asked for. Filter,
 // order and columns stand in the address. Beside the grid a record that was chosen is shown whole.
 
-import {attempt, html, problem, useEffect, useEvery, useMemo, useRef, useState} from "../parts.js";
+import {attempt, html, problem, useEffect, useEvery, useMemo, useRef, useSignal, useState} from "../parts.js";
 import {ask, linkTo} from "../address.js";
-import {read, sow, topicPath} from "../server.js";
+import {read, sow, state, topicPath} from "../server.js";
 import {follow} from "../following.js";
 import {CopyAs} from "../copy_as.js";
 import {ExpressionBox, FILTER, ORDER, ofFilter, ofOrder} from "../expression_box.js";
@@ -69,7 +69,9 @@ export function Topic({name, asked}) {
   };
   // A topic that is removed meanwhile may come back, and is no mistake of the filter.
   const counted = (error) => error.reason !== "invalid topic" && setWrong(error);
-  useEvery(2000, () => (wrong || paused ? null : count().catch(counted)), [name, filter, order, wrong, paused]);
+  // Who comes back to a server asks at once: much may have happened, or it may be another one.
+  const isConnected = useSignal(state) === "connected";
+  useEvery(2000, () => (wrong || paused || !isConnected ? null : count().catch(counted)), [name, filter, order, wrong, paused, isConnected]);
 
   useEffect(() => {
     model.window.clear();
