@@ -32,6 +32,7 @@ from sow.cli.scrape import scraped
 from sow.cli.spread import Spread
 from sow.client import Client
 from sow.client.answers import understood
+from sow.client.failures import reported
 from sow.config import load
 from sow.definitions import Configuration, Limits
 from sow.media_types import PLAIN_TEXT
@@ -155,7 +156,9 @@ async def _of_server(url: str) -> list[Checkup]:
 async def _readiness(client: Client) -> Checkup:
     request = client.http.request("GET", "/readyz", accept=PLAIN_TEXT, any_status=True)
     async with request as answer:
-        return checkups.readiness(answer.status, (await answer.text()).strip())
+        with reported(client.http.url):
+            text = await answer.text()
+    return checkups.readiness(answer.status, text.strip())
 
 
 async def _figures(client: Client) -> list[Checkup]:

@@ -18,6 +18,7 @@ from sow.cli.spread import SPREAD_COLUMNS, Spread
 from sow.cli.tables import figures
 from sow.cli.topic_names import topic_names
 from sow.client import Client
+from sow.client.failures import reported
 
 PINGS = 100
 """Times that are measured: the 99th percentile is then one of them, and a slow disk takes a
@@ -74,11 +75,12 @@ async def _ping(url: str, topic: str | None, count: int) -> tuple[Spread, Spread
 
 async def answered(client: Client, count: int) -> Spread:
     """How long a server takes to answer a question that needs no thought, so many times."""
-    taken_s = []
+    taken_s, url = [], client.http.url
     for _ in range(count + 1):
         began_s = time.perf_counter()
         async with client.http.request("GET", "/healthz") as answer:
-            await answer.read()
+            with reported(url):
+                await answer.read()
         taken_s.append(time.perf_counter() - began_s)
     # The first one has made the connection.
     return Spread.of(taken_s[1:])

@@ -169,7 +169,7 @@ class Told:
     """A server that says what a test wants."""
 
     def __init__(self, ready=200, sessions=(), stopped=None):
-        self.http = self
+        self.http, self.url = self, "http://told"
         self._ready, self._sessions, self._stopped = ready, [*sessions], stopped
 
     async def __aenter__(self):

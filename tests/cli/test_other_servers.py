@@ -57,9 +57,10 @@ class Elsewhere(BaseHTTPRequestHandler):
         status, kind, body = self.server.answer
         self.send_response(status)
         self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(len(body) + self.server.missing_bytes))
         self.end_headers()
         self.wfile.write(body)
+        self.close_connection = self.server.missing_bytes > 0
 
     do_POST = do_DELETE = do_PATCH = do_GET  # noqa: N815 (names that the library asks for)
 
@@ -71,6 +72,7 @@ class Elsewhere(BaseHTTPRequestHandler):
 def elsewhere():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere)
     server.daemon_threads = True
+    server.missing_bytes = 0
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
     yield server
     server.shutdown()
@@ -93,3 +95,13 @@ def test_what_is_no_server_of_ours_is_said_to_be_none(elsewhere, command, answer
     if answer == "page":
         assert result.exit_code == 1
         assert "does not speak SOW" in said or "no SOW" in said
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, ("ping", "--count", "1")], ids=" ".join)
+def test_an_answer_that_is_cut_short_is_said_to_be(elsewhere, monkeypatch, command):
+    monkeypatch.setattr(elsewhere, "missing_bytes", 9)
+    elsewhere.answer = ANSWERS["list"]
+    url = f"http://127.0.0.1:{elsewhere.server_port}"
+    result = CliRunner().invoke(main, [*command, "--url", url])
+    assert (result.exit_code, type(result.exception)) == (1, SystemExit)
+    assert "Traceback" not in result.stderr
