@@ -90,7 +90,7 @@ class Looked:
             """([expected]) => expected === JSON.stringify(
               [...document.querySelectorAll("regular-table tbody tr:not(.gone)")]
                 .map((row) => row.cells[0]?.textContent.trim()))""",
-            json.dumps(expected, separators=(",", ":")),
+            json.dumps(expected, ensure_ascii=False, separators=(",", ":")),
         )
 
     def copied(self):

@@ -9,7 +9,7 @@ from sow.authentication.tokens import sum_of
 from sow.config import require as required
 from tests.browser.looking import TOPICS, looked
 from tests.browser.prefix import Prefixed
-from tests.edge.serving import Running
+from tests.edge.serving import Running, records
 
 pytestmark = pytest.mark.browser
 
@@ -83,6 +83,38 @@ def test_where_users_are_known_it_asks_who_it_is_and_shows_what_he_may_see(brows
             console.page.get_by_role("button", name="Log off").click()
             console.page.get_by_label("or a token").wait_for()
             # Refusals are what this is about; the browser says each of them.
+            console.errors[:] = [text for text in console.errors if " 40" not in text]
+    finally:
+        server.close()
+
+
+def test_who_may_not_see_a_topic_any_more_does_not_until_he_may_again(browser, tmp_path):
+    (tmp_path / "tokens").write_text(f"ann {sum_of('ann-token')} desk\n")
+    config = tmp_path / "config.xml"
+
+    def read(topic="orders"):
+        security = f"""<Security>
+          <Authentication><Tokens><File>tokens</File></Tokens></Authentication>
+          <Role><Name>desk</Name><Member>group:desk</Member>
+            <Allow><Topic>{topic}</Topic><Read/><Write/></Allow>
+            <Allow><Admin/></Allow></Role></Security>"""
+        config.write_text(f"<SOWConfig><Name>t</Name>{security}<SOW>{TOPICS}</SOW></SOWConfig>")
+        return replace(required(str(config)), port=0)
+
+    allowed = ["orders"]
+    server = Running(read(), tmp_path / "data", reread=lambda: read(allowed[-1]))
+    known = {"Authorization": "Bearer ann-token"}
+    try:
+        server.request("POST", records("orders"), data=b'{"id":1}', headers=known)
+        with looked(browser, server.url + "/") as console:
+            console.open("topic", "orders")
+            console.page.get_by_label("or a token").fill("ann-token")
+            console.page.get_by_role("button", name="Log on").click()
+            console.until_grid("1")
+            for topic, shown in (("book", "·"), ("orders", "1")):
+                allowed.append(topic)
+                server.request("POST", "/v1/config/reload", headers=known)
+                console.until_grid(shown)
             console.errors[:] = [text for text in console.errors if " 40" not in text]
     finally:
         server.close()

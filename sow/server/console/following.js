@@ -1,11 +1,13 @@
 // A subscription of the page that can be moved: what it asks for is asked of `options` each time, so
 // that `replace` sends what holds now. Messages are handed to `take` as they come, with what was
 // asked for when they were told; mistakes go to `failed`. It ends with the page that has begun it. A
-// topic that is removed from the configuration is followed again when it comes back.
+// topic that is removed from the configuration, or may not be seen any more, is followed again when it
+// comes back.
 
 import {sow} from "./server.js";
 
 const AGAIN_MS = 1000;
+const COMES_BACK = ["REMOVAL", "AUTHORIZATION"];
 
 export function follow(topic, options, take, failed) {
   const asked = [options()];
@@ -27,7 +29,7 @@ export function follow(topic, options, take, failed) {
       if (message.command === "group_begin") held = asked.shift() ?? held;
       if (isOver) return undefined;
       take(message, held);
-      if (message.command === "unsubscribed" && message.reason === "REMOVAL") waitForIt();
+      if (message.command === "unsubscribed" && COMES_BACK.includes(message.reason)) waitForIt();
     }
     return undefined;
   }

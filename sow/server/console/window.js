@@ -30,6 +30,8 @@ export class Window {
       this.remove(message, now);
     } else if (message.command === "turn_end") {
       this.settle();
+    } else if (message.command === "unsubscribed" && message.reason === "AUTHORIZATION") {
+      this.clear(); // what may not be seen any more
     } else if (message.command === "gap") {
       this.isStale = true;
     } else if (message.command === "group_begin") {
