@@ -32,7 +32,7 @@ from sow.cli.scrape import scraped
 from sow.cli.spread import Spread
 from sow.client import Client
 from sow.client.answers import understood
-from sow.client.failures import reported
+from sow.client.http import taken
 from sow.config import load
 from sow.definitions import Configuration, Limits
 from sow.media_types import PLAIN_TEXT
@@ -156,8 +156,7 @@ async def _of_server(url: str) -> list[Checkup]:
 async def _readiness(client: Client) -> Checkup:
     request = client.http.request("GET", "/readyz", accept=PLAIN_TEXT, any_status=True)
     async with request as answer:
-        with reported(client.http.url):
-            text = await answer.text()
+        text = (await taken(client.http.url, answer)).decode(errors="replace")
     return checkups.readiness(answer.status, text.strip())
 
 

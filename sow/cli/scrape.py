@@ -6,7 +6,8 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from sow.client import Client
-from sow.client.failures import not_sow, reported
+from sow.client.failures import not_sow
+from sow.client.http import taken
 from sow.errors import NotEntitled
 from sow.media_types import PLAIN_TEXT
 
@@ -20,8 +21,7 @@ async def scraped(client: Client) -> Samples | None:
     try:
         alone = {"topics": False}
         async with client.http.request("GET", "/metrics", alone, accept=PLAIN_TEXT) as answer:
-            with reported(client.http.url):
-                text = await answer.text()
+            text = (await taken(client.http.url, answer)).decode(errors="replace")
     except NotEntitled:
         return None
     try:

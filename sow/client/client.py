@@ -30,6 +30,7 @@ from sow.client.live import Live
 from sow.client.live_window import LiveWindow
 from sow.client.publisher import WINDOW_FRAMES, Publisher
 from sow.client.questions import Interval, Paths, given, parameters, subscription
+from sow.client.redirects import refused_redirects
 from sow.client.retry import Retry
 from sow.client.socket import Socket
 from sow.client.staged_batch import RepeatableBatch
@@ -115,7 +116,9 @@ class Client:
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
             connector = Connector(self._access.context())
-            self._session = aiohttp.ClientSession(timeout=timeout, connector=connector)
+            self._session = aiohttp.ClientSession(
+                timeout=timeout, connector=connector, trace_configs=[refused_redirects(self.url)]
+            )
             self._loop = asyncio.get_running_loop()
         return self._session
 

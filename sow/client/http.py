@@ -31,6 +31,11 @@ WHOLE_BYTES = 1024**2
 """A body of so many bytes is handed to the socket in one go, as aiohttp advises."""
 
 
+TAKEN_BYTES_MAX = 512 * 1024**2
+"""Of an answer that is taken in one piece and is not a table that somebody asked for: twice a
+million records. Whatever sends more is no server of ours, or is to be read row by row (`Rows`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A whole query answer.
@@ -185,8 +190,7 @@ class Http:
             any_status=any_status,
         )
         async with opening as response:
-            with reported(self.url):
-                content = await response.read()
+            content = await taken(self.url, response)
         return decoded(self.url, content, kind)
 
     async def table(self, topic: str, asked: Mapping[str, object]) -> Any:
@@ -225,6 +229,18 @@ class Http:
             yield Rows(self.url, response, partial(self.table, topic, asked))
 
 
+async def taken(url: str, response: aiohttp.ClientResponse) -> bytes:
+    """All of an answer; raises Unreachable if it has no end, and Disconnected."""
+    parts, size_bytes = [], 0
+    with reported(url):
+        while part := await response.content.readany():
+            parts.append(part)
+            size_bytes += len(part)
+            if size_bytes > TAKEN_BYTES_MAX:
+                raise not_sow(url, f"over {TAKEN_BYTES_MAX >> 20} MiB")
+    return b"".join(parts)
+
+
 def topic_path(topic: str) -> str:
     """The path of a topic, its name percent-encoded."""
     return f"/v1/topics/{quote(topic, safe='')}"
@@ -251,7 +267,7 @@ def _text(value: object) -> str:
 
 async def _problem(url: str, response: aiohttp.ClientResponse) -> SowError:
     try:
-        report = orjson.loads(await response.read())
+        report = orjson.loads(await taken(url, response))
         assert isinstance(report, dict)
     except (orjson.JSONDecodeError, AssertionError):
         if response.status == Unauthenticated.status:

@@ -180,10 +180,12 @@ class Told:
 
     @asynccontextmanager
     async def request(self, *_asked, **_more):
-        async def text():
-            return "the disk is full"
+        pieces = [b"the disk is full", b""]
 
-        yield SimpleNamespace(status=self._ready, text=text)
+        async def readany():
+            return pieces.pop(0)
+
+        yield SimpleNamespace(status=self._ready, content=SimpleNamespace(readany=readany))
 
     async def json(self, *_asked, **_more):
         return self._sessions

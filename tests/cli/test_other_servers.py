@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from sow.cli import main
+from sow.client import http
 
 HOSTILE = "evil\x1b]0;owned\x07\u202e\x9b31m"
 FIELDS = (
@@ -105,3 +106,21 @@ def test_an_answer_that_is_cut_short_is_said_to_be(elsewhere, monkeypatch, comma
     result = CliRunner().invoke(main, [*command, "--url", url])
     assert (result.exit_code, type(result.exception)) == (1, SystemExit)
     assert "Traceback" not in result.stderr
+
+
+def test_a_page_that_answers_is_no_server_to_be_measured(elsewhere):
+    elsewhere.answer = ANSWERS["page"]
+    url = f"http://127.0.0.1:{elsewhere.server_port}"
+    result = CliRunner().invoke(main, ["ping", "--count", "1", "--url", url])
+    assert result.exit_code == 1
+    assert f"{url} does not speak SOW: it answered something else to /healthz" in result.stderr
+
+
+@pytest.mark.parametrize("command", [("topics",), ("ping",), ("top", "--count", "1"), ("verify",)])
+def test_an_answer_without_an_end_has_one(elsewhere, monkeypatch, command):
+    monkeypatch.setattr(http, "TAKEN_BYTES_MAX", 1 << 20)
+    elsewhere.answer = (200, "application/json", b" " * (1 << 21))
+    url = f"http://127.0.0.1:{elsewhere.server_port}"
+    result = CliRunner().invoke(main, [*command, "--url", url])
+    assert result.exit_code == 1
+    assert f"{url} does not speak SOW: it answered over 1 MiB" in result.stderr

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from sow.client import Disconnected, Unreachable
-from sow.client.http import Http, Rows, length_prefixed, records_of, topic_path
+from sow.client.http import Http, Rows, length_prefixed, records_of, taken, topic_path
 from sow.errors import BadFilter, ClientError, SowError, Unauthenticated, UnknownTopic
 
 PLAIN = {"Accept-Encoding": "identity"}
@@ -32,9 +32,6 @@ class Response:
     def __init__(self, *pieces, status=200, headers=()):
         self.status, self.headers, self.content = status, dict(headers), Content(pieces)
         self.released = False
-
-    async def read(self):
-        return b"".join(self.content.pieces)
 
     async def __aenter__(self):
         return self
@@ -187,6 +184,6 @@ def test_an_answer_that_is_an_error_is_given_to_who_asks_for_any():
     async def work():
         http = Http("http://there", Session(Response(b"replaying", status=503)))
         async with http.request("GET", "/readyz", any_status=True) as response:
-            return response.status, await response.read()
+            return response.status, await taken(http.url, response)
 
     assert wait(work()) == (503, b"replaying")
