@@ -42,6 +42,28 @@ def test_topics_of_a_pattern_are_asked_for_while_one_looks_at_them(console, serv
     console.page.get_by_role("link", name="desk/1").wait_for()
 
 
+VERY_MANY = """
+const asked = window.fetch;
+window.fetch = async (url, ...more) => {
+  const answer = await asked(url, ...more);
+  if (new URL(url, location).pathname !== "/v1/topics") return answer;
+  const [one] = await answer.json();
+  const topics = [...Array(10_000).keys()].map((number) => ({...one, name: `t${number}`}));
+  return new Response(JSON.stringify(topics), answer);
+};
+"""
+"""A server of ten thousand topics."""
+
+
+def test_very_many_topics_are_found_by_name(console):
+    console.page.add_init_script(VERY_MANY)
+    console.open()
+    console.page.get_by_text("9,500 more: find them by name").wait_for()
+    assert len(console.page.locator("#topics tbody tr").all()) == 501
+    console.page.get_by_role("searchbox", name="Find a topic").fill("t9999")
+    console.page.get_by_role("link", name="t9999").wait_for()
+
+
 def test_rates_are_those_at_which_is_published(console, server):
     console.open()
     with publishing(server, 5):

@@ -10,7 +10,7 @@ import * as format from "../format.js";
 
 const EVERY_MS = 1000;
 const KEPT = 60;
-const UNFOLDED_MAX = 500;
+const SHOWN_MAX = 500; // of topics, and of those of a pattern: ten thousand rows would take seconds to draw
 const SOON_S = 0.5; // rates of less than that are chance
 
 const topics = signal(null);
@@ -58,16 +58,20 @@ function arranged(found, open, text) {
   }
   const matches = (one) => one.name.toLowerCase().includes(text.toLowerCase());
   const rows = [];
+  let shown = 0;
   for (const one of found) {
     if (patterns.has(one.of_pattern)) continue;
     const inside = (members.get(one.name) || []).filter((member) => !text || matches(member));
     if (text && !matches(one) && !inside.length) continue;
+    shown += 1;
+    if (shown > SHOWN_MAX) continue;
     rows.push({topic: one, depth: 0});
     if (open.has(one.name) || (text && inside.length)) {
-      for (const member of inside.slice(0, UNFOLDED_MAX)) rows.push({topic: member, depth: 1});
-      if (inside.length > UNFOLDED_MAX) rows.push({more: inside.length - UNFOLDED_MAX});
+      for (const member of inside.slice(0, SHOWN_MAX)) rows.push({topic: member, depth: 1});
+      if (inside.length > SHOWN_MAX) rows.push({more: inside.length - SHOWN_MAX, depth: 1});
     }
   }
+  if (shown > SHOWN_MAX) rows.push({more: shown - SHOWN_MAX, depth: 0});
   return rows;
 }
 
@@ -172,9 +176,9 @@ export function Topics() {
           </tr>
         </thead>
         <tbody>
-          ${rows.map((row) =>
+          ${rows.map((row, place) =>
             row.more
-              ? html`<tr key="more"><td class="indented dim" colspan="12">${format.count(row.more)} more: find them by name</td></tr>`
+              ? html`<tr key=${`more ${place}`}><td class=${row.depth ? "indented dim" : "dim"} colspan="12">${format.count(row.more)} more: find them by name</td></tr>`
               : html`<${Row} key=${`${row.depth}${row.topic.name}`} ...${row} />`,
           )}
         </tbody>
