@@ -13,6 +13,7 @@ from subprocess import run
 import pytest
 
 from sow.client import client, live, live_window, publisher, subscription, sync
+from tests.docs.blocks import ROOT
 
 RIGHT = {
     "awaited.py": """
@@ -85,8 +86,9 @@ def told(tmp_path_factory):
     for module in SURFACES:
         (folder / f"wrong_{module.replace('.', '_')}.py").write_text(wrong_program(module))
     command = [sys.executable, "-m", "mypy", "--strict", "--hide-error-context", "--no-pretty"]
-    command += ["--cache-dir", str(folder / "cache"), "--follow-imports=silent"]
-    done = run([*command, *sorted(map(str, folder.glob("*.py")))], capture_output=True, text=True)
+    command += ["--cache-dir", str(ROOT / ".mypy_cache")]  # what `make types` has found out
+    programs = sorted(map(str, folder.glob("*.py")))
+    done = run([*command, *programs], capture_output=True, text=True, cwd=folder)
     assert not done.stderr
     return done.stdout.splitlines()
 
