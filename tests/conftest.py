@@ -7,6 +7,7 @@ folder. Longest first, so that no core is left with a long group when the others
 
 import gc
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -39,6 +40,10 @@ gc.disable()
 # Nothing here is signed by an authority that the machine trusts. aiohttp reads them all, twice,
 # when it is imported: a tenth of what it costs to start a server.
 os.environ["SSL_CERT_FILE"] = os.devnull
+
+# A shell has what it starts in the background, and all that this starts, ignore Ctrl-C; some tests
+# press it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 NOTHING_RUN = pytest.ExitCode.NO_TESTS_COLLECTED
 
