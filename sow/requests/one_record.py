@@ -80,12 +80,19 @@ def put(
 
 
 def delete(
-    engine: Engine, name: str, sow_key: str, now_us: int, *, rights: Rights, look: Look
+    engine: Engine,
+    name: str,
+    sow_key: str,
+    now_us: int,
+    *,
+    rights: Callable[[], Rights],
+    look: Look,
 ) -> Steps[int]:
     """Remove the record of a SowKey; returns 1.
 
-    One that a user of these `rights` may see and not delete is refused; one that he may not see is
-    not there. Raises UnknownRecord, NotEntitled, what `Engine.removal` and `look` do.
+    `rights` are asked for when everything is there that has to be waited for, since they may be
+    others by then: a record that they show and do not let go is refused, one that they do not show
+    is not there. Raises UnknownRecord, NotEntitled, what `Engine.removal` and `look` do.
     """
     # What this client has left of a publish came before.
     yield from engine.publications.finish_left(name)
@@ -93,9 +100,10 @@ def delete(
     engine.reach(now_us)
     records = engine.catalog.deletable(name).records
     slot = records.table.find(sow_key)
-    permit = permit_for(rights, "delete", name)
+    held = rights()
+    permit = permit_for(held, "delete", name)
     if slot is not None and permit is not None and not _may_go(permit, records, slot):
-        if shows(guard_for(rights, records), records, records.table.bodies[slot] or b""):
+        if shows(guard_for(held, records), records, records.table.bodies[slot] or b""):
             raise NotEntitled("no role allows you to delete this record")
         slot = None  # and a look at it would say that it is there
     look(records, slot)

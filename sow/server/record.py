@@ -114,7 +114,7 @@ class RecordDoor:
                 topic.name,
                 request.match_info["key"],
                 self._driver.now_us(),
-                rights=rights_of(request),
+                rights=lambda: rights_of(request),
                 look=self._looking(request).look,
             ),
         )

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sow.errors import ClientError, NotEntitled, UnknownRecord
+from sow.errors import ClientError, NotEntitled, Unauthenticated, UnknownRecord
 from sow.requests import one_record
 from sow.rights import EVERYTHING, Entitlements
 from sow.security import Allow, Authentication, Role, Security
@@ -54,7 +54,7 @@ class Place:
             "orders",
             self.key(number),
             self.world.now,
-            rights=rights,
+            rights=rights if callable(rights) else lambda: rights,
             look=look or self.look,
         )
 
@@ -133,3 +133,23 @@ def test_rights_are_asked_in_the_step_of_the_change():
     assert place.looked == [None], "conditions do not tell what he may neither see nor delete"
     assert at_once(place.delete(2, blind)) == 1
     assert len(place.records.table) == 1
+
+
+def test_what_a_user_may_is_asked_when_nothing_is_waited_for_any_more(monkeypatch):
+    """A reload may have taken the right away meanwhile."""
+    monkeypatch.setattr(one_record, "KEYED_AT_ONCE", 1)
+    place = Place()
+    place.world.publish("orders", *({"id": number} for number in range(5)))
+    allowed = [EVERYTHING]
+
+    def rights():
+        if not allowed:
+            raise Unauthenticated("these rights are none any more")
+        return allowed[0]
+
+    deleting = place.delete(3, rights)
+    next(deleting)  # it waits
+    allowed.clear()
+    with pytest.raises(Unauthenticated):
+        at_once(deleting)
+    assert len(place.records) == 5
