@@ -61,6 +61,13 @@ class Taken:
     largest_bytes: int = 0
     held_bytes: int = 0
     updates: int = 0
+    rests: bool = False
+    """It goes before those that are read: nobody may ask for more of it."""
+
+    @property
+    def unused_since_us(self) -> int:
+        """Since when nobody has asked for it; where it rests, long enough to go for others."""
+        return self.used_us - IDLE_US - 1 if self.rests else self.used_us
 
     @property
     def rows(self) -> int:
@@ -69,11 +76,11 @@ class Taken:
 
     def touch(self, now_us: int) -> None:
         """Somebody reads it at this moment."""
-        self.used_us = now_us
+        self.used_us, self.rests = now_us, False
 
     def rest(self, now_us: int) -> None:
-        """It has been read to its end: it may be read again, and goes before those that are not."""
-        self.used_us = now_us - IDLE_US - 1
+        """It may well not be read any more: to its end it has been, or not past its beginning."""
+        self.used_us, self.rests = now_us, True
 
     def measure(self) -> Steps[None]:
         """See how large it is."""
@@ -149,6 +156,11 @@ class TakenSnapshots:
         taken.touch(now_us)
         return taken
 
+    def rest(self, name: str, now_us: int) -> None:
+        """Let a snapshot go before those that are read, if it is still there."""
+        if name in self._by_name:
+            self._by_name[name].rest(now_us)
+
     def drop(self, name: str) -> None:
         """Let a snapshot go, if it is still there."""
         self._by_name.pop(name, None)
@@ -177,7 +189,7 @@ class TakenSnapshots:
             for taken in found:
                 if count < SNAPSHOTS_MAX // part and held + rows <= ROWS_MAX // rows_part:
                     break
-                if taken.used_us > idle_since_us:
+                if taken.unused_since_us > idle_since_us:
                     raise Busy(
                         f"{count} snapshots of {held} rows are in use; release some "
                         "(DELETE /v1/snapshots/{id}), or wait"
@@ -188,7 +200,7 @@ class TakenSnapshots:
     def _longest_unused(self, client: str | None = None) -> list[Taken]:
         """All snapshots, or those of a client, from the one that was asked for the longest ago."""
         found = [one for one in self._by_name.values() if client in (None, one.client)]
-        return sorted(found, key=lambda taken: taken.used_us)
+        return sorted(found, key=lambda taken: taken.unused_since_us)
 
     def over(self) -> list[Taken]:
         """Snapshots that hold too much together; none, if none do."""

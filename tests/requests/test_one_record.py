@@ -152,4 +152,4 @@ def test_what_a_user_may_is_asked_when_nothing_is_waited_for_any_more(monkeypatc
     allowed.clear()
     with pytest.raises(Unauthenticated):
         at_once(deleting)
-    assert len(place.records) == 5
+    assert len(place.records.table) == 5

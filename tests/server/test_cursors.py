@@ -203,13 +203,17 @@ async def test_it_ends_when_it_is_not_used_and_says_so():
 
 
 @stepped
-async def test_one_client_may_hold_so_many_and_those_read_to_the_end_go_first():
+async def test_one_client_may_hold_so_many_and_those_that_nobody_goes_on_with_go_first():
     async with Place() as place:
-        await place.publish(*numbered(3))
+        await place.publish(*numbered(5))
         for _ in range(SNAPSHOTS_MAX // 4 + 5):
             answer = await place.first()
-            assert (await place.follow(answer)).status == 200
-        unread = [await place.first() for _ in range(SNAPSHOTS_MAX // 4)]
+            assert (await place.follow(await place.follow(answer))).status == 200
+        begun = [await place.first() for _ in range(SNAPSHOTS_MAX // 4 + 5)]
+        assert {answer.status for answer in begun} == {200}
+        assert (await place.follow(begun[0])).status == 410
+        unread = begun[5:]
+        assert {(await place.follow(answer)).status for answer in unread} == {200}
         refused = await place.first()
         assert (refused.status, "Retry-After" in refused.headers) == (503, True)
         place.world.clock.advance(IDLE_US + 1)
