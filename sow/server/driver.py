@@ -217,6 +217,16 @@ class Driver:
         kept_bytes = self.engine.catalog.usage.named_bytes
         return None if self.journal.has_room(kept_bytes) else DiskFull.reason
 
+    @property
+    def scarce_bytes(self) -> int | None:
+        """How many bytes of messages the disk takes at once, about, where one frame may have more;
+        None: it takes all that one may have."""
+        kept_bytes = self.engine.catalog.usage.named_bytes
+        if self.journal.has_room(kept_bytes + self.engine.configuration.limits.frame_bytes_max):
+            return None
+        # What is written takes twice its bytes, as `has_room` counts it.
+        return max(0, self.journal.room_bytes // 2 - kept_bytes)
+
     def _fail(self, failure: StoreError, groups: Sequence[Group]) -> None:
         """The disk refused what was already visible: say so to all who wait for it.
 

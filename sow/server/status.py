@@ -83,6 +83,8 @@ class StatusDoor:
             for topic in executor.engine.catalog.listed()
         )
         told += [f"{stopped} views or conflated topics have stopped"] if stopped else []
+        if (scarce_bytes := driver.scarce_bytes) is not None:
+            told.append(f"disk nearly full: publishes over {scarce_bytes >> 20} MiB are refused")
         return told + ([full] if full else [])
 
     async def metrics(self, request: web.Request) -> web.Response:

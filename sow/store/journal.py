@@ -51,6 +51,8 @@ from sow.store.protocols import LogEntry, accounts_of
 
 DATA_FILE = "data.mdb"
 NEWEST_FILE = "newest"
+LOG_UNFINISHED = "restoring"
+"""Where a restore writes the log before it is put in its place; it is there from its beginning."""
 GROUP_BYTES = 1024**2
 """A larger commit is written as several blocks, so that a reader that wants part of it need not
 hold all."""
@@ -133,8 +135,17 @@ class LmdbJournal:
             if problem := structural_damage(data_file):
                 raise self._damaged(f"its pages are not as they were written ({problem})")
         elif self._expected_seq or self._must_exist:
+            self._check_restored()
             raise self._damaged(f"{data_file} is missing")
         make_directory(self._directory)
+
+    def _check_restored(self) -> None:
+        """Refuse what a restore that did not end has left, which has no log yet."""
+        if (self._data_directory / LOG_UNFINISHED).exists():
+            raise Damaged(
+                f"a backup was being restored to {self._data_directory}, and that did not end; "
+                "delete what is there, and run sow restore once more"
+            )
 
     def _begin(self) -> None:
         with self._env.read() as txn:

@@ -24,7 +24,7 @@ from sow.errors import StoreError
 from sow.store.backup_files import StoredBackup
 from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.environment import sync_directory
-from sow.store.journal import LmdbJournal, accounts_in
+from sow.store.journal import LOG_UNFINISHED, LmdbJournal, accounts_in
 from sow.store.layout import (
     ACCOUNT,
     GROUP,
@@ -39,8 +39,6 @@ from sow.store.stored_definitions import Era, StoredDefinition, file_name, finge
 
 APPENDED_BYTES = 16 * 1024**2
 """Of the log so much is written at once: each write waits for the disk."""
-LOG_UNFINISHED = "restoring"
-"""Where the log is written, before it is put in its place."""
 
 Advance = Callable[[int], None]
 
@@ -86,6 +84,8 @@ def restore(
     restored = Restored(until, shift)
     make_directory(directory)
     try:
+        # First: a start tells by it what was not restored to its end.
+        make_directory(directory / LOG_UNFINISHED)
         shifted = _shifted_manifest(manifest, until, shift)
         ManifestFile(directory).write(shifted)
         for kept in shifted.kept:

@@ -65,6 +65,21 @@ async def test_it_says_whether_messages_are_taken():
 
 
 @stepped
+async def test_it_says_how_large_a_publish_may_be_while_the_disk_is_nearly_full(monkeypatch):
+    world = World()
+    async with Place(world) as place:
+        place.follow()
+        room = 40 << 20
+        monkeypatch.setattr(type(world.journal), "room_bytes", room)
+        monkeypatch.setattr(world.journal, "has_room", lambda size_bytes=0: 2 * size_bytes < room)
+        ready = await place.get("/readyz")
+        said = b"ok; disk nearly full: publishes over 20 MiB are refused\n"
+        assert (ready.status, ready.body) == (200, said)
+        room = 200 << 20
+        assert (await place.get("/readyz")).body == b"ok\n"
+
+
+@stepped
 async def test_it_says_why_it_should_be_sent_no_work_although_messages_are_taken():
     world = World(ORDERS, ConflatedTopic("orders-C", "json", "orders", interval_us=SECOND))
     async with Place(world) as place:
