@@ -18,7 +18,9 @@ async def main(seconds):
     files, until_s = raise_files_limit(), time.monotonic() + seconds
     sizes = FULL._replace(idle=min(FULL.idle, files - 3_000))
     found = []
-    print("| life | rounds | memory, first and last round | files | longest step |")
+    print(
+        "| life | rounds | memory after the first, the middle and the last | files | longest step |"
+    )
     print("| --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as directory:
         soak, life = Soak(Path(directory), sizes), 0
@@ -30,11 +32,11 @@ async def main(seconds):
                 lambda ends=ends, ends_s=ends_s: soak.rounds >= ends or time.monotonic() > ends_s
             )
             found += [f"life {life}, {fault}" for fault in faults(looks)]
-            first, last = looks[0], looks[-1]
+            first, middle, last = looks[0], looks[len(looks) // 2], looks[-1]
             print(
                 f"| {life} | {len(looks)} | {first.memory_bytes >> 20} MiB, "
-                f"{last.memory_bytes >> 20} MiB | {first.files}, {last.files} | "
-                f"{max(look.longest_s for look in looks) * 1000:.0f} ms |",
+                f"{middle.memory_bytes >> 20} MiB, {last.memory_bytes >> 20} MiB | "
+                f"{first.files}, {last.files} | {last.longest_s * 1000:.0f} ms, {last.longest} |",
                 flush=True,
             )
     sys.exit("; ".join(found) or None)

@@ -63,7 +63,9 @@ class Look(NamedTuple):
     memory_bytes: int
     files: int
     longest_s: float
-    """Its longest step so far in this life."""
+    """Its longest step so far in this life,"""
+    longest: str = ""
+    """and what that was."""
 
 
 class Soak:
@@ -142,8 +144,9 @@ class Soak:
                 f"{stay[0]:.0f} sessions stay though their clients have gone, and {stay[1]:.0f} of "
                 "those who may come back"
             )
-        steps = re.findall(r"^sow_step_longest_seconds\{.*\} (\S+)$", text, re.M)
-        return Look(server.memory_bytes, server.files, max(map(float, steps)))
+        steps = re.findall(r'^sow_step_longest_seconds\{step="(.*)"\} (\S+)$', text, re.M)
+        longest_s, longest = max((float(took_s), step) for step, took_s in steps)
+        return Look(server.memory_bytes, server.files, longest_s, longest)
 
 
 def faults(looks):
@@ -157,7 +160,8 @@ def faults(looks):
             yield f"round {number}: {look.files} files are open, {first.files} after the first"
         if look.longest_s - first.longest_s > LONGER_S_MAX:
             took, before = (round(one.longest_s * 1000) for one in (look, first))
-            yield f"round {number}: a step of {took} ms, none over {before} ms in the first"
+            said = f"{look.longest} took {took} ms, no step over {before} ms in the first"
+            yield f"round {number}: {said}"
 
 
 async def subscribe(server, topic):

@@ -26,7 +26,7 @@ def test_what_grows_is_found():
     assert list(faults([flat, flat])) == []
     assert len(list(faults([flat, flat, grown]))) == 1
     assert len(list(faults([flat, leaking]))) == 1
-    longer = flat._replace(longest_s=flat.longest_s + LONGER_S_MAX + 0.001)
+    longer = flat._replace(longest_s=flat.longest_s + LONGER_S_MAX + 0.001, longest="a query")
     assert list(faults([flat, longer])) == [
-        "round 2: a step of 511 ms, none over 10 ms in the first"
+        "round 2: a query took 511 ms, no step over 10 ms in the first"
     ]
