@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import click
-import orjson
 from rich.console import Console
 from rich.progress import DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from sow.cli.connecting import connected, of_a_server
 from sow.cli.options import example, json_option, run, url_option
+from sow.cli.printing import json_text
 from sow.client import Disconnected
 from sow.client.failures import reported
 from sow.media_types import FRAMES
@@ -37,7 +37,7 @@ def backup(directory: str, url: str, as_json: bool) -> None:
     size_bytes = sum(file.size_bytes for file in contents.files)
     if as_json:
         told = {"directory": directory, "bookmark": contents.bookmark, "bytes": size_bytes}
-        click.echo(orjson.dumps({**told, "time": _time(contents)}))
+        click.echo(json_text({**told, "time": _time(contents)}))
     else:
         click.echo(
             f"{directory}: {size(size_bytes)} as of bookmark {contents.bookmark}, {_time(contents)}"

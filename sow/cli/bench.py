@@ -22,6 +22,7 @@ from click.core import ParameterSource
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option
+from sow.cli.printing import json_text
 from sow.cli.query import terminal_console
 from sow.cli.scratch import Scratch
 from sow.cli.spread import Spread
@@ -100,7 +101,7 @@ def bench(
         )
     found = run(_own(data_dir, seconds) if topic is None else _of(url, topic, seconds))
     if as_json:
-        click.echo(orjson.dumps([one.document() for one in found]))
+        click.echo(json_text([one.document() for one in found]))
         return
     console = terminal_console()
     console.print(figures(BENCH_COLUMNS, [one.row() for one in found], console.width))

@@ -5,10 +5,10 @@ import os
 from collections.abc import Sequence
 
 import click
-import orjson
 
 from sow.cli.files_of_users import unreadable
 from sow.cli.options import example, filter_option, json_option, pairs, url_option, variables_option
+from sow.cli.printing import json_text
 from sow.config import Finding, Loaded, load
 from sow.config.findings import file_of
 from sow.config.xsd import schema
@@ -74,14 +74,14 @@ def check(
             filter_text=filter_text,
             url=url if count else None,
         )
-        click.echo(orjson.dumps(found) if as_json else "\n".join(lines(found)))
+        click.echo(json_text(found) if as_json else "\n".join(lines(found)))
         return
     loaded = load(config, variables, os.environ).checked
     loaded = _with_files(config, loaded)
     if spark and loaded.configuration is not None:
         loaded = _parsed(config, loaded, loaded.configuration.pipelines)
     if as_json:
-        click.echo(orjson.dumps([dataclasses.asdict(found) for found in loaded.findings]))
+        click.echo(json_text([dataclasses.asdict(found) for found in loaded.findings]))
     else:
         _show(config, loaded)
     ctx.exit(1 if loaded.configuration is None else 0)

@@ -1,10 +1,10 @@
 """`sow delete`: removes records of a topic."""
 
 import click
-import orjson
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, filter_option, json_option, run, url_option
+from sow.cli.printing import json_text
 from sow.cli.topic_names import topic_names
 from sow.quantities import counted
 
@@ -21,7 +21,7 @@ def delete(topic: str, filter_text: str | None, keys: str | None, url: str, as_j
         raise click.UsageError("give exactly one of --filter ('1=1' for all records) and --keys")
     deleted = run(_delete(url, topic, filter_text, keys.split(",") if keys is not None else None))
     if as_json:
-        click.echo(orjson.dumps({"deleted": deleted}))
+        click.echo(json_text({"deleted": deleted}))
     else:
         click.echo(f"deleted {counted(deleted, 'record')} from {topic}")
 

@@ -20,7 +20,6 @@ from threading import Thread
 from typing import Any
 
 import click
-import orjson
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
@@ -28,6 +27,7 @@ from rich.text import Text
 from sow.cli.browser import open_page
 from sow.cli.options import example, json_option, run
 from sow.cli.pipeline import beside
+from sow.cli.printing import json_text
 from sow.cli.rates import RATE_COLUMNS, Look, TopicRates, activity
 from sow.cli.supervision import Beside, command, supervised
 from sow.cli.tables import Column, figures
@@ -226,7 +226,7 @@ class DemoScreen:
             yield self._print
             if self._as_json:
                 topics = [one.document() for one in self._last]
-                click.echo(orjson.dumps({"url": self._url, "topics": topics}))
+                click.echo(json_text({"url": self._url, "topics": topics}))
             return
         with Live(console=Console(), auto_refresh=False, screen=False) as live:
 

@@ -16,7 +16,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-import orjson
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -26,7 +25,7 @@ from sow.cli.checkups import Checkup
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option, variables_option
 from sow.cli.ping import answered
-from sow.cli.printing import printable
+from sow.cli.printing import json_text, printable
 from sow.cli.query import terminal_console
 from sow.cli.scrape import scraped
 from sow.cli.spread import Spread
@@ -72,7 +71,7 @@ def doctor(
     """
     found = run(_of_server(url)) if online else list(_of_machine(config, variables, data_dir))
     if as_json:
-        click.echo(orjson.dumps([asdict(one) for one in found]))
+        click.echo(json_text([asdict(one) for one in found]))
     else:
         _show(found, terminal_console())
     ctx.exit(1 if any(one.level == "error" for one in found) else 0)

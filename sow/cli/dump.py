@@ -13,13 +13,13 @@ from itertools import islice
 from typing import Any, BinaryIO
 
 import click
-import orjson
 from rich.console import Console
 from rich.progress import Progress
 
 from sow.cli.connecting import connected, of_a_server
 from sow.cli.new_file import check_is_new, new_file
 from sow.cli.options import example, filter_option, json_option, run, url_option
+from sow.cli.printing import json_text
 from sow.cli.publish import BYTES_TYPES, message_type, module_of
 from sow.cli.table_files import CSV_FILE, FILE_FORMS, FILE_ROWS, NDJSON_FILE, CsvFields, form_of
 from sow.cli.topic_names import topic_names
@@ -77,7 +77,7 @@ def dump(
     with of_a_server():
         run(_dump(url, dumped, file, kind, filter_text, force))
     if as_json:
-        told = orjson.dumps({"records": dumped.records, "bookmark": dumped.bookmark})
+        told = json_text({"records": dumped.records, "bookmark": dumped.bookmark})
         click.echo(told, err=file == "-")
     else:
         told_text = f"{counted(dumped.records, 'record')} of {topic}, bookmark {dumped.bookmark}"

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 
 import click
-import orjson
 
 from sow.cli.options import example, json_option
+from sow.cli.printing import json_text
 from sow.cli.samples import Sample, sample
 from sow.cli.starters import COPY, StarterTopic, document, named_topic
 from sow.config import loads
@@ -67,7 +67,7 @@ def init(
     _check(text)
     _write(config, text)
     if as_json:
-        click.echo(orjson.dumps({"config": config, "topics": [one.name for one in topics]}))
+        click.echo(json_text({"config": config, "topics": [one.name for one in topics]}))
         return
     click.echo(f"{config}: written ({', '.join(one.name for one in topics)})")
     click.echo(_next(config, file, topics[0]))

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
-import orjson
 
 from sow.cli.connecting import connected
 from sow.cli.csv_tables import csv_tables
 from sow.cli.dump import progress
 from sow.cli.options import example, json_option, run, url_option
+from sow.cli.printing import json_text
 from sow.cli.publish import file_size, frames
 from sow.cli.reading import MessagePlaces, chunks, lines
 from sow.cli.table_files import (
@@ -73,7 +73,7 @@ def load(
         with Path(file).open("rb") as source:
             run(_load(url, loaded, source, kind))
     if as_json:
-        click.echo(orjson.dumps({"loaded": loaded.records, "bookmark": loaded.bookmark}))
+        click.echo(json_text({"loaded": loaded.records, "bookmark": loaded.bookmark}))
     else:
         at = f" (bookmark {loaded.bookmark})" if loaded.bookmark else ""
         click.echo(f"loaded {counted(loaded.records, 'record')} into {topic}{at}")

@@ -8,10 +8,10 @@ somebody names a topic for it.
 import time
 
 import click
-import orjson
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option
+from sow.cli.printing import json_text
 from sow.cli.query import terminal_console
 from sow.cli.scratch import Scratch
 from sow.cli.spread import SPREAD_COLUMNS, Spread
@@ -59,7 +59,7 @@ def ping(topic: str | None, count: int, url: str, as_json: bool) -> None:
             "round_trip": back.document(),
             "durable": None if durable is None else durable.document(),
         }
-        click.echo(orjson.dumps(found))
+        click.echo(json_text(found))
         return
     rows = [back.row("round trip")]
     rows += [] if durable is None else [durable.row("durable")]

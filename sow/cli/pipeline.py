@@ -15,6 +15,7 @@ import orjson
 
 from sow.cli.options import example, json_option, variables_option
 from sow.cli.orphaned import end_with_input
+from sow.cli.printing import json_text
 from sow.config import require
 from sow.config.findings import MistakeError
 from sow.config.pipeline_kinds import spark_master
@@ -63,7 +64,7 @@ def list_pipelines(config: str, variables: dict[str, str], as_json: bool) -> Non
         for copy in run_by_spark(configuration)
     ]
     if as_json:
-        click.echo(orjson.dumps(found))
+        click.echo(json_text(found))
         return
     for one in found:
         click.echo(f"{one['name']}: {one['source']} -> {one['sink']}, {one['trigger']}")
@@ -251,7 +252,7 @@ class PipelineScreen:
         if not is_new:
             return
         if self._tells and not self._as_json:
-            click.echo(orjson.dumps({"pipeline": self._name, **self._figures}))
+            click.echo(json_text({"pipeline": self._name, **self._figures}))
         if not self._as_json and sys.stderr.isatty() and self._live is not None:
             from rich.text import Text
 
@@ -268,7 +269,7 @@ class PipelineScreen:
     def _tell(self) -> None:
         self._told = self._batch
         if self._as_json:
-            click.echo(orjson.dumps({"pipeline": self._name, **self._figures}))
+            click.echo(json_text({"pipeline": self._name, **self._figures}))
         elif self._figures:
             self.say(self._line())
 

@@ -3,10 +3,14 @@
 Names of topics, records, errors and sessions are texts of others, and a terminal obeys some of
 them: they move its cursor, clear it, or turn what follows around. For people such a character is
 shown as it would be written in a program. Data in a form for programs is written as it is, except
-to a terminal, which gets the same characters as JSON would escape them.
+to a terminal, which gets the same characters as JSON would escape them. What a command says of
+itself in JSON has them escaped wherever it goes: it is short, and often looked at later.
 """
 
 import sys
+from typing import Any
+
+import orjson
 
 
 def printable(text: str) -> str:
@@ -31,6 +35,11 @@ def write_data(data: bytes) -> None:
     else:
         sys.stdout.buffer.write(data)
     sys.stdout.flush()
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON that says the same and does nothing to a terminal."""
+    return harmless(orjson.dumps(value).decode())
 
 
 def harmless(text: str) -> str:

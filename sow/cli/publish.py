@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, TypedDict
 
 import click
-import orjson
 from rich.console import Console
 from rich.progress import Progress
 
 from sow.cli.connecting import connected
 from sow.cli.csv_tables import csv_tables
 from sow.cli.options import example, json_option, run, url_option
+from sow.cli.printing import json_text
 from sow.cli.reading import MessagePlaces, chunks, documents, lines, records
 from sow.cli.topic_names import topic_names
 from sow.client import Client, Publisher
@@ -91,7 +91,7 @@ def publish(
         work = _publish if form is None else _publish_csv
         count, bookmark = run(work(url, topic, file, name, how, advance))
     if as_json:
-        click.echo(orjson.dumps({"published": count, "bookmark": bookmark}))
+        click.echo(json_text({"published": count, "bookmark": bookmark}))
     else:
         at = f" (bookmark {bookmark})" if bookmark else ""
         click.echo(f"published {counted(count, 'message')} to {topic}{at}")

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import click
-import orjson
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -23,7 +22,7 @@ from sow.cli.options import (
     select_option,
     url_option,
 )
-from sow.cli.printing import printable, write_data
+from sow.cli.printing import json_text, printable, write_data
 from sow.cli.topic_names import topic_names
 from sow.client import Rows
 from sow.messages.cells import cells, columns
@@ -179,7 +178,7 @@ async def _explain(url: str, topic: str, question: dict[str, Any], raw: bool) ->
     async with connected(url, "sow query") as client:
         found = await client.explain(topic, **question)
     if raw:
-        click.echo(orjson.dumps(found))
+        click.echo(json_text(found))
         return
     steps: list[dict[str, Any]] = found["terms"]
     table = [{name: str(value) for name, value in step.items()} for step in steps]

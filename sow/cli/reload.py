@@ -1,11 +1,10 @@
 """`sow reload`: lets a running server read its configuration again."""
 
 import click
-import orjson
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option
-from sow.cli.printing import printable
+from sow.cli.printing import json_text, printable
 
 
 @click.command(epilog=example("sow reload"))
@@ -24,7 +23,7 @@ def reload(url: str, allow_loss: bool, as_json: bool) -> None:
     """
     changes = run(_reload(url, allow_loss))
     if as_json:
-        click.echo(orjson.dumps({"changes": changes}))
+        click.echo(json_text({"changes": changes}))
     else:
         click.echo("\n".join(map(printable, changes)) or "nothing has changed")
 

@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass
 from typing import Protocol
 
 import click
-import orjson
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, note_expression, run, url_option
+from sow.cli.printing import json_text
 from sow.cli.recording import Recording, Segment
 from sow.cli.topic_names import topic_names
 from sow.errors import ClientError
@@ -120,7 +120,7 @@ def replay(
     recording = Recording(file, time_column, delete_when, limit)
     played = run(_replay(recording, topic, speed, url, quiet=as_json))
     if as_json:
-        click.echo(orjson.dumps({**asdict(played), "rows": played.rows}))
+        click.echo(json_text({**asdict(played), "rows": played.rows}))
     else:
         rate = played.rows / played.seconds if played.seconds else 0
         click.echo(

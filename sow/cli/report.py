@@ -1,9 +1,8 @@
 """Errors as a person, or with --json a program, reads them on stderr."""
 
 import click
-import orjson
 
-from sow.cli.printing import lines_printable
+from sow.cli.printing import json_text, lines_printable
 from sow.errors import ClientError, SowError
 
 AS_JSON = "sow.cli.json"
@@ -19,7 +18,7 @@ def show_error(ctx: click.Context, error: SowError) -> None:
     """Say what went wrong, with a caret under the place where an expression broke."""
     if ctx.meta.get(AS_JSON):
         document = {"error": error.reason, "detail": error.detail, **error.fields()}
-        click.echo(orjson.dumps(document).decode(), err=True)
+        click.echo(json_text(document), err=True)
         return
     # A server has a part in what is said, and publishers have in names.
     click.echo(f"sow: {lines_printable(error.detail or str(error))}", err=True)

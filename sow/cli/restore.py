@@ -4,10 +4,10 @@ import time
 from pathlib import Path
 
 import click
-import orjson
 
 from sow.cli.dump import progress
 from sow.cli.options import example, json_option
+from sow.cli.printing import json_text
 from sow.errors import Damaged
 from sow.history.bookmarks import moment_us
 from sow.store.backup_files import StoredBackup
@@ -48,7 +48,7 @@ def restore(backup: str, data_directory: str, as_of: str | None, as_json: bool) 
         )
     if as_json:
         told = {"bookmark": str(made.bookmark), "was": str(made.until_seq)}
-        click.echo(orjson.dumps({"data_directory": data_directory, **told}))
+        click.echo(json_text({"data_directory": data_directory, **told}))
     else:
         click.echo(
             f"{data_directory}: as of bookmark {made.until_seq} of the old log, which is "

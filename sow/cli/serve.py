@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-import orjson
 from click.core import ParameterSource
 
 from sow.authentication.tokens import new_token
 from sow.cli.notify import notify_of
 from sow.cli.options import example, json_option, run, variables_option
 from sow.cli.pipeline import beside, run_by_spark
+from sow.cli.printing import json_text
 from sow.cli.starters import DATA_DIRECTORY, document, named_topic
 from sow.cli.supervision import Beside, command, supervised
 from sow.config import Reviewed, exposed, load, loads, require, review
@@ -182,7 +182,7 @@ def _may_listen(configuration: Configuration, place: str, insecure: bool) -> boo
 def _announce(configuration: Configuration, url: str, as_json: bool) -> None:
     topics, directory = len(configuration.topics), configuration.data_directory
     if as_json:
-        click.echo(orjson.dumps({"url": url, "topics": topics, "data_directory": directory}))
+        click.echo(json_text({"url": url, "topics": topics, "data_directory": directory}))
     else:
         click.echo(f"sow: listening on {url} ({topics} topics, data in {directory})")
     sys.stdout.flush()

@@ -5,11 +5,10 @@ from typing import Any
 from urllib.parse import quote
 
 import click
-import orjson
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option
-from sow.cli.printing import printable
+from sow.cli.printing import json_text, printable
 from sow.cli.query import terminal_console
 from sow.cli.tables import Column, figures
 from sow.client.answers import understood
@@ -43,7 +42,7 @@ def sessions(session_id: str | None, url: str, as_json: bool) -> None:
     with understood(url):
         found = sorted(answered, key=slowness, reverse=True)
     if as_json:
-        click.echo(orjson.dumps(found))
+        click.echo(json_text(found))
         return
     if found:
         console = terminal_console()
@@ -86,7 +85,7 @@ def session_path(session_id: str) -> str:
 
 def show_story(one: Described, as_json: bool) -> None:
     """Write the story of a session."""
-    click.echo(orjson.dumps(one) if as_json else "\n".join(story(one)))
+    click.echo(json_text(one) if as_json else "\n".join(story(one)))
 
 
 def story(one: Described) -> list[str]:

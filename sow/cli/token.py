@@ -7,11 +7,11 @@ changed with `sow reload`.
 from datetime import UTC, datetime, timedelta
 
 import click
-import orjson
 
 from sow.authentication import tokens
 from sow.cli.files_of_users import config_options, file_named, refused
 from sow.cli.options import example, json_option
+from sow.cli.printing import json_text
 from sow.config.findings import MistakeError
 from sow.config.units import duration_us
 
@@ -62,7 +62,7 @@ def list_tokens(file: str, as_json: bool) -> None:
             {"name": one.name, "groups": one.groups, "expires": one.expires or None}
             for one in lines
         ]
-        click.echo(orjson.dumps(shown))
+        click.echo(json_text(shown))
         return
     for one in lines:
         parts = (one.name, ",".join(one.groups), one.expires)

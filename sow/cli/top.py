@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 import click
-import orjson
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -23,7 +22,7 @@ from rich.text import Text
 from sow.cli.connecting import connected
 from sow.cli.keyboard import keys
 from sow.cli.options import example, json_option, run, url_option
-from sow.cli.printing import printable
+from sow.cli.printing import json_text, printable
 from sow.cli.query import terminal_console
 from sow.cli.rates import RATE_COLUMNS, SORTS, Activity, Look, activity, ordered
 from sow.cli.scrape import scraped
@@ -172,7 +171,7 @@ class TopScreen:
         if self._live is not None:
             self._draw()
         elif self._as_json:
-            click.echo(orjson.dumps(now.document()))
+            click.echo(json_text(now.document()))
         else:
             self._print(now)
 

@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
-import orjson
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option
-from sow.cli.printing import printable
+from sow.cli.printing import json_text, printable
 from sow.cli.query import terminal_console
 from sow.cli.tables import Column, figures
 from sow.client.answers import understood
@@ -37,7 +36,7 @@ def topics(every: bool, url: str, as_json: bool) -> None:
     """List the topics of a server; those of a pattern are one line."""
     found = run(_topics(url, every))
     if as_json:
-        click.echo(orjson.dumps(found))
+        click.echo(json_text(found))
         return
     console = terminal_console()
     with understood(url):

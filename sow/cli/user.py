@@ -6,11 +6,11 @@ A running server takes what has changed with `sow reload`.
 import sys
 
 import click
-import orjson
 
 from sow.authentication import htpasswd
 from sow.cli.files_of_users import config_options, file_named, refused
 from sow.cli.options import example, json_option
+from sow.cli.printing import json_text
 
 
 @click.group(epilog=example("sow user add ann --group desk", "sow user list"))
@@ -53,7 +53,7 @@ def list_users(file: str, as_json: bool) -> None:
     users = htpasswd.Users.read(file)
     found = [{"name": name, "groups": sorted(users.groups(name))} for name in users.hashes]
     if as_json:
-        click.echo(orjson.dumps(found))
+        click.echo(json_text(found))
         return
     for one in found:
         click.echo(" ".join([str(one["name"]), ",".join(one["groups"])]).rstrip())

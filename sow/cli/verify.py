@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import orjson
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option
-from sow.cli.printing import printable
+from sow.cli.printing import json_text, printable
 from sow.quantities import size
 from sow.store.backup_files import CONTENTS_FILE, StoredBackup
 from sow.store.verifying import VerifiedFile, verify_directory
@@ -29,7 +28,7 @@ def verify(ctx: click.Context, data_directory: str | None, url: str, as_json: bo
     damaged = [one for one in found if one.problem]
     if as_json:
         told = {"whole": not damaged, "files": [one._asdict() for one in found]}
-        click.echo(orjson.dumps(told))
+        click.echo(json_text(told))
     else:
         for one in found:
             said = one.problem or f"whole, {size(one.size_bytes)}"

@@ -9,11 +9,10 @@ from urllib.parse import quote
 
 import click
 import msgspec
-import orjson
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, filter_option, json_option, run, url_option
-from sow.cli.printing import printable
+from sow.cli.printing import json_text, printable
 from sow.cli.query import terminal_console
 from sow.cli.sessions import session_path, show_story
 from sow.cli.tables import Column, figures
@@ -80,7 +79,7 @@ def why(
 
 def _show_record(story: Story, as_json: bool) -> None:
     if as_json:
-        click.echo(orjson.dumps(story))
+        click.echo(json_text(story))
         return
     _say(story["why"])
     if story["followers"]:
@@ -92,7 +91,7 @@ def _show_record(story: Story, as_json: bool) -> None:
 
 def _show_plan(plan: Story, as_json: bool) -> None:
     if as_json:
-        click.echo(orjson.dumps(plan))
+        click.echo(json_text(plan))
     else:
         _say(plan["why"])
 

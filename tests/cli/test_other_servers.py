@@ -124,3 +124,14 @@ def test_an_answer_without_an_end_has_one(elsewhere, monkeypatch, command):
     result = CliRunner().invoke(main, [*command, "--url", url])
     assert result.exit_code == 1
     assert f"{url} does not speak SOW: it answered over 1 MiB" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["topics", "sessions"])
+def test_json_for_programs_has_the_names_of_others_escaped(elsewhere, command):
+    found = [{**dict.fromkeys(FIELDS, 1), "name": HOSTILE, "client": HOSTILE, "id": HOSTILE}]
+    elsewhere.answer = (200, "application/json", json.dumps(found).encode())
+    url = f"http://127.0.0.1:{elsewhere.server_port}"
+    result = CliRunner().invoke(main, [command, "--json", "--url", url])
+    assert result.exit_code == 0
+    assert result.stdout.rstrip("\n").isprintable()
+    assert json.loads(result.stdout) == found

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from sow.cli.printing import harmless, lines_printable, printable, write_data
+from sow.cli.printing import harmless, json_text, lines_printable, printable, write_data
 
 HOSTILE = "a\x1b]0;owned\x07\x9b31m\u202eb\U000e0001\x7f"
 
@@ -37,6 +37,14 @@ def test_in_a_terminal_data_says_the_same_and_does_nothing():
     assert shown.isprintable()
     assert json.loads(shown) == json.loads(text)
     assert harmless("a\tb\nc\n") == "a\tb\nc\n"
+
+
+def test_what_a_command_says_in_json_has_no_raw_control_characters():
+    said = json_text({"\x80": [HOSTILE, "\x9f", "é"]})
+    assert said.isprintable()
+    assert "\\u0080" in said
+    assert "é" in said
+    assert json.loads(said) == {"\x80": [HOSTILE, "\x9f", "é"]}
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
