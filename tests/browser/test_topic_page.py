@@ -209,6 +209,25 @@ def test_fields_are_shown_whatever_they_are_called(console, server):
     assert box.input_value() == "[/odd name]"
 
 
+def test_a_field_with_a_slash_in_its_name_is_found_ordered_and_offered(console, server):
+    odd = {"id": 4, "a/b": "slashed", "x]y": {"it's, so": "bracketed"}}
+    server.publish("orders", odd, {"id": 5, "a/b": "other"})
+    path, within = "$['a/b']", """$['x]y']["it's, so"]"""
+    console.open("topic", "orders", filter=f"{path} = 'slashed'", columns=f"/id,{path},{within}")
+    console.until_grid("4")
+    assert console.grid() == [["4", "slashed", "bracketed"]]
+    console.page.locator("regular-table thead th", has_text="a/b").click()
+    console.page.locator("regular-table thead th", has_text="a/b ▲").wait_for()
+    console.until_grid("4")
+    assert console.page.get_by_role("combobox", name="Order").input_value() == path
+    box = console.page.get_by_role("combobox", name="Filter")
+    box.fill("")
+    box.type("/a/")
+    console.page.get_by_role("option", name=path).wait_for()
+    box.press("Tab")
+    assert box.input_value() == path
+
+
 def test_a_topic_that_is_removed_and_comes_back_is_followed_again(console, server):
     whole = server.path.read_text()
     begin = whole.index("<ConflatedTopic>")

@@ -4,6 +4,7 @@
 // functions are offered that go on with the word before the cursor.
 
 import {html, useEffect, useRef, useState} from "./parts.js";
+import {heading} from "./format.js";
 import {read} from "./server.js";
 
 const OFFERED_MAX = 12;
@@ -24,7 +25,7 @@ export function offered(word, fields, named) {
   if (!word) return [];
   const typed = word.replace("[", "");
   if (typed.startsWith("/")) {
-    const found = fields.filter((path) => path.replace("[", "").startsWith(typed) && path !== word);
+    const found = fields.filter((path) => `/${heading(path)}`.startsWith(typed) && path !== word);
     return found.slice(0, OFFERED_MAX).map((path) => ({text: path, told: "field", insert: path}));
   }
   const upper = word.toUpperCase();

@@ -40,15 +40,32 @@ const isLeaf = (value) => typeof value !== "object" || value === null || value i
 
 export const isDocument = (value) => !isLeaf(value) && !Array.isArray(value);
 
-// A path stands in brackets where names have characters at which a name ends (docs/expressions.md).
+// How a path is written (docs/expressions.md): in brackets where names have characters at which a
+// name ends, and name by name, as $['a/b'], where they have those that end a name in brackets.
 const ODD = /[\s[\](){},;=<>!'"*+%&|^~?\\]/;
+const ENDS = /[/\]]|^$/;
+// A name in quotes has no escapes: one with both kinds or a backslash is shown, and cannot be asked for.
+const isQuotable = (name) => !(name.includes("\\") || (name.includes("'") && name.includes('"')));
+const quoted = (name) => (name.includes("'") ? `["${name}"]` : `['${name}']`);
 
-const bare = (path) => (path.startsWith("[") ? path.slice(1, -1) : path);
+function written(names) {
+  if (names.some((name) => ENDS.test(name)) && names.every(isQuotable)) return `$${names.map(quoted).join("")}`;
+  const path = `/${names.join("/")}`;
+  return ODD.test(path) ? `[${path}]` : path;
+}
 
-export const heading = (path) => bare(path).slice(1) || "message";
+// The names that a path is made of.
+function steps(path) {
+  if (path.startsWith("$")) {
+    return [...path.matchAll(/\['([^']*)'\]|\["([^"]*)"\]/g)].map(([, single, double]) => single ?? double);
+  }
+  return (path.startsWith("[") ? path.slice(1, -1) : path).slice(1).split("/");
+}
+
+export const heading = (path) => steps(path).join("/") || "message";
 
 // Paths as an address has them, with commas between; one in brackets may have commas of its own.
-export const listed = (text) => text.split(/,(?![^[]*\])/).filter(Boolean);
+export const listed = (text) => text.match(/(?:[^,[]|\[(?:'[^']*'|"[^"]*"|[^\]]*)\])+/g) ?? [];
 
 // Bytes are shown as they travel, in base64, and no more of them than a cell has room for.
 const BYTES_SHOWN = 300;
@@ -73,12 +90,12 @@ export function json(value, indent) {
 }
 
 // The fields of a document, as paths: objects within it field by field.
-export function paths(document, before = "", found = []) {
+export function paths(document, before = [], found = []) {
   if (!isDocument(document)) return [WHOLE];
   for (const [name, value] of Object.entries(document)) {
-    const path = `${before}/${name}`;
-    if (value && typeof value === "object" && !Array.isArray(value)) paths(value, path, found);
-    else found.push(ODD.test(path) ? `[${path}]` : path);
+    const names = [...before, name];
+    if (value && typeof value === "object" && !Array.isArray(value)) paths(value, names, found);
+    else found.push(written(names));
   }
   return found;
 }
@@ -88,10 +105,10 @@ export const first = (document) => (document ? cell(isDocument(document) ? Objec
 
 // The value at a path of a document.
 export function at(document, path) {
-  return path === WHOLE ? document : within(document, bare(path).slice(1).split("/"));
+  return path === WHOLE ? document : within(document, steps(path));
 }
 
-// A name may have a slash in it: then some parts are one name.
+// What the server tells of keys may have a slash in a name: then some parts are one name.
 function within(value, parts) {
   if (!parts.length) return value;
   for (let count = 1; count <= parts.length && !isLeaf(value); count += 1) {
