@@ -6,7 +6,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from sow.client import Client
-from sow.client.failures import not_sow
+from sow.client.failures import OlderServer, not_sow
 from sow.client.http import taken
 from sow.errors import NotEntitled
 from sow.media_types import PLAIN_TEXT
@@ -19,15 +19,20 @@ async def scraped(client: Client) -> Samples | None:
     """The figures of a server, but those of single topics, which may be very many; None for who may
     not see them."""
     try:
-        alone = {"topics": False}
-        async with client.http.request("GET", "/metrics", alone, accept=PLAIN_TEXT) as answer:
-            text = (await taken(client.http.url, answer)).decode(errors="replace")
+        text = await _exposition(client, {"topics": False})
+    except OlderServer:
+        text = await _exposition(client, {})
     except NotEntitled:
         return None
     try:
         return samples(text)
     except ValueError as error:
         raise not_sow(client.http.url, "other figures than those of /metrics") from error
+
+
+async def _exposition(client: Client, asked: Mapping[str, object]) -> str:
+    async with client.http.request("GET", "/metrics", asked, accept=PLAIN_TEXT) as answer:
+        return (await taken(client.http.url, answer)).decode(errors="replace")
 
 
 def samples(text: str) -> Samples:

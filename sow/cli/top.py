@@ -29,6 +29,7 @@ from sow.cli.scrape import scraped
 from sow.cli.sessions import SESSION_COLUMNS
 from sow.cli.sessions import row as session_row
 from sow.cli.tables import figures
+from sow.cli.topics import listed
 from sow.client import Client, Disconnected, Unreachable
 from sow.client.answers import understood
 from sow.quantities import duration
@@ -115,7 +116,7 @@ def pause_s(took_s: float, interval_s: float) -> float:
 
 async def _look(client: Client) -> Look:
     at_s = time.monotonic()
-    topics = await client.http.json("GET", "/v1/topics", {"members": False}, kind=list)
+    topics = await listed(client, every=False)
     sessions = await client.http.json("GET", "/v1/sessions", kind=list)
     known = await scraped(client)
     return Look(at_s, topics, sessions, None if known is None else known.get(STEPS, {}))

@@ -10,7 +10,9 @@ from sow.cli.options import example, json_option, run, url_option
 from sow.cli.printing import json_text, printable
 from sow.cli.query import terminal_console
 from sow.cli.tables import Column, figures
+from sow.client import Client
 from sow.client.answers import understood
+from sow.client.failures import OlderServer
 from sow.quantities import counted, size
 
 TOPIC_COLUMNS = (
@@ -50,9 +52,19 @@ def topics(every: bool, url: str, as_json: bool) -> None:
 
 async def _topics(url: str, every: bool) -> Sequence[Described]:
     async with connected(url, "sow topics") as client:
-        asked = {"members": every}
-        found: Sequence[Described] = await client.http.json("GET", "/v1/topics", asked, kind=list)
-        return found
+        return await listed(client, every)
+
+
+async def listed(client: Client, every: bool) -> Sequence[Described]:
+    """The topics of a server, with `every` those of patterns, too; a server that is too old to
+    leave these out tells them anyway."""
+    asked = {} if every else {"members": False}
+    found: Sequence[Described]
+    try:
+        found = await client.http.json("GET", "/v1/topics", asked, kind=list)
+    except OlderServer:
+        found = await client.http.json("GET", "/v1/topics", kind=list)
+    return found
 
 
 def row(one: Described) -> dict[str, str]:

@@ -38,6 +38,20 @@ class Unreachable(SowError):
     status = 503
 
 
+class OlderServer(ClientError):
+    """The server does not know a `parameter` that this client asks with: it is of an older
+    version."""
+
+    parameter: str
+
+    def __init__(self, url: str, parameter: str) -> None:
+        super().__init__(
+            f"the server at {url} does not know the parameter {parameter}, so it is of an older "
+            "version than this client; update the server, or use a client of its version"
+        )
+        self.parameter = parameter
+
+
 class Disconnected(SowError):
     """The connection ended before its time; `reason` is the server's when it gave one.
 

@@ -18,9 +18,9 @@ from yarl import URL
 
 from sow.client.access import ANYBODY, ClientAccess
 from sow.client.answers import decoded
-from sow.client.failures import failure, not_sow, reported
+from sow.client.failures import OlderServer, failure, not_sow, reported
 from sow.client.tables import from_stream, to_pandas, to_polars
-from sow.errors import SowError, Unauthenticated
+from sow.errors import SowError, Unauthenticated, shown
 from sow.media_types import ARROW, JSON, NDJSON
 
 CONNECT_S = 10.0
@@ -157,7 +157,7 @@ class Http:
                 method, address, headers=headers, data=_sent(body)
             )
             if response.status >= 400 and not any_status:
-                raise await _problem(self.url, response)
+                raise await _problem(self.url, response, params)
         # What the caller does with the answer, and gets wrong, is not the network's fault.
         async with response:
             yield response
@@ -265,7 +265,9 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-async def _problem(url: str, response: aiohttp.ClientResponse) -> SowError:
+async def _problem(
+    url: str, response: aiohttp.ClientResponse, params: Mapping[str, str]
+) -> SowError:
     try:
         report = orjson.loads(await taken(url, response))
         assert isinstance(report, dict)
@@ -276,4 +278,8 @@ async def _problem(url: str, response: aiohttp.ClientResponse) -> SowError:
                 f"{url} asks who it is: give a token (SOW_TOKEN), or a user and his password"
             )
         return SowError(f"{url} does not speak SOW: it answered {response.status}")
-    return failure({"status": response.status, **report})
+    found = failure({"status": response.status, **report})
+    for name in params:
+        if found.detail.startswith(f"no parameter {shown(name)}"):
+            return OlderServer(url, name)
+    return found

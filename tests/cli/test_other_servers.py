@@ -55,7 +55,8 @@ class Elsewhere(BaseHTTPRequestHandler):
 
     def do_GET(self):
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        status, kind, body = self.server.answer
+        answer = self.server.answer
+        status, kind, body = answer(self.path) if callable(answer) else answer
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body) + self.server.missing_bytes))
@@ -135,3 +136,35 @@ def test_json_for_programs_has_the_names_of_others_escaped(elsewhere, command):
     assert result.exit_code == 0
     assert result.stdout.rstrip("\n").isprintable()
     assert json.loads(result.stdout) == found
+
+
+def older(path):
+    """What a server answers that knows no parameters yet."""
+    address, _, asked = path.partition("?")
+    if asked:
+        detail = f"no parameter {asked.partition('=')[0]!r}; this address takes none"
+        return (400, "application/problem+json", json.dumps({"detail": detail}).encode())
+    if address == "/metrics":
+        return (200, "text/plain", b"")
+    found = [{**dict.fromkeys(FIELDS, 1), "name": "old", "kind": "topic", "message_type": "json"}]
+    return (200, "application/json", json.dumps(found if address == "/v1/topics" else []).encode())
+
+
+@pytest.mark.parametrize("command", [["topics"], ["topics", "--all"], ["top", "--count", "1"]])
+def test_an_older_server_is_listed_without_what_it_does_not_know(elsewhere, command):
+    elsewhere.answer = older
+    url = f"http://127.0.0.1:{elsewhere.server_port}"
+    result = CliRunner().invoke(main, [*command, "--json", "--url", url])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "old" in result.stdout
+
+
+def test_of_an_older_server_it_is_said_what_it_does_not_know_and_what_to_do(elsewhere):
+    elsewhere.answer = older
+    url = f"http://127.0.0.1:{elsewhere.server_port}"
+    result = CliRunner().invoke(main, ["query", "old", "--filter", "/a = 1", "--url", url])
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"sow: the server at {url} does not know the parameter filter, so it is of an older "
+        "version than this client; update the server, or use a client of its version\n"
+    )
