@@ -17,6 +17,9 @@ from sow.cli.options import (
     TOKEN_SAID,
     USER_SAID,
 )
+from sow.cli.printing import printable
+from sow.cli.report import AS_JSON
+from sow.cli.unanswered import ToldClient, Unanswered
 from sow.client import Client, Unreachable
 from sow.errors import ClientError
 
@@ -41,8 +44,11 @@ def connected(url: str, name: str) -> Client:
     certificate, key = said[CERTIFICATE_SAID], said[CERTIFICATE_KEY_SAID]
     if key is not None and certificate is None:
         raise ClientError("there is a --certificate-key, but no certificate; give --certificate")
-    return Client(
+    # Programs read errors there, and nothing else.
+    is_quiet = click.get_current_context().meta.get(AS_JSON)
+    return ToldClient(
         url,
+        None if is_quiet else Unanswered(url, lambda text: click.echo(printable(text), err=True)),
         name=name,
         token=token,
         user=user,

@@ -117,10 +117,14 @@ class Client:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
             connector = Connector(self._access.context())
             self._session = aiohttp.ClientSession(
-                timeout=timeout, connector=connector, trace_configs=[refused_redirects(self.url)]
+                timeout=timeout, connector=connector, trace_configs=self._traces()
             )
             self._loop = asyncio.get_running_loop()
         return self._session
+
+    def _traces(self) -> list[aiohttp.TraceConfig]:
+        """What is done about requests as they go: no redirect is followed."""
+        return [refused_redirects(self.url)]
 
     def _check_loop(self) -> None:
         """Raises ClientError where no event loop runs, or another than that of the connections."""
