@@ -39,17 +39,14 @@ class Unreachable(SowError):
 
 
 class OlderServer(ClientError):
-    """The server does not know a `parameter` that this client asks with: it is of an older
-    version."""
+    """The server at `url` does not know a parameter of a request: it is misspelt, or the server is
+    of an older version than this client. `refused` is what the server said."""
 
-    parameter: str
-
-    def __init__(self, url: str, parameter: str) -> None:
+    def __init__(self, url: str, refused: str) -> None:
         super().__init__(
-            f"the server at {url} does not know the parameter {parameter}, so it is of an older "
-            "version than this client; update the server, or use a client of its version"
+            f"{refused}; if it is written as it should be, the server at {url} is of an older "
+            "version than this client: update the server, or use a client of its version"
         )
-        self.parameter = parameter
 
 
 class Disconnected(SowError):

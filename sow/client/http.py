@@ -279,7 +279,5 @@ async def _problem(
             )
         return SowError(f"{url} does not speak SOW: it answered {response.status}")
     found = failure({"status": response.status, **report})
-    for name in params:
-        if found.detail.startswith(f"no parameter {shown(name)}"):
-            return OlderServer(url, name)
-    return found
+    unknown = [name for name in params if found.detail.startswith(f"no parameter {shown(name)}")]
+    return OlderServer(url, found.detail) if unknown else found
