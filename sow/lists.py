@@ -17,6 +17,10 @@ _MARK = re.compile(
 one pass, and names in brackets, as a whole; and what opens, closes or separates."""
 
 
+_QUOTED = re.compile(r"""\[(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\]""", re.DOTALL)
+"""A name in quotes in a path: what stands in it opens, closes and separates nothing."""
+
+
 def comma_list(text: str | list[str]) -> list[str]:
     """Members of a comma text, blanks trimmed, empty ones left out."""
     members = text.split(",") if isinstance(text, str) else text
@@ -77,7 +81,8 @@ def split_list(text: str) -> list[str]:
 def _split(text: str) -> Iterator[tuple[int, str]]:
     """The words between commas outside brackets, each with the character that it begins at."""
     depth, start = 0, 0
-    for at, character in enumerate(f"{text},"):
+    bare = _QUOTED.sub(lambda found: "_" * len(found[0]), text)
+    for at, character in enumerate(f"{bare},"):
         depth += (character == "[") - (character == "]")
         if character == "," and (depth <= 0 or at == len(text)):
             if word := text[start:at].strip():

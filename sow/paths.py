@@ -25,6 +25,9 @@ JSONPATH_CHARS_MAX = 1000
 _INDEX = rf"(?:\[(?P<index>[0-9]{{1,{INDEX_DIGITS_MAX}}})\])?\Z"
 XPATH = re.compile(rf"(?P<steps>(?:/[^\s/\[\]]+)+){_INDEX}")
 BRACKETED = re.compile(rf"\[(?P<steps>(?:/[^/\]]+)+)\]{_INDEX}")
+_PLAIN = re.compile(r"[^/\]]+\Z")
+"""Names that can stand between slashes, if need be in brackets."""
+_ESCAPED = re.compile(r"[\\']")
 
 
 class Path(NamedTuple):
@@ -37,10 +40,17 @@ class Path(NamedTuple):
     index: int | None = None  # type: ignore[assignment]  # a tuple has a method of that name
 
     def __str__(self) -> str:
+        """The path as `parse_path` reads it."""
         text = "/" + "/".join(self.steps)
-        if re.search(r"[\s\[\]]", text):
+        if not all(map(_PLAIN.match, self.steps)):
+            text = "$" + "".join([f"['{_ESCAPED.sub(_escape, name)}']" for name in self.steps])
+        elif re.search(r"[\s\[]", text):
             text = f"[{text}]"
         return text if self.index is None else f"{text}[{self.index}]"
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"\\{found[0]}"
 
 
 class TopicPath(NamedTuple):
@@ -54,7 +64,8 @@ class TopicPath(NamedTuple):
 
 
 def parse_path(text: str) -> Path:
-    """Read ``/a/b``, ``/a[0]``, ``[/a b]``, ``[/a b][0]`` or ``$.a.b``; raises BadFilter."""
+    """Read ``/a/b``, ``/a[0]``, ``[/a b]``, ``[/a b][0]``, ``$.a.b`` or ``$['a/b']``; raises
+    BadFilter."""
     text = text.strip()
     if text.startswith("$"):
         return _from_jsonpath(text)

@@ -17,7 +17,12 @@ def test_members_stand_between_commas(text, members):
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("a,b=[/x,/y],c", ["a", "b=[/x,/y]", "c"]), ("[[a,b],c],d", ["[[a,b],c]", "d"]), ("", [])],
+    [
+        ("a,b=[/x,/y],c", ["a", "b=[/x,/y]", "c"]),
+        ("[[a,b],c],d", ["[[a,b],c]", "d"]),
+        ("", []),
+        (r"""$['a]\'],b'],c,$["]"],d""", [r"$['a]\'],b']", "c", '$["]"]', "d"]),
+    ],
 )
 def test_a_comma_in_brackets_belongs_to_its_word(text, words):
     assert split_list(text) == words

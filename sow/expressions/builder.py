@@ -37,7 +37,8 @@ from sow.expressions.nodes import (
 from sow.paths import INDEX_DIGITS_MAX, Path, parse_path
 
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.S)
-_JSON_STEP = re.compile(r"""\.([\w@-]+)|\['([^']*)'\]|\["([^"]*)"\]""")
+_JSON_STEP = re.compile(r"""\.([\w@-]+)|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]""", re.S)
+_JSON_ESCAPE = re.compile(r"\\(.)", re.S)
 _QUALIFIER = re.compile(r"\[([^\]]+)\]")
 _INDEX = re.compile(r"\[([0-9]+)\]\Z")
 _LITERAL = re.compile(
@@ -288,7 +289,10 @@ def _json_path(token: Token) -> Path:
         if len(found[1]) > INDEX_DIGITS_MAX:
             raise _bad_index(token)
         text, index = text[: found.start()], int(found[1])
-    steps = [plain or quoted or other for plain, quoted, other in _JSON_STEP.findall(text)]
+    steps = [
+        plain or _JSON_ESCAPE.sub(r"\1", quoted or other)
+        for plain, quoted, other in _JSON_STEP.findall(text)
+    ]
     return Path(tuple(steps), index)
 
 

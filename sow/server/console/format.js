@@ -44,12 +44,12 @@ export const isDocument = (value) => !isLeaf(value) && !Array.isArray(value);
 // name ends, and name by name, as $['a/b'], where they have those that end a name in brackets.
 const ODD = /[\s[\](){},;=<>!'"*+%&|^~?\\]/;
 const ENDS = /[/\]]|^$/;
-// A name in quotes has no escapes: one with both kinds or a backslash is shown, and cannot be asked for.
-const isQuotable = (name) => !(name.includes("\\") || (name.includes("'") && name.includes('"')));
-const quoted = (name) => (name.includes("'") ? `["${name}"]` : `['${name}']`);
+const QUOTED = /\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]/gs;
 
 function written(names) {
-  if (names.some((name) => ENDS.test(name)) && names.every(isQuotable)) return `$${names.map(quoted).join("")}`;
+  if (names.some((name) => ENDS.test(name))) {
+    return `$${names.map((name) => `['${name.replace(/[\\']/g, "\\$&")}']`).join("")}`;
+  }
   const path = `/${names.join("/")}`;
   return ODD.test(path) ? `[${path}]` : path;
 }
@@ -57,15 +57,18 @@ function written(names) {
 // The names that a path is made of.
 function steps(path) {
   if (path.startsWith("$")) {
-    return [...path.matchAll(/\['([^']*)'\]|\["([^"]*)"\]/g)].map(([, single, double]) => single ?? double);
+    return [...path.matchAll(QUOTED)].map(([, single, double]) => (single ?? double).replace(/\\(.)/gs, "$1"));
   }
   return (path.startsWith("[") ? path.slice(1, -1) : path).slice(1).split("/");
 }
 
+// A path of the server's as it is written here: one field has one.
+export const canonical = (path) => written(steps(path));
+
 export const heading = (path) => steps(path).join("/") || "message";
 
 // Paths as an address has them, with commas between; one in brackets may have commas of its own.
-export const listed = (text) => text.match(/(?:[^,[]|\[(?:'[^']*'|"[^"]*"|[^\]]*)\])+/g) ?? [];
+export const listed = (text) => text.match(/(?:[^,[]|\[(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\]]*)\])+/gs) ?? [];
 
 // Bytes are shown as they travel, in base64, and no more of them than a cell has room for.
 const BYTES_SHOWN = 300;
@@ -105,19 +108,13 @@ export const first = (document) => (document ? cell(isDocument(document) ? Objec
 
 // The value at a path of a document.
 export function at(document, path) {
-  return path === WHOLE ? document : within(document, steps(path));
-}
-
-// What the server tells of keys may have a slash in a name: then some parts are one name.
-function within(value, parts) {
-  if (!parts.length) return value;
-  for (let count = 1; count <= parts.length && !isLeaf(value); count += 1) {
-    const name = count === 1 ? parts[0] : parts.slice(0, count).join("/");
+  let value = document;
+  for (const name of path === WHOLE ? [] : steps(path)) {
     // Of its own: every object of this language has a "constructor".
-    const found = Object.hasOwn(value, name) ? within(value[name], parts.slice(count)) : undefined;
-    if (found !== undefined) return found;
+    if (isLeaf(value) || !Object.hasOwn(value, name)) return undefined;
+    value = value[name];
   }
-  return undefined;
+  return value;
 }
 
 // The cells of a column: where numbers stand, their points are below each other.

@@ -112,7 +112,7 @@ export function Slider({name, asked}) {
       if (message.command !== "p") return;
       tally.take(message);
       if (!current.record) {
-        const found = numericPaths(message.record, topic.keys || []);
+        const found = numericPaths(message.record, (topic.keys || []).map(format.canonical));
         if (!found.length) return;
         current.record = message.key;
         setRecord(message.key);
@@ -138,14 +138,14 @@ export function Slider({name, asked}) {
     const take = ({command, key: told, record: document}) => {
       if (!document || command === "oof" || told !== record) return;
       const {current} = now;
-      if (!current.field) setFields(numericPaths(document, topic.keys || []));
+      if (!current.field) setFields(numericPaths(document, (topic.keys || []).map(format.canonical)));
       const value = format.at(document, current.field);
       if (typeof value === "number") series.put(performance.now() / 1000, 0, value);
     };
     let one = null;
     let isOver = false;
     read(topicPath(name, `/records/${encodeURIComponent(record)}`)).then((document) => {
-      const alone = onlyThis(document, topic.keys || []);
+      const alone = onlyThis(document, (topic.keys || []).map(format.canonical));
       if (!isOver && alone) one = follow(name, () => ({filter: alone, snapshot: true}), take, setWrong);
     }, setWrong);
     return () => {

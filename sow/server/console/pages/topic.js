@@ -181,7 +181,7 @@ export function Topic({name, asked}) {
     return () => clearInterval(timer);
   }, [model]);
 
-  const keys = topic?.keys ?? [];
+  const keys = (topic?.keys ?? []).map(format.canonical);
   const all = [...keys.filter((path) => fields.includes(path)), ...fields.filter((path) => !keys.includes(path))];
   const columns = wanted ? format.listed(wanted) : all;
   const total = wrong ? 0 : Math.min(matches ?? 0, WINDOW_MAX);
