@@ -9,15 +9,10 @@ What is done to a topic's records is the engine's business. So is looking after 
 come into being: whatever makes some returns them.
 """
 
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import replace
 from itertools import islice
 from typing import Literal
 
-import numpy as np
-
-from sow import __version__
 from sow.commands import Command
 from sow.definitions import (
     Configuration,
@@ -44,9 +39,7 @@ from sow.errors import (
 from sow.expressions import Filter
 from sow.expressions.patterns import Search
 from sow.messages import message_type
-from sow.steps import Steps
-from sow.store.memory import RECORD_BYTES, Table, Usage
-from sow.store.protocols import Slice
+from sow.store.memory import RECORD_BYTES, Usage
 from sow.suggest import did_you_mean
 from sow.topic.conflated_copy import ConflatedCopy
 from sow.topic.records import Records
@@ -58,8 +51,6 @@ NAME_LENGTH_MAX = 255
 operator writes."""
 NAMES_COMPARED_MAX = 200
 """Comparing a mistyped name takes some 10 us a topic, and a pattern may have 100,000 of them."""
-COUNTED_AT_ONCE = 1000
-"""Topics of a pattern whose sizes are added up in one step: a third of a millisecond."""
 TOPIC_OBJECTS, MET_OBJECTS = 20, 8
 """Python objects that a topic takes (9 of a pattern were counted, 16 of a conflated one), and each
 that follows it by a pattern (5)."""
@@ -67,9 +58,6 @@ MET_MAX = 10
 """Of more that follow patterns most topics are met by few."""
 Deed = Literal["publish to", "delete from", "write to"]
 """What clients do to a topic's records, in words."""
-
-BELONGS = "\x1e"
-"""Between a topic's name and an identity; a name holds no control characters."""
 
 
 class Catalog:
@@ -440,51 +428,7 @@ class Catalog:
         """Forget a pattern of conflated topics, of which there are none any more."""
         self.patterns.pop(name, None)
 
-    # Checkpoints. The topics of a pattern share one, in which a topic's name stands before each
-    # identity.
-
-    def slices(self, stored_as: str, count: int, known: bool = True) -> Iterator[Slice]:
-        """The records of a checkpoint as they stand, `count` slots at a time; `known`: with what
-        indexes know of them.
-
-        What is published meanwhile may or may not be in it.
-        """
-        if stored_as not in self.patterns:
-            records = self.topics[stored_as].records
-            with_values = self._slices_with_values(records, count)
-            yield from with_values if known else _slices(records.table, count)
-            return
-        for name, topic in list(self.patterns[stored_as].members.items()):
-            for part in _slices(topic.records.table, count):
-                identities = [f"{name}{BELONGS}{identity}" for identity in part.identities]
-                yield replace(part, identities=identities)
-
-    def _slices_with_values(self, records: Records, count: int) -> Iterator[Slice]:
-        """The same with what indexes know of them, as long as they are not replaced by others."""
-        table, indexes = records.table, records.indexes
-        writer = indexes.writer(self.binding(records))
-        for start in range(0, len(table.bodies), count):
-            slots, values = table.held(start, count), None
-            if records.indexes is indexes:
-                indexes.refresh_columns()
-                values = writer.part(np.array(slots, np.int64))
-            yield replace(table.part(slots), values=values)
-
-    def binding(self, records: Records) -> str:
-        """What decides what indexes know of stored records: if it changes, that means nothing."""
-        kind = records.definition.message_type
-        options = repr(self.kinds.get(kind))
-        return json.dumps([__version__, kind, options, records.indexes.definition])
-
-    def stored_bytes(self, stored_as: str) -> Steps[int]:
-        """Bytes of bodies that a checkpoint would hold; some topics of a pattern in each step."""
-        topics = self.members(stored_as)
-        size_bytes = 0
-        for start in range(0, len(topics), COUNTED_AT_ONCE):
-            some = topics[start : start + COUNTED_AT_ONCE]
-            size_bytes += sum([topic.records.table.bytes for topic in some])
-            yield
-        return size_bytes
+    # What there is of everything.
 
     def objects_max(self) -> int:
         """How many Python objects topics and views may hold: looks at all topics if there are
@@ -562,10 +506,3 @@ def changeable(topic: LiveTopic, deed: Deed) -> SourceTopic:
             alone=f"{topic.name} is a view, made of others by Spark; you cannot {deed} it",
         )
     return topic
-
-
-def _slices(table: Table, count: int) -> Iterator[Slice]:
-    start = 0
-    while start < len(table.bodies):
-        yield table.slice(start, count)
-        start += count

@@ -31,15 +31,14 @@ from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.open_requests import OpenRequests
 from sow.engine.progress import Progress
 from sow.engine.publications import Publications, is_one_slice, reading
+from sow.engine.queries import Queries
 from sow.engine.removals import Removals
 from sow.engine.restart import restore, restore_accounts
 from sow.engine.timers import Timers
 from sow.engine.undivided import Undivided
 from sow.engine.views import Views
-from sow.errors import ClientError, Stopped, TooLarge
+from sow.errors import Stopped, TooLarge
 from sow.expressions import Filter, Trait
-from sow.histograms import Histogram
-from sow.query import Query, QueryAnswer, answering
 from sow.steps import Steps, at_once
 from sow.store.columns import Slots
 from sow.store.protocols import Checkpoint, LogEntry, Op
@@ -50,10 +49,6 @@ from sow.topic.records import CheckedMessages, Records
 from sow.topic.views.view import MaterializedView
 
 ChangesListener = Callable[[Records, Sequence[str]], None]
-
-JUDGED_MAX = 500
-"""Changes on their way to the disk that are compared with a question: half a millisecond at most,
-less than the wait that it may save."""
 
 
 class Engine:
@@ -82,10 +77,6 @@ class Engine:
         self._stop_listeners: list[Callable[[str], None]] = []
         self._waiting: dict[Strand, None] = {}
         self._untidy: dict[LiveTopic, None] = {}
-        self._tick_s: Callable[[], float] = lambda: 0.0
-        self.query_times: dict[str, Histogram] = {}
-        """Of each query, what its steps took, by the kind of index that it began with; kinds are
-        those of `sow.query.ways`, `scan`, and `all` of a query that asks for everything."""
         self._noting: tuple[dict[LiveTopic, None], ...] = ()
         self._hearing: tuple[ChangesListener, ...] = ()
         known = {Trait.AMPS_INSTANCE_NAME: configuration.name}
@@ -101,6 +92,7 @@ class Engine:
         self.catalog = Catalog(configuration, self.filter, self.ledger, self.views.wake)
         self.capacity = Capacity(self.catalog)
         self.undivided = Undivided(lambda: self.seq, self._go_on_after)
+        self.queries = Queries(self.topic, self.topics, self.ledger, self.undivided)
         self.requests = OpenRequests(lambda: self.now_us, self._let_go)
         self.timers.add(self.requests, lambda requests, _now_us: requests.let_go())
         self.arrears: Arrears[Session] = Arrears()
@@ -502,80 +494,7 @@ class Engine:
         self.timers.note(self.forgetting)
         self.tell_of_work()
 
-    # Queries.
-
-    def query(self, name: str, query: Query) -> QueryAnswer:
-        """Which records of the topic `name` a query names, as slots valid until the next change.
-
-        In the order that is asked for, else that of first publication (docs/semantics.md, Rule 9).
-        Raises UnknownTopic, and ClientError where it asks for fields of messages that have none.
-        A query that needs a new column of a large topic takes seconds: see `answering`.
-        """
-        return at_once(self.answering(name, query))
-
-    def answering(self, name: str, query: Query) -> Steps[QueryAnswer]:
-        """The same in steps, of a millisecond or so but for the last, which takes a few.
-
-        The answer is as of the last step, and its slots are valid until the next change: whoever
-        goes on after other work takes the bodies in the step in which the answer comes.
-        Raises at once what `query` does; from a later step UnknownTopic, if the topic has gone.
-        """
-        self.checked(name, query)
-        return self.undivided.apart(name, self._answering(name, query.at(self.now_us)))
-
-    def _answering(self, name: str, query: Query) -> Steps[QueryAnswer]:
-        while True:
-            indexes = self.checked(name, query).indexes
-            steps, took_s = answering(indexes, query), 0.0
-            # Where the topic has other indexes since the configuration changed, begin again.
-            while self.topic(name).records.indexes is indexes:
-                began_s = self._tick_s()
-                try:
-                    next(steps)
-                except StopIteration as over:
-                    answer: QueryAnswer = over.value
-                    self._note_query(answer, took_s + self._tick_s() - began_s)
-                    return answer
-                took_s += self._tick_s() - began_s
-                yield
-
-    def measure_queries(self, tick_s: Callable[[], float]) -> None:
-        """From now on note how long queries take, by a clock that only goes forward."""
-        self._tick_s = tick_s
-
-    def _note_query(self, answer: QueryAnswer, took_s: float) -> None:
-        times = self.query_times.get(answer.kind)
-        if times is None:
-            times = self.query_times[answer.kind] = Histogram()
-        times.note(took_s)
-
-    def is_durable(self, name: str, condition: Filter | None) -> bool:
-        """Whether what a topic holds that passes a filter is as it was at `ledger.durable_seq`: of
-        what is on its way to the disk nothing passes, or did. False where that would take long, and
-        of copies and views, which may have been made of such changes without having heard of them.
-        """
-        if not isinstance(self.topics.get(name), SourceTopic):
-            return False
-        count = 0
-        for batch in self.ledger.changes_in_flight(name):
-            count += len(batch)
-            if condition is None or not condition.steady or count > JUDGED_MAX:
-                return False
-            if any(batch.new_focus(condition)) or any(batch.old_focus(condition)):
-                return False
-        return True
-
-    def checked(self, name: str, query: Query) -> Records:
-        """The records that a query is about; raises what `query` does."""
-        records = self.topic(name).records
-        records.check_filter(query.filter)
-        if query.order_by and not records.message_type.structured:
-            raise ClientError(
-                f"messages of {name} have no fields ({records.message_type.name}); leave out "
-                "order_by",
-                reason="bad orderby",
-            )
-        return records
+    # Indexes.
 
     def refresh_indexes(self, notes: int) -> bool:
         """Bring indexes up to date, by about `notes` changes noted; True when there is more."""

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from sow.engine.catalog import BELONGS, Catalog
+from sow.engine.catalog import Catalog
 from sow.engine.homeless import Homeless
 from sow.engine.live_topics import LiveTopic
 from sow.engine.places import Places
 from sow.engine.progress import Progress
+from sow.engine.stored_topics import BELONGS, binding
 from sow.engine.tail import Tail
 from sow.steps import Steps
 from sow.store.protocols import Checkpoint, LogEntry, Slice
@@ -65,7 +66,7 @@ class Restoration:
             start = len(records.table.bodies)
             records.table.restore(piece)
             if piece.values is not None:
-                records.indexes.restored(start, piece, self._catalog.binding(records))
+                records.indexes.restored(start, piece, binding(self._catalog, records))
 
     def replay(self, entry: LogEntry) -> None:
         """Apply a log entry to a table that may already hold some of what follows it."""

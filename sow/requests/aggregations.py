@@ -201,7 +201,7 @@ class Aggregations:
             return (yield from self.followed(question))
         engine, topic = self._engine, question.topic
         query = Query(filter=question.condition).at(engine.now_us)
-        answer = yield from engine.answering(topic.name, query)
+        answer = yield from engine.queries.answering(topic.name, query)
         admit(len(answer.slots))
         records = self._still(topic).records
         rows, table = Snapshot.take(records, answer.slots), records.table

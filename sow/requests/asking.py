@@ -34,7 +34,7 @@ def ask(
     `with_keys`: SowKeys, bookmarks and times are wanted, too. `admit` is told how many rows there
     are before they are taken hold of, and raises what speaks against it.
     """
-    answer = yield from engine.answering(name, query)
+    answer = yield from engine.queries.answering(name, query)
     admit(len(answer.slots))
     rows = Snapshot.take(engine.topic(name).records, answer.slots, with_keys)
     asked = Found(answer, rows, engine.seq)

@@ -471,7 +471,7 @@ class Executor:
                 query = seen_query(query, guard_for(rights, topic.records))
             if permit is not None:
                 query = seen_query(query, rights.write_guard(topic.name, "delete"))
-            slots = (yield from self.engine.answering(topic.name, query)).slots
+            slots = (yield from self.engine.queries.answering(topic.name, query)).slots
         else:
             held = topic.records.table.slots
             names = [name for name in identities if name in held]

@@ -234,7 +234,7 @@ class Questions:
                     yield
                 with suppress(UnknownTopic):
                     seen = seen_query(query, guard_of(command, topic.records))
-                    answer = yield from self._engine.answering(topic.name, seen)
+                    answer = yield from self._engine.queries.answering(topic.name, seen)
                     noted.pop(topic, None)
                     self._take(session, taken, topic, answer)
             left = AGAIN_FACTOR * len(asked.topics)
@@ -273,7 +273,7 @@ class Questions:
         ):
             return False
         seen = seen_query(query, guard_of(command, topic.records))
-        answer = self._engine.query(topic.name, seen)
+        answer = self._engine.queries.at_once(topic.name, seen)
         self._take(session, taken, topic, answer)
         return True
 

@@ -124,12 +124,12 @@ class Windowing:
         query = seen_query(query, guard)
         if _known(topic, key, window) is not None:
             count = replace(query, order_by=(), top_n=0)
-            answer = yield from self._engine.answering(topic.name, count)
+            answer = yield from self._engine.queries.answering(topic.name, count)
             # Meanwhile the name may have become another topic's.
             topic = self._engine.topic(topic.name)
             if (known := _known(topic, key, window)) is not None:
                 return Opened(asked._replace(topics=[topic]), window, answer, capacity, known)
-        answer = yield from self._engine.answering(topic.name, query)
+        answer = yield from self._engine.queries.answering(topic.name, query)
         topic = self._engine.topic(topic.name)
         return Opened(asked._replace(topics=[topic]), window, answer, capacity, None)
 

@@ -243,7 +243,7 @@ class Server:
             boot=f"{secrets.token_hex(4)}-",
             refused=self._refused,
         )
-        self.engine.measure_queries(self.driver.loop.time)
+        self.engine.queries.measure(self.driver.loop.time)
         self.executor.sessions.hear_of_slow_clients(log.warning)
         self.executor.sessions.hear_of_comings(log.info)
         self.executor.hear_of_failures(log.error)

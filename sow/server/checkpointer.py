@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
+from sow.engine import stored_topics
 from sow.errors import SowError, clipped
 from sow.requests.consumers import ConsumerPatience
 from sow.server.driver import Driver
@@ -107,7 +108,7 @@ class Checkpointer:
         for name, at_bytes in self._written_at_bytes.items():
             grown_bytes = driver.bytes_logged - at_bytes
             if grown_bytes > self._growth_bytes_min:
-                stored = driver.engine.catalog.stored_bytes(name)
+                stored = stored_topics.stored_bytes(driver.engine.catalog, name)
                 stored_bytes = await driver.turns.take("looking what has grown", stored)
                 if grown_bytes > stored_bytes and self._has_room(name, stored_bytes):
                     found.append(name)
@@ -128,7 +129,7 @@ class Checkpointer:
 
     async def _has_plenty(self, name: str) -> bool:
         driver = self._driver
-        stored = driver.engine.catalog.stored_bytes(name)
+        stored = stored_topics.stored_bytes(driver.engine.catalog, name)
         stored_bytes = await driver.turns.take("looking what fits", stored)
         is_full = driver.engine.disk.is_full
         return not is_full and PLENTY_FACTOR * stored_bytes < driver.journal.room_bytes
@@ -139,7 +140,7 @@ class Checkpointer:
         driver, found = self._driver, []
         for name, checkpoint in self._checkpoints.items():
             if checkpoint.seq < driver.engine.undivided.whole_seq:
-                stored = driver.engine.catalog.stored_bytes(name)
+                stored = stored_topics.stored_bytes(driver.engine.catalog, name)
                 stored_bytes = await driver.turns.take("looking what fits", stored)
                 if driver.journal.takes(stored_bytes + driver.engine.catalog.usage.named_bytes):
                     found.append(name)
@@ -155,7 +156,7 @@ class Checkpointer:
         await self._driver.durable()
         given_up = asyncio.Event()
 
-        records = engine.catalog.slices(name, SLICE_SLOTS, known)
+        records = stored_topics.stored_slices(engine.catalog, name, SLICE_SLOTS, known)
 
         def slices() -> Iterator[Slice]:
             while not given_up.is_set():

@@ -6,55 +6,46 @@ still take back. Large answers are written in pieces from a snapshot of one mome
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
-import orjson
 from aiohttp import web
 from pyarrow import RecordBatch
 
 from sow.commands import Command, Options, options_of
 from sow.definitions import without_secrets
-from sow.delivery.sessions import Session
 from sow.engine.live_topics import LiveTopic
 from sow.engine.patterns import PatternTopic
-from sow.errors import ClientError, ConfigError, UnknownRecord, clipped, shown
-from sow.expressions import Filter, check_fields_alone, parse_order_by
+from sow.errors import ClientError, ConfigError, clipped
+from sow.expressions import Filter, parse_order_by
 from sow.guards import Guard
 from sow.history.snapshot import Snapshot
 from sow.history.unread import Unread
 from sow.lists import comma_list
 from sow.media_types import ARROW, CSV, FRAMES, JSON, NDJSON
 from sow.messages.arrow import ArrowColumns
-from sow.paths import value_at
 from sow.query import Query
 from sow.requests.asking import Found, ask
 from sow.requests.executor import Executor
-from sow.requests.open_sessions import OPERATOR, GoneSession
 from sow.requests.seeing import guard_for, permit_for, seen_query, seen_shape
 from sow.rights import Rights
 from sow.select_list import parse_select
+from sow.server.arrays import answer_array
 from sow.server.arrow import in_turns, of_documents, of_snapshot, streamed, warm_up
 from sow.server.bodies import Reading, take_messages
 from sow.server.csv_answers import CsvTable
 from sow.server.cursors import Cursors, Paging, limit_of
-from sow.server.describe import (
-    describe_followed,
-    describe_gone,
-    describe_pattern,
-    describe_session,
-    describe_topic,
-)
-from sow.server.doorman import DOORMAN, rights_of
+from sow.server.describe import describe_pattern, describe_topic
+from sow.server.doorman import rights_of
 from sow.server.driver import Driver
 from sow.server.listing import MemberCounts, counting, members_of, there_for
 from sow.server.negotiation import form_of
 from sow.server.parameters import asked_of, read_count, read_flag, read_options, read_seconds
 from sow.server.past import PastStates
-from sow.server.pieces import frames_of
+from sow.server.pieces import documents_of, frames_of
 from sow.server.requests import client_key, read_body
-from sow.server.responses import json_response, json_text
+from sow.server.responses import json_response
 from sow.server.snapshots import SnapshotDoor
-from sow.server.streamed import write_pieces
+from sow.server.streamed import answer_in_pieces
 from sow.server.taken_snapshots import CLIENT_PART
 from sow.steps import Steps
 from sow.topic.rendering import WHOLE, Shape
@@ -65,17 +56,14 @@ QUERY_PARAMETERS = (
 )  # fmt: skip
 PUBLISH_PARAMETERS = ("k", "expiration", "ack")
 DELETE_PARAMETERS = ("filter", "keys")
-SESSIONS_PARAMETERS = ("filter",)
-SESSIONS_LIST_PARAMETERS = ("closed",)
 TOPICS_PARAMETERS = ("prefix", "top_n", "names", "members")
-DESCRIBED_AT_ONCE = 50
-"""Topics or sessions described in one step: half a millisecond."""
 FORMATS = (JSON, NDJSON, CSV, ARROW, FRAMES)
 ANSWER_ROWS_MAX = 10_000_000
 """Rows of answers over HTTP that all clients together may not have read yet; one client may leave
 half of them. Each takes up to some 50 bytes, and in Arrow as much as its body."""
 
-Thing = TypeVar("Thing")
+ANSWER = "an answer over HTTP"
+"""What an operator calls the making of a long one."""
 
 
 class HttpDoor:
@@ -113,7 +101,7 @@ class HttpDoor:
         )
         listed = await self._driver.turns.take("a list of topics", listing)
         if read_flag(asked, "names"):
-            return await self._describe_all(request, listed, lambda one: one.name)
+            return await answer_array(self._driver.turns, request, listed, lambda one: one.name)
         counts = await self._counts(listed, rights)
         members = await self._members(listed, rights, counts)
 
@@ -122,22 +110,7 @@ class HttpDoor:
                 return describe_pattern(one, members[one.name], now_us(), rights)
             return describe_topic(one, now_us(), rights, counts)
 
-        return await self._describe_all(request, listed, describe)
-
-    async def _describe_all(
-        self,
-        request: web.Request,
-        things: Sequence[Thing],
-        describe: Callable[[Thing], object],
-    ) -> web.StreamResponse:
-        """Descriptions as an array, some at a time."""
-        if len(things) <= DESCRIBED_AT_ONCE:
-            return json_response([describe(one) for one in things])
-        chunks = (
-            [json_text(describe(one)) for one in things[start : start + DESCRIBED_AT_ONCE]]
-            for start in range(0, len(things), DESCRIBED_AT_ONCE)
-        )
-        return await self._write(request, _pieces(chunks, lines=False), JSON)
+        return await answer_array(self._driver.turns, request, listed, describe)
 
     async def topic(self, request: web.Request) -> web.Response:
         """One topic, or one pattern of topics; with `expected` one that a pattern would make."""
@@ -313,24 +286,11 @@ class HttpDoor:
         pieces = (
             frames_of(rows.messages(shape))
             if kind == FRAMES
-            else _pieces(rows.documents(meta, shape), kind == NDJSON)
+            else documents_of(rows.documents(meta, shape), kind == NDJSON)
         )
         if rows.is_short:
             return web.Response(body=b"".join(pieces), content_type=kind, headers=headers)
-        return await self._write(request, pieces, kind, headers)
-
-    async def _write(
-        self,
-        request: web.Request,
-        pieces: Iterable[bytes],
-        kind: str,
-        headers: Mapping[str, str] | None = None,
-    ) -> web.StreamResponse:
-        response = web.StreamResponse(headers=headers)
-        response.content_type = kind
-        await response.prepare(request)
-        await write_pieces(self._driver.turns, "an answer over HTTP", request, response, pieces)
-        return response
+        return await answer_in_pieces(self._driver.turns, ANSWER, request, pieces, kind, headers)
 
     async def _write_arrow(
         self,
@@ -348,7 +308,9 @@ class HttpDoor:
             if columns is None
             else await in_turns(turns, "an answer in columns", of_documents(rows, columns, shape))
         )
-        return await self._write(request, streamed(batches), ARROW, headers)
+        return await answer_in_pieces(
+            self._driver.turns, ANSWER, request, streamed(batches), ARROW, headers
+        )
 
     async def _write_csv(
         self,
@@ -362,7 +324,9 @@ class HttpDoor:
         declared = self._engine.columns.declared(self._engine.topic(rows.topic.name))
         table = CsvTable(rows, meta, shape, declared)
         names = await self._driver.turns.take("an answer in columns", table.header())
-        return await self._write(request, table.pieces(names), CSV, headers)
+        return await answer_in_pieces(
+            self._driver.turns, ANSWER, request, table.pieces(names), CSV, headers
+        )
 
     async def _columns(
         self, topic: LiveTopic, shape: Shape, rows: Snapshot, guard: Guard | None
@@ -475,87 +439,12 @@ class HttpDoor:
     ) -> Found:
         """What was found, when it is durable: at once, as of the newest change that is, where
         nothing that is on its way to the disk concerns it."""
-        if not self._engine.is_durable(topic.name, condition):
+        if not self._engine.queries.is_durable(topic.name, condition):
             await self._driver.settled()
             return found
         return found._replace(bookmark=min(found.bookmark, self._engine.ledger.durable_seq))
 
-    # Sessions and the server.
-
-    async def sessions(self, request: web.Request) -> web.StreamResponse:
-        """Who is connected, and what waits for them; each as it is when it is written. With
-        `closed`, the last that are gone."""
-        rights = rights_of(request)
-        if read_flag(asked_of(request), "closed"):
-            gone = [one for one in reversed(self._executor.sessions.gone) if is_of(one, rights)]
-            return json_response([describe_gone(one, self._driver.now_us()) for one in gone])
-        sessions = [one for one in self._executor.sessions if is_of(one, rights)]
-        return await self._describe_all(request, sessions, self._described)
-
-    def _described(self, session: Session) -> dict[str, Any]:
-        followed = self._executor.subscriptions.of(session)
-        return describe_session(session, len(followed), self._driver.now_us())
-
-    async def session(self, request: web.Request) -> web.Response:
-        """One session, and what it follows."""
-        session = self._found(request)
-        followed = self._executor.subscriptions.of(session)
-        following = describe_followed(followed.values(), self._driver.now_us())
-        return json_response({**self._described(session), "following": following})
-
-    async def change_session(self, request: web.Request) -> web.Response:
-        """Allow or forbid that a session's queue is conflated."""
-        conflated = await _conflated(request)
-        session = self._session(request)
-        session.allow_folding(conflated)
-        return json_response(self._described(session))
-
-    async def change_sessions(self, request: web.Request) -> web.Response:
-        """The same for all sessions whose description matches a filter."""
-        asked = asked_of(request)
-        if "filter" not in asked:
-            raise ClientError("give a filter over sessions, such as filter=/client LIKE '^grid'")
-        condition, conflated = self._driver.filter(asked["filter"]), await _conflated(request)
-        check_fields_alone(condition, "a filter over sessions")
-        rights = rights_of(request)
-        if rights.may("admin"):
-            request.app[DOORMAN].note_admin(request, rights)
-        changing = self._changing(condition, conflated, rights)
-        return json_response({"changed": await self._driver.turns.take("sessions", changing)})
-
-    def _changing(self, condition: Filter, conflated: bool, rights: Rights) -> Steps[list[str]]:
-        changed = []
-        for session in self._executor.sessions:
-            if not is_of(session, rights):
-                continue
-            described = self._described(session)
-            values = [value_at(described, path) for path in condition.paths]
-            if condition.holds(values):
-                session.allow_folding(conflated)
-                changed.append(session.id)
-            yield
-        return changed
-
-    async def end_session(self, request: web.Request) -> web.Response:
-        """Close a session."""
-        session = self._session(request)
-        self._executor.sessions.end(session, OPERATOR)
-        self._driver.wake()
-        return json_response({"closed": session.id})
-
-    def _found(self, request: web.Request) -> Session:
-        session_id = request.match_info["id"]
-        session = self._executor.sessions.find(session_id)
-        if session is None or not is_of(session, rights_of(request)):
-            raise UnknownRecord(f"no session {shown(session_id)}; GET /v1/sessions lists them")
-        return session
-
-    def _session(self, request: web.Request) -> Session:
-        """The session that is to be changed; who changes another's administers the server."""
-        session, rights = self._found(request), rights_of(request)
-        if session.rights.owner != rights.owner:
-            request.app[DOORMAN].note_admin(request, rights)
-        return session
+    # The server.
 
     async def message_types(self, _request: web.Request) -> web.Response:
         """The message types of the configuration, for whoever is to make or read their messages."""
@@ -574,38 +463,3 @@ class HttpDoor:
             return json_response({"changes": changes})
         except ConfigError as error:
             raise ClientError(str(error), reason=error.reason) from None
-
-
-def is_of(session: Session | GoneSession, rights: Rights) -> bool:
-    """Whether a session is there for who has these rights: his own, or, for who administers the
-    server, anybody's."""
-    return rights.may("admin") or session.rights.owner == rights.owner
-
-
-async def _conflated(request: web.Request) -> bool:
-    """What the body ``{"conflated": true}`` says; raises ClientError."""
-    try:
-        asked = orjson.loads(await read_body(request))
-    except orjson.JSONDecodeError:
-        asked = None
-    if not isinstance(asked, dict) or list(asked) != ["conflated"]:
-        raise ClientError('the body must be {"conflated": true} or {"conflated": false}')
-    if not isinstance(asked["conflated"], bool):
-        raise ClientError(
-            f"conflated is {shown(str(asked['conflated']))}; it must be true or false"
-        )
-    return asked["conflated"]
-
-
-def _pieces(chunks: Iterable[list[bytes]], lines: bool) -> Iterable[bytes]:
-    # Each row is copied once, however long it is.
-    if lines:
-        for chunk in chunks:
-            yield b"\n".join([*chunk, b""])
-        return
-    before = b"["
-    for chunk in chunks:
-        yield before
-        yield b",".join(chunk)
-        before = b","
-    yield b"[]" if before == b"[" else b"]"

@@ -122,6 +122,6 @@ def counting(engine: Engine, rights: Rights, listed: Sequence[Listed]) -> Steps[
         query = Query(filter=guard.rows, top_n=0)
         # One that has gone meanwhile holds nothing.
         with suppress(UnknownTopic):
-            counts[topic.name] = (yield from engine.answering(topic.name, query)).matches
+            counts[topic.name] = (yield from engine.queries.answering(topic.name, query)).matches
         yield
     return counts

@@ -405,7 +405,7 @@ TIMES_METRICS = (
     TimesMetric(
         "sow_query_seconds",
         "Of each query, what its own steps took, by the kind of index that it began with.",
-        lambda scrape: scrape.executor.engine.query_times,
+        lambda scrape: scrape.executor.engine.queries.times,
         "index",
     ),
     TimesMetric(

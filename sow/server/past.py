@@ -57,7 +57,7 @@ class PastStates:
         topic = self._engine.topic(name)
         if not topic.is_logged:
             raise ClientError(f"topic {name} has no log, so only its present state can be read")
-        self._engine.checked(name, query)
+        self._engine.queries.checked(name, query)
         if self._waiting >= AS_OF_WAITING_MAX:
             raise Busy(f"{AS_OF_WAITING_MAX} states of the past are being worked out; try later")
         self._waiting += 1

@@ -74,6 +74,21 @@ def frames_of(chunks: Iterable[Sequence[bytes]]) -> Iterator[bytes]:
         yield b"".join([len(body).to_bytes(LENGTH_BYTES, "big") + body for body in chunk])
 
 
+def documents_of(chunks: Iterable[list[bytes]], lines: bool) -> Iterator[bytes]:
+    """Chunks of JSON texts as one array, or as lines."""
+    # Each row is copied once, however long it is.
+    if lines:
+        for chunk in chunks:
+            yield b"\n".join([*chunk, b""])
+        return
+    before = b"["
+    for chunk in chunks:
+        yield before
+        yield b",".join(chunk)
+        before = b","
+    yield b"[]" if before == b"[" else b"]"
+
+
 def array_pieces(text: bytes) -> Iterator[list[bytes]]:
     """The elements of a JSON array, as JSON texts; raises BadMessage where it is none."""
     end, at, count = len(text) - 1, 1, 0

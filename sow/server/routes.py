@@ -24,8 +24,6 @@ from sow.server.http import (
     DELETE_PARAMETERS,
     PUBLISH_PARAMETERS,
     QUERY_PARAMETERS,
-    SESSIONS_LIST_PARAMETERS,
-    SESSIONS_PARAMETERS,
     TOPICS_PARAMETERS,
     HttpDoor,
 )
@@ -39,6 +37,11 @@ from sow.server.past import PastStates
 from sow.server.record import PUT_PARAMETERS, RecordDoor
 from sow.server.route import WEBSOCKET, Handler, Route
 from sow.server.session_story import SessionStoryDoor
+from sow.server.sessions_door import (
+    SESSIONS_LIST_PARAMETERS,
+    SESSIONS_PARAMETERS,
+    SessionsDoor,
+)
 from sow.server.shipped import ShippedFile
 from sow.server.snapshots import READ_PARAMETERS, TAKE_PARAMETERS, SnapshotDoor
 from sow.server.sse import STREAM_PARAMETERS, EventDoor
@@ -63,6 +66,7 @@ class Doors(NamedTuple):
 
     http: HttpDoor
     record: RecordDoor
+    sessions: SessionsDoor
     log: LogDoor
     snapshots: SnapshotDoor
     writes: WritesDoor
@@ -90,6 +94,7 @@ def open_doors(
     return Doors(
         HttpDoor(driver, executor, reload, past, snapshots),
         RecordDoor(driver, executor),
+        SessionsDoor(driver, executor),
         LogDoor(driver, executor.engine, store.log_id),
         snapshots,
         WritesDoor(driver, executor.engine, staging),
@@ -323,7 +328,7 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
             "GET",
             "/v1/sessions",
             "logon",
-            through(lambda doors: doors.http.sessions),
+            through(lambda doors: doors.sessions.listed),
             "Sessions and their queues",
             SESSIONS_LIST_PARAMETERS,
         ),
@@ -331,7 +336,7 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
             "GET",
             "/v1/sessions/{id}",
             "logon",
-            through(lambda doors: doors.http.session),
+            through(lambda doors: doors.sessions.one),
             "One session, and what it follows",
         ),
         Route(
@@ -345,7 +350,7 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
             "POST",
             "/v1/sessions",
             "logon",
-            through(lambda doors: doors.http.change_sessions),
+            through(lambda doors: doors.sessions.change_some),
             "Conflate or not",
             SESSIONS_PARAMETERS,
         ),
@@ -353,14 +358,14 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
             "POST",
             "/v1/sessions/{id}",
             "logon",
-            through(lambda doors: doors.http.change_session),
+            through(lambda doors: doors.sessions.change),
             "Switch a session's conflation",
         ),
         Route(
             "DELETE",
             "/v1/sessions/{id}",
             "logon",
-            through(lambda doors: doors.http.end_session),
+            through(lambda doors: doors.sessions.end),
             "Close a session",
         ),
         Route(

@@ -23,8 +23,8 @@ from sow.requests.subscription import Subscription
 from sow.rights import Rights
 from sow.server.doorman import rights_of
 from sow.server.driver import Driver
-from sow.server.http import is_of
 from sow.server.responses import json_response
+from sow.server.sessions_door import is_of
 
 TOLD_SUBSCRIPTIONS = 20
 """Subscriptions that are told of: as many as anybody reads. `GET /v1/sessions/{id}` has more."""

@@ -9,7 +9,7 @@ rest any more, since users and roles have been read again, is cut off. Where the
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from aiohttp import hdrs, web
 
@@ -27,6 +27,22 @@ PART_BYTES = 1024 * 1024
 a millisecond or two, as it is copied."""
 TAKEN_S_MAX = 60.0
 """How long a client may take for one such write: 4 KB a second, less than any line that works."""
+
+
+async def answer_in_pieces(
+    turns: Turns,
+    name: str,
+    request: web.Request,
+    pieces: Iterable[bytes],
+    kind: str,
+    headers: Mapping[str, str] | None = None,
+) -> web.StreamResponse:
+    """An answer of the media type `kind`, as `write_pieces` writes it."""
+    response = web.StreamResponse(headers=headers)
+    response.content_type = kind
+    await response.prepare(request)
+    await write_pieces(turns, name, request, response, pieces)
+    return response
 
 
 async def write_pieces(

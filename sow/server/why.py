@@ -25,8 +25,8 @@ from sow.requests.seeing import guard_for, shows
 from sow.rights import Rights
 from sow.server.doorman import rights_of
 from sow.server.driver import Driver
-from sow.server.http import is_of
 from sow.server.responses import json_response
+from sow.server.sessions_door import is_of
 from sow.steps import Steps
 from sow.topic.records import Records
 

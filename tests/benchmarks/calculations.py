@@ -156,7 +156,9 @@ def _driver(bodies: list[bytes]) -> EngineDriver:
 
 
 def _matches(driver: EngineDriver, condition: str) -> int:
-    return driver.engine.query("orders", Query(filter=driver.engine.filter(condition))).matches
+    return driver.engine.queries.at_once(
+        "orders", Query(filter=driver.engine.filter(condition))
+    ).matches
 
 
 def _us_a_record(work: Callable[[], object], records: int) -> Callable[[], float]:

@@ -116,7 +116,7 @@ def answer(driver: EngineDriver, asked: dict[str, str]) -> bytes:
         order_by=parse_order_by(asked["order_by"]) if "order_by" in asked else (),
         top_n=int(asked["top_n"]) if "top_n" in asked else None,
     )
-    slots = driver.engine.query("orders", query).slots.tolist()
+    slots = driver.engine.queries.at_once("orders", query).slots.tolist()
     bodies = driver.engine.topic("orders").records.table.bodies
     return b"[%b]" % b",".join([bodies[slot] or b"" for slot in slots])
 

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 import lmdb
 
 from sow.definitions import Topic, with_system_topics
+from sow.engine.stored_topics import stored_slices
 from sow.store.directory import DataDirectory, file_name
 from tests.benchmarks.engines import EngineDriver
 from tests.benchmarks.measure import Figure, in_turn, seconds
@@ -151,7 +152,7 @@ def fill(path: Path, records: int, checkpointed: bool) -> Path:
     publish(every_order(records))
     if checkpointed:
         catalog = driver.engine.catalog
-        checkpoint.write(driver.engine.seq, catalog.slices("orders", FRAME))
+        checkpoint.write(driver.engine.seq, stored_slices(catalog, "orders", FRAME))
         for one in own:
             one.write(driver.engine.seq, ())
     publish(updates(records // TAIL_SHARE, records))

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sow.definitions import Configuration, ConflatedTopic, Limits, Topic
+from sow.engine.stored_topics import stored_slices
 from sow.errors import ClientError, InvalidTopic, TooLarge, UnknownTopic
 from tests.core.harness import ORDERS, SECOND, SLOW, World, short
 
@@ -221,7 +222,7 @@ def test_a_checkpoint_holds_all_topics_of_a_pattern(world):
     world.publish("/desk/1", {"id": 1})
     world.publish("/desk/2", {"id": 2}, {"id": 3})
     checkpoint = world.checkpoints["desks"]
-    checkpoint.write(world.engine.seq, world.engine.catalog.slices("desks", 1))
+    checkpoint.write(world.engine.seq, stored_slices(world.engine.catalog, "desks", 1))
     world.publish("/desk/2", {"id": 2, "a": 1})
     again = world.restart()
     assert again.records("/desk/1") == [{"id": 1}]

@@ -54,7 +54,7 @@ def asked_of_log(world, condition):
 
 def asked_as_of(world, condition):
     topic = world.engine.topics["orders"]
-    answer = world.engine.query("orders", Query())
+    answer = world.engine.queries.at_once("orders", Query())
 
     rows = Snapshot.take(topic.records, answer.slots)
     left = at_once(narrowed(rows, condition, None))
@@ -343,10 +343,10 @@ def test_the_time_of_a_query_is_a_number_that_a_column_answers():
     world = world_with()
     world.publish("orders", *({"id": at, "at": at} for at in range(2000)))
     condition = world.engine.filter("/at > UNIX_TIMESTAMP() + 999.5")
-    answer = world.engine.query("orders", Query(filter=condition))
+    answer = world.engine.queries.at_once("orders", Query(filter=condition))
     assert (answer.matches, answer.index) == (0, "memo(/at)")
     condition = world.engine.filter("/at >= UNIX_TIMESTAMP()")
-    assert world.engine.query("orders", Query(filter=condition)).matches == 1000
+    assert world.engine.queries.at_once("orders", Query(filter=condition)).matches == 1000
 
 
 def test_in_a_subscription_the_time_is_that_of_the_message_then_and_in_a_replay():

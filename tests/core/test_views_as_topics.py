@@ -22,7 +22,7 @@ def world_of(view=DESKS, **more):
 
 
 def asked(world, condition):
-    answer = world.engine.query("desks", Query(filter=world.engine.filter(condition)))
+    answer = world.engine.queries.at_once("desks", Query(filter=world.engine.filter(condition)))
     return answer.index, answer.matches
 
 

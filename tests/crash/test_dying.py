@@ -12,6 +12,7 @@ import pytest
 
 from sow.definitions import Configuration, Topic
 from sow.engine.engine import Engine
+from sow.engine.stored_topics import stored_slices
 from sow.server.opening import Opening
 from sow.server.removed import REMOVED
 from sow.steps import at_once
@@ -63,7 +64,7 @@ def data(tmp_path):
     for name in ("orders", "trades"):
         opening.engine.publish(name, BODIES, 1)
     opening.journal.append(opening.engine.flush().entries)
-    slices = opening.engine.catalog.slices("trades", 7)
+    slices = stored_slices(opening.engine.catalog, "trades", 7)
     opening.checkpoints["trades"].write(opening.engine.seq, slices)
     opening.close()
     return path

@@ -94,8 +94,8 @@ def exposed():
     journal = SimpleNamespace(last_seq=0, size_bytes=0)
     watch = StepWatch()
     watch.note("a step", 0.001)
-    world.engine.measure_queries(lambda: 0.0)
-    world.engine.query("orders", Query())
+    world.engine.queries.measure(lambda: 0.0)
+    world.engine.queries.at_once("orders", Query())
     world.executor.refused["bad filter"] += 1
     times = dict.fromkeys(
         ("commit_times", "fsync_times", "durable_times", "delivered_times"), Histogram()

@@ -16,6 +16,7 @@ from sow.definitions import (
     Topic,
 )
 from sow.engine.engine import Engine
+from sow.engine.stored_topics import stored_slices
 from sow.errors import StoreError
 from sow.history.log_rows import extent, log_rows
 from sow.server.opening import Opening
@@ -58,7 +59,7 @@ class Life:
 
     def checkpoint(self, *names):
         for name in names or self.opening.checkpoints:
-            slices = self.engine.catalog.slices(name, 5)
+            slices = stored_slices(self.engine.catalog, name, 5)
             self.opening.checkpoints[name].write(self.engine.seq, slices)
 
     def trim(self):

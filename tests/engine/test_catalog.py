@@ -8,7 +8,6 @@ import pytest
 from sow.definitions import WRITES, ConflatedTopic, Limits, Topic, View, stored
 from sow.engine.live_topics import CopyTopic
 from sow.errors import ClientError, InvalidTopic, TooLarge, UnknownTopic
-from sow.steps import at_once
 from tests.core.harness import World
 from tests.engine.making import COPIES, DESKS, ORDERS, SLOW, catalog, put
 
@@ -139,16 +138,6 @@ def test_entries_count_from_where_it_is_said_for_topics_that_come_too():
     made.enter(made.publishable("/desk/1"))
     since = {topic.name: topic.records.since_seq for topic in made}
     assert since == {"orders": 12, "/desk/1": 12}
-
-
-def test_the_topics_of_a_pattern_share_a_checkpoint():
-    made, _ = catalog(DESKS)
-    for name in ("/desk/1", "/desk/2"):
-        made.enter(made.publishable(name))
-        put(made.topics[name], {"id": 1}, {"id": 2})
-    identities = [one for part in made.slices("desks", 1) for one in part.identities]
-    assert identities == [f"/desk/{desk}\x1e{n}" for desk in (1, 2) for n in (1, 2)]
-    assert at_once(made.stored_bytes("desks")) == 4 * len('{"id": 1}')
 
 
 def test_a_copy_that_does_not_hear_is_found_out():

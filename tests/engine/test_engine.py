@@ -1,15 +1,7 @@
 """Engine: who hears of what, and what a turn of it hands over."""
 
-import pytest
-
-from sow import indexes
 from sow.definitions import Configuration, Topic
 from sow.engine.engine import Engine
-from sow.engine.topic_changes import TopicChanges
-from sow.errors import ClientError, UnknownTopic
-from sow.expressions import compile_filter, parse_order_by
-from sow.query import Query, readiness
-from sow.steps import at_once
 from tests.core.harness import World
 
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/")
@@ -22,64 +14,6 @@ def test_a_second_listener_does_not_cut_off_the_first():
         engine.hear_of_work(lambda name=name: woken.append(name))
     engine.tell_of_work()
     assert woken == ["first", "second"]
-
-
-ORDERS = Topic("orders", "json", keys=("/id",))
-RAW = Topic("raw", "binary")
-DEAR = Query(filter=compile_filter("/px > 1"))
-
-
-@pytest.fixture
-def short_steps(monkeypatch):
-    monkeypatch.setattr(readiness, "NOTES_FEW", 1)
-    monkeypatch.setattr(indexes, "STEP_NOTES_MAX", 1)
-    monkeypatch.setattr("sow.query.search.FEW_ROWS", 0)
-
-
-def with_orders():
-    engine = Engine(Configuration("test", (ORDERS, RAW, DESKS)))
-    engine.publish("orders", [b'{"id":%d,"px":%d}' % (at, at) for at in range(4)], 0)
-    return engine
-
-
-@pytest.mark.usefixtures("short_steps")
-def test_a_query_is_answered_in_steps_as_of_the_last_one():
-    engine = with_orders()
-    steps = engine.answering("orders", DEAR)
-    next(steps)
-    engine.publish("orders", [b'{"id":0,"px":7}', b'{"id":3,"px":0}'], 0)
-    assert at_once(steps).slots.tolist() == engine.query("orders", DEAR).slots.tolist() == [0, 2]
-
-
-@pytest.mark.usefixtures("short_steps")
-def test_a_query_goes_on_under_other_indexes():
-    engine = with_orders()
-    steps = engine.answering("orders", DEAR)
-    next(steps)
-    at_once(engine.topic("orders").reindex(ORDERS))
-    engine.publish("orders", [b'{"id":0,"px":7}'], 0)
-    assert at_once(steps).slots.tolist() == [0, 2, 3]
-
-
-@pytest.mark.usefixtures("short_steps")
-def test_a_query_of_a_topic_that_goes_ends():
-    engine = with_orders()
-    engine.publish("/desk/1", [b'{"id":%d,"px":2}' % at for at in range(4)], 0)
-    steps = engine.answering("/desk/1", DEAR)
-    next(steps)
-    at_once(TopicChanges(engine).give_up(engine.topic("/desk/1"), lambda _: None))
-    with pytest.raises(UnknownTopic):
-        next(steps)
-
-
-def test_what_cannot_be_asked_is_refused_before_the_first_step():
-    engine = with_orders()
-    with pytest.raises(UnknownTopic):
-        engine.answering("nothing", DEAR)
-    with pytest.raises(ClientError, match="leave out the filter"):
-        engine.answering("raw", DEAR)
-    with pytest.raises(ClientError, match="leave out order_by"):
-        engine.answering("raw", Query(order_by=parse_order_by("/px")))
 
 
 def test_whoever_wants_to_hears_the_names_of_records_that_change():

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from sow.definitions import WRITES, Limits, MessageTypeOptions, RecordField
-from sow.engine import catalog as catalog_module
+from sow.definitions import WRITES, Limits
 from sow.engine.progress import Progress
 from sow.engine.restart import restore, restore_accounts
+from sow.engine.stored_topics import stored_slices
 from sow.messages.json import JsonDecoder
 from sow.steps import at_once
 from sow.store.protocols import LogEntry
@@ -53,7 +53,7 @@ def test_a_checkpoint_stands_before_the_log_after_it():
     first, _ = catalog(ORDERS)
     put(first.topics["orders"], {"id": 1, "a": 1}, {"id": 2, "a": 1}, now_us=90)
     checkpoint = MemoryCheckpoint()
-    checkpoint.write(2, first.slices("orders", 10))
+    checkpoint.write(2, stored_slices(first, "orders", 10))
     made, ledger, _ = restored(
         [ORDERS],
         entry(2, b'{"id":2,"a":0}'),
@@ -79,7 +79,7 @@ def test_what_indexes_knew_is_used_by_a_life_with_the_same_alone(life, knows, mo
     first, _ = catalog(INDEXED)
     put(first.topics["orders"], *({"id": n, "a": n % 2, "b": n} for n in range(6)))
     checkpoint = MemoryCheckpoint()
-    checkpoint.write(6, first.slices("orders", 4))
+    checkpoint.write(6, stored_slices(first, "orders", 4))
     assert all(part.values for part in checkpoint.load())
     read = []
     columns = JsonDecoder.columns
@@ -98,39 +98,10 @@ def test_what_an_index_knew_of_a_field_is_not_that_of_another_written_alike():
     first, _ = catalog(slashed)
     put(first.topics["orders"], {"id": 1, "a/b": "x"}, {"id": 2, "a": {"b": "x"}})
     checkpoint = MemoryCheckpoint()
-    checkpoint.write(2, first.slices("orders", 4))
+    checkpoint.write(2, stored_slices(first, "orders", 4))
     log = entry(3, b'{"id":3}')
     made, _, _ = restored([nested], log, checkpoints={"orders": checkpoint}, before=[slashed])
     made.topics["orders"].records.check()
-
-
-def test_what_indexes_knew_is_used_wherever_the_message_type_is_written():
-    def made(line):
-        part = MessageTypeOptions("legs", "record", fields=(RecordField("id", line=line),))
-        kind = MessageTypeOptions("mine", "json", parts=(part,), line=line)
-        topics = (replace(INDEXED, message_type="mine"),)
-        found, _ = catalog(*topics, message_types=(kind,))
-        return found.binding(found.topics["orders"].records)
-
-    assert made(3) == made(7)
-
-
-def test_what_indexes_knew_is_not_used_by_another_release(monkeypatch):
-    made, _ = catalog(INDEXED)
-    records = made.topics["orders"].records
-    before = made.binding(records)
-    monkeypatch.setattr(catalog_module, "__version__", "another")
-    assert made.binding(records) != before
-
-
-def test_a_checkpoint_stores_nothing_more_of_indexes_that_are_replaced():
-    made, _ = catalog(INDEXED)
-    topic = made.topics["orders"]
-    put(topic, *({"id": n, "a": n} for n in range(6)))
-    slices = made.slices("orders", 2)
-    first = next(slices)
-    at_once(topic.records.reindex(replace(INDEXED, indexes=())))
-    assert [part.values is None for part in (first, *slices)] == [False, True, True]
 
 
 def test_expiries_and_copies_are_made_of_the_records():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sow.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Topic
+from sow.engine.stored_topics import stored_slices
 from sow.errors import Full, UnknownTopic
 from sow.query import Query
 from sow.requests.staged_rows import StagedRows
@@ -292,7 +293,7 @@ def test_a_checkpoint_in_the_middle_lets_the_log_say_the_rest():
     applying = begin(world)
     checkpoint = world.checkpoints["orders"]
     seq = world.engine.undivided.whole_seq
-    checkpoint.write(seq, world.engine.catalog.slices("orders", 10))
+    checkpoint.write(seq, stored_slices(world.engine.catalog, "orders", 10))
     assert seq == 1
     assert sorted(ids(world.restart())) == [1, 2, 3, 4]
     at_once(applying)
@@ -320,7 +321,7 @@ def test_a_configuration_is_changed_in_the_middle(upto):
     world.advance(SECOND)
     assert sorted(ids(world, "second")) == sorted(ids(world)) == [1, 2, 3, 4, 9]
     assert [number for _, number in told(client.lines())] == [1, 2, 3, 4]
-    assert len(world.engine.query("orders", Query()).slots) == 5
+    assert len(world.engine.queries.at_once("orders", Query()).slots) == 5
     world.check()
 
 

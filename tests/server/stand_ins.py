@@ -21,7 +21,7 @@ from sow.clock import VirtualClock
 from sow.definitions import Configuration, Limits, Topic, with_system_topics
 from sow.engine.engine import Engine
 from sow.requests.executor import Executor
-from sow.security import Security
+from sow.security import Authentication, Role, Security
 from sow.server.connections import Connections
 from sow.server.crowd import Crowd
 from sow.server.doorman import DOORMAN, Doorman
@@ -247,6 +247,13 @@ class Anybody:
 
     async def identify_again(self, shown):
         return User(shown.token)
+
+
+def asking(*allows):
+    """Security by which everybody is asked who he is, and may do this."""
+    return Security(
+        authentication=Authentication(tokens_file="tokens"), roles=(Role("all", ("*",), allows),)
+    )
 
 
 def open_doorman():

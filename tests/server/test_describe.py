@@ -41,7 +41,7 @@ async def test_what_is_told_names_no_field_that_may_not_be_seen():
     view = View("sums", "json", ("orders",), ("/symbol", "SUM(/secret) AS /sum"), ("/symbol",))
     world = World(secret, replace(SLOW, filter="/secret > 1"), replace(view, filter="/secret > 1"))
     world.publish(b'{"id":1,"secret":5}')
-    world.engine.query("orders", Query(filter=world.engine.filter("/secret = 5")))
+    world.engine.queries.at_once("orders", Query(filter=world.engine.filter("/secret = 5")))
     shown = [
         [
             describe_topic(world.engine.topic(name), 0, given)

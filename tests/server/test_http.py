@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from sow.definitions import Topic
-from sow.encodings import LINES
-from sow.engine import engine, removals
+from sow.engine import queries, removals
 from sow.errors import ConfigError
-from sow.security import Allow, Authentication, Role, Security
+from sow.security import Allow
 from sow.server import http
 from sow.server import turns as turns_of_work
 from sow.server.doorman import Doorman
@@ -19,7 +18,6 @@ from sow.server.http import (
     DELETE_PARAMETERS,
     PUBLISH_PARAMETERS,
     QUERY_PARAMETERS,
-    SESSIONS_PARAMETERS,
     HttpDoor,
 )
 from sow.server.past import PastStates
@@ -27,7 +25,7 @@ from sow.server.record import RecordDoor
 from sow.server.routes import Route
 from sow.server.snapshots import SnapshotDoor
 from sow.steps import at_once
-from tests.server.stand_ins import ORDERS, Anybody, Served, World, stepped, turns
+from tests.server.stand_ins import ORDERS, Anybody, Served, World, asking, stepped, turns
 
 NOTES = Topic("notes", "string")
 RECORDS = "/v1/topics/{topic}/records"
@@ -51,10 +49,6 @@ class Place(Served):
             Route("PATCH", RECORDS, "logon", door.delta_publish, "", PUBLISH_PARAMETERS),
             Route("DELETE", RECORDS, "logon", door.delete, "", DELETE_PARAMETERS),
             Route("GET", RECORDS + "/{key}", "logon", record.read, ""),
-            Route("GET", "/v1/sessions", "logon", door.sessions, ""),
-            Route("POST", "/v1/sessions", "logon", door.change_sessions, "", SESSIONS_PARAMETERS),
-            Route("POST", "/v1/sessions/{id}", "logon", door.change_session, ""),
-            Route("DELETE", "/v1/sessions/{id}", "logon", door.end_session, ""),
             Route("GET", "/v1/config", "logon", door.config, ""),
             Route("POST", "/v1/config/reload", "logon", door.reload, "", ("allow_loss",)),
             doorman=doorman,
@@ -190,38 +184,6 @@ async def test_a_topic_is_described_and_one_that_is_not_there_is_not():
         assert (missing.status, "did you mean orders" in missing.json["detail"]) == (404, True)
 
 
-@pytest.mark.parametrize("at_once", [1, 50])
-@stepped
-async def test_descriptions_are_the_same_in_however_many_steps(monkeypatch, at_once):
-    monkeypatch.setattr("sow.server.http.DESCRIBED_AT_ONCE", at_once)
-    async with Place() as place:
-        sessions = [place.world.executor.sessions.open(LINES, 0) for _ in range(3)]
-        found = (await place.get("/v1/sessions")).json
-        assert [one["id"] for one in found] == [session.id for session in sessions]
-        names = [topic["name"] for topic in (await place.get("/v1/topics")).json]
-        assert {"orders", "notes"} <= set(names)
-
-
-@stepped
-async def test_sessions_are_switched_by_a_filter_over_them_and_ended_by_id():
-    async with Place() as place:
-        session = place.world.executor.sessions.open(LINES, place.world.clock.now_us())
-        assert [one["id"] for one in (await place.get("/v1/sessions")).json] == [session.id]
-        path = "/v1/sessions?filter=/subscriptions%20%3D%200"
-        off = b'{"conflated":false}'
-        assert (await place.ask("POST", path, off)).json == {"changed": [session.id]}
-        assert not session.conflates
-        assert (await place.ask("POST", path, b'{"conflated":1}')).status == 400
-        assert (await place.ask("POST", "/v1/sessions", off)).status == 400
-        refused = await place.ask("POST", "/v1/sessions?filter=SOW_KEY()%20%3D%20'1'", off)
-        assert (refused.status, refused.json["position"]) == (400, 0)
-        path = "/v1/sessions?filter=UNIX_TIMESTAMP()%20%3C%200"
-        assert (await place.ask("POST", path, off)).json == {"changed": []}
-        assert (await place.ask("DELETE", f"/v1/sessions/{session.id}")).status == 200
-        assert session.ended is not None
-        assert (await place.ask("DELETE", "/v1/sessions/none")).status == 404
-
-
 @stepped
 async def test_the_configuration_is_told_and_read_again():
     async with Place() as place:
@@ -260,13 +222,6 @@ async def test_a_long_delete_lets_others_by_and_ends_with_its_client(monkeypatch
         assert (await place.publish(many, method="DELETE")).json == {"deleted": 10}
 
 
-def asking(*allows):
-    """Security by which everybody is asked who he is, and may do this."""
-    return Security(
-        authentication=Authentication(tokens_file="tokens"), roles=(Role("all", ("*",), allows),)
-    )
-
-
 @pytest.mark.parametrize("method", ["POST", "DELETE"])
 @stepped
 async def test_who_loses_his_rights_while_others_come_first_changes_nothing(monkeypatch, method):
@@ -287,22 +242,6 @@ async def test_who_loses_his_rights_while_others_come_first_changes_nothing(monk
         answer = await place.ask(method, "/v1/topics/orders/records", body, headers)
         assert (answer.status, answer.json["reason"]) == (503, "busy")
         assert len(place.world.engine.topic("orders").records.table) == 1
-
-
-@stepped
-async def test_who_loses_his_rights_while_his_body_comes_changes_no_session():
-    here = Doorman(asking(Allow(admin=True)), lambda _by: Anybody())
-    async with Place(here) as place:
-        session = place.world.executor.sessions.open(LINES, place.world.clock.now_us())
-        body = b'{"conflated":false}'
-        headers = {"Authorization": "Bearer olga", "Content-Length": len(body)}
-        socket = await place.begin("POST", f"/v1/sessions/{session.id}", headers=headers)
-        here.go_on_under(here.read(asking()))
-        socket.protocol.data_received(body)
-        await turns(20)
-        assert socket.written.startswith(b"HTTP/1.1 503 ")
-        assert session.conflates
-        socket.protocol.connection_lost(None)
 
 
 class Held:
@@ -364,7 +303,7 @@ async def test_an_answer_waits_for_the_disk_only_if_what_is_on_its_way_there_con
 
 @stepped
 async def test_where_very_much_is_on_its_way_an_answer_waits_for_it(monkeypatch):
-    monkeypatch.setattr(engine, "JUDGED_MAX", 3)
+    monkeypatch.setattr(queries, "JUDGED_MAX", 3)
     async with Place() as place:
         await place.publish(b'{"id":1,"px":1}')
         disk = Held(place)

@@ -77,7 +77,7 @@ async def test_the_head_of_a_long_answer_makes_none_of_it(monkeypatch):
         world.publish(*(json.dumps({"id": at}).encode() for at in range(1000)))
         path = "/v1/topics/orders/records"
         whole = await place.get(path)
-        monkeypatch.setattr("sow.server.http._pieces", lambda _rows, _lines: iter(int, 1))
+        monkeypatch.setattr("sow.server.http.documents_of", lambda _rows, _lines: iter(int, 1))
         head = await place.ask("HEAD", path)
         assert (head.status, head.body) == (200, b"")
         for name in ("Content-Type", "SOW-Matches", "SOW-Index", "SOW-Bookmark"):

@@ -150,9 +150,9 @@ async def test_queries_are_counted_by_the_index_that_they_began_with():
     world = World(Topic("orders", "json", keys=("/id",), hash_indexes=(("/side",),)))
     world.publish(b'{"id":1,"side":"B"}')
     moments = iter(range(100))
-    world.engine.measure_queries(lambda: next(moments) * 0.01)
+    world.engine.queries.measure(lambda: next(moments) * 0.01)
     for condition in (None, "/side = 'B'", "/side = 'S'"):
-        world.engine.query("orders", Query(condition and world.engine.filter(condition)))
+        world.engine.queries.at_once("orders", Query(condition and world.engine.filter(condition)))
     found = figures(world)
     assert found['sow_query_seconds_count{index="all"}'] == 1
     assert found['sow_query_seconds_count{index="hash"}'] == 2

@@ -11,6 +11,7 @@ from random import Random
 
 from sow.definitions import SessionSettings
 from sow.engine.private_names import is_private
+from sow.engine.stored_topics import stored_slices
 from tests.core.harness import SECOND, World
 from tests.simulation.configurations import (
     FILTERS,
@@ -112,7 +113,7 @@ class Simulation(Traffic):
         if not self.world.unstored:
             for name, checkpoint in self.world.checkpoints.items():
                 seq = self.world.engine.undivided.whole_seq
-                checkpoint.write(seq, self.world.engine.catalog.slices(name, 3))
+                checkpoint.write(seq, stored_slices(self.world.engine.catalog, name, 3))
 
     # What happens to the server.
 

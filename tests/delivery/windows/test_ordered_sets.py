@@ -132,14 +132,14 @@ def test_a_large_set_is_filled_in_steps_and_rests(monkeypatch):
 def asked_of(world, monkeypatch):
     """What windows ask of the engine: how many records, by how many terms. (A reader that checks
     what it holds asks for two.)"""
-    asked, answering = [], world.engine.answering
+    asked, answering = [], world.engine.queries.answering
 
     def noted(name, query):
         if query.top_n != 2:
             asked.append((query.top_n, len(query.order_by)))
         return answering(name, query)
 
-    monkeypatch.setattr(world.engine, "answering", noted)
+    monkeypatch.setattr(world.engine.queries, "answering", noted)
     return asked
 
 
@@ -172,7 +172,7 @@ def test_what_leaves_while_it_is_counted_has_the_order_asked_again(monkeypatch):
     world = World()
     world.publish("orders", *[{"id": at, "px": at} for at in range(40)])
     reader = reader_of(world)
-    answering, asked = world.engine.answering, []
+    answering, asked = world.engine.queries.answering, []
 
     def leaving(name, query):
         asked.append(query.top_n)
@@ -180,7 +180,7 @@ def test_what_leaves_while_it_is_counted_has_the_order_asked_again(monkeypatch):
             world.engine.remove(world.engine.topics["orders"], ["0", "1", "2"], "delete", world.now)
         return answering(name, query)
 
-    monkeypatch.setattr(world.engine, "answering", leaving)
+    monkeypatch.setattr(world.engine.queries, "answering", leaving)
     client = reader.client
     said = client.say(**{**reader.command(s=reader.name, opts=("replace",)), "skip_n": 1})
     shown = [line["d"]["id"] for line in said if line["c"] == "sow"]

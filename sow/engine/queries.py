@@ -1,0 +1,117 @@
+"""Which records a query names: found in steps, beside changes.
+
+A query is asked of the indexes that its topic has, and begins again where the topic gets others
+meanwhile. What it answers are slots, valid until the next change: nothing is copied here, and
+nothing is said; whoever asked takes hold of the bodies. How long queries take is noted by the kind
+of index that served them.
+"""
+
+from collections.abc import Callable, Mapping
+
+from sow.engine.ledger import Ledger
+from sow.engine.live_topics import LiveTopic, SourceTopic
+from sow.engine.undivided import Undivided
+from sow.errors import ClientError
+from sow.expressions import Filter
+from sow.histograms import Histogram
+from sow.query import Query, QueryAnswer, answering
+from sow.steps import Steps, at_once
+from sow.topic.records import Records
+
+JUDGED_MAX = 500
+"""Changes on their way to the disk that are compared with a question: half a millisecond at most,
+less than the wait that it may save."""
+
+
+class Queries:
+    """The queries of one engine: `topic` finds a topic or raises what the engine's does, `topics`
+    has all of them by name."""
+
+    def __init__(
+        self,
+        topic: Callable[[str], LiveTopic],
+        topics: Mapping[str, LiveTopic],
+        ledger: Ledger,
+        undivided: Undivided,
+    ) -> None:
+        self._topic = topic
+        self._topics = topics
+        self._ledger = ledger
+        self._undivided = undivided
+        self._tick_s: Callable[[], float] = lambda: 0.0
+        self.times: dict[str, Histogram] = {}
+        """Of each query, what its steps took, by the kind of index that it began with; kinds are
+        those of `sow.query.ways`, `scan`, and `all` of a query that asks for everything."""
+
+    def measure(self, tick_s: Callable[[], float]) -> None:
+        """From now on note how long queries take, by a clock that only goes forward."""
+        self._tick_s = tick_s
+
+    def at_once(self, name: str, query: Query) -> QueryAnswer:
+        """Which records of the topic `name` a query names, as slots valid until the next change.
+
+        In the order that is asked for, else that of first publication (docs/semantics.md, Rule 9).
+        Raises UnknownTopic, and ClientError where it asks for fields of messages that have none.
+        A query that needs a new column of a large topic takes seconds: see `answering`.
+        """
+        return at_once(self.answering(name, query))
+
+    def answering(self, name: str, query: Query) -> Steps[QueryAnswer]:
+        """The same in steps, of a millisecond or so but for the last, which takes a few.
+
+        The answer is as of the last step, and its slots are valid until the next change: whoever
+        goes on after other work takes the bodies in the step in which the answer comes.
+        Raises at once what `at_once` does; from a later step UnknownTopic, if the topic has gone.
+        """
+        self.checked(name, query)
+        return self._undivided.apart(name, self._answering(name, query.at(self._ledger.now_us)))
+
+    def _answering(self, name: str, query: Query) -> Steps[QueryAnswer]:
+        while True:
+            indexes = self.checked(name, query).indexes
+            steps, took_s = answering(indexes, query), 0.0
+            # Where the topic has other indexes since the configuration changed, begin again.
+            while self._topic(name).records.indexes is indexes:
+                began_s = self._tick_s()
+                try:
+                    next(steps)
+                except StopIteration as over:
+                    answer: QueryAnswer = over.value
+                    self._note(answer, took_s + self._tick_s() - began_s)
+                    return answer
+                took_s += self._tick_s() - began_s
+                yield
+
+    def checked(self, name: str, query: Query) -> Records:
+        """The records that a query is about; raises what `at_once` does."""
+        records = self._topic(name).records
+        records.check_filter(query.filter)
+        if query.order_by and not records.message_type.structured:
+            raise ClientError(
+                f"messages of {name} have no fields ({records.message_type.name}); leave out "
+                "order_by",
+                reason="bad orderby",
+            )
+        return records
+
+    def _note(self, answer: QueryAnswer, took_s: float) -> None:
+        times = self.times.get(answer.kind)
+        if times is None:
+            times = self.times[answer.kind] = Histogram()
+        times.note(took_s)
+
+    def is_durable(self, name: str, condition: Filter | None) -> bool:
+        """Whether what a topic holds that passes a filter is as it was at `ledger.durable_seq`: of
+        what is on its way to the disk nothing passes, or did. False where that would take long, and
+        of copies and views, which may have been made of such changes without having heard of them.
+        """
+        if not isinstance(self._topics.get(name), SourceTopic):
+            return False
+        count = 0
+        for batch in self._ledger.changes_in_flight(name):
+            count += len(batch)
+            if condition is None or not condition.steady or count > JUDGED_MAX:
+                return False
+            if any(batch.new_focus(condition)) or any(batch.old_focus(condition)):
+                return False
+        return True
