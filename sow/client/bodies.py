@@ -2,7 +2,8 @@
 
 What JSON cannot say is refused by the path of its field before anything is sent. Above all NaN and
 the infinities, which a writer of JSON would turn into null, so that a number would silently become
-no value. A body without a null in it holds none of them, so most are never looked through.
+no value; and NaT within numpy's arrays, which it turns into a time. A body without a null or that
+time in it holds none of them, so most are never looked through.
 """
 
 import dataclasses
@@ -33,6 +34,10 @@ READY = bytes | bytearray | memoryview
 PLAIN = (str, int, float, bool, type(None), list)
 """What has no fields: nearly all of what documents hold."""
 NO_VALUE = "send None, leave the field out, or say nan_as_null=True"
+LEAVE_OUT = "send None, or leave the field out"
+NOTHING_WRITTEN = (b"null", b"1677-09-21T00:12:43.145224", b"1970-01-01T00:00:00")
+"""What the writer of JSON makes of NaN; and of numpy's NaT, which is the least integer: in
+nanoseconds, and in minutes to weeks, which overflow. Of other units it says that it cannot."""
 HOW = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATACLASS
 """Dataclasses by their fields, all of them: the writer leaves those out that begin with ``_``."""
 
@@ -85,7 +90,7 @@ def encode(message: Any, index: int = 0, nan_as_null: bool = False) -> bytes:
         known = next(_unsuited(message, nan_as_null), None)
         path, why = known or ("", f"cannot be written as JSON: {error}")
     else:
-        if b"null" not in body:
+        if not any(text in body for text in NOTHING_WRITTEN):
             return body
         found = next(_unsuited(message, nan_as_null), None)
         if found is None:
@@ -174,7 +179,7 @@ def _unsuited(
         yield path, f"nests deeper than {DEPTH_MAX} levels, or holds itself; flatten it"
     elif fields is not None:
         for name, inner in fields.items():
-            if isinstance(name, str):
+            if type(name) is str:  # the writer of JSON takes no subclass of it
                 yield from _unsuited_text(name, path)
                 yield from _unsuited(inner, nan_as_null, f"{path}/{name}", depth + 1)
             else:
@@ -185,6 +190,8 @@ def _unsuited(
             yield from _unsuited(inner, nan_as_null, f"{path}[{at}]", depth + 1)
     elif isinstance(value, enum.Enum):
         yield from _unsuited(value.value, nan_as_null, path, depth + 1)
+    elif is_of("numpy", value, "ndarray"):
+        yield from _unsuited(value[()], nan_as_null, path, depth + 1)
     else:
         yield from _unsuited_scalar(value, nan_as_null, path)
 
@@ -194,9 +201,11 @@ def _unsuited_scalar(value: Any, nan_as_null: bool, path: str) -> Iterator[tuple
         yield from _unsuited_text(value, path)
     elif isinstance(value, float | Decimal) or is_of("numpy", value, "floating"):
         yield from _unsuited_number(value, nan_as_null, path)
-    elif _is_no_time(value) or (is_of("numpy", value, "datetime64") and value != value):
-        if not (nan_as_null and _is_no_time(value)):
+    elif _is_no_time(value):
+        if not nan_as_null:
             yield path, f"is NaT, no time at all; {NO_VALUE}"
+    elif is_of("numpy", value, "datetime64") and value != value:
+        yield path, f"is NaT of numpy, no time at all; {LEAVE_OUT}"
     elif isinstance(value, int):
         if value not in INTEGERS:
             yield path, "is an integer of more than 64 bits; send the message as JSON text"
@@ -215,7 +224,7 @@ def _unsuited_number(value: Any, nan_as_null: bool, path: str) -> Iterator[tuple
             yield path, f"is NaN, which JSON does not have; {NO_VALUE}"
     elif value.is_infinite() if decimal else math.isinf(value):
         name = "Infinity" if value > 0 else "-Infinity"
-        yield path, f"is {name}, which JSON does not have; send None, or leave the field out"
+        yield path, f"is {name}, which JSON does not have; {LEAVE_OUT}"
     elif is_of("numpy", value, "longdouble"):
         yield path, "is of the type longdouble, which JSON does not have; convert it to a float"
 

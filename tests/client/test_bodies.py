@@ -138,6 +138,8 @@ def test_what_json_has_is_written(message, body):
         ({"px": np.float64("nan")}, "/px is NaN"),
         ({"px": np.float32("inf")}, "/px is Infinity"),
         ({"grid": np.array([[1, 2], [3, NAN]])}, "/grid[1][1] is NaN"),
+        ({"at": [np.array(np.nan)]}, "/at[0] is NaN"),
+        ({"x": {enum.StrEnum("Name", "A").A: 1}}, "/x has a field named by Name"),
         ({"at": np.datetime64("NaT")}, "/at is NaT"),
         (types.MappingProxyType({"px": NAN}), "/px is NaN"),
         (NAN, "it is NaN"),
@@ -206,3 +208,24 @@ def test_rows_of_a_frame_are_messages_and_one_that_is_bad_is_named_by_its_number
 def test_messages_with_fields_are_one_each():
     assert encode_all([Pair(1, 2), Model()]) == [b'{"id":1,"px":2}', b'{"id":1,"px":2.50}']
     assert encode_all(iter([1, 2])) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("unit", ["ns", "us", "ms", "s", "m", "h", "D", "W", "M", "Y"])
+@pytest.mark.parametrize("nan_as_null", [False, True])
+def test_no_time_of_numpy_becomes_a_time(unit, nan_as_null):
+    nothing = np.datetime64("NaT", unit)
+    for value, path in [
+        (nothing, "/at"),
+        (np.array(nothing), "/at"),
+        (np.array([0, "NaT"], f"M8[{unit}]"), "/at[1]"),
+    ]:
+        with pytest.raises(BadMessage) as refused:
+            encode({"at": value}, nan_as_null=nan_as_null)
+        said = "is NaT of numpy, no time at all; send None, or leave the field out"
+        assert str(refused.value) == f"message 0: {path} {said}"
+
+
+@pytest.mark.parametrize("time", ["1677-09-21T00:12:43.145224", "1970-01-01T00:00:00"])
+def test_a_time_that_no_time_is_written_as_is_sent(time):
+    bodies = encode_all([{"at": time}, {"at": np.datetime64(time)}])
+    assert bodies == [f'{{"at":"{time}"}}'.encode()] * 2
