@@ -103,8 +103,20 @@ def _of_arrow(table: Any, start: int) -> list[Any]:
             texts = enumerate(column.to_pylist(), start)
             found.append([_json_text(field.name, text, row) for row, text in texts])
         else:
-            found.append(_with_all_digits(column).to_pylist())
+            found.append(_values(field.name, column))
     return found
+
+
+def _values(name: str, column: Any) -> list[Any]:
+    """A column as Python's values; raises ClientError where Python has none for one of them, as
+    for a time after the year 9999 or a struct with two fields of one name."""
+    try:
+        return list(_with_all_digits(column).to_pylist())
+    except (OverflowError, ValueError) as error:
+        raise ClientError(
+            f"the frame has a value in column {shown(name)} that Python does not have: "
+            f"{clipped(str(error))}; convert the column to text"
+        ) from None
 
 
 def _with_all_digits(column: Any) -> Any:
@@ -119,7 +131,15 @@ def _with_all_digits(column: Any) -> Any:
     try:
         return column.cast(shorter)
     except pa.ArrowInvalid:
-        return column.cast(pa.string())
+        return _iso(column.cast(pa.string()))
+
+
+def _iso(texts: Any) -> Any:
+    """Arrow's texts of times, as 2026-11-22 09:30:00.000000001+0100, as ISO 8601 has them."""
+    import pyarrow.compute as pc
+
+    dated = pc.replace_substring(texts, " ", "T")
+    return pc.replace_substring_regex(dated, r"([+-]\d\d)(\d\d)$", r"\1:\2")
 
 
 def _json_text(name: str, text: str | None, row: int) -> object:

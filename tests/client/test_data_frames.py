@@ -84,7 +84,37 @@ def test_times_of_arrow_are_texts_with_all_their_digits():
     micro = pa.table({"at": pa.array([1_000], pa.timestamp("ns"))})
     nano = pa.table({"at": pa.array([1], pa.timestamp("ns"))})
     assert encode_all(micro) == [b'{"at":"1970-01-01T00:00:00.000001"}']
-    assert encode_all(nano) == [b'{"at":"1970-01-01 00:00:00.000000001"}']
+    assert encode_all(nano) == [b'{"at":"1970-01-01T00:00:00.000000001"}']
+
+
+@pytest.mark.parametrize(
+    ("zone", "text"),
+    [
+        ("UTC", "2020-01-01T00:00:00.000000001Z"),
+        ("+05:30", "2020-01-01T05:30:00.000000001+05:30"),
+        ("-03:00", "2019-12-31T21:00:00.000000001-03:00"),
+    ],
+)
+def test_times_of_arrow_with_nanoseconds_are_of_iso_8601(zone, text):
+    times = pa.array([1_577_836_800_000_000_001, None], pa.timestamp("ns", zone))
+    time = pa.table({"at": times, "day": pa.array([1, None], pa.time64("ns"))})
+    first, second = encode_all(time)
+    assert orjson.loads(first) == {"at": text, "day": "00:00:00.000000001"}
+    assert orjson.loads(second) == {"at": None, "day": None}
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([2**62], pa.timestamp("s")),
+        pa.array([2**62], pa.timestamp("us")),
+        pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]),
+    ],
+)
+def test_what_python_has_no_value_for_is_refused_by_its_column(column):
+    says = "the frame has a value in column 'at' that Python does not have: "
+    with pytest.raises(ClientError, match=f"^{says}.*; convert the column to text$"):
+        encode_all(pa.table({"at": column}))
 
 
 def test_categories_lists_and_structs_are_what_they_hold():
