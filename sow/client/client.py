@@ -224,8 +224,10 @@ class Client:
         each is merged into its record.
 
         A server that is away is waited for as `retry` says. Raises what `publish` raises, and a
-        ClientError for an epoch older than the last one.
+        ClientError for an epoch older than the last one or a writer without a name.
         """
+        if not writer:
+            raise ClientError("publish_once needs a name of who publishes as writer; this is empty")
         batch = RepeatableBatch(lambda: self.http, self.retry, topic, writer, epoch, delta=delta)
         try:
             for frame in await self._frames(messages, nan_as_null):

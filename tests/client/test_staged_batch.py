@@ -31,6 +31,8 @@ def test_the_same_batch_again_changes_nothing(using, server):
             found.append(await client.publish_once("orders", frame, writer="a/b", epoch=epoch))
         with pytest.raises(ClientError, match="epoch"):
             await client.publish_once("orders", FRAME, writer="a/b", epoch=1)
+        with pytest.raises(ClientError, match=r"^publish_once needs a name .*; this is empty$"):
+            await client.publish_once("orders", FRAME, writer="", epoch=3)
         return found
 
     before = logged(server)

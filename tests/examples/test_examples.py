@@ -5,6 +5,7 @@ That of Spark is in tests/spark, where there is a session.
 
 import json
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -100,6 +101,12 @@ def test_the_feed_goes_on_where_it_stopped(server, tmp_path):
 
 
 @pytest.mark.browser
+def test_the_feed_takes_symbols_for_symbols():
+    value = runpy.run_path(str(EXAMPLES / "csv_feed.py"))["value"]
+    texts = ("10.5", "-2", "ACME", "NAN", "INF", "-inf", "")
+    assert [value(text) for text in texts] == [10.5, -2.0, *texts[2:]]
+
+
 def test_the_grid_shows_the_ten_best_bids_and_keeps_to_them(server, pages):
     text = (EXAMPLES / "grid.html").read_text()
     script = text.partition('<script type="module">\n')[2].partition("</script>")[0]
