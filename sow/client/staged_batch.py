@@ -26,6 +26,9 @@ is nothing beside it."""
 AWAY = 503
 """The status of all that may be tried again: nobody answers, or not yet."""
 
+DROPPED = "not staged"
+"""The reason of a piece whose batch was dropped while it was written."""
+
 
 class RepeatableBatch:
     """Messages for `topic`, as the batch number `epoch` of `writer`; `delta` merges them into their
@@ -85,6 +88,11 @@ class RepeatableBatch:
         except BadMessage as error:
             error.index += self._rows
             raise
+        except SowError as error:
+            if error.reason != DROPPED:
+                raise
+            # An earlier try that was given up has been applied meanwhile, and its pieces are gone
+            # with this one: the commit is told that it was done, or else what is missing.
         self._chunks += 1
         self._rows += len(self._waiting)
         self._waiting, self._bytes = [], 0

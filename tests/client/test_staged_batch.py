@@ -143,3 +143,32 @@ def test_a_server_that_stays_away_is_given_up():
             await batch.commit()
 
     asyncio.run(work())
+
+
+class AppliedMeanwhile:
+    """Requests of a server that applies an earlier try while this one is staged."""
+
+    def __init__(self, reason):
+        self.reason = reason
+
+    async def json(self, _method, path, *_asked, **_more):
+        if path.endswith("/commit"):
+            return {"bookmark": "7"}
+        error = ClientError("the batch was dropped meanwhile; send it again")
+        error.reason = self.reason
+        raise error
+
+
+@pytest.mark.parametrize("reason", ["not staged", "not entitled"])
+def test_a_batch_that_an_earlier_try_applied_meanwhile_is_done(reason):
+    async def work():
+        requests = AppliedMeanwhile(reason)
+        batch = RepeatableBatch(lambda: requests, Retry(), "orders", "w", 1, delta=False)
+        await batch.add([b"{}"])
+        return await batch.commit()
+
+    if reason == "not staged":
+        assert asyncio.run(work()) == "7"
+    else:
+        with pytest.raises(ClientError, match="dropped"):
+            asyncio.run(work())
