@@ -27,6 +27,8 @@ XPATH = re.compile(rf"(?P<steps>(?:/[^\s/\[\]]+)+){_INDEX}")
 BRACKETED = re.compile(rf"\[(?P<steps>(?:/[^/\]]+)+)\]{_INDEX}")
 _PLAIN = re.compile(r"[^/\]]+\Z")
 """Names that can stand between slashes, if need be in brackets."""
+_BARE = re.compile(r"[^\s\[]+\Z")
+"""Names that need no brackets where a path stands alone."""
 _ESCAPED = re.compile(r"[\\']")
 
 
@@ -40,11 +42,15 @@ class Path(NamedTuple):
     index: int | None = None  # type: ignore[assignment]  # a tuple has a method of that name
 
     def __str__(self) -> str:
-        """The path as `parse_path` reads it."""
+        """The path as `parse_path` reads it. Stored definitions have their keys by it."""
+        return self.written(_BARE)
+
+    def written(self, bare: re.Pattern[str]) -> str:
+        """The same, with brackets around names of which not each is `bare`."""
         text = "/" + "/".join(self.steps)
         if not all(map(_PLAIN.match, self.steps)):
             text = "$" + "".join([f"['{_ESCAPED.sub(_escape, name)}']" for name in self.steps])
-        elif re.search(r"[\s\[]", text):
+        elif not all(map(bare.match, self.steps)):
             text = f"[{text}]"
         return text if self.index is None else f"{text}[{self.index}]"
 

@@ -106,7 +106,7 @@ def _within(steps: tuple[str, ...], column: Any) -> Iterator[tuple[str, Any]]:
         for field in column.type:
             yield from _within((*steps, field.name), pc.struct_field(column, field.name))
         return
-    # The head of a CSV may be a path itself. A name that no path can hold is no field's.
+    # The head of a CSV may be a path itself; one that begins as a path and is none is no field's.
     text = steps[0] if steps[0].startswith("/") else str(Path(steps))
     with contextlib.suppress(ClientError):
         path = parse_path(text)

@@ -63,15 +63,7 @@ class Identifier(Node):
 
     @property
     def _name(self) -> str:
-        if any("/" in step or "]" in step for step in self.path.steps):
-            # Only JSONPath can say such a name.
-            quoted = [f'["{s}"]' if "'" in s else f"['{s}']" for s in self.path.steps]
-            text = "$" + "".join(quoted)
-            return text if self.path.index is None else f"{text}[{self.path.index}]"
-        text = "/" + "/".join(self.path.steps)
-        if not all(_PLAIN_STEP.match(step) for step in self.path.steps):
-            text = f"[{text}]"
-        return text if self.path.index is None else f"{text}[{self.path.index}]"
+        return self.path.written(_PLAIN_STEP)
 
 
 @dataclass(frozen=True)

@@ -71,9 +71,9 @@ def test_the_key_tells_rows_apart_or_is_called_so(tmp_path, text, keys):
     assert sample(written(tmp_path, "x.csv", text)).keys == keys
 
 
-def test_a_name_that_no_path_can_hold_is_left_out(tmp_path):
-    found = sample(written(tmp_path, "x.csv", "id,a/b,/c/d,e f\n1,2,3,4\n"))
-    assert list(found.types) == ["/id", "/c/d", "[/e f]"]
+def test_a_name_is_a_path_or_stands_in_one(tmp_path):
+    found = sample(written(tmp_path, "x.csv", "id,a/b,/c/d,e f,/\n1,2,3,4,5\n"))
+    assert list(found.types) == ["/id", "$['a/b']", "/c/d", "[/e f]"]
 
 
 def test_of_a_long_file_the_first_lines_are_read(tmp_path):
