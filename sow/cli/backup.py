@@ -17,6 +17,7 @@ from sow.cli.printing import json_text
 from sow.client import Disconnected
 from sow.client.failures import reported
 from sow.media_types import FRAMES
+from sow.no_room import written_whole
 from sow.quantities import size
 from sow.store.backup import FrameReader
 from sow.store.backup_files import BackupContents, BackupWriter
@@ -51,7 +52,7 @@ def _time(contents: BackupContents) -> str:
 
 async def _backup(url: str, directory: Path) -> BackupContents:
     async with connected(url, "sow backup") as client:
-        with BackupWriter(directory) as writer, _progress() as bar:
+        with written_whole(directory), BackupWriter(directory) as writer, _progress() as bar:
             task = bar.add_task("copying", total=None)
             reader = FrameReader(writer.take)
             async with client.http.request("POST", "/v1/backup", accept=FRAMES) as response:

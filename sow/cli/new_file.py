@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from sow.errors import ClientError
+from sow.no_room import written_whole
 
 STANDARD = "-"
 """What stands for standard input or output in place of a file's name."""
@@ -30,7 +31,8 @@ def check_is_new(path: str, force: bool) -> None:
 
 @contextmanager
 def new_file(path: str, force: bool = False) -> Iterator[BinaryIO]:
-    """The file at `path`, or standard output, to write (`with`); raises ClientError, OSError."""
+    """The file at `path`, or standard output, to write (`with`); raises ClientError, StoreError
+    where the disk has no room for it, OSError."""
     check_is_new(path, force)
     if path == STANDARD:
         yield sys.stdout.buffer
@@ -38,7 +40,7 @@ def new_file(path: str, force: bool = False) -> Iterator[BinaryIO]:
         return
     unfinished = Path(f"{path}.{secrets.token_hex(4)}.unfinished")
     try:
-        with unfinished.open("xb") as file:
+        with written_whole(path), unfinished.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -10,6 +10,7 @@ from sow.cli.options import example, json_option
 from sow.cli.printing import json_text
 from sow.errors import Damaged
 from sow.history.bookmarks import moment_us
+from sow.no_room import written_whole
 from sow.store.backup_files import StoredBackup
 from sow.store.restoring import restore as restored_to
 from sow.store.restoring import until_time
@@ -38,7 +39,7 @@ def restore(backup: str, data_directory: str, as_of: str | None, as_json: bool) 
     stored = StoredBackup(Path(backup))
     _verify(stored)
     until = None if as_of is None else _until(stored, as_of)
-    with progress("restoring", stored.size_bytes) as advance:
+    with written_whole(data_directory), progress("restoring", stored.size_bytes) as advance:
         made = restored_to(
             stored,
             Path(data_directory),

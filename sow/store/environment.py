@@ -25,6 +25,7 @@ import lmdb
 import lmdb.verify
 
 from sow.errors import DiskFull, StoreError
+from sow.no_room import NO_ROOM
 from sow.store.private import FILE_MODE, close_to_others
 
 MAP_BYTES = 256 * 1024**2
@@ -46,7 +47,6 @@ _PAGE_HEADER_BYTES = 16
 _MAGIC = (0xBEEFC0DE).to_bytes(4, sys.byteorder)
 # Of a meta page, from its magic on: the size of a page, the last one used, the transaction.
 _META = struct.Struct("=24xI92xQQ")
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 Transaction = Any
 """A py-lmdb transaction; its stubs are generic over the value type in ways we do not need."""

@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sow.errors import DiskFull, StoreError, StoreFailing
-from sow.store.environment import NO_ROOM, Statvfs, space
+from sow.no_room import NO_ROOM
+from sow.store.environment import Statvfs, space
 from sow.store.private import close_to_others, make_directory, write_anew
 
 CHECKSUM_BYTES = 4
