@@ -1,6 +1,8 @@
 """The page of one topic: its records as they change, the filter box, and the address that holds
 all of it."""
 
+import re
+
 import pytest
 
 from tests.edge.serving import records
@@ -218,7 +220,7 @@ def test_a_field_with_a_slash_in_its_name_is_found_ordered_and_offered(console, 
     console.open("topic", "orders", filter=f"{path} = 'slashed'", columns=columns)
     console.until_grid("4")
     assert console.grid() == [["4", "slashed", "bracketed", "quoted"]]
-    console.page.locator("regular-table thead th", has_text="a/b").click()
+    console.page.locator("regular-table thead th", has_text=re.compile("^a/b")).click()
     console.page.locator("regular-table thead th", has_text="a/b ▲").wait_for()
     console.until_grid("4")
     assert console.page.get_by_role("combobox", name="Order").input_value() == path
