@@ -12,6 +12,7 @@ import math
 import time
 
 from sow.client.sync import Client
+from sow.errors import SowError
 
 
 def value(text: str) -> object:
@@ -48,6 +49,9 @@ if __name__ == "__main__":
     parser.add_argument("--rate", type=float, default=2.0, help="rows a second")
     parser.add_argument("--url", default="http://127.0.0.1:8080", help="the server")
     given = parser.parse_args()
-    with Client(given.url, name="csv feed") as client:
-        begun, ended = feed(client, given.topic, given.file, given.rate)
+    try:
+        with Client(given.url, name="csv feed") as client:
+            begun, ended = feed(client, given.topic, given.file, given.rate)
+    except (SowError, OSError) as error:
+        raise SystemExit(f"csv feed: {error}") from None
     print(f"{begun} rows were there, {ended - begun} were published")
