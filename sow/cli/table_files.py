@@ -41,8 +41,8 @@ def form_of(path: str, said: str | None) -> str:
     found = ENDINGS.get(Path(path).suffix.lower())
     if found is None:
         raise ClientError(
-            f"the name {clipped(path)} does not say what kind of file it is; end it with .ndjson, "
-            ".csv or .parquet, or give --format"
+            f"the name {clipped(Path(path).name)} does not say what kind of file it is; end it "
+            "with .ndjson, .csv or .parquet, or give --format"
         )
     return found
 

@@ -28,7 +28,7 @@ def test_a_load_says_how_many_records_are_on_the_disk(sow, server, tmp_path):
         ("a.csv", "id,id\n1,1\n", "the CSV has the column 'id' twice"),
         ("a.parquet", "PAR1 and then nothing", "{} is no whole Parquet file: "),
         ("a.parquet", "", "{} is no whole Parquet file: "),
-        ("a.dat", "", "the name {} does not say what kind of file it is"),
+        ("a.dat", "", "the name a.dat does not say what kind of file it is"),
         ("a.ndjson", "x" * 3_000_000, "line 1 of {}: "),
     ],
 )
