@@ -36,25 +36,32 @@ def windows_of(
     """The windows of a record of which these updates came, in order, and no others since `since_us`
     (None: ever); those of which it is certain where they begin."""
     found: list[RecordWindow] = []
-    last_us, certain = since_us, since_us is None or schedule == "tick"
+    # Until then one may be open of which nobody knows; one that opens meanwhile, neither.
+    unknown_until_us = 0 if since_us is None else _end_us(since_us, schedule, interval_us)
     # Of a record that was there before nobody knows whether it is held.
     held: bool | None = False if since_us is None else None
+    last: RecordUpdate | None = None
     for one in came:
         if found and one.at_us < found[-1].ends_us:
             found[-1].updates.append(one)
+        elif one.at_us < unknown_until_us:
+            unknown_until_us = _end_us(one.at_us, schedule, interval_us)
         else:
-            if last_us is not None and one.at_us - last_us >= interval_us:
-                certain = True
-            if found:
-                held = found[-1].updates[-1].counts
-            if held is None and not one.counts:
-                # Perhaps it opened one.
-                certain = schedule == "tick"
+            if last is not None:
+                # What took it in, if anything did, has ended with it.
+                held = last.counts
             # What is not held, and does not pass, is nothing that anybody would be told of.
-            elif certain and (held or one.counts):
-                ends_us = one.at_us + interval_us
-                if schedule == "tick":
-                    ends_us = (one.at_us // interval_us + 1) * interval_us
+            if held or one.counts:
+                ends_us = _end_us(one.at_us, schedule, interval_us)
                 found.append(RecordWindow(one.at_us, ends_us, [one]))
-        last_us = one.at_us
+            elif held is None:
+                unknown_until_us = _end_us(one.at_us, schedule, interval_us)
+        last = one
     return found
+
+
+def _end_us(at_us: int, schedule: Schedule, interval_us: int) -> int:
+    """When a window ends that opens at this time; none that was open by then ends later."""
+    if schedule == "tick":
+        return (at_us // interval_us + 1) * interval_us
+    return at_us + interval_us

@@ -46,6 +46,17 @@ def test_where_windows_touch_those_before_a_pause_are_not_told():
     assert told(came(1500, 2400), since_us=1000) == []
 
 
+def test_after_a_pause_it_is_known_what_the_last_update_left_there():
+    """A record that is removed and published again each time, after a pause: of the first removal
+    nobody knows whether it takes anything away, of the second one it is plain."""
+    updates = came(1500, 1510, 5000, 5010, 9000, counts=[False, True] * 2 + [True])
+    for schedule in SCHEDULES:
+        assert [bookmarks for *_, bookmarks in told(updates, schedule, since_us=1000)][-2:] == [
+            [3, 4],
+            [5],
+        ]
+
+
 def cut(updates, schedule):
     """What the conflator makes of them: the updates that each release consists of."""
     held = set()
@@ -75,10 +86,20 @@ def test_law_they_are_those_of_the_conflator(schedule):
         assert worked_out(seed, schedule) == by_conflator(seed, schedule), seed
 
 
-def drawn(seed):
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_law_who_has_read_less_of_the_log_says_less_and_nothing_else(schedule):
+    for seed in range(300):
+        updates, pick = drawn(seed, passing=0.6), random.Random(seed)
+        first = pick.randrange(len(updates))
+        since_us = updates[first - 1].at_us if first else 0
+        some = windows_of(updates[first:], schedule, INTERVAL_US, since_us)
+        assert some == windows_of(updates, schedule, INTERVAL_US, None)[-len(some) or 10**9 :], seed
+
+
+def drawn(seed, passing=1.0):
     pick = random.Random(seed)
     times = sorted(pick.sample(range(1, 12_000), pick.randint(1, 25)))
-    return came(*times)
+    return came(*times, counts=[pick.random() < passing for _ in times])
 
 
 def worked_out(seed, schedule):
