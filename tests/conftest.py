@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import forks
 from tests.effort import TIMES
 from tests.needs import LeftOut
 from tests.pages import Browser
@@ -106,6 +107,8 @@ LEFT_OUT = pytest.StashKey[LeftOut]()
 
 
 def pytest_configure(config):
+    if config.getoption("numprocesses", None):
+        forks.prepare()  # One for all cores; else it begins when it is first asked.
     config.stash[LEFT_OUT] = LeftOut()
 
 

@@ -3,7 +3,6 @@ grid, and a filter that somebody types. What comes after them runs in `tests/doc
 (the shell, the notebook, `kill -9`) and `tests/spark/test_guide.py`."""
 
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from importlib.resources import files
@@ -12,6 +11,7 @@ import pytest
 
 from sow.cli.demo import OPENED
 from sow.config import loads
+from tests import forks
 from tests.browser.looking import looked
 from tests.docs.blocks import ROOT
 from tests.edge.serving import Running
@@ -28,7 +28,7 @@ def market(tmp_path):
     configuration = loads(files("sow.cli").joinpath("demo.xml").read_bytes()).configuration
     server = Running(replace(configuration, port=0), tmp_path / "data")
     command = [sys.executable, "-m", "sow.cli.feed", server.url, str(RATE), "1"]
-    feed = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    feed = forks.started(command)
     yield server
     feed.terminate()
     feed.wait()

@@ -19,6 +19,8 @@ import sys
 import termios
 import time
 
+from tests import forks
+
 WAIT_S = 60.0
 """A safety net, for a command that says nothing more."""
 PATIENCE_S = 5.0
@@ -33,12 +35,6 @@ def sow_of(python):
 
 
 SOW = sow_of(sys.executable)
-
-
-def _take_terminal():
-    """In the new process: what is typed and the size of the terminal are its business, so that
-    Ctrl-C and a new size reach it as signals."""
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 class Screen:
@@ -115,15 +111,15 @@ class Terminal:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "LINES")}
-        self.process = subprocess.Popen(
+        begin = forks.started if program[0] == sys.executable else forks.real
+        self.process = begin(
             [*program, *words],
+            on_terminal=True,
             stdin=slave,
             stdout=slave,
             stderr=slave,
             cwd=cwd,
             env={**kept, "TERM": "xterm-256color", **environment},
-            start_new_session=True,
-            preexec_fn=_take_terminal,
         )
         os.close(slave)
 

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 
 import click
 import pytest
@@ -13,9 +12,8 @@ from click.testing import CliRunner
 from sow.cli import main
 from sow.cli.completion import SHELLS, VARIABLE
 from sow.cli.main import SUBCOMMANDS
+from tests import forks
 from tests.cli.terminal import Terminal
-
-BIN = Path(sys.executable).parent
 
 
 def script(shell):
@@ -33,7 +31,7 @@ _sow_completion sow; printf "%s\n" "${{COMPREPLY[@]}}" """
         ["bash", "-c", f"{script('bash')}\n{asked}"],
         capture_output=True,
         text=True,
-        env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"},
+        env={**os.environ, "PATH": f"{forks.programs()}:{os.environ['PATH']}"},
         check=True,
     )
     return done.stdout.split()
@@ -54,7 +52,11 @@ def test_the_scripts_of_other_shells_ask_sow_too(shell, head):
     if shell == "zsh":
         asked["COMP_CWORD"] = "1"
     done = subprocess.run(
-        [BIN / "sow"], capture_output=True, text=True, env={**os.environ, **asked}, check=True
+        [forks.programs() / "sow"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **asked},
+        check=True,
     )
     assert {"token", "top"} <= set(done.stdout.replace("plain,", "").split())
 
@@ -81,7 +83,7 @@ BASH = ("bash", "--norc", "--noprofile", "-i")
 def bash(tmp_path, url):
     """A bash that somebody sits at, with the script as it is installed."""
     (tmp_path / "sow.bash").write_text(script("bash"))
-    path = f"{BIN}:{os.environ['PATH']}"
+    path = f"{forks.programs()}:{os.environ['PATH']}"
     with Terminal(program=BASH, TERM="dumb", PS1="> ", PATH=path, SOW_URL=url) as terminal:
         terminal.type(f"source {tmp_path}/sow.bash; echo re''ady\n")
         terminal.wait_for(r"(?m)^ready\n>")
@@ -118,7 +120,7 @@ def test_other_shells_are_told_topics_by_the_same_protocol(server):
             "COMP_CWORD": words[1],
         }
         done = subprocess.run(
-            [BIN / "sow"], capture_output=True, text=True, check=True,
+            [forks.programs() / "sow"], capture_output=True, text=True, check=True,
             env={**os.environ, **asked, **environment},
         )  # fmt: skip
         offered = done.stdout.replace("plain,", "").replace("plain\n", "").replace("\n_", "")

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 import tomllib
 from dataclasses import replace
@@ -13,6 +12,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from sow.config import loads, require
+from tests import forks
 from tests.cli.terminal import Terminal
 
 TOP = Path(__file__).parents[2]
@@ -23,9 +23,7 @@ OTHER = """<SOWConfig><Name>other</Name><SOW><Topic><Name>mine</Name>
 
 def demo(folder, *options):
     words = [sys.executable, "-P", "-m", "sow.cli", "demo", "--port", "0", "--no-browser", *options]
-    return subprocess.run(
-        words, cwd=folder, capture_output=True, text=True, timeout=WAIT_S, check=False
-    )
+    return forks.run(words, cwd=folder, capture_output=True, text=True, timeout=WAIT_S, check=False)
 
 
 @pytest.mark.edge

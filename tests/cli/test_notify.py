@@ -4,12 +4,12 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
 import tempfile
 
 import pytest
 
 from sow.cli.notify import STARTING_EVERY_S, Notify, notify_of, sender
+from tests import forks
 from tests.cli.test_serve import STOP_S_MAX, command_in
 from tests.server.stand_ins import stepped
 
@@ -36,8 +36,8 @@ def heard(end):
 def test_a_server_says_that_it_starts_serves_lives_and_stops(tmp_path, watching, place):
     environment = {**os.environ, "NOTIFY_SOCKET": place, "WATCHDOG_USEC": "200000"}
     environment.pop("WATCHDOG_PID", None)
-    process = subprocess.Popen(
-        command_in(tmp_path), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    process = forks.started(
+        command_in(tmp_path), env=environment, stdout=forks.PIPE, stderr=forks.PIPE
     )
     try:
         starting = heard(watching)

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from contextlib import contextmanager
 from urllib.error import HTTPError
@@ -15,6 +14,7 @@ from click.testing import CliRunner
 
 from sow.cli import main
 from sow.store import repair
+from tests import forks
 
 pytestmark = pytest.mark.edge
 
@@ -37,10 +37,8 @@ def command(tmp_path):
 
 
 @contextmanager
-def started(command):
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
-    )
+def started(command, begin=forks.started):
+    process = begin(command, stdout=forks.PIPE, stderr=forks.PIPE, text=True, bufsize=1)
     try:
         yield process, process.stdout.readline()
     finally:
@@ -70,7 +68,7 @@ def publish(line, *documents):
 
 
 def test_it_says_one_line_when_it_is_ready(command, tmp_path):
-    with started(command) as (process, line):
+    with started(command, forks.real) as (process, line):
         assert line.startswith("sow: listening on http://127.0.0.1:")
         assert line.endswith(f" (1 topics, data in {tmp_path / 'data'})\n")
         process.terminate()
@@ -98,7 +96,7 @@ def test_the_line_may_be_json_and_an_interrupt_stops_it_cleanly(command, tmp_pat
 
 def test_a_second_server_on_the_same_data_says_who_has_it(command):
     with started(command) as (process, _):
-        second = subprocess.run(command, capture_output=True, text=True, timeout=20)
+        second = forks.run(command, capture_output=True, text=True, timeout=20)
     assert second.returncode == 1
     assert f"in use by process {process.pid}" in second.stderr
     assert "Traceback" not in second.stderr
@@ -124,7 +122,7 @@ def test_output_that_nobody_reads_ends_quietly(command):
         url = line.split()[3]
         sow = [sys.executable, "-m", "sow.cli"]
         rows = "\n".join(f'{{"id":{number},"text":"{"x" * 500}"}}' for number in range(2000))
-        subprocess.run(
+        forks.run(
             [*sow, "publish", "orders", "--url", url],
             input=rows, text=True, check=True, capture_output=True,
         )  # fmt: skip
@@ -138,7 +136,7 @@ def test_output_that_nobody_reads_ends_quietly(command):
 def test_repair_takes_what_the_errors_recommend(tmp_path, capsys):
     (tmp_path / "journal").mkdir()
     command = [sys.executable, "-m", "sow.cli", "repair", str(tmp_path), str(tmp_path / "journal")]
-    done = subprocess.run([*command, "--after", "7"], capture_output=True, text=True, timeout=20)
+    done = forks.run([*command, "--after", "7"], capture_output=True, text=True, timeout=20)
     assert done.returncode == 0
     other = tmp_path / "other"
     (other / "journal").mkdir(parents=True)
@@ -205,7 +203,7 @@ def test_a_start_that_would_lose_records_is_refused_until_it_may(command, tmp_pa
         process.terminate()
         assert process.wait(timeout=STOP_S_MAX) == 0
     renamed = [part.replace("TOPIC=orders", "TOPIC=trades") for part in command]
-    done = subprocess.run(renamed, capture_output=True, text=True, timeout=20)
+    done = forks.run(renamed, capture_output=True, text=True, timeout=20)
     assert (done.returncode, done.stdout) == (1, "")
     assert "orders (1 record; orders is not defined any more)" in done.stderr
     assert "start with --allow-loss" in done.stderr
@@ -261,8 +259,8 @@ def held_start(command, two_records, tmp_path):
     @contextmanager
     def start(step):
         held = [sys.executable, "-c", HELD, str(step), str(gate), *command[3:]]
-        with subprocess.Popen(
-            held, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+        with forks.started(
+            held, stdout=forks.PIPE, stderr=forks.PIPE, text=True, bufsize=1
         ) as process:
             try:
                 # It says how far it is, and where requests wait; a busy machine is named before.
@@ -285,7 +283,7 @@ def test_while_records_are_put_back_it_says_so_and_requests_wait(held_start):
         assert refused.value.read().startswith(b"replaying: orders, ")
         query = [sys.executable, "-m", "sow.cli", "query", "orders", "--url", url]
         query += ["--format", "ndjson"]
-        with subprocess.Popen(query, stdout=subprocess.PIPE, text=True) as asking:
+        with forks.started(query, stdout=forks.PIPE, text=True) as asking:
             held_start.gate.touch()
             assert process.stdout.readline().startswith(f"sow: listening on {url} ")
             assert asking.communicate()[0] == '{"id":1}\n{"id":2}\n'
@@ -334,7 +332,7 @@ def test_damage_that_is_found_on_the_way_ends_the_start_with_a_sentence(command,
         assert process.wait(timeout=STOP_S_MAX) == 0
     file = tmp_path / "data" / "journal" / "data.mdb"
     file.write_bytes(file.read_bytes().replace(b"planted", b"changed"))
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    done = forks.run(command, capture_output=True, text=True, timeout=20)
     assert (done.returncode, done.stdout) == (1, "")
     assert "is whole up to record 0: the checksum does not match" in done.stderr
     assert "stop the server and run: " in done.stderr

@@ -2,7 +2,6 @@
 
 import io
 import json
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -11,6 +10,7 @@ from rich.console import Console
 
 from sow.cli.rates import Look, activity
 from sow.cli.top import KEYS, TopScreen, pause_s
+from tests import forks
 from tests.cli.conftest import TOPICS
 from tests.cli.terminal import Terminal
 from tests.cli.test_rates import copy, session, topic
@@ -171,9 +171,7 @@ def test_a_server_that_comes_back_is_shown_again(tmp_path):
 def test_piped_a_server_that_goes_away_is_a_failure(tmp_path):
     running = Running(configuration(TOPICS), tmp_path)
     words = [sys.executable, "-m", "sow", "top", "--interval", "0.1", "--json", "--url"]
-    with subprocess.Popen(
-        [*words, running.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    with forks.started([*words, running.url], stdout=forks.PIPE, stderr=forks.PIPE) as process:
         assert json.loads(process.stdout.readline())["in_per_s"] >= 0
         running.close()
         said = json.loads(process.communicate()[1])

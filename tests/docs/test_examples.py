@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forks
 from tests.docs.blocks import PAGES, ROOT, fenced
 
 ADDRESS = "http://127.0.0.1:8080"
@@ -65,7 +66,7 @@ class Server:
     def start(self):
         command = [sys.executable, "-m", "sow.cli", "serve", str(ROOT / "config.xml")]
         command += ["--no-pipelines", "--port", self._port, "--data-dir", self.data]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._process = forks.started(command, stdout=forks.PIPE, text=True)
         self.line = self._process.stdout.readline()
         self.url = re.search(r"http://\S+", self.line)[0]
 
@@ -144,7 +145,7 @@ class Shell:
     """Runs commands as the pages show them, each in a shell of its own."""
 
     def __init__(self, server, folder):
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        path = f"{forks.programs()}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         self.server = server
         self._how = {
             "cwd": folder,

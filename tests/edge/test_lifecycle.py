@@ -5,9 +5,9 @@ import json
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -15,6 +15,7 @@ import pytest
 
 from sow.clock import SECOND_US, SystemClock, wall_us
 from sow.errors import DiskFull
+from tests import forks
 from tests.edge.serving import Running, configuration, records
 
 ROOT = Path(__file__).parents[2]
@@ -29,10 +30,10 @@ class Process:
 
     def __init__(self, data, limit_bytes=None):
         def limit():
-            if limit_bytes:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, resource.RLIM_INFINITY))
-                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, resource.RLIM_INFINITY))
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
+        begin = partial(forks.real, preexec_fn=limit) if limit_bytes else forks.started
         command = [
             sys.executable,
             "-m",
@@ -42,12 +43,11 @@ class Process:
             "--no-pipelines",
             "--port",
         ]
-        self._process = subprocess.Popen(
+        self._process = begin(
             [*command, "0", "--data-dir", str(data)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=forks.PIPE,
+            stderr=forks.PIPE,
             text=True,
-            preexec_fn=limit,
         )
         self.line = self._process.stdout.readline()
         self.url = self.line.split()[3] if self.line else ""
@@ -132,7 +132,7 @@ def test_a_port_that_is_taken_is_named(tmp_path):
     first = Process(tmp_path / "a")
     port = first.url.rpartition(":")[2]
     command = [sys.executable, "-m", "sow.cli", "serve", str(ROOT / "config.xml"), "--no-pipelines"]
-    done = subprocess.run(
+    done = forks.run(
         [*command, "--port", port, "--data-dir", str(tmp_path / "b")],
         capture_output=True,
         text=True,

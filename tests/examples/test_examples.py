@@ -7,7 +7,6 @@ import json
 import re
 import runpy
 import signal
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from sow.config import require
+from tests import forks
 from tests.cli.terminal import Terminal
 from tests.edge.serving import Running
 
@@ -44,9 +44,7 @@ def command(name, server, *words):
 
 def run(name, server, *words):
     """What a program printed; it ended well."""
-    done = subprocess.run(
-        command(name, server, *words), capture_output=True, text=True, timeout=WAIT_S
-    )
+    done = forks.run(command(name, server, *words), capture_output=True, text=True, timeout=WAIT_S)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -134,7 +132,7 @@ def test_each_program_is_on_the_page_and_says_what_it_takes():
     for name in programs:
         assert f"({name})" in page
     for name in (one for one in programs if one.endswith(".py")):
-        done = subprocess.run(
+        done = forks.run(
             [sys.executable, str(EXAMPLES / name), "--help"],
             capture_output=True, text=True, timeout=WAIT_S,
         )  # fmt: skip

@@ -6,10 +6,11 @@ default it is some thousand, always the same ones.
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from random import SystemRandom
+
+from tests import forks
 
 INPUTS = int(os.environ.get("SOW_FUZZ_INPUTS", "0"))
 GROWN_MB_MAX = 256
@@ -20,7 +21,7 @@ def knocked(door, inputs=1_000):
     """What came of knocking at a door; fails with the command that makes it happen again."""
     seed = SystemRandom().randrange(10**9) if INPUTS else 0
     command = [sys.executable, "-m", "tests.fuzz", door, "--seed", str(seed)]
-    ran = subprocess.run(
+    ran = forks.run(
         [*command, "--inputs", str(INPUTS or inputs)],
         cwd=ROOT,
         capture_output=True,

@@ -9,6 +9,7 @@ looked for. What it holds may not grow from round to round.
 import asyncio
 import json
 import re
+import subprocess
 from typing import NamedTuple
 from urllib.request import urlopen
 
@@ -69,9 +70,10 @@ class Look(NamedTuple):
 
 
 class Soak:
-    """One soak in a directory."""
+    """One soak in a directory, of servers that `begin` begins."""
 
-    def __init__(self, directory, sizes):
+    def __init__(self, directory, sizes, begin=subprocess.Popen):
+        self._begin = begin
         self._directory = directory
         self._sizes = sizes
         self._acknowledged = 0
@@ -82,7 +84,7 @@ class Soak:
         """One life of the server, of rounds until `is_over`, killed at the end; what it held after
         each of them."""
         looks = []
-        async with target(self._directory, text=self._config()) as server:
+        async with target(self._directory, text=self._config(), begin=self._begin) as server:
             await self._check_kept(server)
             while True:
                 await self._round(server)

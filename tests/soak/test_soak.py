@@ -2,11 +2,12 @@
 
 import asyncio
 
+from tests import forks
 from tests.soak.soak import FILES_MORE_MAX, GROWN_BYTES_MAX, LONGER_S_MAX, SMALL, Look, Soak, faults
 
 
 def test_a_small_soak_passes(tmp_path):
-    soak = Soak(tmp_path, SMALL)
+    soak = Soak(tmp_path, SMALL, forks.started)
 
     async def run():
         return [

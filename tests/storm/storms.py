@@ -6,6 +6,7 @@ Clients are bare sockets on asyncio: what they send is written out, since no pro
 import asyncio
 import json
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -63,7 +64,7 @@ class Target:
     async def kill(self):
         """End it where it stands."""
         self._process.kill()
-        await self._process.wait()
+        await asyncio.to_thread(self._process.wait)
 
     async def connect(self):
         return await asyncio.open_connection("127.0.0.1", self.port, limit=2**26)
@@ -81,21 +82,18 @@ class Target:
 
 
 @asynccontextmanager
-async def target(directory, more="", text=CONFIG):
-    """A server that was just started."""
+async def target(directory, more="", text=CONFIG, begin=subprocess.Popen):
+    """A server that was just started, by what begins a process."""
     config = Path(directory) / "config.xml"
     config.write_text(text.format(more=more))
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "sow.cli", "serve", str(config), "--json"),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    try:
-        ready = json.loads(await process.stdout.readline())
-        yield Target(process, int(ready["url"].rpartition(":")[2]))
-    finally:
-        if process.returncode is None:
+    command = [sys.executable, "-m", "sow.cli", "serve", str(config), "--json"]
+    with begin(command, stdout=subprocess.PIPE) as process:
+        try:
+            ready = json.loads(await asyncio.to_thread(process.stdout.readline))
+            yield Target(process, int(ready["url"].rpartition(":")[2]))
+        finally:
             process.terminate()
-        await process.wait()
+            await asyncio.to_thread(process.wait)
 
 
 async def weather(server, storm, count):

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from tests import forks
 from tests.storm.storms import STORMS, target, weather
 
 SOON = "<Limits><HeaderTimeout>300ms</HeaderTimeout></Limits>"
@@ -12,7 +13,7 @@ SOON = "<Limits><HeaderTimeout>300ms</HeaderTimeout></Limits>"
 @pytest.mark.parametrize("storm", STORMS, ids=lambda storm: storm.__name__)
 def test_a_small_storm_passes(storm, tmp_path):
     async def run():
-        async with target(tmp_path, SOON) as server:
+        async with target(tmp_path, SOON, begin=forks.started) as server:
             found = await weather(server, storm, STORMS[storm][1])
             assert await server.ask(b"/readyz") == 200
             return found
