@@ -1,7 +1,7 @@
 """The files that topics are kept in: their names, and that no two of them collide."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 from urllib.parse import quote
 
@@ -43,18 +43,17 @@ def _file_safe(name: str, message_type: str) -> str:
 def check_files(root: Section, findings: Findings) -> None:
     """No two of the lock, the journal and the topics' files may be the same path, nor may one
     lie inside another."""
-    taken = {PurePosixPath(LOCK): "the lock of the data directory"}
-    taken |= {PurePosixPath(name): "the server's own" for name in OWN}
+    taken = _Taken()
+    taken.add([LOCK], "the lock of the data directory")
+    taken.add(OWN, "the server's own")
     for section, element, owner, names in _claims(root):
-        paths = [PurePosixPath(name) for name in names]
-        clashes = [other for path in paths for other in taken if _overlap(path, other)]
-        if clashes:
+        if (other := taken.overlapping(names)) is not None:
             findings.error(
                 *section.place(element),
-                f"{names[0]} collides with {clashes[0]}, which is {taken[clashes[0]]}",
+                f"{names[0]} collides with {other}, which is {taken.owners[other]}",
                 f"give each its own {element}, such as sow/%n.sow for a topic",
             )
-        taken.update(dict.fromkeys(paths, owner))
+        taken.add(names, owner)
 
 
 def _claims(root: Section) -> Iterator[tuple[Section, str, str, tuple[str, ...]]]:
@@ -72,5 +71,26 @@ def _claims(root: Section) -> Iterator[tuple[Section, str, str, tuple[str, ...]]
             yield topic, "FileName", owner, (name, f"{name}-lock")
 
 
-def _overlap(one: PurePosixPath, other: PurePosixPath) -> bool:
-    return one == other or one in other.parents or other in one.parents
+class _Taken:
+    """Paths that are taken, and by whom. Any is found by its own parents, so that a thousand topics
+    are not compared with each other."""
+
+    def __init__(self) -> None:
+        self.owners: dict[PurePosixPath, str] = {}
+        self._inside: dict[PurePosixPath, PurePosixPath] = {}
+
+    def add(self, names: Iterable[str], owner: str) -> None:
+        for path in map(PurePosixPath, names):
+            self.owners[path] = owner
+            for directory in path.parents:
+                self._inside.setdefault(directory, path)
+
+    def overlapping(self, names: Iterable[str]) -> PurePosixPath | None:
+        """One that is the same as one of these, inside it or around it."""
+        for path in map(PurePosixPath, names):
+            for place in (path, *path.parents):
+                if place in self.owners:
+                    return place
+            if path in self._inside:
+                return self._inside[path]
+        return None

@@ -72,3 +72,10 @@ def test_a_journal_moved_elsewhere_leaves_its_name_free(instance):
     log = "<TransactionLog><JournalDirectory>log</JournalDirectory></TransactionLog>"
     assert not instance(f"{log}<SOW>{topic('a', 'journal')}</SOW>").findings
     assert instance(f"{log}<SOW>{topic('a', 'log')}</SOW>").errors
+
+
+def test_a_path_is_found_wherever_it_lies_among_thousands(sow, only):
+    many = "".join(topic(f"t{number}", f"d{number}/x/y") for number in range(1000))
+    assert "d7/x collides with d7/x/y, which is a file of the topic 't7'" in only(
+        sow(many + topic("last", "d7/x"))
+    )
