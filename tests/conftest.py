@@ -48,8 +48,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 NOTHING_RUN = pytest.ExitCode.NO_TESTS_COLLECTED
 
-EXAMPLES = 50
-"""What a property tries that does not say how much: half of what Hypothesis would."""
+EXAMPLES = 30
+"""What a property tries that does not say how much: a third of what Hypothesis would."""
 
 # How long an example takes says how busy the machine is, and nothing about the code.
 settings.register_profile(
