@@ -143,7 +143,6 @@ def pytest_sessionfinish(session):
 
 def pytest_collection_finish():
     """The tests themselves, some hundred thousand objects, are no garbage to be looked through."""
-    gc.collect()
     gc.freeze()
     # What tests leave behind is small: looking for it less often saves a thirtieth of their time.
     gc.set_threshold(10_000)
