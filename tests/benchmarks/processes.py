@@ -24,14 +24,14 @@ class Child:
     begin: ClassVar[Callable[..., "subprocess.Popen[str]"]] = subprocess.Popen
     """What begins it; tests of the benchmarks, which measure nothing, have it forked."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, tree: Path = ROOT) -> None:
         self._process = type(self).begin(
             [sys.executable, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             bufsize=1,
-            cwd=ROOT,
+            cwd=tree,
         )
 
     @property
@@ -101,7 +101,8 @@ class ServerProcess:
     """`sow serve` in a process of its own, ready once entered.
 
     Without `data` it keeps its data in a directory that goes with it. `loop` is its event loop,
-    whichever happens to be installed, and `program` what serves.
+    whichever happens to be installed, and `program` what serves. Of another `tree` it is the
+    server as that one starts it.
     """
 
     def __init__(
@@ -110,8 +111,11 @@ class ServerProcess:
         data: Path | None = None,
         loop: str = "asyncio",
         program: Sequence[str] = ("sow.cli",),
+        tree: Path = ROOT,
     ) -> None:
-        self._loop = loop
+        # An older one has nothing to choose from.
+        self._loop = ("--loop", loop) if tree == ROOT else ()
+        self._tree = tree
         self._program = program
         self._own = TemporaryDirectory(prefix="sow-bench-")
         self._config = Path(self._own.name) / "config.xml"
@@ -129,7 +133,8 @@ class ServerProcess:
         compiled()
         self._process = Child(
             *("-m", *self._program, "serve", str(self._config)),
-            *("--port", "0", "--data-dir", str(self.data), "--loop", self._loop, "--json"),
+            *("--port", "0", "--data-dir", str(self.data), *self._loop, "--json"),
+            tree=self._tree,
         )
         url = urlsplit(orjson.loads(self._process.hear())["url"])
         self.host, self.port = str(url.hostname), int(url.port or 0)

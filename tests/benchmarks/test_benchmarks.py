@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.benchmarks import report
+from tests.benchmarks import pairs, report
 from tests.benchmarks.budgets import BUDGETS, verdicts
 from tests.benchmarks.catalogue import CATALOGUE
 from tests.benchmarks.ingest import over_websocket
 from tests.benchmarks.measure import Figure, in_turn
 from tests.benchmarks.pinger import PONG, Waits
+from tests.benchmarks.processes import ROOT
 from tests.benchmarks.queries import QUESTIONS, in_engine, under_updates
 from tests.benchmarks.restart import fill, read_values, started_s
 from tests.benchmarks.sizes import TINY
@@ -147,3 +148,10 @@ def test_lines_are_counted_however_the_stream_is_cut():
 def test_a_refusal_ends_a_benchmark():
     with pytest.raises(ConnectionError, match="disk full"):
         LineCounter().feed(b'\x82\x32{"c":"ack","status":"failure","reason":"disk full"}')
+
+
+@pytest.mark.edge
+def test_two_trees_are_given_the_same_work():
+    found = dict(pairs.ratios(ROOT, ROOT, 2, pairs.SMALL))
+    assert [len(each) for each in found.values()] == [2, 2, 2, 2]
+    assert min(map(min, found.values())) > 0
