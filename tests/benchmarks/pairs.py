@@ -36,7 +36,7 @@ class Size(NamedTuple):
 
     keys: int = 20_000
     frames: int = 1_000
-    queries: int = 60
+    queries: int = 200
     followers: int = 30
     seconds: float = 5.0
 
