@@ -22,12 +22,15 @@ beside each file. What is shown of checkpoints by `make crash-spark` and `make c
 with Spark's own settings."""
 
 
-def ended_workers():
-    """Where lines are counted (`make coverage`) Spark's Pythons end with their tasks and say what
-    they ran; those that are used again are killed with the session, and take it along."""
+def pythons():
+    """How Spark starts its Pythons: by a daemon of ours (`daemon.py`).
+
+    Where lines are counted (`make coverage`) they end with their tasks and say what they ran; those
+    that are used again are killed with the session, and take it along."""
     coverage = sys.modules.get("coverage")
-    is_counted = coverage is not None and coverage.Coverage.current() is not None
-    return {"spark.python.worker.reuse": "false"} if is_counted else {}
+    if coverage is not None and coverage.Coverage.current() is not None:
+        return {"spark.python.worker.reuse": "false"}
+    return {"spark.python.daemon.module": "tests.spark.daemon"}
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +56,7 @@ def spark(tmp_path_factory):
                 "spark.sql.adaptive.enabled": "false",
                 "spark.sql.python.filterPushdown.enabled": "true",
                 **FEWER_PROCESSES,
-                **ended_workers(),
+                **pythons(),
             },
         )
     yield found
