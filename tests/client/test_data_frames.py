@@ -173,7 +173,7 @@ def test_columns_of_json_texts_as_the_server_makes_them_are_the_values_again():
         encode_all(broken)
 
 
-@examples(30)
+@examples(18)
 @given(
     st.lists(
         st.fixed_dictionaries(

@@ -89,7 +89,7 @@ def assert_like_the_reference(records, policy, delete):
 
 
 @given(logs(), st.sampled_from(POLICIES), st.sampled_from([None, "gone"]))
-@examples(50)
+@examples(30)
 def test_it_is_what_a_record_by_record_reference_makes(records, policy, delete):
     assert_like_the_reference(records, policy, delete)
 
@@ -138,7 +138,7 @@ def embedded(records, column, merge, deletes):
     ],
 )
 @given(logs())
-@examples(20)
+@examples(12)
 def test_it_is_what_the_embedded_engine_releases(delete, column, operation, merge, records):
     if merge is not None:
         records = [record for record in records if record[column] is not None]
@@ -154,7 +154,7 @@ def test_it_is_what_the_embedded_engine_releases(delete, column, operation, merg
     st.sampled_from([None, "gone"]),
     st.lists(st.integers(0, 40), max_size=6),
 )
-@examples(50)
+@examples(30)
 def test_any_split_gives_the_same(records, policy, delete, cuts):
     spec = Spec(("key",), "at", INTERVAL, policy=policy, delete=delete)
     whole = conflate_table(table(records), spec)

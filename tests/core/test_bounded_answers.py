@@ -232,7 +232,7 @@ def test_answers_are_of_one_moment_whatever_happens_between_their_steps(rounds, 
         assert changing.rows(last.rows.documents(False)) == changing.states[last.bookmark][3:]
 
 
-@examples(25)
+@examples(15)
 @given(rounds=changes, back=st.integers(0, 8), few_rows=st.sampled_from([0, 500]))
 def test_the_past_is_of_one_moment_too(rounds, back, few_rows):
     with pytest.MonkeyPatch.context() as patch:

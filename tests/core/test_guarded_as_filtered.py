@@ -217,7 +217,7 @@ DEEDS = st.lists(
 )
 
 
-@examples(100)
+@examples(60)
 @given(
     st.sampled_from(("orders", "slow")),
     st.sampled_from(FILTERS),
@@ -266,11 +266,11 @@ def run_all(some):
             raise
 
 
-SEEDS = 150
+SEEDS = 90
 """As a program, `python -m tests.core.test_guarded_as_filtered 10000`, it runs more."""
 
 
-GROUP = 50
+GROUP = 30
 """Histories of one test: a second or two."""
 
 
@@ -346,7 +346,7 @@ BUGS = (
 def test_a_bug_is_found(bug, monkeypatch):
     bug(monkeypatch)
     with pytest.raises(AssertionError):
-        run_all(range(2 * SEEDS))
+        run_all(range(300))
 
 
 if __name__ == "__main__":

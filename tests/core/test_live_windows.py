@@ -30,7 +30,7 @@ DOCUMENTS = st.fixed_dictionaries(
     {"id": st.integers(0, 11)},
     optional={"v": VALUES, "s": st.sampled_from("abc"), "w": st.just({"x": 1}), "n": st.integers()},
 )
-MORE = examples(25, stateful_step_count=40)
+MORE = examples(15, stateful_step_count=40)
 
 
 class Windows(RuleBasedStateMachine):

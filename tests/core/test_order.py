@@ -236,7 +236,7 @@ def play(world, client, steps):
 
 @pytest.mark.parametrize("kind", FOLDINGS)
 @given(steps=history)
-@examples(30)
+@examples(18)
 def test_a_folded_queue_can_be_left_anywhere(kind, steps):
     options, by = FOLDINGS[kind]
     if options is None:
@@ -266,7 +266,7 @@ CONFLATIONS = {
 
 @pytest.mark.parametrize("opts", CONFLATIONS)
 @given(steps=history)
-@examples(30)
+@examples(18)
 def test_a_conflated_subscription_can_be_left_anywhere(opts, steps):
     world = SlowDisk(*topics())
     client = world.client()
@@ -278,7 +278,7 @@ def test_a_conflated_subscription_can_be_left_anywhere(opts, steps):
 
 
 @given(before=history, after=history, from_bookmark=st.booleans())
-@examples(30)
+@examples(18)
 def test_a_late_conflated_subscription_can_be_left_anywhere(before, after, from_bookmark):
     world = SlowDisk(*topics())
     first, late = world.client(), world.client()

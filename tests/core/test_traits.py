@@ -191,7 +191,7 @@ def naively(world, condition):
     return found
 
 
-@examples(30)
+@examples(18)
 @given(FILTERS, CHANGES, CHANGES)
 def test_whatever_the_filter_all_who_follow_hold_what_the_naive_reading_finds(text, before, after):
     world = world_with(text)

@@ -95,7 +95,7 @@ def is_as_wide(found, told):
     return all(held & ~found.get(field, 0) == 0 for field, held in told.items())
 
 
-@examples(60)
+@examples(36)
 @given(st.lists(acts, max_size=14))
 def test_types_are_never_narrower_than_told_wherever_the_process_is_killed(taken):
     world, told = world_of(Kept()), []

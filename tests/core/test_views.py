@@ -249,7 +249,7 @@ HISTORY = st.lists(
 )
 
 
-@examples(25, deadline=None)
+@examples(15, deadline=None)
 @given(HISTORY, st.data())
 def test_cutting_batches_differently_changes_only_what_is_in_between(history, data):
     """However messages come together, rows and their order are the same in the end; and whoever is

@@ -172,7 +172,7 @@ EXACT = [
 
 @pytest.mark.parametrize("command", EXACT, ids=lambda command: command["c"])
 @given(ACTS, PLACEMENTS, st.sampled_from(["always", "conflate"]), st.booleans())
-@examples(30)
+@examples(18)
 def test_who_hears_of_leavings_ends_with_what_the_topic_holds(
     command, acts, placement, policy, match
 ):
@@ -196,7 +196,7 @@ def test_who_hears_of_leavings_ends_with_what_the_topic_holds(
 
 
 @given(ACTS, PLACEMENTS, st.sampled_from(["always", "conflate"]))
-@examples(50)
+@examples(30)
 def test_with_match_the_newest_of_what_matches_arrives(acts, placement, policy):
     world = world_of(placement=placement, conflation_policy=policy, match=("/sym",))
     player = Player(world, {"c": "subscribe", "t": "t", "cid": "1"})
@@ -215,7 +215,7 @@ def test_with_match_the_newest_of_what_matches_arrives(acts, placement, policy):
 
 
 @given(ACTS, PLACEMENTS, st.sampled_from(["always", "conflate"]))
-@examples(25)
+@examples(15)
 def test_a_session_that_is_never_conflated_gets_every_update_in_order(acts, placement, policy):
     world = world_of(placement=placement, conflation_policy=policy)
     player = Player(world, {"c": "subscribe", "t": "t", "cid": "1"})
@@ -279,7 +279,7 @@ class Naive:
 
 
 @given(ACTS, PLACEMENTS, st.booleans())
-@examples(100)
+@examples(60)
 def test_the_queue_holds_what_a_naive_one_does(acts, placement, match):
     world = world_of(
         placement=placement, conflation_policy="always", match=("/sym",) if match else ()

@@ -21,7 +21,7 @@ from . import naive
 from .strategies import PATHS, expressions, literals, operators, records, scalars, values
 
 
-@examples(150)
+@examples(90)
 @given(expressions, records)
 def test_generated_code_agrees_with_a_naive_interpreter(expression, record):
     compiled = compile_term(expression)

@@ -103,7 +103,7 @@ conditions = st.recursive(
 )
 
 
-@examples(100)
+@examples(60)
 @given(conditions, st.lists(RECORDS, min_size=1, max_size=4))
 def test_what_sql_has_too_means_the_same(condition: Pair, records: list) -> None:
     ours, theirs = condition

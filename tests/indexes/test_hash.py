@@ -81,7 +81,7 @@ def _ways(request, monkeypatch) -> None:
 
 
 @given(steps(VALUES))
-@examples(60)
+@examples(36)
 def test_a_lookup_finds_exactly_what_equals_the_literal(changes: list) -> None:
     index, records = HashIndex((A,)), {}
     for step in changes:
@@ -92,7 +92,7 @@ def test_a_lookup_finds_exactly_what_equals_the_literal(changes: list) -> None:
 
 
 @given(st.lists(st.one_of(st.none(), VALUES), max_size=20), st.integers(1, 7), steps(VALUES))
-@examples(60)
+@examples(36)
 def test_records_that_are_taken_in_by_parts_are_as_if_put_one_by_one(
     rows: list, size: int, changes: list
 ) -> None:
@@ -113,7 +113,7 @@ def test_records_that_are_taken_in_by_parts_are_as_if_put_one_by_one(
 
 
 @given(steps(VALUES, VALUES), st.sampled_from(LITERALS))
-@examples(60)
+@examples(36)
 def test_two_fields_must_both_equal_theirs(changes: list, second: object) -> None:
     index, records = HashIndex((A, B)), {}
     for step in changes:

@@ -47,7 +47,7 @@ class Keyed:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["put", "put", "drop", "ask"]), st.sampled_from(VALUES))))
-@examples(60)
+@examples(36)
 def test_no_record_whose_key_equals_the_literal_is_missed(steps: list) -> None:
     topic = Keyed(A)
     for what, value in steps:
@@ -61,7 +61,7 @@ def test_no_record_whose_key_equals_the_literal_is_missed(steps: list) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(VALUES), st.sampled_from(VALUES)), max_size=30))
-@examples(25)
+@examples(15)
 def test_nor_when_keys_have_two_fields(records: list) -> None:
     topic = Keyed(A, B)
     for values in records:

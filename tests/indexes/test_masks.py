@@ -45,7 +45,7 @@ def judged(text: str, records: list, wanted: bool = True) -> tuple[list, list, l
 
 
 @given(FILTERS.filter(lambda text: is_columnar(compile_filter(text).expression)), RECORDS)
-@examples(80)
+@examples(48)
 def test_a_judge_is_right_wherever_it_is_sure(text: str, records: list) -> None:
     for wanted in (True, False):
         for sure, unsure, truth in zip(*judged(text, records, wanted), strict=True):

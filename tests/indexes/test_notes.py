@@ -87,7 +87,7 @@ def test_no_touch_looks_through_more_than_a_few_times_its_own_number() -> None:
         )
     )
 )
-@examples(80)
+@examples(48)
 def test_whatever_was_touched_is_read_after_it(acts: list) -> None:
     with mock.patch.object(notes, "SIFTED_MIN", 1), mock.patch.object(notes, "SIFTED_FACTOR", 1):
         touch_and_read(acts)

@@ -22,7 +22,7 @@ def agree(order: TextOrder, texts: list[str]) -> None:
 
 
 @given(st.lists(st.lists(st.text(max_size=3), max_size=9), max_size=6), st.booleans())
-@examples(80)
+@examples(48)
 def test_texts_rank_as_they_sort_however_they_came(additions: list, in_steps: bool) -> None:
     texts: list[str] = []
     order = TextOrder(texts)

@@ -18,7 +18,7 @@ from tests.effort import examples
 from tests.messages.examples import EXAMPLES, OPTIONS
 
 PATHS = tuple(map(parse_path, ("/a", "/b", "/a/b", "/a[1]", "/a/b/c", "/ä")))
-FEW = examples(25)
+FEW = examples(15)
 """Fourteen types are tried, which have laws of their own besides."""
 
 

@@ -20,7 +20,7 @@ values = st.recursive(
 
 
 @given(st.dictionaries(st.text("abc"), values, max_size=4))
-@examples(25)
+@examples(15)
 @example(dict.fromkeys(map(str, range(20)), 1))
 @example(dict.fromkeys(map(str, range(70_000)), 1))
 def test_what_is_read_is_what_msgspec_reads(document):

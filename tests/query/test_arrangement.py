@@ -42,7 +42,7 @@ class Sheet:
 
 
 @given(VALUES, VALUES, st.lists(st.tuples(st.integers(0, ROWS - 1), st.integers(0, 3))))
-@examples(80)
+@examples(48)
 def test_what_changes_while_it_is_sorted_stands_where_it_belongs(first, second, changes) -> None:
     sheet = Sheet(first, second)
     arranged = Arrangement(sheet.found(), sheet.rankings())

@@ -147,7 +147,7 @@ def agree(topic: Topic, filter_: str, order: str | None, skip_n: int, top_n: int
 
 
 @given(HASHES, STEPS, st.tuples(FILTERS, ORDERS, st.integers(0, 3), st.none() | st.integers(0, 5)))
-@examples(60)
+@examples(36)
 def test_indexes_never_change_an_answer(hashes: list, steps: list, last: tuple) -> None:
     topic = Topic(*hashes)
     run(topic, steps)
@@ -162,7 +162,7 @@ def test_nor_when_few_means_none(monkeypatch) -> None:
 
 
 @given(st.lists(RECORDS, min_size=1), st.lists(st.integers(0, 30)), FILTERS)
-@examples(25)
+@examples(15)
 def test_sow_keys_and_a_filter_must_both_hold(records: list, chosen: list, filter_: str) -> None:
     topic = Topic("/a")
     topic.put(*records)
@@ -230,7 +230,7 @@ QUESTIONS = st.builds(
 
 @pytest.mark.usefixtures("_short_steps")
 @given(HASHES, STEPS, QUESTIONS, CHANGES)
-@examples(60, suppress_health_check=list(HealthCheck))
+@examples(36, suppress_health_check=list(HealthCheck))
 def test_an_answer_in_steps_is_that_of_its_last_moment(
     hashes: list, steps: list, asked: Query, between: list
 ) -> None:

@@ -120,7 +120,7 @@ class Aggregated(RuleBasedStateMachine):
         assert len(self.world.engine.topics["orders"].router.listeners) == 2
 
 
-Aggregated.TestCase.settings = examples(20, stateful_step_count=12)
+Aggregated.TestCase.settings = examples(12, stateful_step_count=12)
 test_the_law_of_aggregations = pytest.mark.filterwarnings("ignore")(Aggregated.TestCase)
 
 

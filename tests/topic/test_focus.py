@@ -121,7 +121,7 @@ acts = st.lists(
 )
 
 
-@examples(50)
+@examples(30)
 @given(st.sampled_from((None, "/v > 1")), acts, st.booleans())
 def test_a_copy_says_what_it_would_say_if_it_heard_alone(text, taken, some):
     focused = Focused(text)

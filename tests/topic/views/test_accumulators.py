@@ -101,13 +101,13 @@ steps = st.one_of(
 
 
 @given(st.lists(steps, max_size=30))
-@examples(80)
+@examples(48)
 def test_a_group_comes_to_what_its_rows_come_to(history):
     replay(history)
 
 
 @given(one_kind, st.randoms(use_true_random=False))
-@examples(40)
+@examples(24)
 def test_so_it_does_where_values_are_of_one_kind(pool, randomness):
     replay(random_history(pool, randomness, 25))
 
@@ -135,7 +135,7 @@ def random_history(pool, randomness, size):
 
 
 @given(st.lists(st.tuples(values, values), max_size=8), st.randoms(use_true_random=False))
-@examples(40)
+@examples(24)
 def test_rows_that_come_together_in_any_order_make_the_same(together, randomness):
     one, other = Rows(), Rows()
     for identity, row in enumerate(together):
@@ -149,7 +149,7 @@ def test_rows_that_come_together_in_any_order_make_the_same(together, randomness
 
 
 @given(one_kind, st.randoms(use_true_random=False))
-@examples(40)
+@examples(24)
 def test_rows_by_column_are_as_rows_one_by_one(pool, randomness):
     by_column, one_by_one = [Rows() for _ in range(3)], [Rows() for _ in range(3)]
     keeping = by_column[0].keeping

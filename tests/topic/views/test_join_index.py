@@ -45,7 +45,7 @@ def test_columns_of_texts_are_not_changed():
     assert join_keys([column], joins_nulls=True) is not column
 
 
-@examples(50)
+@examples(30)
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("xyz"), st.sampled_from("abcd"))))
 def test_an_index_is_a_set_for_each_key(steps):
     usage = Usage()

@@ -71,7 +71,7 @@ def run(joined, history):
         joined.take(changes)
 
 
-@examples(80)
+@examples(48)
 @given(st.sampled_from(sorted(SHAPES)), TYPES, st.booleans(), HISTORIES)
 def test_rows_are_those_of_nested_loops(shape, types, joins_nulls, history):
     joined = Joined(SHAPES[shape], types, joins_nulls)
@@ -80,7 +80,7 @@ def test_rows_are_those_of_nested_loops(shape, types, joins_nulls, history):
     joined.check()
 
 
-@examples(30)
+@examples(18)
 @given(st.sampled_from(sorted(SHAPES)), TYPES, st.booleans(), HISTORIES, HISTORIES)
 def test_a_join_that_is_filled_while_records_change_is_no_other(
     shape, types, joins_nulls, before, meanwhile
