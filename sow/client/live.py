@@ -14,12 +14,15 @@ class Live(LiveView, Mapping[str, Document]):
     """
 
     def __getitem__(self, key: str) -> Document:
+        self._check()
         return self._records[key]
 
     def __iter__(self) -> Iterator[str]:
+        self._check()
         return iter(self._records)
 
     def __len__(self) -> int:
+        self._check()
         return len(self._records)
 
     def copy(self) -> dict[str, Document]:

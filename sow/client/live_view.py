@@ -5,6 +5,10 @@ document. After a gap the new snapshot takes the place of the old content at onc
 complete: half a state is never seen. Whoever iterates the changes slowly gets fewer of them, each
 from what was last seen to what holds. How the records are read is for the kinds of views to say: as
 a mapping (`sow.client.live`), or as a list in order (`sow.client.live_window`).
+
+A view that has ended shows no records: each way to read them raises what ended it, since nothing
+tells the records of an ended view from those of a quiet topic. While the subscription tries to come
+back, the records are read as they were.
 """
 
 import asyncio
@@ -13,21 +17,23 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from sow.client.failures import Disconnected
+from sow.client.failures import ClosedByServer, Disconnected
 from sow.client.messages import Message
 from sow.client.notebooks import (
     ShownTable,
     checked_interval,
     refreshing,
+    shown_end,
     shown_table,
     table_widget,
 )
 from sow.client.subscription import Subscription
 from sow.client.tables import KeptTable, to_pandas, to_polars
 from sow.delta import merged
-from sow.errors import SowError
 
 Document = Any
+CLOSED = "it was closed"
+"""Why a view has ended that nothing has failed for."""
 
 
 class Change(NamedTuple):
@@ -64,9 +70,9 @@ class LiveChanges:
 class LiveView:
     """Records of a topic, current while the view is open (`async with`).
 
-    Entering it raises what the subscription is refused with. Documents are those of
-    `Message.document`; they are the view's own and not to be changed. `columns` asks the server for
-    the schema of a topic's tables.
+    Entering it raises what the subscription is refused with. Once it has `ended` every method that
+    reads records raises what ended it. Documents are those of `Message.document`; they are the
+    view's own and not to be changed. `columns` asks the server for the schema of a topic's tables.
     """
 
     def __init__(
@@ -87,29 +93,51 @@ class LiveView:
         self._changes: dict[str, Change] = {}
         self._moved = asyncio.Event()
         self._synced = asyncio.Event()
-        self._failure: SowError | None = None
+        self._failure: Exception | None = None
+        """What ended the view, unless its owner closed it."""
+        self._over = asyncio.Event()
+        """The view has ended."""
         self._task: asyncio.Task[None] | None = None
         self._drawing: set[asyncio.Task[None]] = set()
         """What keeps widgets up to date."""
 
+    @property
+    def ended(self) -> str | None:
+        """Why the view has ended; None while its records are current, or it tries to come back."""
+        if not self._over.is_set():
+            return None
+        failure = self._failure
+        return CLOSED if failure is None else str(failure) or type(failure).__name__
+
+    def _check(self) -> None:
+        """Raise what ended the view, or Disconnected when its owner closed it."""
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        if self._over.is_set():
+            raise Disconnected(f"the live view has ended: {CLOSED}; open another")
+
     def _shown(self) -> dict[str, Document]:
         """The records of this moment by SowKey, in the order in which they are read."""
+        self._check()
         return self._records.copy()
 
     # Showing itself.
 
     def _repr_html_(self) -> str:
-        """What notebooks show: the first records as they stand."""
+        """What notebooks show: the first records as they stand, or why the view has ended."""
         return self.preview().html()
 
     def preview(self) -> ShownTable:
-        """The first records as they stand, as a table of bounded texts."""
+        """The first records as they stand, as a table of bounded texts; of a view that has ended
+        the reason."""
+        if self.ended is not None:
+            return shown_end(self._topic, self.ended)
         records = self._shown()
         return shown_table(self._topic, records, records.values(), len(records))
 
     async def widget(self, interval_s: float = 1.0) -> Any:
         """A widget for notebooks, which shows the first records and draws them again every
-        `interval_s` seconds, 0.1 or more, until the view is closed.
+        `interval_s` seconds, 0.1 or more, until the view ends, and then the reason.
 
         Raises ClientError where anywidget is not installed (``pip install 'sow[notebook]'``).
         """
@@ -119,8 +147,8 @@ class LiveView:
         return made
 
     async def keep_drawing(self, widget: Any, interval_s: float) -> None:
-        """Refresh a widget every `interval_s` seconds for as long as the view is open."""
-        task = asyncio.get_running_loop().create_task(refreshing(widget, interval_s))
+        """Refresh a widget every `interval_s` seconds, the last time when the view has ended."""
+        task = asyncio.get_running_loop().create_task(refreshing(widget, interval_s, self._over))
         self._drawing.add(task)
         task.add_done_callback(self._drawing.discard)
 
@@ -132,6 +160,7 @@ class LiveView:
 
         Of the table before it the rows of records that have not changed since are used again.
         """
+        self._check()
         topics = list(self._topics) or [self._topic]
         schemas = [await self._columns(topic) for topic in topics]
         # From here on nothing waits, so no change can come between the records and their table.
@@ -150,15 +179,14 @@ class LiveView:
     async def synced(self) -> None:
         """Return when the snapshot is complete, also the one after a gap; raises what ended it."""
         await self._synced.wait()
-        if self._failure is not None:
-            raise self._failure
+        self._check()
 
     def changes(self) -> LiveChanges:
         """Each change of a record (`async for`), from what was last given of it to what holds now:
         it has entered, changed or left.
 
-        So a slow reader gets fewer changes and never wrong ones. Ends with the view; raises what
-        ended it if that was an error.
+        So a slow reader gets fewer changes and never wrong ones. Ends when the owner closes the
+        view; raises what else has ended it.
         """
         return LiveChanges(self._next_change)
 
@@ -171,25 +199,24 @@ class LiveView:
         async with asyncio.timeout(timeout_s):
             found = await self._next_change()
         if found is None:
-            raise Disconnected(
-                "the live view has ended, so there are no more changes; open another"
-            )
+            raise Disconnected(f"the live view has ended: {CLOSED}; open another")
         return found
 
     async def _next_change(self) -> Change | None:
         """The next change, None at the end; one that is given up waiting for is not lost."""
         while True:
-            while not self._changes:
-                if self._failure is not None:
-                    raise self._failure
-                if self._task is None or self._task.done():
-                    return None
-                self._moved.clear()
-                await self._moved.wait()
-            # From here on nothing waits, so no cancellation can come between taking and giving.
-            return self._changes.pop(next(iter(self._changes)))
+            if self._failure is not None:
+                self._check()
+            if self._changes:
+                # Nothing waits here, so no cancellation can come between taking and giving.
+                return self._changes.pop(next(iter(self._changes)))
+            if self._task is None or self._over.is_set():
+                return None
+            self._moved.clear()
+            await self._moved.wait()
 
     async def _follow(self) -> None:
+        """Hear what comes until the view ends, and keep what ended it."""
         try:
             while messages := await self.subscription.batch():
                 for message in messages:
@@ -198,13 +225,18 @@ class LiveView:
                         break
                     self._hear(message)
                 self._moved.set()
-        except SowError as error:
-            self._failure = error
+        except Exception as error:
+            if not self.subscription._is_closed:
+                # Whatever it is: of a view that follows nothing any more no record is current.
+                self._failure = error
         finally:
+            self._over.set()
             self._moved.set()
             self._synced.set()
 
     def _hear(self, message: Message) -> None:
+        if message.c == "unsubscribed":
+            raise withdrawn(message)
         key = message.k or ""
         if message.t not in ("", self._topic):
             key = f"{message.t}:{key}"
@@ -258,13 +290,20 @@ class LiveView:
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        for drawing in self._drawing:
-            drawing.cancel()
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+        self._over.set()  # also where the task had not begun
+        await asyncio.gather(*self._drawing, return_exceptions=True)
         await self.subscription.close()
+
+
+def withdrawn(message: Message) -> ClosedByServer:
+    """The error that the server has ended a subscription with this message."""
+    why = f": {message.detail}" if message.detail else ""
+    reason = message.reason or ClosedByServer.reason
+    return ClosedByServer(f"the server has ended the subscription: {reason}{why}", reason=reason)
 
 
 def is_text_delta(message: Message) -> bool:

@@ -41,21 +41,26 @@ class LiveWindow(LiveView, Sequence[Document]):
     def __getitem__(self, at: slice) -> list[Document]: ...
 
     def __getitem__(self, at: int | slice) -> Document:
+        self._check()
         return self._documents[at]
 
     def __len__(self) -> int:
+        self._check()
         return len(self._documents)
 
     @property
     def keys(self) -> list[str]:
         """The SowKeys (decimal text) of the records, in order."""
+        self._check()
         return self._keys.copy()
 
     def copy(self) -> list[Document]:
         """The records as they stand, in a list that does not change."""
+        self._check()
         return self._documents.copy()
 
     def _shown(self) -> dict[str, Document]:
+        self._check()
         return dict(zip(self._keys, self._documents, strict=True))
 
     def _hear(self, message: Message) -> None:

@@ -5,6 +5,7 @@ one of them a megabyte: what is shown is bounded, and says of how many it is.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from itertools import islice
@@ -85,6 +86,11 @@ def shown_table(
     return ShownTable(f"{_clipped(title)}: {said}", [*map(_clipped, heads)], rows)
 
 
+def shown_end(title: str, reason: str) -> ShownTable:
+    """No records, and why there are none any more."""
+    return ShownTable(f"{_clipped(title)}: ended: {reason}", [], [])
+
+
 def _text(value: Any) -> str:
     """A value as text: an object as JSON, and what is not there as nothing."""
     if value is None:
@@ -129,11 +135,15 @@ def table_widget(shown: Callable[[], ShownTable]) -> Any:
     return widget
 
 
-async def refreshing(widget: Any, interval_s: float) -> None:
-    """Refresh a widget every so many seconds, until it is closed."""
+async def refreshing(widget: Any, interval_s: float, over: asyncio.Event) -> None:
+    """Refresh a widget every so many seconds until it is closed, the last time once it is `over`:
+    then it shows why."""
     while widget.comm is not None:
-        await asyncio.sleep(interval_s)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(over.wait(), interval_s)
         widget.refresh()
+        if over.is_set():
+            return
 
 
 def checked_interval(interval_s: float) -> float:

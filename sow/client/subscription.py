@@ -65,6 +65,8 @@ class Subscription:
         """To be told when the server agrees to go on with what there was."""
         self._ended = False
         self._is_read = False
+        self._is_closed = False
+        """Its owner has closed it."""
         self.name = ""
         """What the server calls the subscription, once it is open."""
         self.bookmark = ""
@@ -161,7 +163,8 @@ class Subscription:
             except ClosedByServer:
                 raise
             except Disconnected as error:
-                await self._return(error)
+                if not self._ended:
+                    await self._return(error)
                 continue
             for line in lines:
                 self._take(line)
@@ -225,7 +228,7 @@ class Subscription:
 
     async def close(self) -> None:
         """End the subscription and its connection; what has arrived and was not read is lost."""
-        self._ended = True
+        self._ended = self._is_closed = True
         self._closed(self)
         socket, self._socket = self._socket, None
         if socket is not None:

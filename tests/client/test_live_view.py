@@ -3,9 +3,11 @@
 import asyncio
 from socket import SHUT_RDWR
 
+import msgspec
 import pytest
 
-from sow.client import Disconnected
+from sow.client import ClosedByServer, Disconnected, Live, LiveWindow, Message
+from sow.client.notebooks import shown_end
 from sow.errors import UnknownTopic
 
 SOON_S, NEVER_S = 5.0, 0.02
@@ -170,3 +172,199 @@ def test_what_came_and_went_while_nobody_asked_is_no_change_and_takes_no_memory(
             return len(live._changes), (await live.change(SOON_S)).new
 
     assert using(work) == (1, {"id": "last"})
+
+
+# The end of a view.
+
+RECORD = [
+    Message("group_begin"),
+    Message("sow", k="1", at=0, d=msgspec.Raw(b'{"id":1}')),
+    Message("group_end"),
+]
+KINDS = pytest.mark.parametrize("kind", [Live, LiveWindow])
+
+
+class Told:
+    """A subscription that says these messages, and then how it goes on: an error is raised,
+    messages are said, and None is the end."""
+
+    def __init__(self, ending):
+        self._said = [RECORD]
+        self.ending = ending
+        self.ends = asyncio.Event()
+        self._is_closed = False
+
+    async def open(self):
+        pass
+
+    async def batch(self):
+        if self._said:
+            return self._said.pop()
+        await self.ends.wait()
+        if isinstance(self.ending, Exception):
+            raise self.ending
+        return self.ending or []
+
+    async def close(self):
+        self._is_closed = True
+        self.ends.set()
+
+
+async def no_columns(topic):
+    raise AssertionError("the server is not asked for the columns of a view that has ended")
+
+
+async def opened(kind, ending):
+    view = kind(Told(ending), "orders", no_columns)
+    await view.__aenter__()
+    return view
+
+
+async def ended(view):
+    view.subscription.ends.set()
+    await view._over.wait()
+
+
+async def all_changes(view):
+    return [change async for change in view.changes()]
+
+
+def reads(view):
+    """Every way to read a view, as functions that may give something to wait for."""
+    found = {
+        "len": lambda: len(view),
+        "for": lambda: [*view],
+        "in": lambda: "1" in view,
+        "copy": view.copy,
+        "to_arrow": view.to_arrow,
+        "to_pandas": view.to_pandas,
+        "to_polars": view.to_polars,
+        "synced": view.synced,
+        "change": lambda: view.change(SOON_S),
+    }
+    if isinstance(view, Live):
+        return found | {
+            "[]": lambda: view["1"],
+            "get": lambda: view.get("1"),
+            "keys": lambda: [*view.keys()],
+            "values": lambda: [*view.values()],
+            "items": lambda: [*view.items()],
+            "==": lambda: view == {},
+        }
+    return found | {
+        "[]": lambda: view[0],
+        "[:]": lambda: view[:],
+        "reversed": lambda: [*reversed(view)],
+        "keys": lambda: view.keys,
+        "count": lambda: view.count({"id": 1}),
+        "index": lambda: view.index({"id": 1}),
+    }
+
+
+async def raised(view, more=()):
+    """What each way of reading raises."""
+    found = {}
+    for name, read in [*reads(view).items(), *more]:
+        try:
+            made = read()
+            found[name] = await made if asyncio.iscoroutine(made) else made
+        except Exception as error:
+            found[name] = error
+    return found
+
+
+ENDS = {
+    "given up": Disconnected("the connection was lost"),
+    "closed by the server": ClosedByServer("closed by an operator"),
+    "rights withdrawn": [Message("unsubscribed", reason="AUTHORIZATION")],
+    "no line of a server": msgspec.DecodeError("truncated"),
+}
+
+
+@KINDS
+@pytest.mark.parametrize("ending", ENDS.values(), ids=ENDS)
+def test_each_way_to_read_a_view_that_has_ended_raises_why(kind, ending):
+    async def work():
+        view = await opened(kind, ending)
+        assert view.ended is None
+        assert view.copy() in ({"1": {"id": 1}}, [{"id": 1}])
+        await ended(view)
+        found = await raised(view, [("changes", lambda: all_changes(view))])
+        return view.ended, found, view.preview(), view._repr_html_()
+
+    why, found, preview, html = asyncio.run(work())
+    if isinstance(ending, list):
+        errors = {type(error) for error in found.values()}, {e.reason for e in found.values()}
+        assert errors == ({ClosedByServer}, {"AUTHORIZATION"})
+        assert why == "the server has ended the subscription: AUTHORIZATION"
+    else:
+        assert {*found.values()} == {ending}
+        assert why == str(ending)
+    assert preview == shown_end("orders", why)
+    assert f"orders: ended: {why}" in html
+    assert "<td>" not in html
+
+
+@KINDS
+def test_each_way_to_read_a_view_that_its_owner_has_closed_says_so_but_changes_are_over(kind):
+    async def work():
+        view = await opened(kind, None)
+        view._put(view._records, "2", {"id": 2})
+        await view.__aexit__(None, None, None)
+        rest = await all_changes(view)
+        return view.ended, rest, await raised(view)
+
+    why, rest, found = asyncio.run(work())
+    assert why == "it was closed"
+    assert [change.new for change in rest] == [{"id": 2}]
+    assert {type(error) for error in found.values()} == {Disconnected}
+    assert {str(error) for error in found.values()} == {
+        "the live view has ended: it was closed; open another"
+    }
+
+
+def test_a_view_ends_with_its_subscription_or_its_client_and_its_changes_are_over(using):
+    async def work(client):
+        for close in (lambda view: view.subscription.close(), lambda _view: client.close()):
+            view = await client.live("orders").__aenter__()
+            following = asyncio.ensure_future(all_changes(view))
+            await asyncio.sleep(0)
+            await close(view)
+            assert await asyncio.wait_for(following, SOON_S) == []
+            assert view.ended == "it was closed"
+
+    using(work)
+
+
+def test_what_is_waited_for_is_raised_when_the_view_ends(using):
+    async def work():
+        view = await opened(Live, ENDS["rights withdrawn"])
+        waiting = asyncio.ensure_future(view.change())
+        await asyncio.sleep(0)
+        await ended(view)
+        with pytest.raises(ClosedByServer, match="AUTHORIZATION"):
+            await waiting
+
+    asyncio.run(work())
+
+
+def test_while_the_connection_is_made_again_reads_go_on(server, using):
+    async def work(client):
+        await client.publish("orders", {"id": 1})
+        async with client.live("orders") as live:
+            connect, tried, again = client._connect, asyncio.Event(), asyncio.Event()
+
+            async def held(*known):
+                tried.set()
+                await again.wait()
+                return await connect(*known)
+
+            live.subscription._connect = held
+            live.subscription._socket._socket.get_extra_info("socket").shutdown(SHUT_RDWR)
+            await tried.wait()
+            seen = live.ended, [*live.values()], (await live.to_arrow()).num_rows
+            again.set()
+            await client.publish("orders", {"id": 2})
+            return seen, (await live.change(SOON_S)).new, live.ended
+
+    assert using(work) == ((None, [{"id": 1}], 1), {"id": 2}, None)

@@ -15,6 +15,7 @@ from sow.client.notebooks import (
     ShownTable,
     checked_interval,
     refreshing,
+    shown_end,
     shown_table,
     table_widget,
 )
@@ -75,23 +76,43 @@ def test_a_widget_shows_the_table_and_what_becomes_of_it():
     widget.close()
 
 
+class Drawn:
+    """A widget that is closed after so many drawings."""
+
+    def __init__(self, times):
+        self.comm, self.drawn, self.times = object(), 0, times
+
+    def refresh(self):
+        self.drawn += 1
+        self.comm = self.comm if self.drawn < self.times else None
+
+
 def test_it_is_drawn_again_until_it_is_closed(monkeypatch):
-    slept = []
+    waited = []
 
-    class Widget:
-        comm, drawn = object(), 0
+    async def wait_for(never, seconds):
+        never.close()
+        waited.append(seconds)
+        raise TimeoutError
 
-        def refresh(self):
-            self.drawn += 1
-            self.comm = self.comm if self.drawn < 3 else None
+    monkeypatch.setattr(notebooks.asyncio, "wait_for", wait_for)
+    widget = Drawn(times=3)
+    asyncio.run(refreshing(widget, 0.5, asyncio.Event()))
+    assert (widget.drawn, waited) == (3, [0.5] * 3)
 
-    async def sleep(seconds):
-        slept.append(seconds)
 
-    monkeypatch.setattr(notebooks.asyncio, "sleep", sleep)
-    widget = Widget()
-    asyncio.run(refreshing(widget, 0.5))
-    assert (widget.drawn, slept) == (3, [0.5] * 3)
+def test_it_is_drawn_once_more_when_the_view_has_ended():
+    over = asyncio.Event()
+    over.set()
+    widget = Drawn(times=3)
+    asyncio.run(refreshing(widget, 60, over))
+    assert widget.drawn == 1
+
+
+def test_the_end_of_a_view_is_shown_as_text_and_without_records():
+    text = shown_end("<orders>", "closed by <an operator>").html()
+    assert cells(text, "caption") == ["&lt;orders&gt;: ended: closed by &lt;an operator&gt;"]
+    assert cells(text) == cells(text, "th") == []
 
 
 @pytest.mark.parametrize("interval_s", [0, -1, 0.05, float("nan")])

@@ -15,7 +15,8 @@ View = TypeVar("View", bound=AsyncLiveView)
 class LiveView(Mirror[View]):
     """Records of a topic, kept current by the client's thread (`with`).
 
-    Entering it raises what the subscription is refused with.
+    Entering it raises what the subscription is refused with. Once it has `ended` every method that
+    reads records raises what ended it.
     """
 
     @property
@@ -23,12 +24,17 @@ class LiveView(Mirror[View]):
         """What the records come from."""
         return Subscription(self._bridge, self.awaited.subscription)
 
+    @property
+    def ended(self) -> str | None:
+        """Why the view has ended; None while its records are current, or it tries to come back."""
+        return self.awaited.ended
+
     preview = handed(AsyncLiveView.preview)
     _repr_html_ = handed(AsyncLiveView._repr_html_)
 
     def widget(self, interval_s: float = 1.0) -> Any:
         """A widget for notebooks, which shows the first records and draws them again every
-        `interval_s` seconds, 0.1 or more, until the view is closed.
+        `interval_s` seconds, 0.1 or more, until the view ends, and then the reason.
 
         Raises ClientError where anywidget is not installed (``pip install 'sow[notebook]'``).
         """

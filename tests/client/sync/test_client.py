@@ -211,11 +211,12 @@ def living(way):
     found += [len(view), list(view) == list(view.keys()), dict(view.items()) == view.copy()]
     found += [[view[key] for key in view], view.get("none"), bool(view.subscription.name)]
     found.append(sorted(row["id"] for row in way.wait(view.to_polars()).to_dicts()))
-    found += [view.preview().caption, way.wait(view.widget(60)).caption]
+    found += [view.ended, view.preview().caption, way.wait(view.widget(60)).caption]
     way.wait(view.keep_drawing(way.wait(view.widget()), 60))
     frame = way.wait(view.to_pandas())
     found.append(sorted(row["id"] for row in frame.to_dict("records")))
     way.leave(view)
+    found += [view.ended, window.ended, view.preview()]
     return found
 
 

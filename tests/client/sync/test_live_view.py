@@ -4,6 +4,7 @@ from threading import Event
 
 import pytest
 
+from sow.client import ClosedByServer
 from sow.client.sync import Client, Live, LiveWindow
 from sow.client.sync.live_view import LiveView
 
@@ -37,4 +38,33 @@ def test_a_widget_follows_a_live_view_until_that_is_closed(client):
         assert drawn.wait(60)
         assert widget.caption == "orders: 4 records"
         following = {*live.awaited._drawing}
-    assert all(task.cancelled() for task in following)
+    assert all(task.done() for task in following)
+    assert (widget.caption, widget.rows) == ("orders: ended: it was closed", [])
+
+
+def closed_by_an_operator(client):
+    for session in client.http.json("GET", "/v1/sessions"):
+        if session["connected"]:
+            client.http.json("DELETE", f"/v1/sessions/{session['id']}")
+
+
+def test_a_view_whose_session_was_closed_shows_the_reason_and_no_records(client):
+    client.publish("orders", [{"id": number} for number in range(3)])
+    with client.live("orders") as live, client.live("orders", top_n=2) as window:
+        assert (live.ended, window.ended) == (None, None)
+        widget = live.widget(60)
+        drawn = Event()
+        widget.observe(lambda _change: drawn.set(), "caption")
+        closed_by_an_operator(client)
+        for view in (live, window):
+            with pytest.raises(ClosedByServer, match="closed by an operator"):
+                view.change(60)
+            assert "closed by an operator" in view.ended
+            for read in (len, list, lambda one: one.copy(), lambda one: one.to_arrow()):
+                with pytest.raises(ClosedByServer):
+                    read(view)
+            assert "<tbody></tbody>" in view._repr_html_()
+            assert "closed by an operator" in view._repr_html_()
+        assert drawn.wait(60)
+        assert "closed by an operator" in widget.caption
+        assert widget.rows == []
