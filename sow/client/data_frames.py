@@ -86,7 +86,16 @@ def _check_names(names: Sequence[object]) -> None:
 
 def _of_pandas(frame: Any, start: int) -> list[Any]:
     part = frame.iloc[start : start + PIECE_ROWS]
-    return [part.iloc[:, at].tolist() for at in range(part.shape[1])]
+    return [_of_column(part.iloc[:, at]) for at in range(part.shape[1])]
+
+
+def _of_column(column: Any) -> list[Any]:
+    """The values of a column of pandas. Among its texts NaN says that one is missing, and is no
+    number."""
+    values: list[Any] = column.tolist()
+    if is_of("pandas", column.dtype, "StringDtype"):
+        return [value if isinstance(value, str) else None for value in values]
+    return values
 
 
 def _of_arrow(table: Any, start: int) -> list[Any]:

@@ -19,9 +19,10 @@ from yarl import URL
 from sow.client.access import ANYBODY, ClientAccess
 from sow.client.answers import decoded
 from sow.client.failures import OlderServer, failure, not_sow, reported
-from sow.client.tables import from_stream, to_pandas, to_polars
+from sow.client.notebooks import ShownTable, shown_table
+from sow.client.tables import AnswerTable, from_stream, to_pandas, to_polars
 from sow.errors import SowError, Unauthenticated, shown
-from sow.media_types import ARROW, JSON, NDJSON
+from sow.media_types import ARROW, COLUMNS_HEADER, JSON, NDJSON, PREFER_COLUMNS
 
 CONNECT_S = 10.0
 """How long a connection may take to be made: a packet that was lost is sent again after 1, 3 and 7
@@ -38,25 +39,23 @@ million records. Whatever sends more is no server of ours, or is to be read row 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole query answer.
+    """A whole query answer: of one moment, whatever is made of it later.
 
     `records` are decoded bodies: a dict for JSON, str or bytes for other types. `matches` is how
     many records match, before `skip_n` and `top_n`; `index` names what served the query; `bookmark`
-    is the moment that the answer shows. `table` asks for the table of the same question.
+    is the moment that the answer shows. `tables` makes tables of the answer's own records.
     """
 
     records: list[Any]
     matches: int
     index: str
     bookmark: str
-    table: Callable[[], Awaitable[Any]] = field(repr=False, compare=False)
+    tables: AnswerTable = field(repr=False, compare=False)
 
     async def to_arrow(self) -> Any:
-        """The records as a pyarrow Table, of the types that the server says (docs/http.md).
-
-        It is asked for when it is wanted, and shows that moment.
-        """
-        return await self.table()
+        """The records as a pyarrow Table, of the topic's types (docs/clients.md, Tables)."""
+        await self.tables.settle()
+        return self.tables.table(self.records)
 
     async def to_pandas(self) -> Any:
         """The same as a pandas DataFrame; raises ClientError where there is no pandas."""
@@ -65,6 +64,14 @@ class Answer:
     async def to_polars(self) -> Any:
         """The same as a polars DataFrame; raises ClientError where there is no polars."""
         return to_polars(await self.to_arrow())
+
+    def preview(self) -> ShownTable:
+        """The first records, as a table of bounded texts."""
+        return shown_table(self.tables.topic, None, self.records, len(self.records), self.matches)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the first records."""
+        return self.preview().html()
 
 
 class Rows:
@@ -78,11 +85,13 @@ class Rows:
         self,
         url: str,
         response: aiohttp.ClientResponse,
-        table: Callable[[], Awaitable[Any]],
+        topic: str,
+        columns: Callable[[], Awaitable[Any]],
     ) -> None:
         self._url = url
         self._response = response
-        self._table = table
+        self._topic = topic
+        self._columns = columns
         self.matches = int(response.headers.get("SOW-Matches", 0))
         self.index = response.headers.get("SOW-Index", "")
         self.bookmark = response.headers.get("SOW-Bookmark", "")
@@ -111,8 +120,11 @@ class Rows:
 
     async def all(self) -> Answer:
         """Everything that was not read yet, decoded; raises Disconnected."""
-        records = [msgspec.json.decode(row) async for row in self]
-        return Answer(records, self.matches, self.index, self.bookmark, self._table)
+        texts = [row async for row in self]
+        told = self._response.headers.get(COLUMNS_HEADER)
+        tables = AnswerTable(self._topic, texts, told, self._columns)
+        records = [msgspec.json.decode(row) for row in texts]
+        return Answer(records, self.matches, self.index, self.bookmark, tables)
 
 
 class Http:
@@ -139,18 +151,22 @@ class Http:
         body: bytes | None = None,
         content_type: str | None = None,
         any_status: bool = False,
+        prefer: str | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """A response that is no error (`async with`), its body not read yet; with `any_status` one
         that is an error, too.
 
         `path` is that of the address, percent-encoded; `asked` its parameters, of which those that
-        are None are left out; `accept` and `content_type` are media types, `body` is sent as it is.
+        are None are left out; `accept` and `content_type` are media types, `body` is sent as it is,
+        `prefer` is what a server may leave out (RFC 7240).
         """
         params = {name: _text(value) for name, value in (asked or {}).items() if value is not None}
         # Packing takes either side longer than a local network takes for what it saves.
         headers = {"Accept": accept, "Accept-Encoding": "identity", **self._access.headers()}
         if content_type is not None:
             headers["Content-Type"] = content_type
+        if prefer is not None:
+            headers["Prefer"] = prefer
         with reported(self.url):
             address = URL(self.url + path, encoded=True).update_query(params)
             response = await self._session.request(
@@ -222,11 +238,16 @@ class Http:
 
         `asked` are parameters of `GET /v1/topics/{topic}/records`.
         """
-        async with self.request("GET", records_of(topic), asked, accept=NDJSON) as response:
+        asking = self.request("GET", records_of(topic), asked, accept=NDJSON, prefer=PREFER_COLUMNS)
+        async with asking as response:
             kind = response.headers.get("Content-Type", NDJSON)
             if not kind.startswith(NDJSON):
                 raise not_sow(self.url, kind)
-            yield Rows(self.url, response, partial(self.table, topic, asked))
+            yield Rows(self.url, response, topic, partial(self._schema, topic, asked))
+
+    async def _schema(self, topic: str, asked: Mapping[str, object]) -> Any:
+        """The pyarrow Schema of the answer to a question, which is asked for no rows."""
+        return (await self.table(topic, {**asked, "top_n": 0, "skip_n": None})).schema
 
 
 async def taken(url: str, response: aiohttp.ClientResponse) -> bytes:

@@ -248,7 +248,7 @@ class LiveView:
             self._replace(self._coming or {})
         elif message.c in ("sow", "p"):
             self._topics.setdefault(message.t or self._topic)
-            document = message.document()
+            document = message.exact_document()
             if message.delta:
                 document = merged(records[key], document)
             self._put(records, key, document)

@@ -6,9 +6,29 @@ from typing import Any
 import msgspec
 
 from sow.client.failures import failure
+from sow.digits import Digits
 from sow.errors import SowError
 
 _NOTHING = msgspec.Raw(b"")
+LONG_NUMBER = b"0" * 17
+"""What a number that no double holds has, its digits and its point taken for 0."""
+AS_ZEROS = bytes.maketrans(b"0123456789.", b"0" * 11)
+
+
+def _exact(text: str) -> float:
+    found = Digits(text)
+    return float(found) if found.is_double else found
+
+
+PLAIN_DECODER = msgspec.json.Decoder()
+EXACT_DECODER = msgspec.json.Decoder(float_hook=_exact)
+
+
+def exactly(text: bytes) -> Any:
+    """JSON as Python has it, with each number that no double holds as a float that knows its
+    text."""
+    decoder = EXACT_DECODER if LONG_NUMBER in text.translate(AS_ZEROS) else PLAIN_DECODER
+    return decoder.decode(text)
 
 
 class Message(msgspec.Struct, omit_defaults=True):
@@ -62,6 +82,13 @@ class Message(msgspec.Struct, omit_defaults=True):
         if self.enc == "base64":
             return self.body
         return msgspec.json.decode(self.d)
+
+    def exact_document(self) -> Any:
+        """The same with each number exactly: one that no double holds is a float that knows its
+        text (`sow.digits.Digits`)."""
+        if self.enc == "base64":
+            return self.body
+        return exactly(bytes(self.d))
 
 
 class Line(Message, omit_defaults=True):

@@ -70,18 +70,27 @@ class ShownTable(NamedTuple):
 
 
 def shown_table(
-    title: str, keys: Iterable[str], documents: Iterable[Any], count: int
+    title: str,
+    keys: Iterable[str] | None,
+    documents: Iterable[Any],
+    count: int,
+    matches: int | None = None,
 ) -> ShownTable:
-    """The first of `count` documents, with the SowKeys that they are known by."""
+    """The first of `count` documents, with the SowKeys that they are known by, if they are given.
+    `matches` says how many there are of which these are some."""
     known = [
-        (key, document if isinstance(document, Mapping) else {VALUE: document})
-        for key, document in islice(zip(keys, documents, strict=False), ROWS_SHOWN)
+        document if isinstance(document, Mapping) else {VALUE: document}
+        for document in islice(documents, ROWS_SHOWN)
     ]
-    names = [*dict.fromkeys(name for _, fields in known for name in fields)]
+    names = [*dict.fromkeys(name for fields in known for name in fields)]
     shown = names[:COLUMNS_SHOWN]
-    heads = ["sow_key", *shown] + ["…"] * (len(names) > len(shown))
-    rows = [[key, *(_text(fields.get(name)) for name in shown)] for key, fields in known]
+    heads = shown + ["…"] * (len(names) > len(shown))
+    rows = [[_text(fields.get(name)) for name in shown] for fields in known]
+    if keys is not None:
+        heads = ["sow_key", *heads]
+        rows = [[key, *cells] for key, cells in zip(keys, rows, strict=False)]
     said = f"{count:,} record{'s' * (count != 1)}"
+    said += f" of {matches:,} that match" if matches is not None and matches > count else ""
     said += f", the first {len(rows):,}" if len(rows) < count else ""
     return ShownTable(f"{_clipped(title)}: {said}", [*map(_clipped, heads)], rows)
 

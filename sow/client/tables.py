@@ -1,9 +1,10 @@
 """Records as tables. Arrow and pandas are imported when somebody asks for them."""
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from sow.errors import ClientError
+from sow.errors import ClientError, SowError
 
 SOW_KEY = "sow_key"
 """The column of tables that says which record a row is."""
@@ -87,6 +88,55 @@ class KeptTable:
         return arrow().concat_tables([self._rows, made]).take(chosen)
 
 
+class AnswerTable:
+    """Makes a table of an answer's own rows, JSON texts, by the columns that were told with them.
+
+    Where the server has told no columns, or the declared ones alone, they are asked for once; where
+    it does not answer any more, the types are those of the rows.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        rows: Sequence[bytes],
+        told: str | None,
+        ask: Callable[[], Awaitable[Any]],
+    ) -> None:
+        """`told` is the server's text, `ask` asks for the schema."""
+        self.topic = topic
+        self._rows = rows
+        self._told = told
+        self._ask = ask
+        self._schema: Any = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the columns are known."""
+        return bool(self._known().all)
+
+    def _known(self) -> Any:
+        arrow()
+        from sow.messages.answer_columns import ToldColumns, read_told
+
+        if self._schema is not None:
+            return ToldColumns(True, [])
+        return ToldColumns(False, []) if self._told is None else read_told(self._told)
+
+    async def settle(self) -> None:
+        """Know the columns, and ask for them if need be."""
+        if not self.is_settled:
+            with contextlib.suppress(SowError):
+                self._schema = await self._ask()
+
+    def table(self, records: Sequence[Any]) -> Any:
+        """The pyarrow Table of the rows, which are `records` decoded."""
+        known = self._known()
+        from sow.messages.answer_columns import table_of_rows
+
+        schema = known.schema() if self._schema is None else self._schema
+        return table_of_rows(self._rows, records, schema)
+
+
 def from_stream(content: bytes) -> Any:
     """The pyarrow Table that an Arrow stream of the server's holds."""
     return arrow().ipc.open_stream(content).read_all()
@@ -104,10 +154,17 @@ def to_polars(table: Any) -> Any:
 
 
 def to_pandas(table: Any) -> Any:
-    """An Arrow table as a pandas DataFrame; raises ClientError where there is no pandas."""
+    """An Arrow table as a pandas DataFrame; raises ClientError where there is no pandas.
+
+    Integers and booleans are of the types of pandas that know of gaps, whether a column has one or
+    not: numpy's integers know of none, and pandas makes doubles of them, which hold 53 bits.
+    """
     try:
-        return table.to_pandas()
+        import pandas
     except ModuleNotFoundError:
         raise ClientError(
             "pandas is not installed; pip install 'sow[pandas]', or use to_arrow"
         ) from None
+    pa = arrow()
+    with_gaps = {pa.int64(): pandas.Int64Dtype(), pa.bool_(): pandas.BooleanDtype()}
+    return table.to_pandas(types_mapper=with_gaps.get)

@@ -136,6 +136,21 @@ class KnownColumns:
             )
         return types
 
+    def told_at_once(self, topic: LiveTopic) -> Steps[ColumnTypes | None]:
+        """What the columns of a topic are, where that takes no look at many records: they are
+        known, or the records are few. Nothing is heard for it from then on. None elsewhere, and
+        where there are too many."""
+        records = topic.records
+        types = records.types
+        if types is None or not types.is_whole:
+            if len(records.table) > HEARD_AT_ONCE and not is_private(topic.name):
+                return None
+            known = None if types is None else types.kinds
+            types = ColumnTypes(records.message_type, known)
+            bodies = map(records.table.bodies.__getitem__, records.table.live().tolist())
+            yield from _hear(types, [[body for body in bodies if body is not None]])
+        return None if types.is_full else types
+
     def hearing(self, topic: LiveTopic, rows: Iterable[Sequence[bytes]]) -> Steps[None]:
         """Hear of messages that the topic has held, some at a time: they count as if they had been
         heard of then. Its columns are known."""

@@ -32,7 +32,7 @@ from sow.paths import parse_path
 from sow.untracked import untracked
 
 UTC_US = pa.timestamp("us", tz="UTC")
-TYPES: Mapping[ColumnType, pa.DataType] = {
+ARROW_TYPES: Mapping[ColumnType, pa.DataType] = {
     "string": pa.string(),
     "int64": pa.int64(),
     "float64": pa.float64(),
@@ -117,7 +117,9 @@ class ArrowColumns:
             for name, kinds in types.kinds.items()
             if name not in outer and (wanted is None or wanted(name))
         }
-        self.columns += [ArrowColumn(name, TYPES[kind], kind) for name, kind in self._known.items()]
+        self.columns += [
+            ArrowColumn(name, ARROW_TYPES[kind], kind) for name, kind in self._known.items()
+        ]
         self.schema = pa.schema([column.field for column in self.columns])
 
     def batch(self, bodies: Sequence[bytes]) -> pa.RecordBatch:
@@ -171,7 +173,7 @@ class ArrowColumns:
     def _making_json(self, bodies: Sequence[bytes], found: dict[str, pa.Array]) -> Making[None]:
         quick = {name: kind for name, kind in self._known.items() if kind in QUICK}
         if quick and bodies:
-            wanted = pa.schema([(name, TYPES[kind]) for name, kind in quick.items()])
+            wanted = pa.schema([(name, ARROW_TYPES[kind]) for name, kind in quick.items()])
             lines = b"\n".join([*bodies, b""])
             table = yield partial(_read, lines, wanted)
             if table is not None and len(table) == len(bodies):
@@ -188,7 +190,9 @@ class ArrowColumns:
             yield None
         for name, values in zip(left, texts, strict=True):
             kind = self._known[name]
-            yield from self._making_column(ArrowColumn(name, TYPES[kind], kind), values, found)
+            yield from self._making_column(
+                ArrowColumn(name, ARROW_TYPES[kind], kind), values, found
+            )
 
     # Other types.
 
@@ -220,9 +224,9 @@ def making_columns_of_documents(
                 values = [None if value is None else json_text(value) for value in values]
             elif kind == "float64":
                 values = [None if value is None else float(value) for value in values]  # type: ignore[arg-type]
-            arrays.append(pa.array(values, TYPES[kind]))
+            arrays.append(pa.array(values, ARROW_TYPES[kind]))
             yield None
-        found[name] = pa.concat_arrays(arrays) if arrays else pa.array([], TYPES[kind])
+        found[name] = pa.concat_arrays(arrays) if arrays else pa.array([], ARROW_TYPES[kind])
 
 
 def table_of_documents(
@@ -243,7 +247,9 @@ def table_of_documents(
             known[name] = type_of(kinds)
     found: dict[str, pa.Array] = {}
     made(making_columns_of_documents(documents, known, found))
-    columns = {name: ArrowColumn(name, TYPES[kind], kind).field for name, kind in known.items()}
+    columns = {
+        name: ArrowColumn(name, ARROW_TYPES[kind], kind).field for name, kind in known.items()
+    }
     fields = [columns.get(field.name, field) for field in fields]
     arrays = [
         found[field.name] if array is None else array

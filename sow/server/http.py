@@ -21,8 +21,10 @@ from sow.guards import Guard
 from sow.history.snapshot import Snapshot
 from sow.history.unread import Unread
 from sow.lists import comma_list
-from sow.media_types import ARROW, CSV, FRAMES, JSON, NDJSON
+from sow.media_types import ARROW, COLUMNS_HEADER, CSV, FRAMES, JSON, NDJSON
+from sow.messages.answer_columns import told_columns
 from sow.messages.arrow import ArrowColumns
+from sow.messages.column_types import ColumnTypes
 from sow.query import Query
 from sow.requests.asking import Found, ask
 from sow.requests.executor import Executor
@@ -38,7 +40,7 @@ from sow.server.describe import describe_pattern, describe_topic
 from sow.server.doorman import rights_of
 from sow.server.driver import Driver
 from sow.server.listing import MemberCounts, counting, members_of, there_for
-from sow.server.negotiation import form_of
+from sow.server.negotiation import form_of, wants_columns
 from sow.server.parameters import asked_of, read_count, read_flag, read_options, read_seconds
 from sow.server.past import PastStates
 from sow.server.pieces import documents_of, frames_of
@@ -222,11 +224,12 @@ class HttpDoor:
         query, shape = seen_query(query, guard), seen_shape(shape, guard)
         with self._unread.answer(client_key(request)) as unread:
             turns, in_columns = self._driver.turns, kind == ARROW and not meta and not explain
+            is_told = kind == NDJSON and not meta and not explain and wants_columns(request)
             if in_columns:
                 await turns.take("an answer in columns", self._engine.columns.making(topic))
             if "as_of" in asked:
                 found = await self._ask_past(topic, asked["as_of"], query, unread.admit)
-                if in_columns:
+                if in_columns or (is_told and topic.records.types is not None):
                     # Some of it may have gone before anybody asked for columns.
                     hearing = self._engine.columns.hearing(topic, found.rows.messages())
                     await turns.take("an answer in columns", hearing)
@@ -238,7 +241,12 @@ class HttpDoor:
             if bookmark is not None:
                 found = found._replace(bookmark=bookmark)
             # What there is now has been heard of, and so has every value of the rows.
-            columns = await self._columns(topic, shape, found.rows, guard) if in_columns else None
+            types = topic.records.types if in_columns else None
+            columns = (
+                None
+                if types is None
+                else await self._columns(topic, shape, found.rows, guard, types)
+            )
             if "as_of" not in asked and bookmark is None and not in_columns and not explain:
                 found = await self._made_durable(topic, query.filter, found)
             elif not explain:
@@ -252,6 +260,8 @@ class HttpDoor:
                 answer = found.answer
                 explained = answer.explain if guard is None else answer.explain_guarded
                 return json_response(explained, headers=headers)
+            if is_told:
+                headers = {**headers, **await self._told(topic, shape, found.rows, guard)}
             rows = found.rows
             if limit is not None:
                 paging = Paging(kind, shape, meta, limit, headers)
@@ -328,13 +338,28 @@ class HttpDoor:
             self._driver.turns, ANSWER, request, table.pieces(names), CSV, headers
         )
 
-    async def _columns(
+    async def _told(
         self, topic: LiveTopic, shape: Shape, rows: Snapshot, guard: Guard | None
+    ) -> Mapping[str, str]:
+        """The header that tells the columns of an answer: the declared ones alone where the others
+        are not known."""
+        telling = self._engine.columns.told_at_once(topic)
+        types = await self._driver.turns.take("an answer in columns", telling)
+        known = ColumnTypes(topic.records.message_type) if types is None else types
+        columns = await self._columns(topic, shape, rows, guard, known)
+        text = told_columns(columns.columns, types is not None)
+        return {COLUMNS_HEADER: text} if text else {}
+
+    async def _columns(
+        self,
+        topic: LiveTopic,
+        shape: Shape,
+        rows: Snapshot,
+        guard: Guard | None,
+        types: ColumnTypes,
     ) -> ArrowColumns:
         """The columns of a topic's records, as things are now, and for who does not see all of them
         those that his rows have; raises TooLarge for too many."""
-        types = topic.records.types
-        assert types is not None
         types.check(topic.name)
         wanted = None if shape.select is None else parse_select(shape.select).may_show
         if guard is not None and guard.rows is not None:

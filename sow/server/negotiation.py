@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from aiohttp import web
 
 from sow.errors import BadMessage, ClientError, clipped
-from sow.media_types import ARROW, CSV, JSON, NDJSON
+from sow.media_types import ARROW, CSV, JSON, NDJSON, PREFER_COLUMNS
 
 QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
 ENTITY_TAG = re.compile(r'(?:W/)?("[^"]*")')
@@ -66,6 +66,12 @@ def form_of(request: web.Request, asked: Mapping[str, str], formats: Sequence[st
     """The format that is asked for: by the parameter `format`, or else by `Accept`."""
     name = asked.get("format")
     return accepted(request, formats) if name is None else named_format(name, formats)
+
+
+def wants_columns(request: web.Request) -> bool:
+    """Whether the client would like to be told the columns of an answer in JSON (RFC 7240)."""
+    wanted = ", ".join(request.headers.getall("Prefer", ())).lower().split(",")
+    return PREFER_COLUMNS in [one.strip() for one in wanted]
 
 
 def named_format(name: str, formats: Sequence[str]) -> str:
@@ -122,14 +128,15 @@ def is_known(request: web.Request, etag: str) -> bool:
 
 
 def as_utf8(request: web.Request, body: bytes) -> bytes:
-    """A text body in UTF-8, read in the charset that it is declared in.
+    """A text body in UTF-8, read in the charset that it is declared in, without the byte order mark
+    that some programs write before it (RFC 8259, 8.1).
 
     Raises UnsupportedMediaType for a charset that is not known here, BadMessage for a body that
     is not in it.
     """
     declared = request.charset
     if declared is None:
-        return body
+        return body.removeprefix(codecs.BOM_UTF8)
     try:
         charset = codecs.lookup(declared).name
     except LookupError:
@@ -140,8 +147,8 @@ def as_utf8(request: web.Request, body: bytes) -> bytes:
             f"{', '.join(CHARSETS[1:])}"
         )
     if charset == "utf-8":
-        return body  # whoever reads the messages checks them
+        return body.removeprefix(codecs.BOM_UTF8)  # whoever reads the messages checks them
     try:
-        return body.decode(charset).encode()
+        return body.decode(charset).encode().removeprefix(codecs.BOM_UTF8)
     except UnicodeDecodeError as error:
         raise BadMessage(f"byte {error.start} of the body is not {charset}") from None

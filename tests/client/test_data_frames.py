@@ -1,6 +1,7 @@
 """Rows of pandas, polars and Arrow are the same documents, whichever of them holds them."""
 
 import datetime
+import math
 import tracemalloc
 from decimal import Decimal
 
@@ -41,7 +42,7 @@ def rows(frame):
 def pandas_frame():
     return (
         pd.DataFrame(COLUMNS)
-        .astype({"at": object, "name": object, "open": "boolean"})
+        .astype({"at": object, "open": "boolean"})
         .assign(at=pd.Series(COLUMNS["at"], dtype=object))
     )
 
@@ -123,9 +124,17 @@ def test_categories_lists_and_structs_are_what_they_hold():
     assert rows(pl.DataFrame({"l": [[1, 2]], "s": [{"a": 1}]})) == [{"l": [1, 2], "s": {"a": 1}}]
 
 
-def test_missing_texts_of_pandas_are_nan_and_refused_by_name():
+@pytest.mark.parametrize(
+    "kind", ["string", pd.StringDtype("pyarrow"), pd.StringDtype(na_value=math.nan)]
+)
+def test_missing_texts_of_pandas_are_null_whatever_says_so(kind):
+    frame = pd.DataFrame({"name": pd.Series(["a", None], dtype=kind)})
+    assert rows(frame) == [{"name": "a"}, {"name": None}]
+
+
+def test_a_number_among_texts_that_is_none_is_refused_by_name():
     with pytest.raises(BadMessage, match=r"message 1: /name is NaN.*nan_as_null=True"):
-        encode_all(pd.DataFrame({"name": ["a", float("nan")]}))
+        encode_all(pd.DataFrame({"name": pd.Series(["a", math.nan], dtype=object)}))
 
 
 def test_an_index_with_a_name_is_a_field_and_one_without_only_counts():

@@ -62,7 +62,7 @@ async def all_of(items):
 
 
 def rows_of(*pieces, **more):
-    return Rows("http://there", Response(*pieces, **more), None)
+    return Rows("http://there", Response(*pieces, **more), "t", None)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-from sow.client.messages import read_lines
+import msgspec
+
+from sow.client.messages import Message, read_lines
+from sow.messages.json_texts import json_text
 
 
 def test_a_record_line_is_typed():
@@ -28,3 +31,16 @@ def test_a_failure_ack_is_an_error():
     )
     assert line.failed
     assert line.error().position == 4
+
+
+def test_a_number_that_no_double_holds_is_a_float_that_knows_its_text():
+    line = b'{"px":12345678901234567890.1234567890,"n":9007199254740993,"near":0.1,"m":1.10}'
+    found = Message("p", d=msgspec.Raw(line)).exact_document()
+    assert found == msgspec.json.decode(line)
+    assert (found["px"].text, type(found["near"]), type(found["m"])) == (
+        "12345678901234567890.1234567890",
+        float,
+        float,
+    )
+    assert json_text(found).startswith(b'{"px":12345678901234567890.1234567890,')
+    assert Message("p", d=msgspec.Raw(b'"AAE="'), enc="base64").exact_document() == b"\x00\x01"

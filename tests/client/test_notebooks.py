@@ -57,6 +57,12 @@ def test_much_is_shown_in_part_and_that_is_said():
     assert len(text) < 100_000
 
 
+def test_records_without_keys_say_how_many_match():
+    table = shown_table("orders", None, [{"id": 1}, {"id": 2}], 2, 7)
+    assert table == ShownTable("orders: 2 records of 7 that match", ["id"], [["1"], ["2"]])
+    assert shown_table("orders", None, [{"id": 1}], 1, 1).caption == "orders: 1 record"
+
+
 def test_documents_without_fields_and_numbers_of_any_size():
     assert cells(shown("a text")) == ["0", "a text"]
     assert cells(shown({"n": 10**30, "d": Decimal("1.10")}))[1:] == [str(10**30), "1.10"]

@@ -1,11 +1,14 @@
 """Records as tables."""
 
+import asyncio
+import datetime
 import sys
 
 import pyarrow as pa
 import pytest
 
-from sow.client.tables import KeptTable, from_stream, to_arrow, to_pandas, to_polars
+from sow.client.failures import Unreachable
+from sow.client.tables import AnswerTable, KeptTable, from_stream, to_arrow, to_pandas, to_polars
 from sow.errors import ClientError
 
 
@@ -144,3 +147,55 @@ def test_a_document_that_takes_the_place_of_another_is_read_again():
     for at in range(5):
         records["2"] = {"id": 2, "name": str(at)}
         assert kept.of(records, [PLAIN]).column("name").to_pylist() == ["a", str(at), "c"]
+
+
+def wait(work):
+    return asyncio.run(work)
+
+
+def columns_asked(schema, asked):
+    async def ask():
+        asked.append(schema)
+        if isinstance(schema, Exception):
+            raise schema
+        return schema
+
+    return ask
+
+
+ROWS, RECORDS = [b'{"id":1}', b'{"id":2}'], [{"id": 1}, {"id": 2}]
+
+
+@pytest.mark.parametrize(
+    ("told", "schema", "kind", "questions"),
+    [
+        ('{"all":true,"columns":[["id","float64"]]}', None, pa.float64(), 0),
+        ('{"all":false,"columns":[["id","float64"]]}', Unreachable("gone"), pa.float64(), 2),
+        (None, Unreachable("gone"), pa.int64(), 2),
+        (None, pa.schema([("id", pa.float64())]), pa.float64(), 1),
+    ],
+)
+def test_the_columns_of_an_answer_are_told_or_asked_for_once(told, schema, kind, questions):
+    asked = []
+    tables = AnswerTable("orders", ROWS, told, columns_asked(schema, asked))
+    for _ in range(2):
+        wait(tables.settle())
+        table = tables.table(RECORDS)
+        assert table.schema == pa.schema([("id", kind)])
+        assert table.to_pylist() == RECORDS
+    assert len(asked) == questions
+    assert tables.is_settled is not isinstance(schema, Exception)
+
+
+def test_integers_and_flags_of_a_frame_know_of_gaps():
+    days = [datetime.date(9999, 12, 31), None]
+    table = pa.table({"n": [2**53 + 1, None], "open": [True, None], "m": [1, 2], "day": days})
+    frame = to_pandas(table)
+    assert {name: str(kind) for name, kind in frame.dtypes.items()} == {
+        "n": "Int64", "open": "boolean", "m": "Int64", "day": "object",
+    }  # fmt: skip
+    assert (frame.n[0], frame.n.isna().tolist(), frame.day.tolist()) == (
+        2**53 + 1,
+        [False, True],
+        days,
+    )

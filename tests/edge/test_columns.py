@@ -1,11 +1,13 @@
 """Columns over HTTP: the same whatever rows are asked for, before and after a restart."""
 
 import json
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 
 from sow.client.sync import Client
+from sow.messages.answer_columns import read_told
 from tests.edge.arrow import ARROW, table
 from tests.edge.serving import Running, configuration, records
 
@@ -81,3 +83,55 @@ def test_a_client_has_the_types_of_the_server(place):
             theirs = asked(place, **({"filter": filter_text} if filter_text else {}))
             assert found.schema == theirs.schema
             assert found.equals(theirs)
+
+
+NDJSON = "application/x-ndjson"
+
+
+def told(server, topic="plain", **parameters):
+    path = records(topic, **parameters)
+    headers = {"Accept": NDJSON, "Prefer": "sow-columns"}
+    answer = server.request("GET", path, headers=headers)
+    assert answer.status == 200, answer.body
+    return read_told(answer.headers["SOW-Columns"])
+
+
+def test_the_columns_of_an_answer_in_lines_are_told_to_who_prefers_it(place):
+    place.publish("plain", {"id": 1, "v": 1, "w": True}, {"id": 2, "v": 0.5})
+    place.publish("trades", {"id": 1, "px": 1.5, "order": {"open": True, "by": "me"}})
+    assert "SOW-Columns" not in place.get(records("plain"), NDJSON).headers
+    for topic, parameters in (
+        ("plain", {"filter": "/id = 1"}),
+        ("plain", {"select": "/v"}),
+        ("trades", {}),
+        ("trades-C", {}),
+        ("plain", {"projection": "SUM(/v) AS /v,/id", "grouping": "/id"}),
+    ):
+        known = told(place, topic, **parameters)
+        assert known.all
+        assert known.schema().equals(asked(place, topic, **parameters).schema, check_metadata=True)
+
+
+def test_of_many_records_nobody_has_asked_for_in_columns_the_declared_ones_are_told(place):
+    place.publish("trades", *({"id": at, "px": 1.5} for at in range(201)))
+    known = told(place, "trades", top_n=1)
+    assert (known.all, known.schema().names) == (False, ["px", "/order/open"])
+    with Client(place.url) as client:
+        answer = client.query("trades", top_n=1)
+        place.publish("trades", {"id": 0, "px": 2.5})
+        made = answer.to_arrow()
+        assert made.to_pylist()[0]["px"] == Decimal("1.50")
+        assert made.schema == asked(place, "trades").schema
+    assert told(place, "trades", top_n=1).all
+
+
+def test_values_of_the_past_count_for_what_is_told(place):
+    place.publish("plain", {"id": 1, "v": 1})
+    types(place)
+    moment = place.get(records("plain")).headers["SOW-Bookmark"]
+    place.publish("plain", {"id": 1, "v": 0.5})
+    assert (
+        told(place, as_of=moment)
+        .schema()
+        .equals(asked(place, as_of=moment).schema, check_metadata=True)
+    )

@@ -231,3 +231,38 @@ def test_a_copy_has_the_declared_fields_that_it_does_not_make_itself(name, paths
 def test_what_declares_nothing_has_no_declared_fields():
     engine = engine_of(PLAIN)
     assert engine.columns.declared(engine.topic("plain")) is None
+
+
+def told(engine, name="plain"):
+    types = at_once(engine.columns.told_at_once(engine.topic(name)))
+    return types and {field: type_of(kinds) for field, kinds in types.kinds.items()}
+
+
+def test_columns_of_few_records_are_told_and_nothing_is_heard_from_then_on(monkeypatch):
+    engine = engine_of(PLAIN)
+    publish(engine, "plain", {"id": 1, "v": "x"}, {"id": 2, "v": 0.5})
+    assert told(engine) == {"id": "int64", "v": "json"}
+    assert engine.topic("plain").records.types is None
+    assert noted(engine) == []
+    monkeypatch.setattr(known_columns, "HEARD_AT_ONCE", 1)
+    assert told(engine) is None
+
+
+def test_columns_that_are_known_are_told_of_any_number_of_records(monkeypatch):
+    monkeypatch.setattr(known_columns, "HEARD_AT_ONCE", 1)
+    engine = engine_of(PLAIN)
+    publish(engine, "plain", {"id": 1, "v": "x"}, {"id": 2, "v": 0.5})
+    assert known(engine) == told(engine)
+    other = again(engine, PLAIN)
+    publish(other, "plain", {"id": 1})
+    assert told(other) == {"id": "int64", "v": "json"}
+    publish(other, "plain", {"id": 2})
+    other.topic("plain").records.types.look_again()
+    assert told(other) is None
+
+
+def test_too_many_columns_are_not_told(monkeypatch):
+    monkeypatch.setattr("sow.messages.column_types.COLUMNS_MAX", 2)
+    engine = engine_of(PLAIN)
+    publish(engine, "plain", {"id": 1, "v": "x", "w": 1})
+    assert told(engine) is None

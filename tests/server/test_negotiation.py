@@ -11,6 +11,7 @@ from sow.server.negotiation import (
     entity_tag,
     form_of,
     is_known,
+    wants_columns,
 )
 from tests.server.stand_ins import request_of
 
@@ -123,3 +124,18 @@ def test_an_entity_tag_is_of_what_is_shown():
         is_known(request_of(headers=[("If-None-Match", entity_tag(7, shown=b"{}"))]), '"7"')
         is False
     )
+
+
+@pytest.mark.parametrize("prefer", ["sow-columns", "respond-async, SOW-Columns", " sow-columns ,x"])
+def test_columns_are_told_to_who_prefers_it(prefer):
+    assert wants_columns(request_of(headers=[("Prefer", prefer)]))
+    assert not wants_columns(request_of(headers=[("Prefer", "sow-column")]))
+    assert not wants_columns(request_of())
+
+
+@pytest.mark.parametrize("charset", ["", "; charset=utf-8", "; charset=utf-16-le"])
+def test_a_byte_order_mark_is_no_part_of_a_text(charset):
+    request = request_of(headers=[("Content-Type", f"application/json{charset}")])
+    encoding = charset.rpartition("=")[2] or "utf-8"
+    assert as_utf8(request, "\ufeff{}".encode(encoding)) == b"{}"
+    assert as_utf8(request, "{}".encode(encoding)) == b"{}"

@@ -1,5 +1,6 @@
 """Questions and answers over HTTP, without asyncio; see `sow.client.http`."""
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from types import TracebackType
@@ -9,7 +10,9 @@ from sow.client.http import Answer as AsyncAnswer
 from sow.client.http import Http as AsyncHttp
 from sow.client.http import Rows as AsyncRows
 from sow.client.sync.bridge import Bridge
-from sow.client.sync.mirror import Mirror, waited
+from sow.client.sync.mirror import Mirror, handed, waited
+from sow.client.tables import AnswerTable, to_pandas, to_polars
+from sow.errors import ClientError
 from sow.media_types import JSON
 
 
@@ -43,12 +46,14 @@ class Http(Mirror[AsyncHttp]):
         body: bytes | None = None,
         content_type: str | None = None,
         any_status: bool = False,
+        prefer: str | None = None,
     ) -> Iterator[Response]:
         """A response that is no error, read whole (`with`); with `any_status` one that is an error,
         too.
 
         `path` is that of the address, percent-encoded; `asked` its parameters, of which those that
-        are None are left out; `accept` and `content_type` are media types, `body` is sent as it is.
+        are None are left out; `accept` and `content_type` are media types, `body` is sent as it is,
+        `prefer` is what a server may leave out (RFC 7240).
         """
         opening = self.awaited.request(
             method,
@@ -58,6 +63,7 @@ class Http(Mirror[AsyncHttp]):
             body=body,
             content_type=content_type,
             any_status=any_status,
+            prefer=prefer,
         )
         with self._bridge.entered(opening) as response:
             read = self._bridge.wait(response.read())
@@ -76,10 +82,7 @@ class Http(Mirror[AsyncHttp]):
 
 
 class TopicAnswer(Mirror[AsyncAnswer]):
-    """A whole query answer, as `sow.client.Answer`.
-
-    A table is asked for when it is wanted, by the same question: it shows that moment.
-    """
+    """A whole query answer, as `sow.client.Answer`: of one moment, whatever is made of it later."""
 
     @property
     def records(self) -> list[Any]:
@@ -101,9 +104,28 @@ class TopicAnswer(Mirror[AsyncAnswer]):
         """The moment that it shows."""
         return self.awaited.bookmark
 
-    to_arrow = waited(AsyncAnswer.to_arrow)
-    to_pandas = waited(AsyncAnswer.to_pandas)
-    to_polars = waited(AsyncAnswer.to_polars)
+    @property
+    def tables(self) -> AnswerTable:
+        """What makes tables of the answer's own records."""
+        return self.awaited.tables
+
+    preview = handed(AsyncAnswer.preview)
+    _repr_html_ = handed(AsyncAnswer._repr_html_)
+
+    def to_arrow(self) -> Any:
+        """The records as a pyarrow Table, of the topic's types (docs/clients.md, Tables)."""
+        if not self.tables.is_settled:
+            with contextlib.suppress(ClientError):  # the client may be closed
+                self._bridge.wait(self.tables.settle())
+        return self.tables.table(self.records)
+
+    def to_pandas(self) -> Any:
+        """The same as a pandas DataFrame; raises ClientError where there is no pandas."""
+        return to_pandas(self.to_arrow())
+
+    def to_polars(self) -> Any:
+        """The same as a polars DataFrame; raises ClientError where there is no polars."""
+        return to_polars(self.to_arrow())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TopicAnswer) and self.awaited == other.awaited

@@ -1,0 +1,165 @@
+"""The columns of an answer in JSON: told beside its rows, and made of them by whoever reads them.
+
+A server says in one line of text which columns the topic's records have, as an answer in Arrow
+would have them (`sow.messages.arrow`). A client makes the same columns of the texts that it was
+sent, so that no number is rounded on the way and nothing is asked a second time.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from sow.definitions import MessageTypeOptions
+from sow.messages.arrow import (
+    ARROW_TYPES,
+    JSON_KIND,
+    MAKERS,
+    PATH_OF_COLUMN,
+    ArrowColumn,
+    arrow_type,
+    kind_of_column,
+)
+from sow.messages.column_types import VALUE_COLUMN, ColumnTypes, type_of
+from sow.messages.json import Json
+from sow.messages.json_texts import JSON_NULL, FieldTexts, Texts, text_within
+from sow.messages.value_types import from_text, text_of, value_type
+from sow.paths import parse_path
+
+BUILT_IN = MessageTypeOptions("json", "json")
+INT64 = range(-(2**63), 2**63)
+TOLD_CHARS_MAX = 4_000
+"""Of a header: proxies take 8 KiB of all of them together, or 4 of one."""
+
+
+class ToldColumns(msgspec.Struct):
+    """Columns as they are told: names and kinds, and the path of a field within another one. `all`
+    says that they are those of the topic and not only the declared ones."""
+
+    all: bool
+    columns: list[list[str]]
+
+    def schema(self) -> pa.Schema:
+        """The same as Arrow's schema; raises ClientError for a kind that is not known here."""
+        return pa.schema([_field(*column) for column in self.columns])
+
+
+def _field(name: str, kind: str, path: str = "") -> pa.Field:
+    found = next((ARROW_TYPES[known] for known in ARROW_TYPES if known == kind), None)
+    return ArrowColumn(name, found or arrow_type(value_type(kind)), kind, path=path).field
+
+
+def told_columns(columns: Sequence[ArrowColumn], are_all: bool) -> str:
+    """Columns as a text in ASCII; empty if it would be too long for a header."""
+    rows = [[one.name, one.kind, *([one.path] if one.path else [])] for one in columns]
+    text = msgspec.json.encode(ToldColumns(are_all, rows)).decode()
+    escaped = "".join(char if char.isascii() else _escaped(char) for char in text)
+    return escaped if len(escaped) <= TOLD_CHARS_MAX else ""
+
+
+def _escaped(char: str) -> str:
+    pairs = char.encode("utf-16-be").hex()
+    return "".join(f"\\u{pairs[at : at + 4]}" for at in range(0, len(pairs), 4))
+
+
+read_told = msgspec.json.Decoder(ToldColumns).decode
+"""What such a text says; raises msgspec.MsgspecError."""
+
+
+def table_of_rows(
+    rows: Sequence[bytes], records: Sequence[Any], schema: pa.Schema | None = None
+) -> pa.Table:
+    """JSON texts, and the same `records` decoded, as the columns of a schema of the topic's.
+
+    A field that the schema does not have is a column behind those, of a type that holds all of its
+    values; a column of which a value is not of its type holds JSON texts. Texts that are no objects
+    are in the column ``value``. Raises TooLarge for more fields than there may be columns.
+    """
+    fields = list(schema or ())
+    if records and not isinstance(records[0], dict):
+        rows = [b'{"%b":%b}' % (VALUE_COLUMN.encode(), row) for row in rows]
+        records = [{VALUE_COLUMN: record} for record in records]
+    known = {field.name for field in fields if not _path(field)}
+    if not set().union(*records) <= known:
+        types = ColumnTypes(Json(BUILT_IN))
+        types.hear(rows)
+        types.check("this answer")
+        more = [(name, type_of(held)) for name, held in types.kinds.items() if name not in known]
+        fields += [ArrowColumn(name, ARROW_TYPES[kind], kind).field for name, kind in more]
+    columns = _Columns(rows, records)
+    made = [columns.made(field) for field in fields]
+    if not made:
+        return pa.Table.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
+    return pa.Table.from_arrays(
+        [array for _, array in made], schema=pa.schema([field for field, _ in made])
+    )
+
+
+class _Columns:
+    """Makes columns of rows, of their texts where the type of the column has to be judged by
+    them."""
+
+    def __init__(self, rows: Sequence[bytes], records: Sequence[Mapping[str, object]]) -> None:
+        self._rows = rows
+        self._records = records
+
+    def made(self, field: pa.Field) -> tuple[pa.Field, pa.Array]:
+        """The field and its values: those of the type that was told, or JSON texts."""
+        array = self._of_values(field)
+        if array is not None:
+            return field, array
+        path = _path(field)
+        steps = parse_path(path).steps if path else (field.name,)
+        (texts,) = FieldTexts([steps[0]])(self._rows)
+        texts = [None if text == JSON_NULL else text_within(text, steps[1:]) for text in texts]
+        texts = [None if text == JSON_NULL else text for text in texts]
+        if pa.types.is_binary(field.type):
+            bodies = [None if text is None else text_of(text) for text in texts]
+            values = [None if body is None else base64.b64decode(body) for body in bodies]
+            return field, pa.array(values, field.type)
+        fitting = _fitting(texts, kind_of_column(field))
+        if fitting is not None:
+            return field, MAKERS[kind_of_column(field).partition("(")[0]](fitting, field.type)
+        widened = ArrowColumn(field.name, ARROW_TYPES[JSON_KIND], JSON_KIND, path=path).field
+        return widened, MAKERS[JSON_KIND](texts, widened.type)
+
+    def _of_values(self, field: pa.Field) -> pa.Array | None:
+        """The column of the decoded values where they are all texts or integers of 64 bits, of
+        which decoding changes nothing."""
+        is_text = field.type == pa.string() and not field.metadata
+        if _path(field) or not (is_text or field.type == pa.int64()):
+            return None
+        values = [record.get(field.name) for record in self._records]
+        kinds = {type(value) for value in values} - {type(None)}
+        if is_text and kinds <= {str}:
+            return pa.array(values, field.type)
+        if not is_text and kinds <= {int} and all(_is_int64(value) for value in values):
+            return pa.array(values, field.type)
+        return None
+
+
+def _is_int64(value: object) -> bool:
+    return value is None or value in INT64
+
+
+def _path(field: pa.Field) -> str:
+    return str((field.metadata or {}).get(PATH_OF_COLUMN.encode(), b"").decode())
+
+
+def _fitting(texts: Texts, name: str) -> Texts | None:
+    """The texts as values of a type, bare texts of types that have nothing else read as such; None
+    if one of them is none."""
+    kind = value_type(name)
+    found: Texts = []
+    for text in texts:
+        if text is None or kind.fits(text):
+            found.append(text)
+            continue
+        bare = text_of(text)
+        read = None if bare is None else from_text(bare, kind)
+        if read is None:
+            return None
+        found.append(read)
+    return found
