@@ -5,6 +5,7 @@ array, or a JSON document over several lines, is read whole first.
 """
 
 import asyncio
+import codecs
 import contextlib
 import os
 import stat
@@ -72,6 +73,19 @@ def _descriptor(source: BinaryIO) -> int | None:
     return None if stat.S_ISREG(os.fstat(descriptor).st_mode) else descriptor
 
 
+async def without_mark(source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """A text without the byte order mark that some programs write before it."""
+    start = b""
+    async for piece in source:
+        start += piece
+        if len(start) >= len(codecs.BOM_UTF8) or not codecs.BOM_UTF8.startswith(start):
+            break
+    if start := start.removeprefix(codecs.BOM_UTF8):
+        yield start
+    async for piece in source:
+        yield piece
+
+
 class MessagePlaces:
     """Where in its source each message stood, for errors to name."""
 
@@ -98,7 +112,7 @@ class MessagePlaces:
 async def lines(source: AsyncIterator[bytes], places: MessagePlaces) -> AsyncIterator[list[bytes]]:
     """Lines as they arrive, in lists, without blank ones."""
     rest = b""
-    async for piece in source:
+    async for piece in without_mark(source):
         *whole, rest = (rest + piece).split(b"\n")
         if found := _messages(whole, places):
             yield found
@@ -135,12 +149,12 @@ async def documents(
     source: AsyncIterator[bytes], places: MessagePlaces
 ) -> AsyncIterator[list[bytes]]:
     """JSON documents as they arrive: NDJSON lines, one array, or one document."""
-    start = b""
-    async for piece in source:
+    start, rest = b"", without_mark(source)
+    async for piece in rest:
         start += piece
         if not is_of_lines(start):
             continue
-        async for found in lines(_again(start, source), places):
+        async for found in lines(_again(start, rest), places):
             yield found
         return
     if start.strip():

@@ -1,25 +1,31 @@
 """What a file of data suggests for a topic: the types of its fields, and a key.
 
-Parquet, CSV and JSON lines are read by Arrow, the first rows of them. A type is suggested where
-every value of the sample has it; what is of several types, or of none, is left undeclared. The key
-is a guess for somebody to confirm: a column that tells rows apart, or is called as if it did.
+Parquet and JSON lines are read by Arrow, the first rows of them. A type is suggested where every
+value of the sample has it; what is of several types, or of none, is left undeclared. CSV is read as
+the server reads it (`sow.messages.csv_rows`), so that each type takes every cell of the sample.
+The key is a guess for somebody to confirm: a column that tells rows apart, or is called as if it
+did.
 """
 
+import codecs
 import contextlib
+import csv
 import io
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
 from sow.errors import ClientError, shown
+from sow.messages.cells import steps_of
+from sow.messages.value_types import VALUE_TYPES, from_text
 from sow.paths import Path, parse_path
 
 SAMPLE_BYTES = 16 * 1024**2
@@ -41,27 +47,28 @@ class Sample(NamedTuple):
 
 def sample(path: str) -> Sample:
     """Look at a file; raises ClientError for what is none of data."""
+    read = _reader(path)
     try:
-        table = _reader(path)(path)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        found, rows = read(path)
+    except (pa.ArrowException, csv.Error, OSError, UnicodeDecodeError) as error:
         said = str(error).splitlines()[0][:200]
         raise ClientError(f"{path} cannot be read as {_kind(path)}: {said}") from None
-    types, columns = {}, {}
-    for name, column in _columns(table):
-        columns[name] = column
-        kind = _type(column)
-        if kind is not None:
-            types[name] = kind
-    if not columns:
+    if not found:
         raise ClientError(f"{path} has no columns that could be fields of a topic")
-    return Sample(_topic_name(path), types, _key(columns, types), table.num_rows)
+    columns = {name: column for name, (column, _) in found.items()}
+    types = {name: kind for name, (_, kind) in found.items() if kind is not None}
+    return Sample(_topic_name(path), types, _key(columns, types), rows)
 
 
 def _kind(path: str) -> str:
     return {".csv": "CSV", ".parquet": "Parquet"}.get(PurePath(path).suffix.lower(), "JSON lines")
 
 
-def _reader(path: str) -> Callable[[str], Any]:
+Columns = dict[str, tuple[Any, str | None]]
+"""The values of each field by its path, and the type that is suggested for it."""
+
+
+def _reader(path: str) -> Callable[[str], tuple[Columns, int]]:
     readers = {".parquet": _parquet, ".csv": _csv}
     readers |= dict.fromkeys((".ndjson", ".jsonl", ".json"), _json)
     suffix = PurePath(path).suffix.lower()
@@ -73,19 +80,72 @@ def _reader(path: str) -> Callable[[str], Any]:
     return readers[suffix]
 
 
-def _parquet(path: str) -> Any:
+def _parquet(path: str) -> tuple[Columns, int]:
     rows = pq.ParquetFile(path).iter_batches(SAMPLE_ROWS)
     first = next(rows, None)
-    return pa.table({}) if first is None else pa.Table.from_batches([first])
+    return _of_table(pa.table({}) if first is None else pa.Table.from_batches([first]))
 
 
-def _csv(path: str) -> Any:
-    return pyarrow.csv.read_csv(io.BytesIO(_beginning(path)))
-
-
-def _json(path: str) -> Any:
+def _json(path: str) -> tuple[Columns, int]:
     options = pyarrow.json.ReadOptions(block_size=SAMPLE_BYTES)
-    return pyarrow.json.read_json(io.BytesIO(_beginning(path)), read_options=options)
+    text = _beginning(path).removeprefix(codecs.BOM_UTF8)
+    return _of_table(pyarrow.json.read_json(io.BytesIO(text), read_options=options))
+
+
+def _of_table(table: Any) -> tuple[Columns, int]:
+    return {name: (column, _type(column)) for name, column in _columns(table)}, table.num_rows
+
+
+def _csv(path: str) -> tuple[Columns, int]:
+    text = _beginning(path).decode("utf-8-sig")
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    names = next(rows, [])
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ClientError(f"{path} has the column {shown(twice)} twice; rename one")
+    read: list[list[str]] = []
+    try:
+        read += (row for row in rows if row)
+    except csv.Error:
+        if len(text.encode()) < SAMPLE_BYTES // 2:
+            raise
+        # The sample ends within a row of several lines.
+    if long := next((row for row in read if len(row) > len(names)), None):
+        raise ClientError(
+            f"{path} has a row of {len(long)} cells, and {len(names)} columns; it begins with "
+            f"{shown(long[0])}"
+        )
+    found: Columns = {}
+    for at, name in enumerate(names):
+        cells = [row[at] if at < len(row) else "" for row in read]
+        path_text = _path_of(steps_of(name))
+        if path_text is not None:
+            column = pa.array([cell or None for cell in cells], pa.string())
+            found[path_text] = (column, _type_of_cells([cell for cell in cells if cell]))
+    return found, len(read)
+
+
+def _type_of_cells(cells: Sequence[str]) -> str | None:
+    """The first type that takes every cell as the server reads it; None where there are none."""
+    if not cells:
+        return None
+    if all(cell in ("true", "false") for cell in cells):
+        return "bool"
+    if all(cell[0] in "[{" and _is_json(cell) for cell in cells):
+        return "json"
+    for name in ("int64", "float64", "date", "timestamp"):
+        kind = VALUE_TYPES[name]
+        if all(from_text(cell, kind) is not None for cell in cells):
+            return name
+    return "string"
+
+
+def _is_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+    return True
 
 
 def _beginning(path: str) -> bytes:
@@ -106,12 +166,19 @@ def _within(steps: tuple[str, ...], column: Any) -> Iterator[tuple[str, Any]]:
         for field in column.type:
             yield from _within((*steps, field.name), pc.struct_field(column, field.name))
         return
-    # The head of a CSV may be a path itself; one that begins as a path and is none is no field's.
-    text = steps[0] if steps[0].startswith("/") else str(Path(steps))
+    # The name of a column may be a path itself.
+    text = _path_of(steps_of(steps[0]) if len(steps) == 1 else steps)
+    if text is not None:
+        yield text, column
+
+
+def _path_of(steps: tuple[str, ...]) -> str | None:
+    """How the path of a field is written; None if no path leads to it."""
     with contextlib.suppress(ClientError):
-        path = parse_path(text)
-        if path.index is None and (path.steps == steps or steps[0].startswith("/")):
-            yield str(path), column
+        path = parse_path(str(Path(steps)))
+        if path.index is None and path.steps == steps:
+            return str(path)
+    return None
 
 
 def _type(column: Any) -> str | None:

@@ -7,7 +7,8 @@ no column.
 
 In: each row becomes a message of the fields whose cells are not empty. A declared field is read by
 its type. Of others numbers, true and false and the JSON texts of arrays and objects are these, and
-all else is text; so a text that looks like a number stays one only where it is declared.
+all else is text, such as a number beyond every double. So a text that looks like a number stays one
+only where it is declared.
 
 What comes from outside is bounded row by row: csv counts no characters over lines, and a short row
 may name long columns.
@@ -20,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from sow.digits import number
 from sow.errors import BadMessage, ClientError, TooLarge, clipped, shown
 from sow.messages.base import MessageType
 from sow.messages.cells import Cells, column_of, steps_of
@@ -54,6 +56,8 @@ CSV_ROW_CHARS_MAX = 1024 * 1024
 CSV_ROW_LINES_MAX = 50_000
 """Lines of one row, within quotes: each is handed to csv, and all of them in one step of some 7 ms.
 A million of nothing but line breaks took 150."""
+DOUBLE_DIGITS = 300
+"""A number of fewer characters, without an exponent, is below the largest double."""
 csv.field_size_limit(CSV_ROW_CHARS_MAX)
 
 
@@ -220,7 +224,9 @@ class CsvReader:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ClientError(f"the CSV has the column {shown(twice)} twice")
-        found = [(steps_of(name), self._types.get(name)) for name in names]
+        # A declared field is the same under each name that leads to it: a, /a.
+        fields = [steps_of(name) for name in names]
+        found = [(steps, self._types.get(column_of(steps))) for steps in fields]
         if any(len(steps) > CSV_LEVELS_MAX for steps, _ in found):
             raise ClientError(f"a column is nested more than {CSV_LEVELS_MAX} levels deep")
         return found
@@ -266,7 +272,7 @@ def _value(cell: str, kind: ValueType | None, has_only_texts: bool) -> bytes:
         # What is none of the type is sent as it is, and refused by the Schema.
         return from_text(cell, kind) or msgspec.json.encode(cell)
     text = cell.encode()
-    if NUMBER_TEXT.match(text) or cell in ("true", "false"):
+    if _is_number(text) or cell in ("true", "false"):
         return msgspec.json.encode(cell) if has_only_texts else text
     if text[:1] in (b"{", b"["):
         try:
@@ -276,3 +282,11 @@ def _value(cell: str, kind: ValueType | None, has_only_texts: bool) -> bytes:
         else:
             return text.replace(b"\r", b" ").replace(b"\n", b" ")
     return msgspec.json.encode(cell)
+
+
+def _is_number(text: bytes) -> bool:
+    """Whether a text is a number that a message may have: a short hash such as 7e10234 is none."""
+    if not NUMBER_TEXT.match(text):
+        return False
+    is_small = len(text) < DOUBLE_DIGITS and b"e" not in text and b"E" not in text
+    return is_small or number(text.decode()) is not None

@@ -21,7 +21,7 @@ from sow.definitions import MessageTypeOptions
 from sow.errors import BadMessage, clipped
 from sow.media_types import MSGPACK
 from sow.messages.base import Column
-from sow.messages.documents import VALUES_MAX, DocumentDecoder, check_values, too_many_values
+from sow.messages.documents import VALUES_MAX, DocumentDecoder, too_many_values
 from sow.messages.json_columns import READ_FAILURES, UnsuitedError, struct_reader
 from sow.messages.kinds import Kinds
 from sow.messages.lines import base64_body, base64_line
@@ -68,9 +68,10 @@ def _read_long(body: bytes) -> dict[Any, Any]:
     return msgspec.msgpack.decode(body, type=dict[Any, Any], ext_hook=_counted())
 
 
-def _count_values(body: bytes) -> None:
-    """Raise BadMessage for too many values, where lists of plain ones do not count; in time that
-    goes by how many may be, and by the bytes. What is not well formed is for the decoder to say."""
+def _count_values(body: bytes, every: bool = False) -> None:
+    """Raise BadMessage for too many values, where lists of plain ones do not count unless `every`
+    value does; in time that goes by how many may be, and by the bytes. What is not well formed is
+    for the decoder to say."""
     waiting: list[Any] = [msgspec.Raw(body)]
     left = VALUES_MAX
     while waiting:
@@ -81,7 +82,7 @@ def _count_values(body: bytes) -> None:
                 f"a list or map has more than {PLAIN_VALUES_MAX:,} values; send several messages"
             )
         is_list = lead in ARRAYS or 0x90 <= lead <= 0x9F
-        if is_list and _is_plain(container):
+        if is_list and not every and _is_plain(container):
             continue
         left -= count
         if left < 0:
@@ -143,11 +144,11 @@ class MsgPack:
             if not is_stored:
                 _count_values(body)
             try:
-                found = _read(body) if is_stored else _read_long(body)
-                return KINDS.document(found)
-            except _TimeError:
+                return KINDS.document(_read(body) if is_stored else _read_long(body))
+            except (ValueError, msgspec.ValidationError):
+                # There is a time in it, perhaps one that Python has no year for.
                 if not is_stored:
-                    check_values(found, len(body), every=True)
+                    _count_values(body, every=True)
                 return KINDS.document(read_map(body))
         except (*READ_FAILURES, TypeError) as error:
             raise BadMessage(f"not a MessagePack map: {clipped(str(error))}") from None

@@ -109,3 +109,19 @@ def test_records_end_with_lines_and_with_u0001():
     found, places = read(records, b"1\x02A\x012\x02", b"B\x01\n3\n\n")
     assert found == [b"1\x02A", b"2\x02B", b"3"]
     assert places.name(1) == "message 2"
+
+
+MARK = b"\xef\xbb\xbf"
+
+
+@pytest.mark.parametrize("cut", [lines, documents, records])
+@pytest.mark.parametrize("at", range(6))
+def test_a_byte_order_mark_is_no_part_of_the_first_message(cut, at):
+    text = MARK + b'{"a":1}\n{"a":2}\n'
+    assert read(cut, text[:at], text[at:])[0] == [b'{"a":1}', b'{"a":2}']
+    assert read(cut, MARK)[0] == read(cut, MARK[:2], MARK[2:])[0] == []
+
+
+def test_an_array_may_have_a_byte_order_mark_and_half_a_mark_is_none():
+    assert read(documents, MARK + b'[{"a":1}]')[0] == [b'{"a":1}']
+    assert read(lines, MARK[:2])[0] == [MARK[:2]]

@@ -73,7 +73,7 @@ def test_the_key_tells_rows_apart_or_is_called_so(tmp_path, text, keys):
 
 def test_a_name_is_a_path_or_stands_in_one(tmp_path):
     found = sample(written(tmp_path, "x.csv", "id,a/b,/c/d,e f,/\n1,2,3,4,5\n"))
-    assert list(found.types) == ["/id", "$['a/b']", "/c/d", "[/e f]"]
+    assert list(found.types) == ["/id", "$['a/b']", "/c/d", "[/e f]", "$['']"]
 
 
 def test_of_a_long_file_the_first_lines_are_read(tmp_path):
@@ -89,9 +89,24 @@ def test_of_a_long_file_the_first_lines_are_read(tmp_path):
         ("x.txt", "", "is none of .parquet, .csv, .ndjson"),
         ("x.parquet", "no parquet", "cannot be read as Parquet"),
         ("x.ndjson", '{"a":1}\n{"a":"x"}\n', "cannot be read as JSON lines"),
-        ("x.csv", "", "cannot be read as CSV"),
+        ("x.csv", "", "has no columns"),
+        ("x.csv", 'a,b\n1,"2\n', "cannot be read as CSV"),
+        ("x.csv", b"a,b\n1,\xe9\n", "cannot be read as CSV"),
+        ("x.csv", "a,b,a\n1,2,3\n", "has the column 'a' twice"),
+        ("x.csv", "a,b\n1,2,3\n", "a row of 3 cells, and 2 columns; it begins with '1'"),
     ],
 )
 def test_what_is_no_data_is_refused(tmp_path, name, content, said):
     with pytest.raises(ClientError, match=said):
         sample(written(tmp_path, name, content))
+
+
+def test_a_long_file_may_be_cut_within_a_row(tmp_path, monkeypatch):
+    monkeypatch.setattr("sow.cli.samples.SAMPLE_BYTES", 30)
+    found = sample(written(tmp_path, "x.csv", 'id,note\n1,a\n2,"b\nc\nd\ne\nf\ng\nh"\n'))
+    assert found.types["/id"] == "int64"
+
+
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path):
+    assert sample(written(tmp_path, "x.csv", "\ufeffid\n1\n2\n")).keys == ["/id"]
+    assert sample(written(tmp_path, "x.ndjson", '\ufeff{"id":1}\n{"id":2}\n')).keys == ["/id"]

@@ -198,9 +198,20 @@ def pieces(text):
     return CsvReader(JSON, None, text.encode(), 10_000_000).pieces()
 
 
-@pytest.mark.parametrize(
-    ("kind", "number"), [("int64", "9" * 400), ("double", "1e999"), ("msgpack", "1e999")]
-)
+@pytest.mark.parametrize("cell", ["7e10234", "-1E+400", "9" * 400])
+def test_what_looks_like_a_number_beyond_every_double_is_text(cell):
+    assert read(f"v,w\n{cell},1e300\n") == [b'{"v":"%b","w":1e300}' % cell.encode()]
+    (packed,) = read(f"v\n{cell}\n", kind=message_type("msgpack"))
+    assert message_type("msgpack").parse(packed) == {"v": cell}
+
+
+def test_a_declared_field_is_read_by_its_type_under_each_name_of_it():
+    schema = (Declared("/zip", "string"),)
+    for name in ("zip", "/zip"):
+        assert read(f"{name}\n12\n", schema) == [b'{"zip":"12"}']
+
+
+@pytest.mark.parametrize(("kind", "number"), [("int64", "9" * 400), ("double", "1e999")])
 def test_a_number_beyond_a_type_is_refused_with_its_row(kind, number):
     with pytest.raises(BadMessage, match="message 1") as error:
         read(f"value\n12\n{number}\n", kind=message_type(kind))

@@ -1,3 +1,5 @@
+import base64
+import struct
 from datetime import UTC, datetime
 
 import msgspec
@@ -6,6 +8,7 @@ import pytest
 from sow.delta import merged
 from sow.errors import BadMessage
 from sow.messages import message_type
+from sow.messages.documents import VALUES_MAX
 from sow.messages.json import json_text
 from sow.paths import parse_path
 
@@ -78,6 +81,44 @@ def test_a_time_of_any_kind_is_kept():
     for moment in (datetime(1970, 1, 1, tzinfo=UTC), datetime(2262, 1, 1, 1, tzinfo=UTC)):
         body = msgspec.msgpack.encode({"a": moment, "b": {"c": 1}})
         assert KIND.encode(KIND.parse(body)) == body
+
+
+def stamp(seconds, nanoseconds=0):
+    return b"\xc7\x0c\xff" + struct.pack(">Iq", nanoseconds, seconds)
+
+
+BEYOND = [
+    stamp(253_402_300_799, 999_999_999),
+    stamp(253_402_300_800),
+    stamp(-62_135_596_801),
+    stamp(2**40),
+    stamp(-(2**63)),
+    stamp(0, 2**32 - 1),
+    b"\xd4\xff\x01",
+]
+"""The last a second of 9999, beyond the years of Python, and times that are none."""
+
+
+@pytest.mark.parametrize("time", BEYOND)
+def test_times_beyond_the_years_of_python_are_kept_as_any_extension(time):
+    data = time[3 if time[0] == 0xC7 else 2 :]
+    for value in (time, b"\x92\x01" + time, b"\x81\xa1t" + time):
+        body = b"\x82\xa1n\x07\xa1a" + value
+        assert KIND.encode(KIND.parse(body)) == body
+        assert columns(body, "/n") == [7]
+    body = b"\x81\xa1a" + time
+    assert KIND.parse(body)["a"] == base64.b64encode(data).decode()
+    assert columns(body, "/a") == [base64.b64encode(data).decode()]
+
+
+def test_a_long_message_with_such_a_time_is_counted():
+    plain = b"\xa1a\xdd" + (50_000).to_bytes(4, "big") + b"\xcd\x01\x00" * 50_000
+    body = b"\x82" + plain + b"\xa1b" + BEYOND[1]
+    assert len(body) > VALUES_MAX
+    assert columns(body, "/b") == [base64.b64encode(BEYOND[1][3:]).decode()]
+    many = b"\xa1a\xdd" + (200_000).to_bytes(4, "big") + b"\x01" * 200_000
+    with pytest.raises(BadMessage, match="values"):
+        columns(b"\x82" + many + b"\xa1b" + BEYOND[1], "/b")
 
 
 def test_keys_that_are_no_text_are_named_by_their_text():
