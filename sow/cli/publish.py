@@ -58,8 +58,8 @@ class How(TypedDict):
 @click.option(
     "--expiration",
     metavar="SECONDS",
-    type=click.FloatRange(min=0, min_open=True),
-    help="How long the records live.",
+    type=click.FloatRange(min=0),
+    help="How long the records live; 0: for ever.",
 )
 @click.option(
     "--format",

@@ -177,8 +177,8 @@ class Client:
         `messages` is one message, an iterable of them, or a data frame of pandas, polars or Arrow,
         whose rows are messages. bytes and str are bodies as they are, anything else is written as
         JSON (docs/clients.md, "What is published"). `key` names the record, for one message to a
-        topic without `Key`. `expires_s` is the lifetime of the records in seconds, above 0 up to
-        1e9, where the topic has `Expiration`; None takes the topic's own. With `nan_as_null` NaN
+        topic without `Key`. `expires_s` is the lifetime of the records in seconds, up to 1e9, 0 for
+        ever, where the topic has `Expiration`; None takes the topic's own. With `nan_as_null` NaN
         and pandas' NaT are written as null.
 
         Up to 1,000 messages are stored all or none; more go in frames of as many, in order. Raises

@@ -251,7 +251,8 @@ TOPIC = Element(
             kind=kinds.EXPIRATION,
             default="disabled",
             fields=("expires", "expiration_us"),
-            about="The lifetime of a record; enabled: only where its publisher sends one.",
+            about="How long a record lives from its last publish; enabled: only if its publisher "
+            "says so.",
         ),
         *INDEXES,
         Element(

@@ -224,9 +224,10 @@ class Engine:
         """Store bodies as the current records of their keys: all of them or, on an error, none.
 
         `bodies` are messages of the topic's type. `key` is the identity of the one body where the
-        topic has no key fields, and only there. `expires_s` is their lifetime in seconds, above 0
-        up to 1e9; None: the topic's. With `delta` each is merged into its record
-        (docs/semantics.md, Rule 8). Returns the bookmark of the last one.
+        topic has no key fields, and only there. `expires_s` is their lifetime in seconds, up to
+        1e9, 0 for ever; None: the topic's. With `delta` each is merged into its record
+        (docs/semantics.md, Rule 8), which keeps its lifetime where none is given. Returns the
+        bookmark of the last one.
 
         Raises what `publishable` does; BadMessage with the index of the first body that is none, or
         lacks a key (Rule 5); TooLarge over `Limits/MessageSize`; Full over `Limits/Memory` or
@@ -238,7 +239,10 @@ class Engine:
             read = [self.read(topic, bodies, keys)]
             if self.is_free(name):
                 expires_us = topic.expiry_us(expires_s, now_us)
-                return self.publications.put_slice(topic, read[0], now_us, expires_us, delta)
+                keeps = delta and expires_s is None
+                return self.publications.put_slice(
+                    topic, read[0], now_us, expires_us, delta, keeps=keeps
+                )
         else:
             read = at_once(reading(bodies, lambda part: self.read(topic, part)))
         return at_once(
@@ -283,16 +287,22 @@ class Engine:
         return topic.finished(messages, delta, fitted=fitted, now_us=now_us)
 
     def put(
-        self, topic: SourceTopic, messages: CheckedMessages, now_us: int, expires_us: int = 0
+        self,
+        topic: SourceTopic,
+        messages: CheckedMessages,
+        now_us: int,
+        expires_us: int = 0,
+        keeps: bool = False,
     ) -> int:
         """Store messages that were found good, and tell; returns the bookmark of the last one.
 
         `expires_us` is the time at which they expire, as `SourceTopic.expiry_us` says; 0: never.
+        Records that are there keep theirs if it `keeps`.
         """
         now_us = self.ledger.moment(now_us)
         self.enter(topic)
         self.removals.make_way(topic, messages.identities, now_us)
-        self.pass_on(topic, topic.put(messages, now_us, expires_us))
+        self.pass_on(topic, topic.put(messages, now_us, expires_us, keeps))
         return self.ledger.seq
 
     def enter(self, topic: SourceTopic) -> None:

@@ -7,7 +7,7 @@ copies know when they next have something to do by themselves (`due_us`) and do 
 answer with batches; who is told of them is the engine's business.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
 from conflated_topics import Removal
 from sow.changes import Reason
@@ -27,7 +27,9 @@ from sow.topic.records import CheckedMessages, Records
 from sow.topic.views.view import MaterializedView
 
 LIFETIME_S_MAX = 1e9
-"""Some thirty years; a client that means for ever gives no lifetime."""
+"""Some thirty years; a client that means for ever says 0."""
+Expiries = int | Sequence[int]
+"""When records expire, 0 for never: all of them, or one for each."""
 
 
 class LiveTopicBase:
@@ -159,20 +161,41 @@ class SourceTopic(LiveTopicBase):
     def expiry_us(self, expires_s: float | None, now_us: int) -> int:
         """When what is published now expires, 0 for never.
 
-        `expires_s` is what the client has asked for, None for the topic's own lifetime. Raises
-        ClientError for a lifetime that is none, or of records that are kept for ever.
+        `expires_s` is what the client has asked for, 0 for ever, None for the topic's own lifetime.
+        Raises ClientError for a lifetime that is none, or of records that are kept for ever.
         """
         if expires_s is None:
             lifetime_us = self.definition.expiration_us
             return now_us + lifetime_us if lifetime_us else 0
+        if expires_s == 0:
+            return 0
         if not self.definition.expires:
             raise ClientError(
                 f"topic {self.name} keeps records for ever; "
                 "set its Expiration to enabled before giving messages a lifetime"
             )
         if not 0 < expires_s <= LIFETIME_S_MAX:
-            raise ClientError(f"expiration is {expires_s}; it must be seconds, above 0 up to 1e9")
+            raise ClientError(
+                f"expiration is {expires_s:g}; it must be seconds up to 1e9, or 0: for ever"
+            )
         return now_us + int(expires_s * 1e6)
+
+    def kept_expiries(
+        self,
+        identities: Sequence[str],
+        expires_us: int,
+        renewed: Set[str] = frozenset(),
+    ) -> Expiries:
+        """When records expire after deltas without a lifetime: as before, those that are not there
+        or are `renewed` by then at `expires_us`; all of them, or one for each."""
+        table = self.records.table
+        if table.expires_us is None and not expires_us:
+            return 0
+        kept = table.expiries(identities, expires_us)
+        if renewed:
+            pairs = zip(identities, kept, strict=True)
+            kept = [expires_us if name in renewed else time_us for name, time_us in pairs]
+        return kept[0] if len(set(kept)) == 1 else kept
 
     def finished(
         self,
@@ -197,15 +220,19 @@ class SourceTopic(LiveTopicBase):
         bodies = records.finished(messages.identities, messages.bodies, nulls, held, fitted, now_us)
         return CheckedMessages(bodies, messages.identities, {})
 
-    def put(self, messages: CheckedMessages, now_us: int, expires_us: int) -> Batch:
-        """Number, log and store messages that were found good; `expires_us` 0 is never."""
-        return self.store(messages, self.number(messages, now_us, expires_us), now_us, expires_us)
+    def put(
+        self, messages: CheckedMessages, now_us: int, expires_us: int, keeps: bool = False
+    ) -> Batch:
+        """Number, log and store messages that were found good; `expires_us` 0 is never. Records
+        that are there keep their lifetime if it `keeps`."""
+        expiries = self.kept_expiries(messages.identities, expires_us) if keeps else expires_us
+        return self.store(messages, self.number(messages, now_us, expiries), now_us, expiries)
 
     def number(
         self,
         messages: CheckedMessages,
         now_us: int,
-        expires_us: int,
+        expires_us: Expiries,
         bodies_bytes: int | None = None,
     ) -> Sequence[int]:
         """Number and log messages, for `store`; returns their numbers. `bodies_bytes` is how long
@@ -217,11 +244,11 @@ class SourceTopic(LiveTopicBase):
             known = identities if self.is_system or not self.records.keys else None
             self._log("publish", seqs, now_us, known, bodies, expires_us, bodies_bytes)
         else:
-            self._log("publish", seqs, now_us, None, [b""] * len(bodies), expires_us)
+            self._log("publish", seqs, now_us, None, [b""] * len(bodies), 0)
         return seqs
 
     def store(
-        self, messages: CheckedMessages, seqs: Sequence[int], now_us: int, expires_us: int
+        self, messages: CheckedMessages, seqs: Sequence[int], now_us: int, expires_us: Expiries
     ) -> Batch:
         """Store messages that were numbered at a time."""
         bodies, identities, columns = messages
@@ -259,7 +286,7 @@ class SourceTopic(LiveTopicBase):
         now_us: int,
         identities: Sequence[str] | None,
         bodies: Sequence[bytes],
-        expires_us: int,
+        expires_us: Expiries,
         bodies_bytes: int | None = None,
     ) -> None:
         first = seqs[0] if seqs else self._ledger.seq + 1

@@ -108,18 +108,18 @@ class Publications:
     `publishable` gives the topic of a name, or raises what speaks against publishing to it.
     `finished` says what records become of messages that are about to change them at a time
     (microseconds), whether they are deltas, and whether they have been found to fit; `put`
-    stores messages at a time, to expire at another (0: never), and returns the bookmark of the
-    last. `check_sizes` raises TooLarge for a message that is too long;
-    `let_by` takes the steps that are left of an undivided change of a topic. `together` takes steps
-    of one publish as one request (`sow.engine.open_requests`). `work_off` takes the steps that have
-    to be taken before sessions are told more.
+    stores messages at a time, to expire at another (0: never) unless records that are there keep
+    their lifetime, and returns the bookmark of the last. `check_sizes` raises TooLarge for a
+    message that is too long; `let_by` takes the steps that are left of an undivided change of a
+    topic. `together` takes steps of one publish as one request (`sow.engine.open_requests`).
+    `work_off` takes the steps that have to be taken before sessions are told more.
     """
 
     def __init__(
         self,
         publishable: Callable[[str], SourceTopic],
         finished: Callable[[SourceTopic, CheckedMessages, int, bool, bool], CheckedMessages],
-        put: Callable[[SourceTopic, CheckedMessages, int, int], int],
+        put: Callable[[SourceTopic, CheckedMessages, int, int, bool], int],
         check_sizes: Callable[[Sequence[bytes]], None],
         capacity: Capacity,
         disk: DiskRoom,
@@ -174,11 +174,11 @@ class Publications:
             yield from self.finish_left(None if len(read) > 1 else name)
         yield from self._let_by(name)
         topic = self._publishable(name)
-        expires_us = topic.expiry_us(expires_s, now_us)
+        expires_us, keeps = topic.expiry_us(expires_s, now_us), delta and expires_s is None
         if len(read) > 1:
-            steps = self._carry_out(topic, read, now_us, expires_us, delta, permit)
+            steps = self._carry_out(topic, read, now_us, expires_us, delta, permit, keeps)
             return (yield from self._together(steps))
-        return self.put_slice(topic, read[0], now_us, expires_us, delta, permit)
+        return self.put_slice(topic, read[0], now_us, expires_us, delta, permit, keeps)
 
     def put_slice(
         self,
@@ -188,8 +188,10 @@ class Publications:
         expires_us: int,
         delta: bool = False,
         permit: Permit | None = None,
+        keeps: bool = False,
     ) -> int:
-        """Store a publish that is one slice, and return its bookmark; `expires_us` 0 is never."""
+        """Store a publish that is one slice, and return its bookmark; `expires_us` 0 is never.
+        Records that are there keep their lifetime if it `keeps`."""
         if delta or topic.makes_records or permit is not None:
             messages = self._finished(topic, messages, now_us, delta, False)
             self._check_sizes(messages.bodies)
@@ -197,7 +199,7 @@ class Publications:
             permit.check(topic.records, messages)
         if self._capacity.bounds(topic):
             at_once(self._capacity.check(topic, [_deed(messages)]))
-        return self._put(topic, messages, now_us, expires_us)
+        return self._put(topic, messages, now_us, expires_us, keeps)
 
     def _carry_out(
         self,
@@ -207,6 +209,7 @@ class Publications:
         expires_us: int,
         delta: bool,
         permit: Permit | None,
+        keeps: bool,
     ) -> Steps[int]:
         deeds = yield from self._deeds(topic, read, delta, now_us, permit)
         room = self._capacity.reserve(topic, deeds)
@@ -224,7 +227,7 @@ class Publications:
             if delta or topic.makes_records:
                 # What has become of the records meanwhile is no reason to refuse what has begun.
                 messages = self._finished(topic, messages, now_us, delta, True)
-            return self._put(topic, messages, now_us, expires_us)
+            return self._put(topic, messages, now_us, expires_us, keeps)
 
         publication = Publication(topic.name, read, put, room)
         read.clear()

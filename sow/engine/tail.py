@@ -55,7 +55,7 @@ class Tail:
         newer = self._newer(records, identities, seqs)
         bodies = chain.from_iterable(entry.bodies for entry in entries)
         ts_us = _each(entries, [entry.ts_us for entry in entries])
-        expires_us = _each(entries, [entry.expires_us for entry in entries])
+        expires_us = [time_us for entry in entries for time_us in _expiries(entry)]
         records.table.replay(
             list(compress(identities, newer)),
             list(compress(bodies, newer)),
@@ -92,6 +92,12 @@ def _seqs(entries: Sequence[LogEntry]) -> list[int]:
 def _each(entries: Sequence[LogEntry], values: Sequence[int]) -> list[int]:
     """What entries say once, for each of their records."""
     return [value for entry, value in zip(entries, values, strict=True) for _ in range(len(entry))]
+
+
+def _expiries(entry: LogEntry) -> Iterable[int]:
+    """When the records of an entry expire."""
+    expires_us = entry.expires_us
+    return repeat(expires_us, len(entry)) if isinstance(expires_us, int) else expires_us
 
 
 def _identities(records: Records, entries: Sequence[LogEntry]) -> list[str]:

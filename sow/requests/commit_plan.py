@@ -16,7 +16,7 @@ from typing import NamedTuple
 from sow.changes import Reason
 from sow.engine.capacity import Deed
 from sow.engine.engine import Engine
-from sow.engine.live_topics import SourceTopic
+from sow.engine.live_topics import Expiries, SourceTopic
 from sow.engine.permits import Permit
 from sow.errors import NotEntitled
 from sow.requests.staged_rows import DELETIONS, REASON_OF, STORED_AT_ONCE, CommitStep
@@ -37,6 +37,8 @@ class Piece(NamedTuple):
     bodies_bytes: int = 0
     """Counted with each: of all of them, which are logged in one step, it takes long."""
     reason: Reason | None = None
+    expires_us: Expiries | None = None
+    """When its records expire; None: as the topic says, from when all of it is done."""
 
     def __len__(self) -> int:
         return len(self.messages.identities)
@@ -58,7 +60,8 @@ class Piece(NamedTuple):
             # The log has no match: it is of messages, and rows alone leave by a filter.
             op: Op = "expire" if self.reason == "expired" else "delete"
             return topic.number_removal(self.messages.identities, op, now_us)
-        return topic.number(self.messages, now_us, expires_us, self.bodies_bytes)
+        expiries = expires_us if self.expires_us is None else self.expires_us
+        return topic.number(self.messages, now_us, expiries, self.bodies_bytes)
 
     def store(
         self, engine: Engine, topic: SourceTopic, seqs: Sequence[int], now_us: int, expires_us: int
@@ -68,7 +71,8 @@ class Piece(NamedTuple):
             batch = topic.drop(self.messages.identities, self.reason, seqs, now_us)
             assert batch is not None
         else:
-            batch = topic.store(self.messages, seqs, now_us, expires_us)
+            expiries = expires_us if self.expires_us is None else self.expires_us
+            batch = topic.store(self.messages, seqs, now_us, expiries)
         engine.pass_on(topic, batch)
 
 
@@ -103,6 +107,8 @@ class Plan:
         self._follows_states |= any(permit is not None for permit in permits)
         self._states: dict[str, bytes | None] = {}
         """What the batch has made of records so far; None: removed."""
+        self._renewed: set[str] = set()
+        """Records whose lifetime the batch has set or ended."""
         self._by_sow_key: dict[str, str] = {}
         """Records that have come to be by the batch."""
 
@@ -166,7 +172,13 @@ class Plan:
             self._writes.check(self._topic.records, messages, self._states)
         if self._follows_states:
             self._note(messages)
-        return Piece(messages, sum(map(len, messages.bodies)))
+        expires_us: Expiries | None = None
+        if is_delta:
+            own_us = self._topic.expiry_us(None, self._now_us)
+            expires_us = self._topic.kept_expiries(messages.identities, own_us, self._renewed)
+        elif self._follows_states:
+            self._renewed.update(messages.identities)
+        return Piece(messages, sum(map(len, messages.bodies)), expires_us=expires_us)
 
     def _note(self, messages: CheckedMessages) -> None:
         records = self._topic.records
@@ -192,6 +204,7 @@ class Plan:
         ]
         self._check_deletes(there)
         states.update(dict.fromkeys(there))
+        self._renewed.update(there)
         # Of rows of a view it is known why they go; all others are deleted, whatever is said.
         is_told = self._topic.definition.view is not None
         return _removal(there, REASON_OF[step.operation] if is_told else "deleted")

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sow.store.larger_block import LargerBlock
+from sow.store.parted import get_all
 from sow.untracked import untracked
 
 Slots = NDArray[np.int64]
@@ -90,6 +91,13 @@ class Columns:
     def among(self, identities: Set[str]) -> set[str]:
         """Those of these records that are there."""
         return self.slots.keys() & identities
+
+    def expiries(self, identities: Sequence[str], other_us: int) -> list[int]:
+        """When these records expire, 0 for never; those that are not there at another time."""
+        slots = list(get_all(self.slots, identities))
+        if self.expires_us is None:
+            return [other_us if slot is None else 0 for slot in slots]
+        return _numbers_in(self.expires_us, slots, [other_us] * len(slots))
 
     # Numbers.
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from io import BytesIO, StringIO
 from typing import get_args
 
-from sow.store.protocols import LogEntry, Op, Slice
+from sow.store.protocols import LogEntry, Op, Slice, numbers
 
 BLOCK_MAGIC = b"SOW1"
 GROUP, BASE, SLICE, CONTENTS, ACCOUNT, INDEX_VALUES = 1, 2, 3, 4, 5, 6
@@ -139,22 +139,37 @@ def _pieces(entry: LogEntry, bytes_max: int) -> Iterator[tuple[LogEntry, int]]:
 
 def _part(entry: LogEntry, start: int, end: int) -> LogEntry:
     identities = None if entry.identities is None else entry.identities[start:end]
+    expires_us = entry.expires_us
+    if not isinstance(expires_us, int):
+        expires_us = expires_us[start:end]
     return replace(
-        entry, seq=entry.seq + start, identities=identities, bodies=entry.bodies[start:end]
+        entry,
+        seq=entry.seq + start,
+        identities=identities,
+        bodies=entry.bodies[start:end],
+        expires_us=expires_us,
     )
 
 
 def encode_entries(entries: Sequence[LogEntry]) -> bytes:
-    """The payload of a group."""
+    """The payload of a group.
+
+    Where each record expires at a time of its own, the times stand behind the bodies, where earlier
+    releases do not look.
+    """
     parts: list[bytes] = []
     for entry in entries:
         topic = entry.topic.encode("utf-8", "surrogatepass")
         identities = _encode_texts(entry.identities or ())
         bodies = _encode_bodies(entry.bodies)
+        expires_us = entry.expires_us
+        if not isinstance(expires_us, int):
+            bodies += numbers(expires_us).tobytes()
+            expires_us = 0
         parts += (
             _ENTRY.pack(
                 _OPS.index(entry.op), entry.identities is not None, len(topic), len(entry),
-                entry.seq, entry.ts_us, entry.expires_us, len(identities), len(bodies),
+                entry.seq, entry.ts_us, expires_us, len(identities), len(bodies),
             ),
             topic, identities, bodies,
         )  # fmt: skip
@@ -174,14 +189,15 @@ def decode_entries(block: bytes, after_seq: int = 0) -> Iterator[LogEntry]:
         at = bodies_at + bodies_bytes
         if seq + count - 1 <= after_seq:
             continue
+        bodies, bodies_end = _decode_bodies(block, bodies_at, count) if bodies_bytes else ([], at)
         yield LogEntry(
             op=_OPS[op],
             topic=block[topic_at:texts_at].decode("utf-8", "surrogatepass"),
             seq=seq,
             ts_us=ts_us,
             identities=_decode_texts(block[texts_at:bodies_at], count) if named else None,
-            bodies=_decode_bodies(block, bodies_at, count) if bodies_bytes else [],
-            expires_us=expires_us,
+            bodies=bodies,
+            expires_us=array("q", block[bodies_end:at]) if bodies_end < at else expires_us,
         )
 
 
@@ -192,10 +208,10 @@ def encode_slice(part: Slice) -> bytes:
     """
     identities = _encode_texts(part.identities)
     bodies = _encode_bodies(part.bodies)
-    numbers = [c.tobytes() for c in (part.seqs, part.ts_us, part.born, part.expires_us)]
+    columns = [c.tobytes() for c in (part.seqs, part.ts_us, part.born, part.expires_us)]
     sizes = _SLICE.pack(len(part.identities), len(identities), len(bodies))
     sow_keys = b"" if part.sow_keys is None else part.sow_keys.tobytes()
-    return b"".join((sizes, *numbers, identities, bodies, sow_keys))
+    return b"".join((sizes, *columns, identities, bodies, sow_keys))
 
 
 def slice_records(block: bytes) -> int:
@@ -215,7 +231,7 @@ def decode_slice(block: bytes) -> Slice:
     keys_at = at + texts_bytes + bodies_bytes
     return Slice(
         identities=_decode_texts(block[at : at + texts_bytes], count),
-        bodies=_decode_bodies(block, at + texts_bytes, count),
+        bodies=_decode_bodies(block, at + texts_bytes, count)[0],
         seqs=seqs,
         ts_us=ts_us,
         born=born,
@@ -240,8 +256,9 @@ def _encode_bodies(bodies: Sequence[bytes]) -> bytes:
     return array("I", map(len, bodies)).tobytes() + b"".join(bodies)
 
 
-def _decode_bodies(block: bytes, at: int, count: int) -> list[bytes]:
+def _decode_bodies(block: bytes, at: int, count: int) -> tuple[list[bytes], int]:
+    """Bodies, and where they end."""
     first = at + 4 * count
     joined = BytesIO(block)  # not a copy of it
     joined.seek(first)
-    return list(map(joined.read, array("I", block[at:first])))
+    return list(map(joined.read, array("I", block[at:first]))), joined.tell()

@@ -31,7 +31,8 @@ class LogEntry:
     `identities` are the records' identities within the topic (see `sow.keys`); None for a
     publish whose identities follow from its bodies. `bodies` are the messages byte for byte, one
     for each record; none unless `op` is publish, and empty ones where the topic is not stored.
-    `expires_us` is the time, since 1970 too, at which the batch's records expire; 0 for never.
+    `expires_us` is the time, since 1970 too, at which the batch's records expire, of all of them or
+    one for each; 0 for never.
 
     An `account` is of a topic of the server's own: it takes no numbers (`seq` is the last one that
     was given), so that the log of everybody else's records has no holes. It names its records, and
@@ -44,7 +45,7 @@ class LogEntry:
     ts_us: int
     identities: Sequence[str] | None
     bodies: Sequence[bytes]
-    expires_us: int = 0
+    expires_us: int | Sequence[int] = 0
     account: bool = False
     _bodies_bytes: int | None = field(default=None, compare=False, repr=False)
 

@@ -167,7 +167,7 @@ def _copy(entry: LogEntry) -> LogEntry:
         entry.ts_us,
         identities,
         list(entry.bodies),
-        entry.expires_us,
+        entry.expires_us if isinstance(entry.expires_us, int) else list(entry.expires_us),
         entry.account,
     )
 

@@ -9,6 +9,7 @@ that has not got it yet. So nothing here takes longer than what it is asked for.
 """
 
 import heapq
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -50,8 +51,13 @@ class Expirations:
         """Records that are waited for, those that are out of date included."""
         return self._count
 
-    def add(self, identities: Sequence[str], expires_us: int) -> None:
-        """These records, which the table has already, expire at `expires_us`; 0 is never."""
+    def add(self, identities: Sequence[str], expires_us: int | Sequence[int]) -> None:
+        """These records, which the table has already, expire at `expires_us`: all of them, or each
+        at its own time; 0 is never."""
+        if not isinstance(expires_us, int):
+            for time_us, names in _by_time(identities, expires_us).items():
+                self.add(names, time_us)
+            return
         if not expires_us:
             return
         if self._count > max(ENTRIES_MIN, STALE_FACTOR_MAX * len(self._table)) and not self._old:
@@ -131,6 +137,13 @@ class Expirations:
         slot = self._table.slots.get(identity)
         column = self._table.expires_us
         return slot is not None and column is not None and int(column[slot]) == expires_us
+
+
+def _by_time(identities: Sequence[str], expires_us: Sequence[int]) -> dict[int, list[str]]:
+    found: defaultdict[int, list[str]] = defaultdict(list)
+    for name, time_us in zip(identities, expires_us, strict=True):
+        found[time_us].append(name)
+    return found
 
 
 def _entries(expires_us: int, identities: Sequence[str]) -> Iterable[Entry]:

@@ -355,13 +355,13 @@ class Records:
         columns: Columns,
         seqs: Sequence[int],
         ts_us: Sequence[int],
-        expires_us: int = 0,
+        expires_us: int | Sequence[int] = 0,
         births: Sequence[int] | None = None,
     ) -> Batch:
         """Insert or replace records; a topic that retains nothing only passes them on.
 
         All sequences have one place for each record; one may come twice. `columns` are fields of
-        the bodies that are known already. `expires_us` is when the records expire, 0 for never;
+        the bodies that are known already. `expires_us` (when the records expire, 0 for never) and
         `births` are as `Table.put` says.
         """
         if self.types is not None:

@@ -269,6 +269,17 @@ def test_a_record_expires(server):
     assert server.records("short") == []
 
 
+def test_a_patch_leaves_the_lifetime_of_a_record_as_it_is(server):
+    server.publish("short", {"id": 1}, expiration=900)
+    server.publish("short", {"id": 2}, expiration=0)
+    table = server.server.engine.topics["short"].records.table
+    before = server.call(table.expiries, ["1", "2"], -1)
+    assert before[0] > before[1] == 0
+    server.request("PATCH", records("short"), json=[{"id": 1, "v": 2}, {"id": 2, "v": 2}])
+    assert server.records("short") == [{"id": 1, "v": 2}, {"id": 2, "v": 2}]
+    assert server.call(table.expiries, ["1", "2"], -1) == before
+
+
 def test_a_transient_topic_is_queried_like_any_other(server):
     server.publish("memory", {"id": 1})
     assert server.records("memory", filter="/id = 1") == [{"id": 1}]

@@ -125,6 +125,25 @@ def test_records_that_have_expired_by_the_time_of_the_log_are_nobodys_loss(live)
         assert life.records("trades") == [{"id": 1}, {"id": 2}]
 
 
+@pytest.mark.parametrize("checkpointed", [(), (1,), (2,), (1, 2)])
+def test_records_live_as_long_in_the_next_life(live, checkpointed):
+    expiring = replace(ORDERS, expires=True, expiration_us=60 * SECOND)
+    with live(expiring) as life:
+        for ident, lifetime_s in enumerate((None, 5, 10, 0)):
+            life.publish("orders", {"id": ident}, expires_s=lifetime_s)
+        for part in (1, 2):
+            some = ({"id": ident, "d": part} for ident in range(5))
+            life.publish("orders", *some, now_us=NOW_US + part * SECOND, delta=True)
+            if part in checkpointed:
+                life.checkpoint()
+    ends = {"0": 60, "1": 5, "2": 10, "3": 0, "4": 61}
+    for _ in range(2):
+        with live(expiring) as life:
+            table = life.engine.topics["orders"].records.table
+            at_us = dict(zip(table.slots, table.expiries(list(table.slots), -1), strict=True))
+            assert at_us == {one: end and NOW_US + end * SECOND for one, end in ends.items()}
+
+
 @pytest.mark.parametrize(
     "topics",
     [

@@ -187,6 +187,17 @@ def test_an_expired_record_leaves_focus(server, ws):
     assert (line["reason"], line["d"]) == ("expired", {"id": 1})
 
 
+def test_a_delta_without_a_lifetime_leaves_that_of_its_record(server, ws):
+    ws.ask({"c": "publish", "t": "short", "d": {"id": 1}, "x": 900, "a": "processed"})
+    table = server.server.engine.topics["short"].records.table
+    before = server.call(table.expiries, ["1"], -1)
+    delta = {"c": "delta_publish", "t": "short", "d": {"id": 1, "v": 2}, "a": "processed"}
+    ws.ask(delta, cid="2")
+    assert server.call(table.expiries, ["1"], -1) == before
+    ws.ask({**delta, "x": 0}, cid="3")
+    assert server.call(table.expiries, ["1"], -1) == [0]
+
+
 def test_without_oof_nothing_is_said_of_what_leaves(server, ws):
     ws.ask({"c": "subscribe", "t": "orders"})
     server.publish("orders", {"id": 1})

@@ -92,6 +92,8 @@ def test_a_restored_source_takes_over_the_expiries_of_its_records():
         (ORDERS, None, 0),
         (EXPIRING, None, 150),
         (EXPIRING, 2, 2_000_100),
+        (EXPIRING, 0, 0),
+        (ORDERS, 0, 0),
         (EXPIRING, 1e9, 10**15 + 100),
     ],
 )
@@ -101,11 +103,36 @@ def test_a_lifetime_is_the_clients_or_the_topics(definition, asked_s, expires_us
 
 @pytest.mark.parametrize(
     ("definition", "asked_s", "said"),
-    [(ORDERS, 1, "keeps records for ever"), (EXPIRING, 0, "above 0"), (EXPIRING, 2e9, "up to 1e9")],
+    [
+        (ORDERS, 1, "keeps records for ever"),
+        (EXPIRING, -1, "or 0: for ever"),
+        (EXPIRING, 2e9, "up to 1e9"),
+    ],
 )
 def test_a_lifetime_that_is_none_is_refused(definition, asked_s, said):
     with pytest.raises(ClientError, match=said):
         source(definition)[0].expiry_us(asked_s, 100)
+
+
+def test_records_that_keep_their_lifetimes_are_logged_with_each_of_them():
+    topic, ledger = source(EXPIRING)
+    put(topic, {"id": 1}, expires_us=30)
+    put(topic, {"id": 2}, expires_us=40)
+    messages = topic.records.read([b'{"id":2}', b'{"id":1}', b'{"id":3}'])
+    topic.put(messages, 5, 55, keeps=True)
+    assert ledger.open.entries[-1].expires_us == [40, 30, 55]
+    assert topic.due_us() == 30
+    topic.check()
+
+
+def test_one_time_for_all_that_keep_their_lifetimes_is_logged_once():
+    topic, ledger = source(EXPIRING)
+    put(topic, {"id": 1}, {"id": 2}, expires_us=30)
+    messages = topic.records.read([b'{"id":2}', b'{"id":1}'])
+    topic.put(messages, 5, 55, keeps=True)
+    assert ledger.open.entries[-1].expires_us == 30
+    topic.store(messages, topic.number(messages, 6, 50), 6, 50)
+    assert topic.kept_expiries(["1", "2", "3"], 70, {"2"}) == [50, 70, 70]
 
 
 def test_deltas_are_merged_into_what_is_there_and_change_nothing():

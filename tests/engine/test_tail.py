@@ -56,7 +56,8 @@ def test_however_many_entries_gather_the_outcome_is_the_same(log, waiting_max, c
     entries, seq = [], 1
     for op, of in log:
         if op == "publish":
-            entries.append(publish(seq, *of, expires_us=seq % 3))
+            each = [(seq + at) % 3 for at in range(len(of))]
+            entries.append(publish(seq, *of, expires_us=each if seq % 2 else seq % 3))
         else:
             entries.append(LogEntry("delete", "t", seq, 10 * seq, list(map(str, of)), ()))
         seq += len(of)

@@ -139,16 +139,18 @@ class Model:
         self.seq = 0
 
     def publish(self, topic, document, at_us, delta=False, retained=True):
+        """Returns whether a record was there that a delta leaves its lifetime."""
         records = self.records.setdefault(topic, {})
         key = str(document["id"])
         self.make_way(topic, key)
-        if delta and retained and key in records:
+        if merged := delta and retained and key in records:
             document = merge(copy.deepcopy(records[key]), document)
         document = copy.deepcopy(document)
         if retained:
             records[key] = document
         self.seq += 1
         self.history.append(Published(self.seq, at_us, topic, key, document))
+        return merged
 
     def make_way(self, topic, key):
         """A record that is to be changed, and waits to be removed, goes first."""

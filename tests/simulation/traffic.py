@@ -85,8 +85,8 @@ class Traffic(Commits):
             return
         assert not self.world.journal.full, "a full disk has taken messages"
         for document in documents:
-            self.model.publish(name, document, self.world.now, delta, name != "through")
-            if name == "e":
+            merged = self.model.publish(name, document, self.world.now, delta, name != "through")
+            if name == "e" and not merged:
                 self.model.expire_at(name, document, self.world.now + EXPIRES_US)
         if settle:
             self.world.settle()

@@ -24,7 +24,8 @@ def group(seq, count, size=100, ts_us=1):
 def records(entries: Iterable[LogEntry]):
     """What the entries say, one record at a time, however they were cut."""
     return [
-        (e.op, e.topic, e.seq + i, e.ts_us, e.expires_us,
+        (e.op, e.topic, e.seq + i, e.ts_us,
+         e.expires_us if isinstance(e.expires_us, int) else e.expires_us[i],
          None if e.identities is None else e.identities[i], e.bodies[i] if e.bodies else None)
         for e in entries
         for i in range(len(e))
@@ -51,6 +52,7 @@ def entry_lists(draw):
         op = draw(st.sampled_from(["publish", "delete", "expire"]))
         names = draw(st.lists(texts, min_size=1, max_size=6))
         columns = st.lists(bodies, min_size=len(names), max_size=len(names))
+        column = st.lists(times, min_size=len(names), max_size=len(names))
         entry = LogEntry(
             op=op,
             topic=draw(texts),
@@ -58,7 +60,7 @@ def entry_lists(draw):
             ts_us=draw(times),
             identities=None if op == "publish" and draw(st.booleans()) else names,
             bodies=draw(columns) if op == "publish" else [],
-            expires_us=draw(times),
+            expires_us=draw(times | column) if op == "publish" else draw(times),
         )
         entries.append(entry)
         seq += len(entry)

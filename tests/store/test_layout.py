@@ -16,6 +16,7 @@ from sow.store.layout import (
     split,
     unseal,
 )
+from sow.store.protocols import numbers
 from tests.store.entries import entry_lists, group, publish, records, slices
 
 
@@ -43,6 +44,13 @@ def test_sow_keys_stand_where_an_earlier_release_does_not_look(part):
     earlier = encode_slice(replace(part, sow_keys=None))
     assert encode_slice(part).startswith(earlier)
     assert len(encode_slice(part)) - len(earlier) == 8 * len(part.sow_keys or ())
+
+
+def test_times_of_each_record_stand_where_an_earlier_release_does_not_look():
+    entry = publish(1, b"x", b"yy", topic="of-its-own")
+    plain, timed = encode_entries([entry]), encode_entries([replace(entry, expires_us=[7, 8])])
+    told = plain[plain.index(b"of-its-own") :]
+    assert timed[timed.index(b"of-its-own") :] == told + numbers([7, 8]).tobytes()
 
 
 @given(entry_lists(), st.integers(1, 100))

@@ -21,7 +21,7 @@ EXPIRING = Topic("t", "json", keys=("/id",), expires=True)
 names = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=12)
 lifetimes = st.sampled_from([0, 1, 2, 3, 5, 40])
 steps = st.one_of(
-    st.tuples(st.just("put"), names, lifetimes),
+    st.tuples(st.sampled_from(["put", "touch"]), names, lifetimes),
     st.tuples(st.just("drop"), names, st.just(0)),
     st.tuples(st.just("wait"), st.just([]), st.integers(min_value=1, max_value=6)),
     st.tuples(st.just("restart"), st.just([]), st.just(0)),
@@ -50,6 +50,17 @@ class Both:
         self.table.put(names, [b"x"] * count, seqs, [self.now] * count, expires)
         self.expirations.add(names, expires)
         self.model |= dict.fromkeys(names, expires)
+
+    def touch(self, names, lifetime):
+        """Each keeps its time; those that are new get one together."""
+        expires = self.now + lifetime if lifetime else 0
+        count = len(names)
+        seqs = range(self.seq + 1, self.seq + 1 + count)
+        self.seq += count
+        expiries = self.table.expiries(names, expires)
+        self.table.put(names, [b"y"] * count, seqs, [self.now] * count, expiries)
+        self.expirations.add(names, expiries)
+        self.model = dict.fromkeys(names, expires) | self.model
 
     def drop(self, names, _):
         self.table.drop(names)
@@ -131,17 +142,6 @@ def test_many_records_in_the_first_request_to_an_empty_topic_expire():
     assert len(world.records("t")) == many
     world.advance(SECOND)
     assert world.records("t") == []
-
-
-def test_a_delta_takes_the_lifetime_it_is_given():
-    world = World(EXPIRING)
-    world.publish("t", {"id": 1}, {"id": 2}, {"id": 3}, expires_s=2)
-    world.publish("t", {"id": 1, "px": 1}, expires_s=5, delta=True)
-    world.publish("t", {"id": 2, "px": 2}, delta=True)
-    world.advance(3 * SECOND)
-    assert [record["id"] for record in world.records("t")] == [1, 2]
-    world.advance(3 * SECOND)
-    assert [record["id"] for record in world.records("t")] == [2]
 
 
 def test_lifetimes_of_a_batch_write_end():
