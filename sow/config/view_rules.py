@@ -283,8 +283,8 @@ class _View:
         """Why no record of a topic can have a value there; "" if one can."""
         name = topic.text("name")
         if topic.element.name == "View":
-            targets = _targets(topic)
-            if any(_meet(path, target) for target in targets):
+            targets = self._targets(topic)
+            if targets is None or any(_meet(path, target) for target in targets):
                 return ""
             near = nearest(str(path), map(str, targets))
             return (
@@ -298,6 +298,21 @@ class _View:
             return "" if below is None or made is not None else self._never(below, path)
         kind = self._kind(topic)
         return "" if kind is None or "Enrichment" in topic.lines else missing(kind, path)
+
+    def _targets(self, view: Section) -> list[Path] | None:
+        """What a view above projects; None where that could not be read."""
+        made_of = underlyings(view)
+        types = {n: self.above[n].text("message_type") for n in made_of if n in self.above}
+        projection = view.values.get("projection")
+        if not isinstance(projection, Section) or len(types) < len(made_of):
+            return None
+        texts = projection.texts("fields")
+        if len(texts) < len(projection.every_line.get("Field", [])):
+            return None
+        try:
+            return list(compile_projection(texts, (), types).targets)
+        except ClientError:
+            return None
 
     def _rows(self, projection: Projection, kind: MessageType | None) -> None:
         """What the message type of the view cannot hold, and indexes of what no row has."""
@@ -349,19 +364,6 @@ def _is_logged(topic: Section) -> bool:
     if topic.element.name == "View":
         return topic.text("engine") == "spark"
     return topic.element.name == "Topic" and topic.text("durability") != "transient"
-
-
-def _targets(view: Section) -> list[Path]:
-    section = view.values.get("projection")
-    if not isinstance(section, Section):
-        return []
-    found: list[Path] = []
-    for text in section.texts("fields"):
-        try:
-            found += compile_projection([text], (), dict.fromkeys(underlyings(view), "")).targets
-        except ClientError:
-            continue  # reported with that view
-    return found
 
 
 def _meet(path: Path, target: Path) -> bool:

@@ -241,3 +241,37 @@ def test_a_join_by_what_no_row_of_a_view_has_is_an_error(sow):
     )
     said = str(sow(ORDERS + desks + both).errors[0])
     assert "Join: no row of the view 'desks' has /desks: it projects '/desk, /qty'" in said
+
+
+FIX = ORDERS.replace("json", "fix").replace("/id", "/11")
+CLIENTS = FIX.replace("orders", "clients")
+SLOW_DESKS = (
+    "<ConflatedTopic><Name>slow</Name><MessageType>json</MessageType>"
+    "<UnderlyingTopic>desks</UnderlyingTopic></ConflatedTopic>"
+)
+JOINED = "<Join>[fix].[orders].[/1] = [fix].[clients].[/1]</Join>"
+
+
+@pytest.mark.parametrize("prefix", ["[fix].[orders]./{}", "[fix].[orders].[/{}]"])
+@pytest.mark.parametrize("of", ["[fix].[orders]", JOINED])
+@pytest.mark.parametrize("upper", ["desks", "[json].[desks]", "slow"])
+def test_a_view_may_be_made_of_one_that_names_the_type_of_its_topic(sow, prefix, of, upper):
+    fields = (f"{prefix.format(1)} AS /desk", f"SUM({prefix.format(14)}) AS /qty")
+    lower = view(of=of, fields=fields, by=prefix.format(1))
+    named = "[json].[desks]./{}" if upper == "[json].[desks]" else "/{}"
+    fields = (named.format("desk AS /desk"), f"MAX({named.format('qty')}) AS /most")
+    above = view("all", upper, fields, named.format("desk"))
+    loaded = sow(FIX + CLIENTS + lower + SLOW_DESKS + above)
+    assert loaded.findings == ()
+    (finding,) = sow(FIX + CLIENTS + lower + SLOW_DESKS + above.replace("/qty)", "/q)")).errors
+    assert "it projects '/desk, /qty'" in str(finding)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [("/desk", "SUM(SUM(/qty)) AS /qty"), ("/desk", "SUM(/qty AS /qty"), ("[other]./desk",)],
+)
+def test_a_view_is_not_blamed_for_what_is_wrong_with_the_one_below(sow, only, fields):
+    assert "2: View" not in only(sow(ORDERS + view(fields=fields) + view("all", "desks")))
+    below = view(of="order").replace("orders", "order")
+    assert "no topic 'order' is defined" in only(sow(ORDERS + below + view("all", "desks")))
