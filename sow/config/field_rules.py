@@ -9,42 +9,50 @@ from sow.paths import Path, parse_path
 
 
 def check_fields(topic: Section, kind: MessageType, findings: Findings) -> None:
-    """Check the Preprocessing and Enrichment of a topic whose messages are of a kind."""
+    """Check the Preprocessing and Enrichment of a topic whose messages are of a kind, each field by
+    itself, so that what is said fits it."""
     for element in ("Preprocessing", "Enrichment"):
         section = topic.values.get(element.lower())
         if not isinstance(section, Section):
             continue
-        fields = compile_fields(section.texts("fields"))
-        _can_be_written(section, fields, kind, findings)
-        if topic.element.name == "Topic":
-            _is_known(section, fields, findings)
-        if element == "Enrichment" and topic.element.name == "Topic":
-            _leaves_keys(topic, section, fields, findings)
-            _has_a_past(topic, section, fields, findings)
+        for text in section.texts("fields"):
+            fields = compile_fields([text])
+            _can_be_written(section, fields, kind, findings)
+            if topic.element.name == "Topic":
+                _is_known(topic, section, fields, findings)
+                if element == "Enrichment":
+                    _leaves_keys(topic, section, fields, findings)
+                    _has_a_past(topic, section, fields, findings)
 
 
 UNKNOWN = {
     "Preprocessing": {
-        Trait.BOOKMARK: "a message is numbered after its fields are made",
-        Trait.SOW_KEY: "the key of a message is read after it is preprocessed",
-        Trait.LAST_UPDATED: "a message is given its time after it is preprocessed",
-        Trait.UNIX_TIMESTAMP: "a message is given its time after it is preprocessed",
+        Trait.BOOKMARK: ("a message is numbered after its fields are made", "remove it"),
+        Trait.SOW_KEY: (
+            "the key of a message is read after it is preprocessed",
+            "make the field in Enrichment",
+        ),
+        Trait.LAST_UPDATED: (
+            "a message is given its time after it is preprocessed",
+            "write UNIX_TIMESTAMP(), the time at which it came",
+        ),
     },
-    "Enrichment": {Trait.BOOKMARK: "a message is numbered after its fields are made"},
+    "Enrichment": {
+        Trait.BOOKMARK: ("a message is numbered after its fields are made", "remove it"),
+    },
 }
-"""What is not known yet of a message where the fields of a topic are made, and why."""
+"""What is not known yet of a message where the fields of a topic are made, why, and what to write
+instead."""
 
 
-def _is_known(section: Section, fields: Fields, findings: Findings) -> None:
+def _is_known(topic: Section, section: Section, fields: Fields, findings: Findings) -> None:
     unknown = UNKNOWN[section.tag]
     for trait in fields.traits:
         if trait in unknown:
-            findings.error(
-                section.line,
-                section.tag,
-                f"asks for {trait}(), and {unknown[trait]}",
-                "remove it" if trait in UNKNOWN["Enrichment"] else "make the field in Enrichment",
-            )
+            why, instead = unknown[trait]
+            if trait is Trait.SOW_KEY and _of_keys(topic, fields):
+                instead = "remove it: no key is made of itself"
+            findings.error(section.line, section.tag, f"asks for {trait}(), and {why}", instead)
 
 
 def _can_be_written(
@@ -75,18 +83,33 @@ def _is_taken(kind: MessageType, document: dict[str, object]) -> bool:
     return True
 
 
+def _of_keys(topic: Section, fields: Fields) -> list[tuple[Path, Path]]:
+    """Which fields are made that a key is read from, lie in it, or hold it; each with the key."""
+    keys = [parse_path(text) for text in topic.texts("keys")]
+    return [
+        (target, key)
+        for target in fields.targets
+        for key in keys
+        if all(one == other for one, other in zip(target.steps, key.steps, strict=False))
+    ]
+
+
 def _leaves_keys(topic: Section, section: Section, fields: Fields, findings: Findings) -> None:
     """The key was read before a message is enriched, and the log tells it by the key fields."""
-    keys = [parse_path(text) for text in topic.texts("keys")]
-    for target in fields.targets:
-        for key in keys:
-            if all(one == other for one, other in zip(target.steps, key.steps, strict=False)):
-                findings.error(
-                    section.line,
-                    section.tag,
-                    f"makes {target}, and the key {key} has been read before a message is enriched",
-                    "make it in Preprocessing",
-                )
+    instead = "make it in Preprocessing"
+    if Trait.SOW_KEY in fields.traits:
+        instead = "write it into another field: no key is made of itself"
+    elif fields.of_previous:
+        instead += " without OF PREVIOUS: before its key is read a message has no past"
+    elif Trait.LAST_UPDATED in fields.traits:
+        instead += " of UNIX_TIMESTAMP(), the time at which it came"
+    for target, key in _of_keys(topic, fields):
+        findings.error(
+            section.line,
+            section.tag,
+            f"makes {target}, and the key {key} has been read before a message is enriched",
+            instead,
+        )
 
 
 def _has_a_past(topic: Section, section: Section, fields: Fields, findings: Findings) -> None:

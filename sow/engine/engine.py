@@ -236,7 +236,7 @@ class Engine:
         topic = self.publishable(name)
         keys = None if key is None else (key,)
         if is_one_slice(bodies) or keys is not None:
-            read = [self.read(topic, bodies, keys)]
+            read = [self.read(topic, bodies, keys, now_us=now_us)]
             if self.is_free(name):
                 expires_us = topic.expiry_us(expires_s, now_us)
                 keeps = delta and expires_s is None
@@ -244,7 +244,7 @@ class Engine:
                     topic, read[0], now_us, expires_us, delta, keeps=keeps
                 )
         else:
-            read = at_once(reading(bodies, lambda part: self.read(topic, part)))
+            read = at_once(reading(bodies, lambda part: self.read(topic, part, now_us=now_us)))
         return at_once(
             self.publications.carry_out(name, read, now_us, expires_s=expires_s, delta=delta)
         )
@@ -259,16 +259,21 @@ class Engine:
     def publish_slice(self, topic: SourceTopic, bodies: Sequence[bytes], now_us: int) -> int:
         """`publish` of no more bodies than a step takes, to what `publishable` has just given,
         while it `is_free`; without the cost of steps."""
-        messages = self.read(topic, bodies)
+        messages = self.read(topic, bodies, now_us=now_us)
         return self.publications.put_slice(topic, messages, now_us, topic.expiry_us(None, now_us))
 
     def read(
-        self, topic: SourceTopic, bodies: Sequence[bytes], keys: Sequence[str] | None = None
+        self,
+        topic: SourceTopic,
+        bodies: Sequence[bytes],
+        keys: Sequence[str] | None = None,
+        *,
+        now_us: int,
     ) -> CheckedMessages:
-        """Check bodies for `publications.carry_out`, with their `keys` where they have none in
-        them; changes nothing. Raises what `publish` does of them."""
+        """Check bodies for `publications.carry_out` that come at `now_us`, with their `keys` where
+        they have none in them; changes nothing. Raises what `publish` does of them."""
         self.check_sizes(bodies)
-        messages = topic.records.read(bodies, keys)
+        messages = topic.records.read(bodies, keys, now_us)
         if topic.definition.preprocessing:
             self.check_sizes(messages.bodies)
         return messages

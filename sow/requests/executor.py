@@ -43,6 +43,7 @@ from sow.requests.telling import told
 from sow.rights import EVERYTHING, Entitlements, Rights
 from sow.steps import Steps, at_once
 from sow.store.protocols import Journal
+from sow.topic.records import CheckedMessages
 from sow.users import User
 from sow.wire import Refused
 
@@ -377,12 +378,14 @@ class Executor:
             raise ClientError(f'{command.name} needs a body: "d", or "n" and that many lines')
         self.rates.take(session.rights, len(command.bodies), now_us)
         if command.key is None:
-            read = yield from reading(
-                command.bodies, lambda part: engine.read(topic, self._bodies(topic, command, part))
-            )
+
+            def read_part(part: Sequence[bytes]) -> CheckedMessages:
+                return engine.read(topic, self._bodies(topic, command, part), now_us=now_us)
+
+            read = yield from reading(command.bodies, read_part)
         else:
             bodies = self._bodies(topic, command, command.bodies)
-            read = [engine.read(topic, bodies, (command.key,))]
+            read = [engine.read(topic, bodies, (command.key,), now_us=now_us)]
         yield from engine.undivided.let_by(command.topic)
         self._check_still(session, command)
         bookmark = yield from engine.publications.carry_out(

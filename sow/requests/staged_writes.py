@@ -90,28 +90,31 @@ class StagedWrites:
 
         self._engine.disk.check_reserve(needed_bytes)
 
-    def read(self, topic: LiveTopic, rows: StagedRows) -> tuple[list[CommitStep], list[Rejected]]:
-        """What rows do, and which of them are bad, and why; bad ones do nothing."""
+    def read(
+        self, topic: LiveTopic, rows: StagedRows, now_us: int = 0
+    ) -> tuple[list[CommitStep], list[Rejected]]:
+        """What rows do that come at `now_us`, and which of them are bad, and why; bad ones do
+        nothing."""
         steps: list[CommitStep] = []
         rejected: list[Rejected] = []
         start = 0
         for run in rows.runs():
             try:
-                steps.append(self._step(topic, run))
+                steps.append(self._step(topic, run, now_us))
             except ClientError:
                 bad = list(self._bad(topic, run, start))
                 rejected += bad
                 places = {row.index - start for row in bad}
                 kept = run.at([at for at in range(len(run)) if at not in places])
-                steps += [self._step(topic, kept)] if len(kept) else []
+                steps += [self._step(topic, kept, now_us)] if len(kept) else []
             start += len(run)
         return steps, rejected
 
-    def _step(self, topic: LiveTopic, run: StagedRows) -> CommitStep:
+    def _step(self, topic: LiveTopic, run: StagedRows, now_us: int = 0) -> CommitStep:
         self._engine.check_sizes([body for body in run.bodies if body is not None])
         if isinstance(topic, CopyTopic) and run.stamps is None:
             raise ClientError("rows of a conflated topic need the columns bookmark and ts")
-        step = read(topic.records, run)
+        step = read(topic.records, run, now_us)
         self._engine.check_sizes(step.messages.bodies)
         return step
 

@@ -69,10 +69,14 @@ class Reading:
     """Messages of one publish as they are read for `topic`, under the limits of `engine`.
 
     `key` names the record of the only message, for a topic without keys; None, the bodies do.
+    `now_us` says the time at which they come.
     """
 
-    def __init__(self, engine: Engine, topic: SourceTopic, key: str | None) -> None:
+    def __init__(
+        self, engine: Engine, topic: SourceTopic, key: str | None, now_us: Callable[[], int]
+    ) -> None:
         self._engine = engine
+        self._now_us = now_us
         self._topic = topic
         self._keys = None if key is None else (key,)
         self.messages: list[CheckedMessages] = []
@@ -83,7 +87,8 @@ class Reading:
         if self._keys is not None and self.messages and bodies:
             bodies = [*self.messages.pop().bodies, *bodies]  # which is one too many for one key
         if bodies:
-            self.messages.append(self._engine.read(self._topic, bodies, self._keys))
+            now_us = self._now_us()
+            self.messages.append(self._engine.read(self._topic, bodies, self._keys, now_us=now_us))
 
 
 def _pieces(

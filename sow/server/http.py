@@ -393,7 +393,7 @@ class HttpDoor:
         if ack not in ("processed", "persisted"):
             raise ClientError(f"ack={clipped(ack)} is not known; write processed or persisted")
         expires_s = read_seconds(asked, "expiration")
-        reading = Reading(self._engine, topic, asked.get("k"))
+        reading = Reading(self._engine, topic, asked.get("k"), self._driver.now_us)
         body = await read_body(request)
         turns = self._driver.turns
         count = await turns.take(

@@ -138,7 +138,8 @@ class RecordDoor:
         body = await read_body(request)
         steps = take_messages(records, request, body, take, self._engine.frame_bytes_max)
         await self._driver.turns.take("reading messages", steps)
-        reading = Reading(self._engine, topic, None if records.keys else sow_key)
+        key = None if records.keys else sow_key
+        reading = Reading(self._engine, topic, key, self._driver.now_us)
         reading.take(bodies)
         (message,) = reading.messages
         named = records.sow_key_of(message.identities[0])

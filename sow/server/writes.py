@@ -184,22 +184,22 @@ class WritesDoor:
         batch = _staged_batch(request, rights_of(request), asked["topic"])
         topic = self._writes.topic(batch.topic)
         content = await read_body(request)
-        read = await asyncio.to_thread(self._read, topic, content)
+        now_us = self._driver.now_us()
+        read = await asyncio.to_thread(self._read, topic, content, now_us)
         self._writes.check_room(topic, read.steps, len(content))
         if read.rejected and rejects == "fail":
             raise RowsRejected(read.rejected)
         attempt = Attempt(read_count(asked, "part") or 0, asked.get("attempt", "0"))
         chunk = read_count(asked, "chunk") or 0
         content = without_rows(content, [row.index for row in read.rejected])
-        now_us = self._driver.now_us()
         await asyncio.to_thread(self._staging.put, batch, attempt, chunk, content, now_us)
         self._recent.keep(Chunk(batch, attempt, chunk), read)
         # All of them: who skips rows has to know each one that is left out.
         return json_response({"staged": read.rows, "rejected": _told(read.rejected)})
 
-    def _read(self, topic: LiveTopic, content: bytes) -> Read:
+    def _read(self, topic: LiveTopic, content: bytes, now_us: int) -> Read:
         rows = read_rows(topic.records, content, self._engine.configuration.limits.frame_bytes_max)
-        steps, rejected = self._writes.read(topic, rows)
+        steps, rejected = self._writes.read(topic, rows, now_us)
         size_bytes = sum(len(body) for step in steps for body in step.messages.bodies)
         return Read(len(rows) - len(rejected), steps, rejected, size_bytes)
 
@@ -251,20 +251,21 @@ class WritesDoor:
     ) -> list[CommitStep]:
         """What the batch consists of; nobody else holds it, so that it goes as it is stored."""
         steps: list[CommitStep] = []
-        room = self._engine.configuration.limits.batch_bytes_max
+        room, now_us = self._engine.configuration.limits.batch_bytes_max, self._driver.now_us()
         for part in parts:
-            for read in await asyncio.to_thread(self._staged, topic, batch, part, room):
+            for read in await asyncio.to_thread(self._staged, topic, batch, part, room, now_us):
                 steps += read.steps
                 room -= read.size_bytes
         return steps
 
     def _staged(
-        self, topic: LiveTopic, batch: StagedBatch, part: StagedPart, room: int
+        self, topic: LiveTopic, batch: StagedBatch, part: StagedPart, room: int, now_us: int
     ) -> list[Read]:
         """What one task has staged, read; in a thread, since it may be much."""
         found: list[Read] = []
         for chunk in range(part.chunks):
-            found.append(self._chunk(topic, batch, Attempt(part.part, part.attempt), chunk))
+            attempt = Attempt(part.part, part.attempt)
+            found.append(self._chunk(topic, Chunk(batch, attempt, chunk), now_us))
             room -= found[-1].size_bytes
             if room < 0:
                 limit = self._engine.configuration.limits.batch_bytes_max
@@ -280,17 +281,18 @@ class WritesDoor:
             )
         return found
 
-    def _chunk(self, topic: LiveTopic, batch: StagedBatch, attempt: Attempt, chunk: int) -> Read:
-        recent = self._recent.take(Chunk(batch, attempt, chunk))
+    def _chunk(self, topic: LiveTopic, chunk: Chunk, now_us: int) -> Read:
+        recent = self._recent.take(chunk)
         if recent is not None:
             return recent
-        content = self._staging.get(batch, attempt, chunk)
+        batch, attempt, number = chunk
+        content = self._staging.get(batch, attempt, number)
         if content is None:
             raise Missing(
-                f"chunk {chunk} of part {attempt.part}, attempt {shown(attempt.name)}, is not "
+                f"chunk {number} of part {attempt.part}, attempt {shown(attempt.name)}, is not "
                 "here: it was never staged, dropped, or lost in a crash; send the batch again"
             )
-        return self._read(topic, content)
+        return self._read(topic, content, now_us)
 
     async def abort(self, request: web.Request) -> web.Response:
         """Forget what was staged for a batch; without a topic, for all of the writer's epoch."""

@@ -94,7 +94,8 @@ class Columns:
 
     def expiries(self, identities: Sequence[str], other_us: int) -> list[int]:
         """When these records expire, 0 for never; those that are not there at another time."""
-        slots = list(get_all(self.slots, identities))
+        found = get_all(self.slots, identities)
+        slots = list(found)
         if self.expires_us is None:
             return [other_us if slot is None else 0 for slot in slots]
         return _numbers_in(self.expires_us, slots, [other_us] * len(slots))

@@ -14,7 +14,7 @@ from sow.changes import Changes, Reason
 from sow.definitions import Definition, Topic, is_persistent
 from sow.delta import Nulls
 from sow.errors import BadFilter, BadMessage, ClientError, clipped
-from sow.expressions import NO_TRAITS, Filter, Known, MessageColumns
+from sow.expressions import NO_TRAITS, Filter, Known, MessageColumns, Trait
 from sow.indexes import Indexes
 from sow.keys import check_explicit_key, identities, sow_key, sow_keys
 from sow.messages import decoder_of, decoders_of
@@ -62,9 +62,11 @@ class Records:
     """
 
     __slots__ = (
+        "_arrived_us",
         "_coming",
         "_declared",
         "_enrichment",
+        "_is_timed",
         "_preprocessing",
         "_reader",
         "definition",
@@ -112,6 +114,10 @@ class Records:
         self._declared: DeclaredFields | None
         self._preprocessing: MadeFields | None
         self._enrichment: MadeFields | None
+        self._is_timed: bool
+        """Fields are made of the time of arrival before keys are read."""
+        self._arrived_us = 0
+        """The time of arrival of the newest message, where that is so."""
         self.remake()
         is_own = isinstance(definition, Topic) and definition.system
         self.is_logged = is_persistent(definition) and not is_own
@@ -171,6 +177,8 @@ class Records:
                 self._preprocessing = made_fields(kind, definition.preprocessing)
             if definition.enrichment:
                 self._enrichment = made_fields(kind, definition.enrichment)
+        made = self._preprocessing
+        self._is_timed = made is not None and Trait.UNIX_TIMESTAMP in made.traits
         self._reader = None
 
     def set_changing(self, is_changing: bool) -> None:
@@ -203,9 +211,10 @@ class Records:
         """A decoder of these paths, made once."""
         return decoder_of(self.message_type, paths)
 
-    def _arriving(self, paths: tuple[Path, ...]) -> Decoder:
-        """The decoder of what is published: with a Schema it takes only what fits."""
-        decoder, declared = self._decoder_of_sent(paths), self._declared
+    def _arriving(self, paths: tuple[Path, ...], times: Iterator[int] | None = None) -> Decoder:
+        """The decoder of what is published: with a Schema it takes only what fits. `times` are
+        those at which messages come, one after the other, where fields are made of them."""
+        decoder, declared = self._decoder_of_sent(paths, times), self._declared
         return decoder if declared is None else JudgingDecoder(decoder, declared)
 
     @property
@@ -213,7 +222,15 @@ class Records:
         """What the topic's own Schema declares."""
         return self._declared
 
-    def _decoder_of_sent(self, paths: tuple[Path, ...]) -> Decoder:
+    def _times_of_arrival(self, count: int, now_us: int) -> Iterator[int]:
+        """A time for each of so many messages, no two with the same: keys may be made of them."""
+        first = max(now_us, self._arrived_us + 1)
+        self._arrived_us = first + count - 1
+        return iter(range(first, first + count))
+
+    def _decoder_of_sent(
+        self, paths: tuple[Path, ...], times: Iterator[int] | None = None
+    ) -> Decoder:
         """A decoder of these paths for messages as clients send them."""
         decoder, fields = self.decoder(paths), self._preprocessing
         if fields is None:
@@ -222,16 +239,21 @@ class Records:
             return PreprocessingDecoder(self.message_type, fields, decoder)
 
         def known(body: bytes) -> Known:
-            return self.messages((), (body,), (), ()).first(traits)
+            came_us = () if times is None else (next(times),)
+            return self.messages((), (body,), (), came_us).first(traits)
 
         return PreprocessingDecoder(self.message_type, fields, decoder, known)
 
     # Reading what clients send.
 
     def read(
-        self, bodies: Sequence[bytes], explicit_keys: Sequence[str] | None = None
+        self,
+        bodies: Sequence[bytes],
+        explicit_keys: Sequence[str] | None = None,
+        now_us: int = 0,
     ) -> "CheckedMessages":
-        """Check bodies and work out whose records they are; raises BadMessage, changes nothing.
+        """Check bodies that come at `now_us` and work out whose records they are; raises
+        BadMessage, changes nothing.
 
         A topic without key fields wants the records' own keys, one for each body.
         """
@@ -241,6 +263,8 @@ class Records:
         if reader is None or reader[0] is not self.watched.paths:
             reader = self._make_reader(self.watched.paths)
         paths, decoder = reader
+        if self._is_timed:
+            decoder = self._arriving(paths, self._times_of_arrival(len(bodies), now_us))
         stored, read = decoder.read(bodies)
         columns = dict(zip(paths, read, strict=True))
         if explicit_keys is None:
@@ -287,7 +311,10 @@ class Records:
         return self._identities(bodies, self.decoder(self.keys))
 
     def identities_of_sent(self, bodies: Sequence[bytes]) -> list[str]:
-        """Whose records messages would be that a client sends."""
+        """Whose records messages would be that a client sends. Where fields are made of the time of
+        arrival, messages name records as they are stored: none comes at that time again."""
+        if self._is_timed:
+            return self.identities_of(bodies)
         return self._identities(bodies, self._decoder_of_sent(self.keys))
 
     def _identities(self, bodies: Sequence[bytes], decoder: Decoder) -> list[str]:

@@ -31,7 +31,11 @@ def test_both_are_read_in_order(topic):
 @pytest.mark.parametrize(
     ("element", "known", "unknown"),
     [
-        ("Preprocessing", "TOPIC_NAME AMPS_INSTANCE_NAME MESSAGE_SIZE", "BOOKMARK SOW_KEY TODAY"),
+        (
+            "Preprocessing",
+            "TOPIC_NAME AMPS_INSTANCE_NAME MESSAGE_SIZE UNIX_TIMESTAMP TODAY",
+            "BOOKMARK SOW_KEY LAST_UPDATED",
+        ),
         ("Enrichment", "TOPIC_NAME MESSAGE_SIZE SOW_KEY LAST_UPDATED UNIX_TIMESTAMP", "BOOKMARK"),
     ],
 )
@@ -40,8 +44,7 @@ def test_a_field_asks_for_what_is_known_of_the_message_then(topic, only, element
         assert topic(section(element, f"{name}() AS /a")).findings == ()
     for name in unknown.split():
         text = only(topic(section(element, f"{name}() AS /a")))
-        asked = "UNIX_TIMESTAMP" if name == "TODAY" else name
-        assert f"{element}: asks for {asked}(), and " in text
+        assert f"{element}: asks for {name}(), and " in text
 
 
 @pytest.mark.parametrize("target", ["/id", "/at", "/at/day", "/at/day/hour", "$.id"])
@@ -50,6 +53,34 @@ def test_enrichment_leaves_the_key_alone(topic, only, target):
     assert "Enrichment: makes" in text
     assert "has been read before a message is enriched; make it in Preprocessing" in text
     assert topic(section("Preprocessing", f"1 AS {target}")).configuration is not None
+
+
+MADE_OF = (
+    "1", "/n", "/n OF PREVIOUS", "/n OF CURRENT", "UNIX_TIMESTAMP()", "TODAY()", "LAST_UPDATED()",
+    "SOW_KEY()", "BOOKMARK()", "TOPIC_NAME()",
+)  # fmt: skip
+OTHER = {"Preprocessing": "Enrichment", "Enrichment": "Preprocessing"}
+
+
+@pytest.mark.parametrize("target", ["/id", "/other"])
+@pytest.mark.parametrize("of", MADE_OF)
+@pytest.mark.parametrize("element", OTHER)
+def test_what_a_refusal_says_to_write_is_taken(topic, element, of, target):
+    """In one go or two, and never in a circle."""
+    for _ in range(3):
+        errors = topic(section(element, f"{of} AS {target}")).errors
+        said = str(errors[0]) if errors else ""
+        if not errors or "; remove it" in said:
+            return
+        if "of UNIX_TIMESTAMP()" in said or "write UNIX_TIMESTAMP()" in said:
+            of = "UNIX_TIMESTAMP()"
+        if "without OF PREVIOUS" in said or "write the path alone" in said:
+            of = "/n"
+        if f"in {OTHER[element]}" in said:
+            element = OTHER[element]
+        if "into another field" in said:
+            target = "/other"
+    pytest.fail(said)
 
 
 def test_what_stands_beside_a_key_is_no_key(topic):

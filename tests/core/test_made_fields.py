@@ -224,7 +224,10 @@ def test_a_large_publish_is_refused_as_a_whole_or_finished(monkeypatch):
     # What has been found to fit comes to something else, since others have published meanwhile.
     topic = world.engine.publishable("orders")
     slices = [[{"id": at}, {"id": 10 + at}] for at in range(3)]
-    read = [world.engine.read(topic, [json.dumps(one).encode() for one in s]) for s in slices]
+    read = [
+        world.engine.read(topic, [json.dumps(one).encode() for one in s], now_us=world.now)
+        for s in slices
+    ]
     steps = world.engine.publications.carry_out("orders", read, world.now)
     while not world.records("orders"):
         next(steps)
@@ -314,3 +317,45 @@ def test_a_reload_changes_the_fields_of_each_topic_of_a_pattern_and_of_those_to_
     for name in ("/desk/a", "/desk/b"):
         world.publish(name, {"id": 1})
         assert world.records(name) == [{"id": 1, "one": 1}]
+
+
+ARRIVALS = Topic(
+    "ticks", "json", keys=("/symbol", "/at"), preprocessing=("UNIX_TIMESTAMP() AS /at",)
+)
+
+
+def test_a_key_may_be_made_of_the_time_of_arrival_which_no_two_messages_share():
+    world = World(ARRIVALS, WRITES, WRITES_BEFORE)
+    world.publish("ticks", *({"symbol": "A", "n": n} for n in range(1000)))
+    world.publish("ticks", {"symbol": "A", "n": 1000})
+    world.publish("ticks", {"symbol": "A", "n": 1001}, delta=True)
+    writes, topic = StagedWrites(world.engine), world.engine.topics["ticks"]
+    rows = StagedRows(["publish", "delta"], [None] * 2, [b'{"symbol":"A"}', b'{"symbol":"A"}'])
+    writes.apply("w", 1, "ticks", writes.read(topic, rows, world.now)[0], world.now)
+    world.settle()
+    times = [record["at"] for record in world.records("ticks")]
+    assert len(set(times)) == len(times) == 1004
+    assert times == sorted(times)
+    assert times[0] == world.now / SECOND
+    assert world.restart().records("ticks") == world.records("ticks")
+
+
+def test_what_is_keyed_by_its_arrival_is_deleted_by_what_is_stored():
+    world = World(ARRIVALS)
+    world.publish("ticks", {"symbol": "A"}, {"symbol": "A"}, {"symbol": "B"})
+    first, *others = world.records("ticks")
+    client = world.client()
+    (ack,) = client.say(c="sow_delete", t="ticks", d=first, cid="1", a="completed")
+    assert (ack["status"], world.records("ticks")) == ("success", others)
+    (ack,) = client.say(c="sow_delete", t="ticks", d={"symbol": "A"}, cid="2")
+    assert "/at" in ack["detail"]
+
+
+def test_an_arrival_is_logged_and_never_made_again():
+    world = World(replace(ARRIVALS, enrichment=("UNIX_TIMESTAMP() AS /stored",)))
+    world.publish("ticks", {"symbol": "A"})
+    before = world.records("ticks")
+    world.advance(SECOND)
+    again = world.restart()
+    assert again.records("ticks") == before
+    assert before[0]["stored"] == before[0]["at"]

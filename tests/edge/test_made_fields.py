@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.edge.arrow import staged
+from tests.edge.arrow import committed, staged
 from tests.edge.serving import Running, configuration
 
 TOPIC = """<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key>
@@ -60,3 +60,26 @@ def test_the_configuration_is_shown_with_them(orders):
     (topic, _) = orders.get("/v1/config").json["topics"]
     assert topic["enrichment"] == ["COALESCE(/count OF PREVIOUS, 0) + 1 AS /count"]
     assert len(topic["preprocessing"]) == 2
+
+
+ARRIVALS = """<Topic><Name>ticks</Name><MessageType>json</MessageType><Key>/at</Key>
+<Preprocessing><Field>UNIX_TIMESTAMP() AS /at</Field></Preprocessing></Topic>"""
+
+
+def test_each_door_says_when_a_message_came(tmp_path):
+    server = Running(configuration(ARRIVALS), tmp_path)
+    began_s = server.server.driver.now_us() / 1e6
+    server.publish("ticks", {"by": "http"}, {"by": "http"})
+    server.request("PATCH", "/v1/topics/ticks/records", json=[{"by": "patch"}])
+    with server.socket() as socket:
+        for command in ("publish", "delta_publish"):
+            socket.ask({"c": command, "t": "ticks", "d": {"by": command}, "a": "processed"})
+        socket.ask({"c": "publish", "t": "ticks", "n": 2, "a": "processed"}, '{"by":1}', '{"by":2}')
+    staged(server, "ticks", [{"by": "staged"}, {"by": "staged"}])
+    assert committed(server, "ticks", (0, "a", 1, 2)).status == 200
+    times = [record["at"] for record in server.records("ticks")]
+    ended_s = server.server.driver.now_us() / 1e6
+    server.close()
+    assert len(set(times)) == len(times) == 9
+    assert all(began_s <= at <= ended_s + 0.001 for at in times)
+    assert server.errors == []

@@ -27,7 +27,9 @@ def steps_of(world, *documents):
     """The steps of a publish that is carried out a slice at a time."""
     engine, topic = world.engine, world.engine.publishable("orders")
     bodies = [b'{"id":%d,"px":%d}' % document for document in documents]
-    read = [engine.read(topic, bodies[at : at + 2]) for at in range(0, len(bodies), 2)]
+    read = [
+        engine.read(topic, bodies[at : at + 2], now_us=world.now) for at in range(0, len(bodies), 2)
+    ]
     return engine.publications.carry_out("orders", read, world.now)
 
 

@@ -25,7 +25,9 @@ def _two_at_once(monkeypatch):
 def begin(world, *numbers, topic="orders", **more):
     """A publish of which no step has been taken yet."""
     live = world.engine.publishable(topic)
-    read = at_once(reading(bodies(*numbers), lambda part: world.engine.read(live, part)))
+    read = at_once(
+        reading(bodies(*numbers), lambda part: world.engine.read(live, part, now_us=world.now))
+    )
     return world.engine.publications.carry_out(topic, read, world.now, **more)
 
 
@@ -59,7 +61,12 @@ def test_a_bad_message_is_named_by_its_place_among_all():
     world = World()
     topic = world.engine.publishable("orders")
     with pytest.raises(BadMessage) as refused:
-        at_once(reading([*bodies(1, 2, 3), b"x"], lambda part: world.engine.read(topic, part)))
+        at_once(
+            reading(
+                [*bodies(1, 2, 3), b"x"],
+                lambda part: world.engine.read(topic, part, now_us=world.now),
+            )
+        )
     assert refused.value.index == 3
 
 
@@ -198,7 +205,7 @@ def test_deltas_are_merged_into_what_stands_there_when_they_are_put():
     world = World()
     topic = world.engine.publishable("orders")
     deltas = [b'{"id":1,"a":1}', b'{"id":2}', b'{"id":1,"b":1}']
-    read = at_once(reading(deltas, lambda part: world.engine.read(topic, part)))
+    read = at_once(reading(deltas, lambda part: world.engine.read(topic, part, now_us=world.now)))
     steps = world.engine.publications.carry_out("orders", read, world.now, delta=True)
     while not world.engine.seq:
         next(steps)
@@ -212,7 +219,7 @@ def test_deltas_that_come_to_too_much_are_found_before_the_first_is_put():
     limited(world, message_bytes_max=30)
     topic = world.engine.publishable("orders")
     deltas = [b'{"id":1,"a":"xxxxxxx"}', b'{"id":2}', b'{"id":1,"b":"xxxxxxx"}']
-    read = at_once(reading(deltas, lambda part: world.engine.read(topic, part)))
+    read = at_once(reading(deltas, lambda part: world.engine.read(topic, part, now_us=world.now)))
     with pytest.raises(TooLarge):
         at_once(world.engine.publications.carry_out("orders", read, world.now, delta=True))
     assert ids(world) == []

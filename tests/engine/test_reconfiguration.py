@@ -539,7 +539,9 @@ def test_a_topic_is_given_up_when_what_is_published_to_it_has_come(world, monkey
     world.publish("/desk/1", {"id": 0})
     topic = engine.publishable("/desk/1")
     bodies = [b'{"id":%d}' % at for at in range(6)]
-    read = at_once(publications.reading(bodies, lambda part: engine.read(topic, part)))
+    read = at_once(
+        publications.reading(bodies, lambda part: engine.read(topic, part, now_us=world.now))
+    )
     publish = engine.publications.carry_out("/desk/1", read, world.now)
     next(publish)
     given = {}

@@ -133,7 +133,7 @@ def test_a_publish_and_a_delete_under_way_go_on_after_it(upto, monkeypatch):
     deleting = world.engine.removal("orders", slots, world.now)
     next(deleting)
     topic, bodies = world.engine.publishable("orders"), [b'{"id":4,"v":8}', b'{"id":5}']
-    read = [world.engine.read(topic, [body]) for body in bodies]
+    read = [world.engine.read(topic, [body], now_us=world.now) for body in bodies]
     publishing = world.engine.publications.carry_out("orders", read, world.now)
     next(publishing)
     applying = begin(world, upto=upto)

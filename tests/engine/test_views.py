@@ -93,7 +93,10 @@ def large(world, count=600):
     """A publish of several slices, and the steps that it takes."""
     topic = world.engine.publishable("t")
     bodies = [json.dumps({"id": at, "desk": "a", "qty": 1}).encode() for at in range(count)]
-    read = [world.engine.read(topic, bodies[at : at + 250]) for at in range(0, count, 250)]
+    read = [
+        world.engine.read(topic, bodies[at : at + 250], now_us=world.now)
+        for at in range(0, count, 250)
+    ]
     return world.engine.publications.carry_out("t", read, world.now)
 
 
@@ -144,7 +147,11 @@ def test_a_view_that_waits_for_a_commit_hears_nothing_until_it_begins(world):
 
     def work(topic):
         for at in range(3):
-            engine.put(topic, engine.read(topic, [b'{"id":1,"desk":"b","qty":%d}' % at]), world.now)
+            engine.put(
+                topic,
+                engine.read(topic, [b'{"id":1,"desk":"b","qty":%d}' % at], now_us=world.now),
+                world.now,
+            )
             yield
 
     books = replace(BOOKS, grouping=("/desk",))
@@ -166,7 +173,7 @@ def test_of_a_commit_nobody_is_told_half_however_long_it_takes(world, follow):
     def work(topic):
         for at in range(3):
             body = json.dumps({"id": at, "desk": "a", "qty": 1}).encode()
-            engine.put(topic, engine.read(topic, [body]), world.now)
+            engine.put(topic, engine.read(topic, [body], now_us=world.now), world.now)
             yield
 
     for _ in engine.undivided.carry_out(lambda: engine.publishable("t"), work):

@@ -37,7 +37,9 @@ class Place:
 
     def put(self, document, rights=EVERYTHING, look=None, delta=False):
         topic = self.engine.catalog.publishable("orders")
-        message = self.engine.read(topic, [json.dumps(document).encode()], None)
+        message = self.engine.read(
+            topic, [json.dumps(document).encode()], None, now_us=self.world.now
+        )
         return one_record.put(
             self.engine,
             topic,

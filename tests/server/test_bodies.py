@@ -106,7 +106,7 @@ def test_too_many_messages_are_refused_before_they_are_all_read(monkeypatch):
 @stepped
 async def test_what_was_read_in_pieces_is_published_as_one():
     world = World(ORDERS, NOTES)
-    reading = Reading(world.engine, world.engine.topic("orders"), None)
+    reading = Reading(world.engine, world.engine.topic("orders"), None, world.clock.now_us)
     for body in (b'{"id":1}', b'{"id":2}'):
         reading.take([body])
     now_us = world.clock.now_us()
@@ -118,7 +118,7 @@ async def test_what_was_read_in_pieces_is_published_as_one():
 @stepped
 async def test_a_key_is_for_one_message_however_they_come():
     world = World(ORDERS, NOTES)
-    reading = Reading(world.engine, world.engine.topic("notes"), "k")
+    reading = Reading(world.engine, world.engine.topic("notes"), "k", world.clock.now_us)
     reading.take([b"a"])
     with pytest.raises(ClientError, match="takes one message with each k"):
         reading.take([b"b"])

@@ -142,7 +142,9 @@ class Traffic(Commits):
         engine, delta = self.world.engine, self.random.random() < 0.5
         topic = engine.publishable(name)
         bodies = [json.dumps(document).encode() for document in documents]
-        read = at_once(reading(bodies, lambda part: engine.read(topic, part)))
+        read = at_once(
+            reading(bodies, lambda part: engine.read(topic, part, now_us=self.world.now))
+        )
         steps = engine.publications.carry_out(name, read, self.world.now, delta=delta)
         self.publishes.append(Publishing(name, documents, delta, steps))
         self._publish_more(self.publishes[-1])
