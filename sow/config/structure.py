@@ -12,8 +12,12 @@ from sow.config.document import XmlElement
 from sow.config.element import Element
 from sow.config.elements import INCLUDE, ROOT
 from sow.config.findings import FileLine, Findings, MistakeError, at
+from sow.config.other_words import meant_by
 from sow.config.variables import Variables
 from sow.suggest import nearest
+
+WRAPPED_CHARS_MAX = 80
+"""So much of a value is told back to its writer."""
 
 
 @dataclass(slots=True)
@@ -88,6 +92,13 @@ def read_root(node: XmlElement, variables: Variables, findings: Findings) -> Sec
     return section
 
 
+def _is_wrapped(node: XmlElement, child: XmlElement) -> bool:
+    """Whether a value stands in an element of its own, and nothing else is there."""
+    text = child.text.strip()
+    alone = len(node.children) == 1 and not node.text.strip() and not child.children
+    return alone and bool(text) and "\n" not in text and len(text) <= WRAPPED_CHARS_MAX
+
+
 class _SectionReader:
     def __init__(self, variables: Variables, findings: Findings) -> None:
         self._variables = variables
@@ -99,7 +110,11 @@ class _SectionReader:
         for name, child in self._children(node, element):
             known = element.child(name)
             if known is None:
-                self._unknown(child, node, element)
+                known = element.child(self._unknown(child, node, element))
+                if known is not None and known.status == "implemented":
+                    # What is said of it is said here: it is not missing besides.
+                    first.setdefault(known.name, child.line)
+                    section.note(known, child)
             elif known.name in first and not known.repeated and known.status == "implemented":
                 message = f"is given twice, first in {at(first[known.name], child.line)}"
                 self._findings.error(child.line, child.tag, message, "remove one of them")
@@ -185,7 +200,10 @@ class _SectionReader:
             self._unknown_attribute(node, name, [])
         for child in node.children:
             message = f"stands inside {node.tag}, which holds a value and no elements"
-            self._findings.error(child.line, child.tag, message, "close the outer element first")
+            instead = "close the outer element first"
+            if _is_wrapped(node, child):
+                instead = f"write <{node.tag}>{child.text.strip()}</{node.tag}>"
+            self._findings.error(child.line, child.tag, message, instead)
         if node.children:
             return
         text, line = node.text.strip(), node.line
@@ -209,10 +227,15 @@ class _SectionReader:
             instead = "remove it"
         self._findings.error(node.line, node.tag, message, instead)
 
-    def _unknown(self, node: XmlElement, parent: XmlElement, element: Element) -> None:
+    def _meant(self, tag: str, element: Element) -> str:
+        """The element of this one that a tag which is none of them stands for; "" if none does."""
         known = [name for child in (*element.children, INCLUDE) for name in child.names]
+        return meant_by(tag, element) or nearest(tag, known) or ""
+
+    def _unknown(self, node: XmlElement, parent: XmlElement, element: Element) -> str:
+        """Say that a child is not known; returns which element is meant, "" if none is."""
         homes = [place for place, other in ROOT.walk() if place and node.tag == other.name]
-        if meant := nearest(node.tag, known):
+        if meant := self._meant(node.tag, element):
             instead = f"did you mean {meant}?"
         elif homes:
             instead = f"it belongs in {' or '.join(homes)}"
@@ -221,3 +244,4 @@ class _SectionReader:
             instead = f"{parent.tag} may contain {', '.join(here)}"
         message = f"is not an element of {parent.tag}"
         self._findings.error(node.line, node.tag, message, instead)
+        return meant

@@ -306,8 +306,12 @@ TOPIC = Element(
             History="remove it: a topic keeps what holds now, and what held before is in the log "
             "alone, as far back as TransactionLog/RetentionAge says (as_of of POST /v1/snapshots)"
         ),
-        *later("KeyGenerator"),
-        *later("RecoveryPoint"),
+        *later(
+            KeyGenerator="no foreign code makes keys: write a <Key> for each field that identifies "
+            "a record, and let <Preprocessing> compute one that is in no field; with neither, "
+            "publishers send the key as k",
+            RecoveryPoint="remove it: a transient topic begins empty, as with now",
+        ),
         *BACK_PRESSURE_ELEMENTS,
     ),
 )

@@ -1,0 +1,88 @@
+"""Whoever writes what an element is called elsewhere, or nearly what it is called here, is told its
+name, and nothing besides."""
+
+import pytest
+
+from sow.config.elements import ROOT
+from sow.config.other_words import OTHER_WORDS, meant_by
+
+SECTIONS = [(place, e) for place, e in ROOT.walk() if e.children and e.status == "implemented"]
+NAMED = {e.name: (place, e) for place, e in reversed(SECTIONS)}
+"""The first section of each name, as in the table."""
+OF_FIELDS = [(p, e) for p, e in SECTIONS if [c.name for c in e.children] in (["Key"], ["Field"])]
+TOPIC = "<Name>t</Name><MessageType>json</MessageType>"
+
+
+def inside(place: str, xml: str) -> str:
+    for section in reversed(place.split("/")[1:]):
+        xml = f"<{section}>{xml}</{section}>"
+    return xml
+
+
+def said_of(instance, place, section, xml):
+    loaded = instance(inside(f"{place}/{section.name}".lstrip("/"), xml))
+    return [(f.element, f.advice) for f in loaded.errors]
+
+
+def test_every_section_and_every_meaning_is_an_element_and_no_word_is():
+    for name, words in OTHER_WORDS.items():
+        sections = [section for _, section in SECTIONS if section.name == name]
+        assert sections, name
+        for word, meant in words.items():
+            assert any(section.child(meant) for section in sections), (name, meant)
+            assert not any(section.child(word) for section in sections), (name, word)
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "meant"),
+    [(name, word, meant) for name, words in OTHER_WORDS.items() for word, meant in words.items()],
+)
+def test_a_word_of_others_is_answered_with_the_element(instance, name, word, meant):
+    place, section = NAMED[name]
+    if section.child(meant) is None:  # the view's UnderlyingTopic, which is no leaf
+        (section,) = [e for _, e in SECTIONS if e.name == name and e.child(meant)]
+    for tag in (word, word.lower()):
+        said = said_of(instance, place, section, f"<{tag}>x</{tag}>")
+        assert (tag, f"is not an element of {section.name}; did you mean {meant}?") in said
+
+
+def test_a_word_of_others_means_nothing_elsewhere():
+    assert meant_by("Field", NAMED["HashIndex"][1]) == "Key"
+    assert meant_by("Field", NAMED["SOW"][1]) == ""
+
+
+@pytest.mark.parametrize(("place", "section"), OF_FIELDS, ids=lambda one: str(one)[:40])
+def test_lists_of_fields_tell_key_and_field_apart(instance, place, section):
+    (only,) = section.children
+    other = "Field" if only.name == "Key" else "Key"
+    said = said_of(instance, place, section, f"<{other}>/a</{other}>")
+    wrong = (other, f"is not an element of {section.name}; did you mean {only.name}?")
+    assert wrong in said
+    assert (section.name, f"has no {only.name}") not in [(e, a.split(";")[0]) for e, a in said]
+
+
+@pytest.mark.parametrize(
+    "xml",
+    [
+        "<HashIndex><Field>/a</Field></HashIndex>",
+        "<Match><Field>/a</Field></Match>",
+        "<Merge><Key>/a</Key><Operation>sum</Operation></Merge>",
+        "<Enrichment><Key>1 AS /a</Key></Enrichment>",
+        "<Kye>/other</Kye><KeyDomain>d</KeyDomain>",
+        "<Index><Key>/a</Key></Index>",
+        "<TTL>5s</TTL>",
+    ],
+)
+def test_one_wrong_word_is_one_finding(sow, only, xml):
+    assert "; " in only(sow(f"<Topic>{TOPIC}{xml}</Topic>"))
+
+
+def test_what_is_missing_is_not_asked_for_where_it_is_misspelt(sow, only):
+    text = only(sow("<Topic><Name>t</Name><Type>json</Type></Topic>"))
+    assert text.endswith("did you mean MessageType?")
+
+
+def test_a_value_in_an_element_of_its_own_is_shown_without_it(orders, only):
+    assert only(orders("<Index><Key>/a</Key></Index>")).endswith("write <Index>/a</Index>")
+    first, _ = orders("<Index><Key>/a</Key><Key>/b</Key></Index>").findings
+    assert str(first).endswith("close the outer element first")
