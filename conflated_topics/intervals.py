@@ -20,6 +20,15 @@ UNITS_NS = {
     "d": 86_400 * 1_000_000_000,
     "w": 7 * 86_400 * 1_000_000_000,
 }
+WORDS = {
+    "ms": ("ms", "msec", "msecs", "milli", "millis", "millisecond", "milliseconds"),
+    "s": ("s", "sec", "secs", "second", "seconds"),
+    "m": ("min", "mins", "minute", "minutes"),
+    "h": ("h", "hr", "hrs", "hour", "hours"),
+    "d": ("d", "day", "days"),
+    "w": ("w", "week", "weeks"),
+}
+"""What some write for a unit, which is not read: it is answered with the unit."""
 INTERVAL = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", re.ASCII)
 CHARS_MAX = 40
 """Longer texts are no intervals: Python refuses to convert thousands of digits."""
@@ -48,8 +57,10 @@ def interval_us(text: str) -> int:
     if not unit and number:
         raise IntervalError(f"{text!r} has no unit", f"write {text}s, {text}ms or another unit")
     if unit and unit not in UNITS_NS:
+        meant = next((short for short, words in WORDS.items() if unit.lower() in words), None)
         raise IntervalError(
-            f"{text!r} has the unit {unit!r}, which is none", f"use one of {' '.join(UNITS_NS)}"
+            f"{text!r} has the unit {unit!r}, which is none",
+            f"write {found[1]}{meant}" if meant else f"use one of {' '.join(UNITS_NS)}",
         )
     read_us = math.ceil(number * UNITS_NS[unit] / 1000) if unit else 0
     if read_us > INTERVAL_US_MAX:

@@ -435,7 +435,7 @@ ROOT = Element(
             kind=kinds.INSTANCE_NAME,
             required=True,
             fields=("name",),
-            about="What this server calls itself; no blank, '/', '\\', '$' or '~'.",
+            about="What this server calls itself; no '/', '\\', '$' or '~'.",
         ),
         Element(
             name="Listen",

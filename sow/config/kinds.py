@@ -52,9 +52,9 @@ def _text(text: str) -> str:
 
 
 def _instance_name(text: str) -> str:
-    if bad := re.search(r"[\s/\\$~]", text):
+    if bad := re.search(r"[/\\$~]", text):
         raise MistakeError(
-            f"{shown(text)} contains {bad[0]!r}", "use letters, digits, '-', '_' and '.'"
+            f"{shown(text)} contains {bad[0]!r}", "use letters, digits, blanks, '-', '_' and '.'"
         )
     return _text(text)
 
@@ -196,16 +196,14 @@ def _expiration(text: str) -> tuple[bool, int | None]:
     """Whether lifetimes are honoured, and the default lifetime in microseconds."""
     if text in ("disabled", "enabled"):
         return text == "enabled", None
+    if text.lower() in ("never", "none", "off", "unlimited", "infinite"):
+        raise MistakeError(f"{shown(text)} is not an interval", "did you mean disabled?")
     try:
         lifetime_us = units.duration_us(text)
     except MistakeError as mistake:
         instead = mistake.instead + ", or 'enabled' or 'disabled'"
         raise MistakeError(mistake.message, instead) from None
-    if lifetime_us == 0:
-        raise MistakeError(
-            "a lifetime of 0 stores nothing", "write 'disabled' for records that stay"
-        )
-    return True, lifetime_us
+    return True, lifetime_us or None  # 0 is for ever, as where a publisher sends it
 
 
 def _present(text: str) -> bool:
@@ -254,7 +252,7 @@ def _separator(text: str) -> bytes:
 
 
 def _flag(text: str) -> bool:
-    choice(Literal["true", "false"]).read(text)
+    YES_OR_NO.read(text)
     return text == "true"
 
 
@@ -304,14 +302,16 @@ def _topic_format(text: str) -> str:
     return _topic_name(text)
 
 
-def choice(words: object) -> Kind:
-    """One word of several: those of a `Literal`, which is also the type of what is read."""
+def choice(words: object, **others: tuple[str, ...]) -> Kind:
+    """One word of several: those of a `Literal`, which is also the type of what is read. `others`
+    are what some call one of them."""
     values: tuple[str, ...] = get_args(words)
+    meanings = {other: word for word, several in others.items() for other in several}
 
     def read(text: str) -> str:
         if text in values:
             return text
-        meant = nearest(text, values)
+        meant = meanings.get(text.lower()) or nearest(text, values)
         raise MistakeError(
             f"{shown(text)} is none of {', '.join(values)}",
             f"did you mean {meant}?" if meant else "write one of them",
@@ -351,6 +351,11 @@ def _ranged(name: str, parse: Callable[[str], int], minimum: str, maximum: str) 
     return Kind(name, read)
 
 
+YES_OR_NO = choice(
+    Literal["true", "false"],
+    true=("yes", "on", "1", "enabled", "enable"),
+    false=("no", "off", "0", "disabled", "disable"),
+)
 TEXT = Kind("text", _text)
 PRESENT = Kind("empty", _present, may_be_empty=True)
 FLAG = Kind("`true` or `false`", _flag, ("true", "false"))

@@ -4,15 +4,20 @@ Every persistent topic is logged whether it is named or not, so the list says no
 read so that AMPS files run, and so that what they ask for and do not get is said.
 """
 
-from collections.abc import Mapping
-
 import re2
 
 from sow.config.findings import Findings
 from sow.config.structure import Section
-from sow.errors import ClientError
+from sow.config.underlying import definition_of, refused_names
 from sow.suggest import nearest
-from sow.topic_patterns import is_pattern, topic_search
+from sow.topic_patterns import is_pattern
+
+UNSTORED = "; with <Retain>false</Retain> its messages are logged and passed on, and none is stored"
+OUTSIDE = {
+    False: f"it as a <Topic> in SOW{UNSTORED}",
+    True: f"a <Topic> with this <Pattern> in SOW{UNSTORED}, or write .* for all",
+}
+"""What to write for a topic that is logged and is in no SOW; for a pattern of names, True."""
 
 
 def check_logged_topics(root: Section, findings: Findings) -> None:
@@ -21,26 +26,15 @@ def check_logged_topics(root: Section, findings: Findings) -> None:
     if not isinstance(journal, Section):
         return
     topics = {topic.text("name"): topic for topic in root.sections("topics")}
+    refused = refused_names(root)
     for entry in journal.sections("topics"):
         name = entry.text("name")
         if name in topics:
             _literal(entry, topics[name], findings)
-        elif made_from := definition_of(name, topics):
+        elif made_from := definition_of(name, topics.values()):
             _literal(entry, made_from, findings)
-        elif name:
+        elif name and name not in refused:
             _pattern(entry, name, topics, findings)
-
-
-def definition_of(name: str, topics: Mapping[str, Section]) -> Section | None:
-    """The definition whose Pattern a topic of this name would be made from."""
-    for topic in topics.values():
-        if (pattern := topic.text("pattern")) and not is_pattern(name):
-            try:
-                if topic_search(pattern)(name):
-                    return topic
-            except ClientError:
-                continue  # reported where it was read
-    return None
 
 
 def _literal(entry: Section, topic: Section, findings: Findings) -> None:
@@ -78,5 +72,5 @@ def _pattern(entry: Section, name: str, topics: dict[str, Section], findings: Fi
             line,
             "Name",
             f"no topic is called {name!r}",
-            f"did you mean {meant!r}?" if meant else "define the topic, or write .* for all",
+            f"did you mean {meant!r}?" if meant else f"define {OUTSIDE[is_pattern(name)]}",
         )

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from sow.config.findings import Findings, at
-from sow.config.logged import definition_of
 from sow.config.pipeline_options import check_options, check_settings
 from sow.config.pipeline_views import check_views
 from sow.config.structure import Section
+from sow.config.underlying import definition_of
 from sow.pipelines import FILES, TIME_COLUMNS
 from sow.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE, plain
 from sow.suggest import nearest
@@ -196,7 +196,7 @@ def _sink(sink: Section, topics: Mapping[str, Section], findings: Findings) -> N
 
 def _topic(section: Section, topics: Mapping[str, Section], findings: Findings) -> Section | None:
     name = section.text("topic")
-    found = topics.get(name) or definition_of(name, topics)
+    found = topics.get(name) or definition_of(name, topics.values())
     if found is None and name:
         meant = nearest(name, topics)
         findings.error(

@@ -74,11 +74,18 @@ def _pattern_like_name(topic: Section, findings: Findings) -> None:
         findings.error(*topic.place("Name"), message, "choose another name")
     if found := METACHARACTERS.intersection(name):
         message = f"{name!r} contains {' '.join(sorted(found))}, so subscribers' use of it is read"
-        findings.warning(
-            *topic.place("Name"),
-            f"{message} as a pattern of names",
-            "choose a name without it, or subscribe with the option non_regex_topic",
-        )
+        instead = "choose a name without it, or subscribe with the option non_regex_topic"
+        if found - {"."} and topic.element.name == "Topic" and "Pattern" not in topic.lines:
+            instead = (
+                "if each topic whose name it matches is meant, write it as <Pattern> and a plain "
+                f"<Name>; if not, {instead}"
+            )
+        elif found - {"."} and topic.element.name == "ConflatedTopic":
+            instead = (
+                "if a copy of each topic of a Pattern is meant, write <TopicFormat>%n-C"
+                f"</TopicFormat> and a plain <Name>; if not, {instead}"
+            )
+        findings.warning(*topic.place("Name"), f"{message} as a pattern of names", instead)
 
 
 def _message_type(
@@ -93,6 +100,8 @@ def _message_type(
         kind = message_type(name, variants)
     except (ClientError, ConfigError) as error:
         findings.error(topic.line_of("MessageType"), "MessageType", *halves(error.detail))
+        # As what could not be read: nothing has to agree with it.
+        del topic.values["message_type"]
         return None
     if name in variants and (variants[name].fields or variants[name].parts):
         _missing_fields(topic, kind, findings)

@@ -8,12 +8,14 @@ What must agree between elements is left to the rules.
 from dataclasses import dataclass, field
 from typing import cast
 
+from sow.config.actions import advised
 from sow.config.document import XmlElement
 from sow.config.element import Element
 from sow.config.elements import INCLUDE, ROOT
 from sow.config.findings import FileLine, Findings, MistakeError, at
 from sow.config.other_words import meant_by
 from sow.config.variables import Variables
+from sow.errors import shown
 from sow.suggest import nearest
 
 WRAPPED_CHARS_MAX = 80
@@ -172,6 +174,9 @@ class _SectionReader:
             case "foreign":
                 message = "is an element of AMPS that this server does not have, and is ignored"
                 self._findings.warning(node.line, node.tag, message, element.about)
+                for module, advice in advised(node):
+                    message = f"{shown(module.text.strip())} is an action that does not run here"
+                    self._findings.warning(module.line, module.tag, message, advice)
                 self._refused_inside(node)
             case "refused":
                 message = "is an element of AMPS that this server does not have"

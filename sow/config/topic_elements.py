@@ -238,7 +238,11 @@ TOPIC = Element(
             children=(
                 Element(
                     name="Mode",
-                    kind=kinds.choice(Durability),
+                    kind=kinds.choice(
+                        Durability,
+                        persistent=("disk", "durable", "file", "true"),
+                        transient=("memory", "volatile", "none", "false"),
+                    ),
                     default="persistent",
                     fields=("durability",),
                     about="Persistent: on disk before it is acknowledged. Transient: in memory.",

@@ -1,13 +1,15 @@
 """The rules of UnderlyingTopic: it exists, stands above what is made of it, and a conflated topic
 agrees with it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from sow.config.findings import Findings, at
 from sow.config.structure import Section
+from sow.errors import ClientError
 from sow.expressions import compile_filter
 from sow.pipelines import TRIGGER_US
 from sow.suggest import nearest
+from sow.topic_patterns import is_pattern, topic_search
 
 
 def check_underlying_topics(root: Section, findings: Findings) -> None:
@@ -38,7 +40,7 @@ def _lines_by_name(root: Section) -> dict[str, int]:
     return {topic.text("name"): topic.line for topic in reversed(root.sections("topics"))}
 
 
-def _refused_names(root: Section) -> set[str]:
+def refused_names(root: Section) -> set[str]:
     """Names of queues: they are reported as not available, and not as undefined."""
     return {
         child.text.strip()
@@ -52,7 +54,7 @@ def report_missing(
     root: Section, topic: Section, name: str, place: tuple[int, str], findings: Findings
 ) -> None:
     """Say at a place of `topic` that no topic `name` stands above it."""
-    if name in _refused_names(root):
+    if name in refused_names(root):
         return
     lines, (line, element) = _lines_by_name(root), place
     copies = topic.element.name == "ConflatedTopic"
@@ -68,10 +70,39 @@ def report_missing(
             message += f", and is itself made of {topic.text('name')!r}"
             instead = "take one of them out of the circle"
     else:
-        meant = nearest(name, [other for other in lines if other != topic.text("name")])
-        message = f"no topic {name!r} is defined"
-        instead = f"did you mean {meant!r}?" if meant else "define it above, or correct the name"
+        message, instead = _undefined(root, topic, name, [*lines])
     findings.error(line, element, message, instead)
+
+
+def _undefined(root: Section, topic: Section, name: str, known: Iterable[str]) -> tuple[str, str]:
+    """What is wrong with the name of no topic: that of a definition of many may be meant."""
+    message = f"no topic {name!r} is defined"
+    sections = root.sections("topics")
+    patterns = {one.text("pattern"): one for one in sections if one.text("pattern")}
+    made_from = patterns.get(name) or definition_of(name, sections)
+    if made_from is None:
+        meant = nearest(name, [other for other in known if other != topic.text("name")])
+        hint = f"did you mean {meant!r}?" if meant else "define it above, or correct the name"
+        return message, hint
+    many = made_from.text("name")
+    said = "is the Pattern" if name in patterns else "is a name of the Pattern"
+    return f"{message}: it {said} of {many!r}", (
+        f"write {many}, and <TopicFormat>%n-C</TopicFormat> for the names of the copies"
+        if topic.element.name == "ConflatedTopic"
+        else "name a topic that is defined by itself: a view is not made of many"
+    )
+
+
+def definition_of(name: str, topics: Iterable[Section]) -> Section | None:
+    """The definition whose Pattern a topic of this name would be made from."""
+    for topic in topics:
+        if (pattern := topic.text("pattern")) and not is_pattern(name):
+            try:
+                if topic_search(pattern)(name):
+                    return topic
+            except ClientError:
+                continue  # reported where it was read
+    return None
 
 
 def underlyings(topic: Section) -> list[str]:

@@ -354,7 +354,7 @@ class _View:
 def _another(kind: str, topic: Section) -> str:
     """Why a topic is not named by this message type; "" if it is, or if none was said."""
     name, own = topic.text("name"), topic.text("message_type")
-    if kind in ("", own):
+    if kind in ("", own) or not own:
         return ""
     return f"the messages of {name!r} are {own}, not {kind}; write [{own}].[{name}], or [{name}]"
 

@@ -110,7 +110,7 @@ def compile_projection(
     topics: Mapping[str, str],
     parts_max: int | None = None,
 ) -> Projection:
-    """The projection that the texts state, over `topics`, each with its message type.
+    """The projection that the texts state, over `topics`, each with its message type ("": any).
 
     A path may be qualified by its topic, `[orders]./qty`, and has to be where there are several.
     Raises BadFilter with the character of the text, TooLarge for what is too long, or has more than
@@ -289,7 +289,7 @@ def _of_topic(node: Identifier, topics: Mapping[str, str], what: str) -> Identif
             position=node.position,
             expected=" or ".join(f"[{name}]" for name in topics),
         )
-    if node.message_type and node.message_type != topics[node.topic]:
+    if node.message_type and node.message_type != topics[node.topic] != "":
         raise BadFilter(
             f"[{node.message_type}] at position {node.position} of the {what}: the messages of "
             f"{node.topic} are {topics[node.topic]}",

@@ -72,6 +72,18 @@ MESSAGE_TYPES_REFUSED: Mapping[str, str] = {
 """Types of AMPS that this server does not have, and why."""
 
 
+OTHER_NAMES: Mapping[str, str] = {
+    **dict.fromkeys(("text", "txt", "str", "plain", "utf8", "utf-8"), "string"),
+    **dict.fromkeys(("bytes", "raw", "blob"), "binary"),
+    **dict.fromkeys(("int", "integer", "long", "bigint"), "int64"),
+    **dict.fromkeys(("float", "float64", "number"), "double"),
+    **dict.fromkeys(("ndjson", "jsonl", "object", "document"), "json"),
+    **dict.fromkeys(("messagepack", "message-pack"), "msgpack"),
+    "composite": "composite-local",
+}
+"""What others call these types."""
+
+
 MESSAGE_TYPES_MAX = 64
 """Configured message types that are kept, to be shared by all topics that have them."""
 DECODERS_MAX = 512
@@ -101,7 +113,8 @@ def _check(chosen: MessageTypeOptions, options: Mapping[str, MessageTypeOptions]
     known = ", ".join(MESSAGE_TYPES)
     if reason := MESSAGE_TYPES_REFUSED.get(chosen.module):
         raise NotAvailable(f"message type {chosen.module!r} is not available: {reason}")
-    meant = nearest(chosen.module, [*MESSAGE_TYPES, *options])
+    other = OTHER_NAMES.get(chosen.module.lower())
+    meant = other or nearest(chosen.module, [*MESSAGE_TYPES, *options])
     hint = f"did you mean {meant!r}?" if meant else f"known are {known}"
     raise ClientError(f"there is no message type {chosen.module!r}; {hint}")
 

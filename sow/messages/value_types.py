@@ -6,7 +6,7 @@ that a time is a moment, however it is written. NULL is of every type.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 
@@ -111,6 +111,18 @@ VALUE_TYPES = {
 """All but decimals, of which there is one for each precision and scale."""
 
 
+OTHER_NAMES: Mapping[str, str] = {
+    **dict.fromkeys(("int", "integer", "long", "bigint", "int32"), "int64"),
+    **dict.fromkeys(("double", "float", "real", "number", "float32"), "float64"),
+    **dict.fromkeys(("numeric", "decimal", "money"), "decimal(18,4)"),
+    **dict.fromkeys(("text", "str", "varchar", "char"), "string"),
+    **dict.fromkeys(("boolean", "flag"), "bool"),
+    **dict.fromkeys(("datetime", "time", "instant"), "timestamp"),
+    **dict.fromkeys(("object", "array", "any", "document"), "json"),
+}
+"""What others call these types."""
+
+
 def value_type(text: str) -> ValueType:
     """The type of a name such as ``int64`` or ``decimal(18,4)``; raises ClientError."""
     if text in VALUE_TYPES:
@@ -118,7 +130,7 @@ def value_type(text: str) -> ValueType:
     if found := DECIMAL.fullmatch(text):
         return _decimal(int(found[1]), int(found[2] or 0))
     known = [*VALUE_TYPES, "decimal(18,4)"]
-    meant = nearest(text, known)
+    meant = OTHER_NAMES.get(text.lower()) or nearest(text, known)
     raise ClientError(
         f"{shown(text)} is no type of a field; "
         + (f"did you mean {meant}?" if meant else f"write one of {', '.join(known)}")

@@ -3,10 +3,22 @@ import pytest
 from sow.config import loads
 
 
-@pytest.mark.parametrize("name", ["a b", "a/b", "a\\b", "a$", "~a"])
+@pytest.mark.parametrize("name", ["a/b", "a\\b", "a$", "~a"])
 def test_an_instance_name_has_no_characters_of_paths(name):
     [finding] = loads(f"<AMPSConfig><Name>{name}</Name></AMPSConfig>").errors
     assert "contains" in finding.message
+
+
+@pytest.mark.parametrize("name", ["View Server Demo", " desk\n", "Zürich 1 – risk"])
+def test_an_instance_name_may_have_blanks(name):
+    loaded = loads(f"<AMPSConfig><Name>{name}</Name></AMPSConfig>")
+    assert (loaded.findings, loaded.configuration.name) == ((), name.strip())
+
+
+@pytest.mark.parametrize("name", ["a\tb", "a\nb", "a\u200bb"])
+def test_an_instance_name_has_no_other_blanks(name):
+    (finding,) = loads(f"<AMPSConfig><Name>{name}</Name></AMPSConfig>").errors
+    assert "control character or a line break" in finding.message
 
 
 @pytest.mark.parametrize("name", ["a\tb", "a&#10;b", "a&#x85;b", "a&#x200b;b", "x" * 256])
@@ -71,14 +83,20 @@ def test_the_filter_of_a_topic_may_ask_for_the_message_and_not_for_the_time(copy
 
 @pytest.mark.parametrize(
     ("text", "expires", "lifetime_us"),
-    [("disabled", False, None), ("enabled", True, None), ("30m", True, 1_800_000_000)],
+    [
+        ("disabled", False, None),
+        ("enabled", True, None),
+        ("30m", True, 1_800_000_000),
+        ("0", True, None),
+        ("0s", True, None),
+    ],
 )
 def test_expiration_is_a_switch_or_a_lifetime(orders, text, expires, lifetime_us):
     topic = orders(f"<Expiration>{text}</Expiration>").configuration.topics[0]
     assert (topic.expires, topic.expiration_us) == (expires, lifetime_us)
 
 
-@pytest.mark.parametrize("text", ["0", "30", "never"])
+@pytest.mark.parametrize("text", ["30", "-1", "never", "none", "soon"])
 def test_any_other_expiration_is_refused_with_the_choice(orders, only, text):
     assert "disabled" in only(orders(f"<Expiration>{text}</Expiration>"))
 
@@ -154,3 +172,21 @@ def test_paths_stay_inside_the_data_directory(instance, only, path, element):
     else:
         xml = f"<TransactionLog>{xml}</TransactionLog>"
     assert f"config.xml:1: {element}: " in only(instance(xml))
+
+
+@pytest.mark.parametrize(
+    ("xml", "meant"),
+    [
+        ("<Retain>yes</Retain>", "true"),
+        ("<Retain>0</Retain>", "false"),
+        ("<Retain>Enabled</Retain>", "true"),
+        ("<Durability>memory</Durability>", "transient"),
+        ("<Durability>disk</Durability>", "persistent"),
+        ("<Expiration>never</Expiration>", "disabled"),
+        ('<Schema><Field type="text">/a</Field></Schema>', "string"),
+        ('<Schema><Field type="INTEGER">/a</Field></Schema>', "int64"),
+        ('<Schema><Field type="boolean">/a</Field></Schema>', "bool"),
+    ],
+)
+def test_a_value_that_others_write_is_answered_with_the_one_here(orders, only, xml, meant):
+    assert only(orders(xml)).endswith(f"did you mean {meant}?")

@@ -54,6 +54,32 @@ def test_an_undefined_topic_is_answered_with_the_nearest(log, only):
     assert "no topic is called 'ordres'; did you mean 'orders'?" in only(log("ordres"))
 
 
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("trades/executions", "define it as a <Topic> in SOW; with <Retain>false</Retain>"),
+        ("^/status/", "define a <Topic> with this <Pattern> in SOW; with <Retain>false</Retain>"),
+        ("md/.*", "or write .* for all"),
+    ],
+)
+def test_what_is_logged_outside_the_sow_is_told_how_to_be_there(log, only, name, instead):
+    assert instead in only(log(name))
+
+
+def test_what_it_is_told_is_taken(instance):
+    for name in ("<Name>md/spot</Name>", "<Name>md</Name><Pattern>^md/</Pattern>"):
+        topic = f"<Topic>{name}<MessageType>json</MessageType><Retain>false</Retain></Topic>"
+        logged = "<Topic><Name>md/spot</Name></Topic>"
+        xml = f"<SOW>{topic}</SOW><TransactionLog>{logged}</TransactionLog>"
+        assert instance(xml).findings == ()
+
+
+def test_the_log_of_a_queue_is_not_called_undefined(instance, only):
+    queue = "<SOW><Queue><Name>/queue/a</Name></Queue></SOW>"
+    log = "<TransactionLog><Topic><Name>/queue/a</Name></Topic></TransactionLog>"
+    assert "Queue is not available yet" in only(instance(queue + log))
+
+
 def test_a_pattern_that_does_not_compile_is_refused(log, only):
     assert "neither a topic nor a pattern" in only(log("(a"))
 

@@ -32,6 +32,62 @@ def test_a_name_that_reads_as_a_pattern_is_a_warning(sow, only, name):
     assert "as a pattern of names" in only(sow(topic(name)))
 
 
+@pytest.mark.parametrize("name", [r"^desk\.[A-Za-z0-9_-]+$", "md/.*", "orders-[0-9]", "(a|b)"])
+def test_a_regular_expression_as_a_name_is_told_of_pattern(sow, only, name):
+    assert "write it as <Pattern> and a plain <Name>" in only(sow(topic(name)))
+    copy = "<ConflatedTopic><Name>{}</Name><MessageType>json</MessageType>{}</ConflatedTopic>"
+    of = "<UnderlyingTopic>a</UnderlyingTopic>"
+    text = only(sow(topic("a") + copy.format(name, of)))
+    assert "write <TopicFormat>%n-C</TopicFormat> and a plain <Name>" in text
+    named = topic("desks", more="<Pattern>^/desk/</Pattern>").replace("desks", name)
+    assert "<Pattern>" not in only(sow(named))
+
+
+def test_a_dot_in_a_name_is_hardly_meant_as_a_pattern(sow, only):
+    assert "Pattern" not in only(sow(topic("md.spot")))
+
+
+COPY = (
+    "<ConflatedTopic><Name>c</Name><MessageType>json</MessageType>"
+    "<UnderlyingTopic>a</UnderlyingTopic></ConflatedTopic>\n"
+)
+VIEW = (
+    "<View><Name>v</Name><MessageType>json</MessageType><UnderlyingTopic>{}</UnderlyingTopic>"
+    "<Projection><Field>[json].[a]./d AS /d</Field></Projection>"
+    "<Grouping><Field>[json].[a]./d</Field></Grouping></View>\n"
+)
+
+
+@pytest.mark.parametrize("wrong", ["JSON", "text", "protobuf", "nope"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        COPY,
+        VIEW.format("[json].[a]"),
+        topic("b") + VIEW.format("<Join>[json].[a]./x = [b]./x</Join>"),
+    ],
+    ids=["copy", "view", "join"],
+)
+def test_a_wrong_message_type_is_one_finding(sow, only, wrong, more):
+    assert ":1: MessageType: " in only(sow(topic("a", wrong) + more))
+
+
+def test_a_wrong_message_type_of_a_copy_is_one_finding(sow, only):
+    text = only(sow(topic("a") + COPY.replace("json", "JSON")))
+    assert (
+        text == "config.xml:2: MessageType: there is no message type 'JSON'; did you mean 'json'?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("others", "own"),
+    [("text", "string"), ("Text", "string"), ("bytes", "binary"), ("int", "int64"),
+     ("float", "double"), ("composite", "composite-local"), ("JSON", "json")],
+)  # fmt: skip
+def test_a_message_type_of_others_is_answered_with_the_one_here(sow, only, others, own):
+    assert only(sow(topic("a", others))).endswith(f"did you mean {own!r}?")
+
+
 def test_a_name_of_the_servers_own_topics_is_refused(sow, only):
     assert "the server's own topics" in only(sow(topic("/sow/writes")))
 

@@ -57,6 +57,27 @@ def test_a_copy_of_a_pattern_is_told_to_add_a_topic_format(sow):
     assert "add <TopicFormat>%n-C</TopicFormat>" in loaded.errors[0].instead
 
 
+DESKS = ORDERS.replace("orders", "desks").replace("</Topic>", "<Pattern>^/desk/</Pattern></Topic>")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("^/desk/", "is the Pattern"), ("/desk/1", "is a name of the Pattern")]
+)
+def test_what_a_pattern_stands_for_is_named_by_its_definition(sow, only, name, said):
+    text = only(sow(DESKS + copy("c", name, more="<TopicFormat>%n-C</TopicFormat>")))
+    assert (
+        f"no topic {name!r} is defined: it {said} of 'desks'; write desks, and <TopicForm" in text
+    )
+    view = (
+        f"<View><Name>v</Name><MessageType>json</MessageType><UnderlyingTopic>{name}"
+        "</UnderlyingTopic><Projection><Field>/a</Field></Projection>"
+        "<Grouping><Field>/a</Field></Grouping></View>"
+    )
+    assert f"it {said} of 'desks'; name a topic that is defined by itself" in only(
+        sow(DESKS + view)
+    )
+
+
 SPARK = "<Engine>spark</Engine>"
 
 

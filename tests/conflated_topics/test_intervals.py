@@ -64,3 +64,14 @@ def test_an_interval_means_the_same_wherever_it_is_written(text):
         return
     assert read(parse_interval, text) == (meant or None)
     assert read(option, text) in ({meant} if meant >= 10_000 else {None})
+
+
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [("1min", "write 1m"), ("90 sec", "write 90s"), ("10MS", "write 10ms"), ("2 Hours", "write 2h"),
+     ("1M", "use one of ns us ms s m h d w")],
+)  # fmt: skip
+def test_the_word_for_a_unit_is_answered_with_the_unit(text, instead):
+    with pytest.raises(IntervalError, match="which is none") as refused:
+        interval_us(text)
+    assert refused.value.instead == instead

@@ -10,8 +10,11 @@ from click.testing import CliRunner
 from sow import wire
 from sow.cli import main
 from sow.commands import ACKS, ACKS_LATER, COMMANDS, OPTIONS, OPTIONS_LATER
-from sow.config import load
+from sow.config import load, units
+from sow.config.actions import ADVICE
 from sow.config.elements import INCLUDE, ROOT
+from sow.config.findings import MistakeError
+from sow.config.security_elements import SECURITY
 from sow.expressions import AGGREGATES, FUNCTIONS
 from sow.messages import MESSAGE_TYPES, MESSAGE_TYPES_REFUSED
 from tests.docs.blocks import ROOT as TOP
@@ -59,7 +62,7 @@ SECTIONS = {
 } | {ROOT.name: ROOT}
 STATUSES = {
     "same": ("implemented",),
-    "other form": ("foreign",),
+    "other form": ("foreign", "refused"),
     "no effect": ("no effect",),
     "missing": ("not yet", "foreign", "refused"),
 }
@@ -139,6 +142,32 @@ def test_options_are_those_of_the_table():
 def test_functions_are_those_of_the_table():
     (functions,) = of_each_table("Functions", 1)
     assert agrees(said(functions), [*FUNCTIONS, *AGGREGATES], ()) == set()
+
+
+def test_actions_are_those_that_the_check_knows():
+    (actions,) = of_each_table("Actions", 1)
+    assert said(actions).keys() == ADVICE.keys()
+
+
+def test_who_may_come_in_is_said_where_the_check_says_it():
+    (why,) = (why for names, _, why in rows(section("AMPSConfig")) if "Entitlement" in names)
+    assert "Security" in why
+    assert "not there yet" not in why
+    for name in ("Authentication", "Entitlement"):
+        assert f"<{SECURITY.name}>" in ROOT.child(name).about
+
+
+def test_units_are_read_as_the_page_says():
+    intervals, sizes, counts = (names for names, *_ in rows(section("Elements")) if "M" in names
+                                or "ms" in names)  # fmt: skip
+    times = [units.duration_us(f"1000{unit}") for unit in intervals]
+    assert times == [1, 1000, 10**6, *(10**9 * n for n in (1, 60, 3600, 86400, 604800))]
+    powers = [1, 2, 3, 4]
+    assert [units.size_bytes(f"2{unit}") for unit in sizes] == [2 * 1024**n for n in powers * 2]
+    assert [units.count(f"2{unit}") for unit in counts] == [2000, 2_000_000]
+    with pytest.raises(MistakeError, match="no unit"):
+        units.duration_us("5000")
+    assert (units.duration_us("0"), units.size_bytes("5000")) == (0, 5000)
 
 
 def test_message_types_are_those_of_the_table():
