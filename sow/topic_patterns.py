@@ -17,6 +17,11 @@ def is_pattern(name: str) -> bool:
     return not METACHARACTERS.isdisjoint(name)
 
 
+def is_meant_as_pattern(name: str) -> bool:
+    """Whether whoever wrote a name hardly meant it as one: there is more in it than dots."""
+    return not METACHARACTERS.isdisjoint(name.replace(".", ""))
+
+
 def topic_search(pattern: str) -> Search:
     """Whether a topic's name matches; raises ClientError."""
     try:

@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.errors import ClientError, TooLarge
-from sow.topic_patterns import copied_from, copy_ends, copy_name, is_pattern, topic_search
+from sow.topic_patterns import (
+    copied_from,
+    copy_ends,
+    copy_name,
+    is_meant_as_pattern,
+    is_pattern,
+    topic_search,
+)
 
 names = st.text("ab.%n_", max_size=8)
 
@@ -68,3 +75,11 @@ def test_a_source_is_found_only_where_it_gives_that_copy(topic_format, copy):
 )
 def test_names_of_copies(topic_format, copy, source):
     assert copied_from(topic_format, copy) == source
+
+
+@pytest.mark.parametrize(
+    ("name", "is_meant"),
+    [("orders", False), ("md.spot", False), ("md.*", True), ("^/desk/", True), ("a|b", True)],
+)
+def test_a_name_with_nothing_but_dots_is_hardly_meant_as_a_pattern(name, is_meant):
+    assert is_meant_as_pattern(name) is is_meant

@@ -10,7 +10,7 @@ from sow.config.findings import Findings
 from sow.config.structure import Section
 from sow.config.underlying import definition_of, refused_names
 from sow.suggest import nearest
-from sow.topic_patterns import is_pattern
+from sow.topic_patterns import is_meant_as_pattern, is_pattern
 
 UNSTORED = "; with <Retain>false</Retain> its messages are logged and passed on, and none is stored"
 OUTSIDE = {
@@ -67,7 +67,7 @@ def _pattern(entry: Section, name: str, topics: dict[str, Section], findings: Fi
     if is_pattern(name) and any(topic.text("pattern") for topic in topics.values()):
         return  # which names the topics of a Pattern will have is not known yet
     if not any(pattern.search(topic) for topic in topics):
-        meant = nearest(name, topics)
+        meant = None if is_meant_as_pattern(name) else nearest(name, topics)
         findings.error(
             line,
             "Name",

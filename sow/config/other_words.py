@@ -68,7 +68,7 @@ OTHER_WORDS: dict[str, dict[str, str]] = {
     },
     "Durability": {"FlushTime": "FlushInterval"},
     "TransactionLog": {
-        **dict.fromkeys(("Directory", "Path"), "JournalDirectory"),
+        **dict.fromkeys(("Directory", "Path", "Journal"), "JournalDirectory"),
         **dict.fromkeys(("Retention", "MaxAge", "Age"), "RetentionAge"),
         **dict.fromkeys(("MaxSize", "Size"), "RetentionSize"),
     },

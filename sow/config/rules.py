@@ -24,7 +24,7 @@ from sow.errors import ClientError, ConfigError
 from sow.messages import MessageType, message_type
 from sow.messages.composite import missing
 from sow.paths import Path, parse_path
-from sow.topic_patterns import METACHARACTERS
+from sow.topic_patterns import METACHARACTERS, is_meant_as_pattern
 
 
 def check(root: Section, findings: Findings) -> None:
@@ -75,12 +75,13 @@ def _pattern_like_name(topic: Section, findings: Findings) -> None:
     if found := METACHARACTERS.intersection(name):
         message = f"{name!r} contains {' '.join(sorted(found))}, so subscribers' use of it is read"
         instead = "choose a name without it, or subscribe with the option non_regex_topic"
-        if found - {"."} and topic.element.name == "Topic" and "Pattern" not in topic.lines:
+        is_meant = is_meant_as_pattern(name)
+        if is_meant and topic.element.name == "Topic" and "Pattern" not in topic.lines:
             instead = (
                 "if each topic whose name it matches is meant, write it as <Pattern> and a plain "
                 f"<Name>; if not, {instead}"
             )
-        elif found - {"."} and topic.element.name == "ConflatedTopic":
+        elif is_meant and topic.element.name == "ConflatedTopic":
             instead = (
                 "if a copy of each topic of a Pattern is meant, write <TopicFormat>%n-C"
                 f"</TopicFormat> and a plain <Name>; if not, {instead}"

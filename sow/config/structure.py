@@ -109,20 +109,23 @@ class _SectionReader:
     def read(self, section: Section, node: XmlElement, element: Element) -> None:
         """Read the children of `node`, which `element` describes, into `section`."""
         first: dict[str, FileLine] = {}
+        meant: dict[str, XmlElement] = {}
         for name, child in self._children(node, element):
             known = element.child(name)
             if known is None:
                 known = element.child(self._unknown(child, node, element))
                 if known is not None and known.status == "implemented":
-                    # What is said of it is said here: it is not missing besides.
-                    first.setdefault(known.name, child.line)
-                    section.note(known, child)
+                    meant[known.name] = child
             elif known.name in first and not known.repeated and known.status == "implemented":
                 message = f"is given twice, first in {at(first[known.name], child.line)}"
                 self._findings.error(child.line, child.tag, message, "remove one of them")
             else:
                 first.setdefault(known.name, child.line)
                 self._element(section, child, known)
+        for name in meant.keys() - first.keys():
+            # It has been said what it is called: it is not missing besides.
+            section.note(next(one for one in element.children if one.name == name), meant[name])
+            first[name] = meant[name].line
         for missing in element.children:
             if missing.required and missing.name not in first:
                 other = element.child(missing.unless) if missing.unless in first else None

@@ -58,6 +58,7 @@ def test_an_undefined_topic_is_answered_with_the_nearest(log, only):
     ("name", "instead"),
     [
         ("trades/executions", "define it as a <Topic> in SOW; with <Retain>false</Retain>"),
+        ("^/orders", "define a <Topic> with this <Pattern> in SOW"),
         ("^/status/", "define a <Topic> with this <Pattern> in SOW; with <Retain>false</Retain>"),
         ("md/.*", "or write .* for all"),
     ],

@@ -82,6 +82,20 @@ def test_what_is_missing_is_not_asked_for_where_it_is_misspelt(sow, only):
     assert text.endswith("did you mean MessageType?")
 
 
+def test_a_word_of_others_does_not_take_the_place_of_the_element(orders, only):
+    loaded = orders("<PrimaryKey>/other</PrimaryKey><Index>/a</Index>")
+    assert [f.element for f in loaded.findings] == ["PrimaryKey"]
+    assert only(orders("<Interval>1s</Interval>")).startswith("config.xml:1: Interval: ")
+
+
+def test_a_section_beside_one_that_is_called_otherwise_is_read(instance):
+    topic = f"<Topic>{TOPIC}<Kee>/a</Kee></Topic>"
+    loaded = instance(f"<Topics>{topic}</Topics><SOW>{topic}</SOW>")
+    assert [(f.element, f.instead) for f in loaded.findings] == [
+        ("Topics", "did you mean SOW?"), ("Kee", "did you mean Key?")
+    ]  # fmt: skip
+
+
 def test_a_value_in_an_element_of_its_own_is_shown_without_it(orders, only):
     assert only(orders("<Index><Key>/a</Key></Index>")).endswith("write <Index>/a</Index>")
     first, _ = orders("<Index><Key>/a</Key><Key>/b</Key></Index>").findings
