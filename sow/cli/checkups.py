@@ -24,6 +24,8 @@ NEAR = 0.9
 """Of a bound: the rest is gone before somebody has read the finding twice."""
 LAG_MS = 1000
 """A session that is so far behind shows what is no longer so."""
+LAST_ERROR = "last error "
+"""What stands before it in what `/readyz` says."""
 STEP_LONG_S = 0.5
 """People see that; the server names steps from a tenth of it on."""
 
@@ -167,11 +169,17 @@ def topics(described: Sequence[Mapping[str, Any]]) -> Checkup:
     return Checkup("topics", "error", said, "mend the cause, then: sow reload")
 
 
-def readiness(status: int, said: str) -> Checkup:
-    """Whether messages are taken."""
+def readiness(status: int, said: str) -> list[Checkup]:
+    """Whether messages are taken, and the last error of the log."""
+    state, error, what = said.partition(f"; {LAST_ERROR}")
     if status == 200:
-        return Checkup("ready", "ok", said)
-    return Checkup("ready", "error", said, "wait if it is replaying; else do what it says")
+        found = [Checkup("ready", "ok", state)]
+    else:
+        found = [Checkup("ready", "error", state, "wait if it is replaying; else do what it says")]
+    if not error:
+        return [*found, Checkup("log", "ok", "no error since the start")]
+    instead = "read the log around that time; it is told until the server is started again"
+    return [*found, Checkup("log", "warning", f"{LAST_ERROR}{what}", instead)]
 
 
 def answers(spread: Spread) -> Checkup:

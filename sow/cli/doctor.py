@@ -140,7 +140,8 @@ def _flushed(directory: Path) -> Spread:
 
 async def _of_server(url: str) -> list[Checkup]:
     async with connected(url, "sow doctor") as client:
-        found = [await _readiness(client), checkups.answers(await answered(client, ANSWERS))]
+        found = await _readiness(client)
+        found.append(checkups.answers(await answered(client, ANSWERS)))
         if found[0].level == "error":
             # What else it is asked may wait until it is ready.
             return found
@@ -152,7 +153,7 @@ async def _of_server(url: str) -> list[Checkup]:
         return found
 
 
-async def _readiness(client: Client) -> Checkup:
+async def _readiness(client: Client) -> list[Checkup]:
     request = client.http.request("GET", "/readyz", accept=PLAIN_TEXT, any_status=True)
     async with request as answer:
         text = (await taken(client.http.url, answer)).decode(errors="replace")

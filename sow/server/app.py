@@ -38,6 +38,7 @@ from sow.server.garbage_watch import GarbageWatch
 from sow.server.gate import Gate, machine_names
 from sow.server.group_commit import stored_bytes
 from sow.server.intake import Intake
+from sow.server.last_error import LastError
 from sow.server.listening import Listening, bind, raise_files_limit
 from sow.server.measured import MeasuredRequests
 from sow.server.methods import add_routes
@@ -132,6 +133,7 @@ class Server:
         self._data_directory = data_directory
         self._clock = clock or SystemClock()
         self._closers: list[Callable[[], None]] = []
+        self._last_error = LastError()
         self._replayed_bytes = 0
         self._reloading = asyncio.Lock()
         self._reloads: set[asyncio.Task[list[str]]] = set()
@@ -175,6 +177,8 @@ class Server:
             )
             self._closers.append(self._opening.close)
             self._watch = StepWatch(log.warning)
+            self._last_error.begin()
+            self._closers.append(self._last_error.end)
             self._closers.append(GarbageWatch(self._watch).close)
             asks = self.configuration.security.authentication is not None
             self._replay = ReplayWatch(self._opening.progress, public=not asks)
@@ -356,6 +360,7 @@ class Server:
         )
         app[DOORMAN] = self._doorman
         self._status = StatusDoor(self._replay, crowd, self._requests.budget)
+        self._status.know_errors(self._last_error, self._doorman.may_administer)
         add_routes(app.router, routes(self._status, self._entrance))
         app.on_response_prepare.extend([self._gate.mark, Packing().pack, mend_headers])
         self._gate.open()

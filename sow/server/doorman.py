@@ -200,6 +200,14 @@ class Doorman:
         self._note_logon(rights, shown.address)
         return rights, shown
 
+    async def may_administer(self, request: web.Request) -> bool:
+        """Whether whoever sends a request that anybody may send is known for an administrator."""
+        try:
+            rights, _ = await self.who_comes(request)
+        except SowError:
+            return False
+        return rights.may("admin")
+
     def _note_logon(self, rights: Rights, address: str) -> None:
         """Somebody comes from an address: note it the first time, or anew where many have since."""
         who = (*rights.owner, address)

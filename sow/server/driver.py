@@ -152,6 +152,7 @@ class Driver:
 
     def _tidy(self) -> None:
         self._clock_watch.look()
+        self.watch.look()
         with self.watched("tidying indexes"):
             until = self._loop.time() + SLICE_S
             while (more := self.engine.refresh_indexes(TIDY_NOTES)) and self._loop.time() < until:

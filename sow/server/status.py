@@ -5,7 +5,7 @@ records are there they say how far the start has got, and after that what the en
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -15,6 +15,7 @@ from sow.engine.live_topics import SourceTopic
 from sow.requests.executor import Executor
 from sow.server.crowd import Crowd
 from sow.server.driver import Driver
+from sow.server.last_error import LastError
 from sow.server.metrics import exposing, process_exposition, replay_exposition
 from sow.server.parameters import asked_of, read_flag
 from sow.server.replay_watch import ReplayWatch
@@ -22,6 +23,10 @@ from sow.server.replay_watch import ReplayWatch
 STALLED_S = 5.0
 """What was due so long ago is stalled: a conflated topic that is busy is late by milliseconds, and
 a step that everybody waits for lasts no second."""
+
+
+async def _anybody(_request: web.Request) -> bool:
+    return True
 
 
 class StatusDoor:
@@ -34,6 +39,15 @@ class StatusDoor:
         self._reading = reading
         self._running: tuple[Driver, Executor] | None = None
         self._checkpoint_failure: Callable[[], str | None] = lambda: None
+        self._last_error = LastError()
+        self._may_administer: Callable[[web.Request], Awaitable[bool]] = _anybody
+
+    def know_errors(
+        self, last_error: LastError, may_administer: Callable[[web.Request], Awaitable[bool]]
+    ) -> None:
+        """Tell the last error of the log: when it was to everybody, and what it was to whom
+        `may_administer` finds."""
+        self._last_error, self._may_administer = last_error, may_administer
 
     def follow(
         self,
@@ -50,12 +64,13 @@ class StatusDoor:
         """`GET /healthz`."""
         return web.Response(text="ok\n")
 
-    async def ready(self, _request: web.Request) -> web.Response:
+    async def ready(self, request: web.Request) -> web.Response:
         """`GET /readyz`."""
         refusal = self._refusal()
-        if refusal is not None:
-            return web.Response(status=503, text=f"{refusal}\n")
-        return web.Response(text="; ".join(["ok", *self._remarks()]) + "\n")
+        told = ["ok", *self._remarks()] if refusal is None else [refusal]
+        if self._last_error.is_there:
+            told.append(self._last_error.told(await self._may_administer(request)))
+        return web.Response(status=200 if refusal is None else 503, text="; ".join(told) + "\n")
 
     def _refusal(self) -> str | None:
         """Why clients should go elsewhere at the moment, if so."""

@@ -1,10 +1,12 @@
 """The step watch: how long the loop was kept, and by whom.
 
 Whoever works on the loop says how long a step took, by a name that an operator knows. The longest
-of each name stands in `/metrics`; those that kept everybody waiting are counted and said in the
-log, less and less often where they come again and again. It measures nothing itself.
+of each name stands in `/metrics`; those that kept everybody waiting are counted. The first of them
+is said in the log at once, and those of the minutes after it, whatever their names, in one line a
+minute. It measures nothing itself.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -13,12 +15,27 @@ from sow.histograms import Histogram
 LONG_S = 0.05
 """A step that others notice: what a person sees as at once, and more than any step should take."""
 
+TOLD_EVERY_S = 60.0
+"""A busy machine makes steps long by the hundred; a line a minute is read, and fills no disk."""
+
 
 class StepWatch:
-    """The longest step of each name; `warn` is told of those that took over `LONG_S`."""
+    """The longest step of each name; `warn` is told of those that took over `LONG_S`. `now_s` is a
+    time that never goes back."""
 
-    def __init__(self, warn: Callable[[str], None] = lambda _line: None) -> None:
+    def __init__(
+        self,
+        warn: Callable[[str], None] = lambda _line: None,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._warn = warn
+        self._now_s = now_s
+        self._told_s: float | None = None
+        """When the last line was written."""
+        self._untold = 0
+        """Long steps since then."""
+        self._longest = ("", 0.0)
+        """The longest of these."""
         self.longest_s: dict[str, float] = {}
         """The longest step by name; names are made by the server, so there are some dozens."""
         self.long: Counter[str] = Counter()
@@ -36,9 +53,21 @@ class StepWatch:
 
     def _note_long(self, name: str, took_s: float) -> None:
         self.long[name] += 1
-        times = self.long[name]
-        if times & (times - 1) == 0:  # the 1st, 2nd, 4th, 8th ...
+        self._untold += 1
+        self._longest = max(self._longest, (name, took_s), key=lambda one: one[1])
+        self.look()
+
+    def look(self) -> None:
+        """Say what is to be said by now."""
+        now_s = self._now_s()
+        if not self._untold or (self._told_s is not None and now_s < self._told_s + TOLD_EVERY_S):
+            return
+        name, took_s = self._longest
+        if self._untold == 1:
+            self._warn(f"{name} kept everybody waiting for {took_s * 1000:.0f} ms")
+        else:
             self._warn(
-                f"{name} kept everybody waiting for {took_s * 1000:.0f} ms"
-                + (f" ({times} times by now over {LONG_S * 1000:.0f} ms)" if times > 1 else "")
+                f"{self._untold} steps kept everybody waiting for over {LONG_S * 1000:.0f} ms "
+                f"each; the longest, {name}, for {took_s * 1000:.0f} ms"
             )
+        self._told_s, self._untold, self._longest = now_s, 0, ("", 0.0)

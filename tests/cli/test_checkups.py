@@ -46,8 +46,11 @@ def session(lag_ms):
         (checkups.steps({"a query": 0.2, "a stream": 0.9}), "warning", "900 ms: a stream"),
         (checkups.topics([{"name": "a", "stopped": None}]), "ok", "none has stopped"),
         (checkups.topics([{"name": "a", "stopped": "it failed"}]), "error", "a: it failed"),
-        (checkups.readiness(200, "ok"), "ok", "ok"),
-        (checkups.readiness(503, "replaying: 3 of 9"), "error", "replaying: 3 of 9"),
+        (checkups.readiness(200, "ok")[0], "ok", "ok"),
+        (checkups.readiness(200, "ok; 1 views")[1], "ok", "no error since the start"),
+        (checkups.readiness(503, "replaying: 3 of 9")[0], "error", "replaying: 3 of 9"),
+        (checkups.readiness(200, "ok; so; last error T: a; b")[0], "ok", "ok; so"),
+        (checkups.readiness(503, "full; last error T: a; b")[1], "warning", "last error T: a; b"),
         (checkups.answers(spread(0.001)), "ok", "median 1 ms"),
     ],
 )

@@ -1,6 +1,7 @@
 """`sow doctor`: a machine and a server, and what a person sees of both."""
 
 import json
+import logging
 import os
 import time
 from contextlib import asynccontextmanager
@@ -71,7 +72,7 @@ def test_a_server_is_looked_at(server, orders):
     orders({"id": 1})
     _, found = doctor("--server", "--url", server.url)
     assert found.keys() == {
-        "ready", "answers", "topics", "sessions", "memory", "connections", "clock", "steps",
+        "ready", "log", "answers", "topics", "sessions", "memory", "connections", "clock", "steps",
     }  # fmt: skip
     assert (found["ready"], found["sessions"]) == ([("ok", "ok")], [("ok", "0, and all keep up")])
 
@@ -81,7 +82,19 @@ def test_a_server_that_takes_no_messages_is_an_error_with_its_reason(server, mon
     monkeypatch.setattr(status, "_refusal", lambda: "replaying: orders, 3 of 9 records")
     code, found = doctor("--server", "--url", server.url)
     assert (code, found["ready"]) == (1, [("error", "replaying: orders, 3 of 9 records")])
-    assert found.keys() == {"ready", "answers"}
+    assert found.keys() == {"ready", "log", "answers"}
+
+
+def test_the_last_error_of_the_log_is_told(server):
+    logging.getLogger("sow.journal").error("no room for orders")
+    try:
+        code, found = doctor("--server", "--url", server.url)
+        ((level, told),) = found["log"]
+        assert (code, level, found["ready"]) == (0, "warning", [("ok", "ok")])
+        assert told.endswith("Z: journal: no room for orders")
+    finally:
+        server.server._last_error._when = ""
+        server.errors.clear()
 
 
 def test_a_server_that_is_not_there_is_a_sentence():

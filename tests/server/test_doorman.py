@@ -80,6 +80,17 @@ def test_an_address_that_demands_nothing_knows_no_rights():
         rights_of(request)
 
 
+def test_an_administrator_is_known_where_nobody_has_to_be():
+    roles = (*ROLES, Role("all", ("user:ann",), (Allow("", admin=True),)))
+    security = Security(authentication=SECURITY.authentication, roles=roles)
+    here = Doorman(security, lambda _by: Tokens("ann", "ben"))
+    asked = [asking("ann"), asking("ben"), asking("wrong"), asking()]
+    assert [run(here.may_administer(one)) for one in asked] == [True, False, False, False]
+    assert run(Doorman(Security(), NotImplemented).may_administer(asking()))
+    twice = request_of(headers=[("Authorization", "Bearer ann"), ("Authorization", "Bearer b")])
+    assert not run(here.may_administer(twice))
+
+
 def test_who_was_found_out_while_users_were_read_again_is_found_out_again():
     here = doorman()
     first, second = Tokens("ann"), Tokens()

@@ -1,9 +1,12 @@
 """What watches a server is answered at any time: while it starts, and while it serves."""
 
+import logging
+
 from sow.budget import Budget
 from sow.definitions import Configuration, ConflatedTopic
 from sow.engine.progress import Progress
 from sow.server.crowd import Crowd
+from sow.server.last_error import LastError
 from sow.server.replay_watch import ReplayWatch
 from sow.server.routes import Route
 from sow.server.status import STALLED_S, StatusDoor
@@ -112,3 +115,28 @@ async def test_conflation_that_is_not_let_out_is_stalled_and_one_that_is_late_is
             b"conflation stalled: what was due 7 s ago is not done\n",
         )
         assert b"sow_due_late_seconds 7.0" in (await place.get("/metrics")).body
+
+
+@stepped
+async def test_the_last_error_is_told_whole_to_administrators_and_its_time_to_others():
+    last, sees = LastError(), []
+
+    async def may_administer(request):
+        sees.append(request.headers.get("Authorization"))
+        return sees[-1] == "Bearer good"
+
+    async with Place(World()) as place:
+        place.status.know_errors(last, may_administer)
+        place.follow()
+        assert (await place.get("/readyz")).body == b"ok\n"
+        assert sees == [], "nobody need be known while there is nothing to tell"
+        record = logging.LogRecord("sow.x", logging.ERROR, "", 1, "no room", None, None)
+        record.created = 0.0
+        last.handle(record)
+        when = b"last error 1970-01-01T00:00:00.000Z"
+        assert (await place.get("/readyz")).body == b"ok; " + when + b"\n"
+        told = await place.get("/readyz", Authorization="Bearer good")
+        assert told.body == b"ok; " + when + b": x: no room\n"
+        place.world.journal.full = True
+        assert (await place.get("/readyz")).body == b"disk full; " + when + b"\n"
+        place.world.journal.full = False
