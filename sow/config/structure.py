@@ -15,7 +15,7 @@ from sow.config.elements import INCLUDE, ROOT
 from sow.config.findings import FileLine, Findings, MistakeError, at
 from sow.config.other_words import meant_by
 from sow.config.variables import Variables
-from sow.errors import shown
+from sow.errors import clipped, shown
 from sow.suggest import nearest
 
 WRAPPED_CHARS_MAX = 80
@@ -122,6 +122,7 @@ class _SectionReader:
             else:
                 first.setdefault(known.name, child.line)
                 self._element(section, child, known)
+        meant |= self._misplaced(node, element)
         for name in meant.keys() - first.keys():
             # It has been said what it is called: it is not missing besides.
             section.note(next(one for one in element.children if one.name == name), meant[name])
@@ -157,10 +158,22 @@ class _SectionReader:
                 self._unknown_attribute(node, name, [c.name for c in element.children])
         if node.text.strip() and element.text_child:
             children.append((element.text_child, XmlElement(node.tag, node.line, node.text)))
-        elif node.text.strip():
-            message = f"contains the text {node.text.strip()[:40]!r} outside any element"
-            self._findings.error(node.line, node.tag, message, "put it into an element, or remove")
+        elif text := node.text.strip():
+            message = f"contains the text {text[:40]!r} outside any element"
+            instead = "put it into an element, or remove"
+            if len(element.children) == 1 and element.children[0].kind is not None:
+                name = element.children[0].name
+                instead = f"write <{name}>{clipped(text)}</{name}>"
+            self._findings.error(node.line, node.tag, message, instead)
         return children + [(child.tag, child) for child in node.children]
+
+    def _misplaced(self, node: XmlElement, element: Element) -> dict[str, XmlElement]:
+        """Which elements stand there as attributes, or as the text of their section, which has been
+        said."""
+        known = [child for name in node.attributes if (child := element.child(name)) is not None]
+        if node.text.strip() and not element.text_child and len(element.children) == 1:
+            known += element.children
+        return {child.name: node for child in known if child.status == "implemented"}
 
     def _element(self, section: Section, node: XmlElement, element: Element) -> None:
         if element.status == "implemented":

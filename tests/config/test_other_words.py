@@ -71,6 +71,10 @@ def test_lists_of_fields_tell_key_and_field_apart(instance, place, section):
         "<Kye>/other</Kye><KeyDomain>d</KeyDomain>",
         "<Index><Key>/a</Key></Index>",
         "<TTL>5s</TTL>",
+        "<HashIndex>/a</HashIndex>",
+        "<Enrichment>1 AS /a</Enrichment>",
+        "<HashIndex Key='/a'/>",
+        "<Merge Field='/a'><Operation>sum</Operation></Merge>",
     ],
 )
 def test_one_wrong_word_is_one_finding(sow, only, xml):
@@ -94,6 +98,19 @@ def test_a_section_beside_one_that_is_called_otherwise_is_read(instance):
     assert [(f.element, f.instead) for f in loaded.findings] == [
         ("Topics", "did you mean SOW?"), ("Kee", "did you mean Key?")
     ]  # fmt: skip
+
+
+def test_a_value_that_stands_in_its_section_is_shown_in_its_element(orders, only):
+    text = only(orders("<HashIndex>/a</HashIndex>"))
+    assert text.endswith("contains the text '/a' outside any element; write <Key>/a</Key>")
+
+
+def test_elements_that_are_written_as_attributes_are_told_once_each(sow):
+    loaded = sow('<Topic Name="t" MessageType="json"><Key>/id</Key></Topic>')
+    assert [f.instead for f in loaded.findings] == [
+        "write it as an element: <Name>…</Name> inside Topic",
+        "write it as an element: <MessageType>…</MessageType> inside Topic",
+    ]
 
 
 def test_a_value_in_an_element_of_its_own_is_shown_without_it(orders, only):
