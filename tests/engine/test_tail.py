@@ -97,3 +97,10 @@ def test_a_record_that_cannot_be_read_is_named():
     applying.add(records, LogEntry("publish", "t", 2, 0, None, [b'{"id":2}', b'{"other":1}']))
     with pytest.raises(StoreError, match="record 3 of the log cannot be read"):
         applying.apply()
+
+
+@pytest.mark.parametrize("expires_us", [50, [50, 0, 70]])
+def test_each_record_expires_when_its_entry_says(expires_us):
+    table = applied([publish(1, 1, 2, 3, expires_us=expires_us)], tail.WAITING_MAX).table
+    each = [50] * 3 if expires_us == 50 else expires_us
+    assert table.expiries(["1", "2", "3"], -1) == each
