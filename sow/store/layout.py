@@ -13,11 +13,11 @@ import struct
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from io import BytesIO, StringIO
 from typing import get_args
 
-from sow.store.protocols import LogEntry, Op, Slice, numbers
+from sow.store.protocols import LogEntry, Op, Slice, numbers, part_of
 
 BLOCK_MAGIC = b"SOW1"
 GROUP, BASE, SLICE, CONTENTS, ACCOUNT, INDEX_VALUES = 1, 2, 3, 4, 5, 6
@@ -131,24 +131,10 @@ def _pieces(entry: LogEntry, bytes_max: int) -> Iterator[tuple[LogEntry, int]]:
     start = filled = 0
     for index, size in enumerate(sizes):
         if index > start and filled + size > bytes_max:
-            yield _part(entry, start, index), filled
+            yield part_of(entry, start, index), filled
             start, filled = index, 0
         filled += size
-    yield _part(entry, start, len(sizes)), filled
-
-
-def _part(entry: LogEntry, start: int, end: int) -> LogEntry:
-    identities = None if entry.identities is None else entry.identities[start:end]
-    expires_us = entry.expires_us
-    if not isinstance(expires_us, int):
-        expires_us = expires_us[start:end]
-    return replace(
-        entry,
-        seq=entry.seq + start,
-        identities=identities,
-        bodies=entry.bodies[start:end],
-        expires_us=expires_us,
-    )
+    yield part_of(entry, start, len(sizes)), filled
 
 
 def encode_entries(entries: Sequence[LogEntry]) -> bytes:

@@ -76,6 +76,19 @@ def accounts_of(entry: LogEntry) -> Iterator[tuple[str, LogEntry | None]]:
         )
 
 
+def part_of(entry: LogEntry, start: int, end: int) -> LogEntry:
+    """The records of an entry from one place to before another, as an entry of their own."""
+    identities, expires_us = entry.identities, entry.expires_us
+    return replace(
+        entry,
+        seq=entry.seq + start,
+        identities=None if identities is None else identities[start:end],
+        bodies=entry.bodies[start:end],
+        expires_us=expires_us if isinstance(expires_us, int) else expires_us[start:end],
+        _bodies_bytes=None,
+    )
+
+
 @dataclass(slots=True)
 class Slice:
     """Part of a checkpoint of one topic: records as columns, each as of its own `seqs[i]`.

@@ -34,7 +34,7 @@ from sow.store.layout import (
 )
 from sow.store.manifest import Manifest, ManifestFile
 from sow.store.private import make_directory
-from sow.store.protocols import LogEntry, Slice, numbers
+from sow.store.protocols import LogEntry, Slice, numbers, part_of
 from sow.store.stored_definitions import Era, StoredDefinition, file_name, fingerprint
 
 APPENDED_BYTES = 16 * 1024**2
@@ -218,10 +218,7 @@ def _gathered(
 def _until(entry: LogEntry, seq: int) -> LogEntry:
     """The records of an entry up to one."""
     count = seq - entry.seq + 1
-    if count >= len(entry):
-        return entry
-    names = None if entry.identities is None else entry.identities[:count]
-    return replace(entry, identities=names, bodies=entry.bodies[:count], _bodies_bytes=None)
+    return entry if count >= len(entry) else part_of(entry, 0, count)
 
 
 def _shifted_accounts(blocks: list[bytes], restored: Restored) -> Iterator[LogEntry]:

@@ -23,6 +23,8 @@ def group(seq, count, size=100, ts_us=1):
 
 def records(entries: Iterable[LogEntry]):
     """What the entries say, one record at a time, however they were cut."""
+    entries = list(entries)
+    assert all(isinstance(e.expires_us, int) or len(e.expires_us) == len(e) for e in entries)
     return [
         (e.op, e.topic, e.seq + i, e.ts_us,
          e.expires_us if isinstance(e.expires_us, int) else e.expires_us[i],
