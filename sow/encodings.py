@@ -96,21 +96,27 @@ def skip_lines(frame: bytes, count: int) -> bytes:
 
 
 class EventEncoding:
-    """Lines as server-sent events: the line's `c` is the event, its bookmark the id."""
+    """Lines as server-sent events: the line's `c` is the event, and its bookmark the id, which
+    names the log `log_id` too: a browser sends it back to whichever server is there then."""
 
     name = "events"
+
+    def __init__(self, log_id: str) -> None:
+        self._log = log_id.encode()
 
     def reply(self, reply: Reply) -> bytes:
         """One line that is not a record. Failures are events of type error."""
         event = "error" if reply.get("status") == "failure" else str(reply["c"])
-        bookmark = f"id: {reply['bm']}\n" if "bm" in reply else ""
-        return f"event: {event}\n{bookmark}data: ".encode() + orjson.dumps(reply) + b"\n\n"
+        head = b"event: " + event.encode()
+        if "bm" in reply:
+            head += b"\nid: %b-%b" % (self._log, str(reply["bm"]).encode())
+        return b"%b\ndata: %b\n\n" % (head, orjson.dumps(reply))
 
     def records(self, kind: str, lines: Sequence[bytes], seqs: Sequence[int]) -> list[bytes]:
         """Events of record lines. Only live ones move the client's Last-Event-ID."""
         if kind == "sow":
             return [b"event: sow\ndata: " + line + b"\n\n" for line in lines]
-        head = f"event: {kind}\nid: ".encode()
+        head = b"event: %b\nid: %b-" % (kind.encode(), self._log)
         return [
             b"%b%d\ndata: %b\n\n" % (head, seq, line) for line, seq in zip(lines, seqs, strict=True)
         ]
@@ -122,7 +128,6 @@ class EventEncoding:
 
 
 LINES = LineEncoding()
-EVENTS = EventEncoding()
 
 
 def record_lines(

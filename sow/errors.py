@@ -9,6 +9,7 @@
         UnknownTopic         no topic of that name
         UnknownRecord        no record of that key
         InvalidTopic         the topic exists but does not take this command
+        AnotherLog           a bookmark of another log, of which nothing is known here
         NotAvailable         planned, not built yet
         Unauthenticated      nobody has said who asks, or what he shows is not good
         NotEntitled          the user may not do that
@@ -177,6 +178,13 @@ class InvalidTopic(ClientError):
         super().__init__(detail, reason=reason)
         self.others = others
         self.alone = alone
+
+
+class AnotherLog(ClientError):
+    """A bookmark names a log that is not this server's: its number means nothing here."""
+
+    reason = "another log"
+    status = 409
 
 
 class NotAvailable(ClientError):

@@ -6,14 +6,16 @@ import pytest
 
 from sow import replies
 from sow.encodings import (
-    EVENTS,
     LINES,
+    EventEncoding,
     publish_acks,
     quoted,
     record_lines,
     skip_lines,
     timestamp,
 )
+
+EVENTS = EventEncoding("00000000000000aa")
 
 
 def payload(frame):
@@ -52,14 +54,14 @@ def test_acks_of_publishes_are_the_lines_that_replies_say():
 
 def test_a_reply_is_an_event_of_its_kind():
     assert EVENTS.reply({"c": "group_end", "s": "f1", "bm": "7"}) == (
-        b'event: group_end\nid: 7\ndata: {"c":"group_end","s":"f1","bm":"7"}\n\n'
+        b'event: group_end\nid: 00000000000000aa-7\ndata: {"c":"group_end","s":"f1","bm":"7"}\n\n'
     )
     assert EVENTS.reply({"c": "ack", "status": "failure"}).startswith(b"event: error\ndata: ")
 
 
 def test_only_live_records_move_the_last_event_id():
     assert EVENTS.records("sow", [b"{}"], [7]) == [b"event: sow\ndata: {}\n\n"]
-    assert EVENTS.records("p", [b"{}"], [7]) == [b"event: p\nid: 7\ndata: {}\n\n"]
+    assert EVENTS.records("p", [b"{}"], [7]) == [b"event: p\nid: 00000000000000aa-7\ndata: {}\n\n"]
     assert LINES.records("p", [b"{}"], [7]) == [b"{}"]
 
 

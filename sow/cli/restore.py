@@ -9,7 +9,7 @@ from sow.cli.dump import progress
 from sow.cli.options import example, json_option
 from sow.cli.printing import json_text
 from sow.errors import Damaged
-from sow.history.bookmarks import moment_us
+from sow.history.bookmarks import moment_us, number_of
 from sow.no_room import written_whole
 from sow.store.backup_files import StoredBackup
 from sow.store.restoring import restore as restored_to
@@ -33,8 +33,8 @@ from sow.store.restoring import until_time
 def restore(backup: str, data_directory: str, as_of: str | None, as_json: bool) -> None:
     """Make DATA_DIRECTORY, which must be empty or not there, of BACKUP.
 
-    All checksums are looked at first. The log is a new one, whose numbers begin behind those of any
-    before: who comes with a bookmark of the old one is told that it is not kept.
+    All checksums are looked at first. The log is a new one of another name, whose numbers begin
+    behind those of any before: a bookmark of the old one is refused.
     """
     stored = StoredBackup(Path(backup))
     _verify(stored)
@@ -67,8 +67,9 @@ def _verify(stored: StoredBackup) -> None:
 
 def _until(stored: StoredBackup, text: str) -> int:
     """The last record that is wanted."""
-    if text.isascii() and text.isdigit() and len(text) < 20:
-        return int(text)
+    number = number_of(text, stored.contents.log)
+    if number is not None:
+        return number
     at_us = moment_us(text)
     if at_us is None:
         raise click.BadParameter(

@@ -12,6 +12,7 @@ from typing import Any, Self
 import aiohttp
 
 from sow.errors import (
+    AnotherLog,
     BadFilter,
     BadMessage,
     ClientError,
@@ -79,6 +80,7 @@ class ClosedByServer(Disconnected):
 BY_REASON: Mapping[str, type[SowError]] = {
     kind.reason: kind
     for kind in (
+        AnotherLog,
         BadFilter,
         ClientError,
         Damaged,

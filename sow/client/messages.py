@@ -102,6 +102,7 @@ class Line(Message, omit_defaults=True):
     position: int | None = None
     expected: str | None = None
     session: str = ""
+    log: str = ""
     version: str = ""
     resumed: bool | None = None
     deleted: int | None = None

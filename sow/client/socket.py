@@ -23,13 +23,14 @@ GIVEN_UP = 1008
 class Socket:
     """A session of the server's, open from `connect` to `close`.
 
-    `session` is its name. `resumed` says whether it is the one that was asked for; if not, `reason`
-    says why it is another.
+    `session` is its name, and `log_id` that of the server's log. `resumed` says whether it is the
+    one that was asked for; if not, `reason` says why it is another.
     """
 
     def __init__(self, url: str, socket: aiohttp.ClientWebSocketResponse) -> None:
         self.url = url
         self.session = ""
+        self.log_id = ""
         self.resumed = False
         self.reason = ""
         self._socket = socket
@@ -71,7 +72,8 @@ class Socket:
         (ack,) = await self.receive()
         if ack.failed:
             raise ack.error()
-        self.session, self.resumed, self.reason = ack.session, bool(ack.resumed), ack.reason or ""
+        self.session, self.log_id = ack.session, ack.log
+        self.resumed, self.reason = bool(ack.resumed), ack.reason or ""
 
     def next_cid(self) -> str:
         """A name for a command, new on this socket."""

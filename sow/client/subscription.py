@@ -7,6 +7,9 @@ A connection that breaks is made again. Both sides count lines, so the server go
 next one. If it does not have the session any more, the subscription begins anew and says so with a
 message ``gap``, before what makes up for the gap. A session whose server had not agreed yet when
 its connection broke is not taken up: what was asked for may never have arrived.
+
+Bookmarks are sent with the name of the log that gave them, so the server that is there then refuses
+those of another log, and never goes on from a number that means something else to it.
 """
 
 import asyncio
@@ -20,11 +23,11 @@ from sow.client.failures import ClosedByServer, Disconnected, Unreachable
 from sow.client.messages import Line, Message
 from sow.client.retry import Retry
 from sow.client.socket import Socket
-from sow.errors import ClientError, SowError
-from sow.history.bookmarks import going_on
+from sow.errors import AnotherLog, ClientError, SowError
+from sow.history.bookmarks import going_on, with_log
 
 ACK = "ack"
-NOT_LOGGED = ("invalid bookmark", "invalid topic")
+NOT_LOGGED = (AnotherLog.reason, "invalid bookmark", "invalid topic")
 """Why a subscription that began at `now` may not be able to go on from a bookmark."""
 
 
@@ -58,6 +61,7 @@ class Subscription:
         self._closed = closed
         self._socket: Socket | None = None
         self._session = ""
+        self._log_id = ""
         self._seen = 0
         self._cid = ""
         self._ready: deque[Message] = deque()
@@ -70,7 +74,7 @@ class Subscription:
         self.name = ""
         """What the server calls the subscription, once it is open."""
         self.bookmark = ""
-        """That of the newest update that has arrived."""
+        """That of the newest update that has arrived, with the name of its log."""
         self.resumed = 0
         """How often the session was taken up after its connection had broken, without a gap."""
         self.gaps = 0
@@ -80,11 +84,17 @@ class Subscription:
         """Subscribe, unless that was done; raises what the server refuses it with (BadFilter,
         UnknownTopic, ClientError), Unreachable and Disconnected."""
         if self._socket is None and not self._ended:
-            await self._begin(await self._connect(), self._fields)
+            socket = await self._connect()
+            if self._fields.get("bm") is not None:
+                # A number means this log from now on, whichever server is there later.
+                bookmark = with_log(str(self._fields["bm"]), socket.log_id)
+                self._fields = {**self._fields, "bm": bookmark}
+            await self._begin(socket, self._fields)
 
     async def _begin(self, socket: Socket, fields: Mapping[str, object]) -> None:
         """Subscribe on a new session."""
         self._socket, self._session, self._seen = socket, socket.session, 0
+        self._log_id = socket.log_id
         await self._ask(socket, fields)
 
     async def _ask(self, socket: Socket, fields: Mapping[str, object]) -> None:
@@ -116,7 +126,7 @@ class Subscription:
         if line.c == ACK or (line.c == "heartbeat" and not line.conflated and not line.dropped):
             return
         if line.c in ("p", "group_end") and line.bm is not None:
-            self.bookmark = line.bm
+            self.bookmark = with_log(line.bm, self._log_id)
         self._ended = self._ended or line.c == "unsubscribed"
         self._ready.append(line)
 

@@ -4,6 +4,9 @@ A bookmark is the decimal of a change's sequence number, and a subscription begi
 is the beginning, ``now`` the present, after all that there is. A time means the last change before
 it; a comma list the oldest of its bookmarks. A range ``[a:b]`` ends as well; a round bracket leaves
 out the change, or those of the time, that stands beside it, and so nothing where nothing stands.
+
+Each log has a name, and numbers of one mean nothing in another. A number may name its log,
+``LOG-NUMBER``: then it is refused where the log is another one. Clients always write it so.
 """
 
 import re
@@ -12,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import NamedTuple
 
-from sow.errors import ClientError
+from sow.errors import AnotherLog, ClientError
 from sow.store.protocols import Journal
 
 NOW = ("now", "0|1|")
@@ -26,6 +29,7 @@ LIST_MAX = 100
 """The oldest is enough; nobody has so many servers to go on from."""
 FOLLOWING_MAX = 16
 """Entries after a place that are looked at before the log is halved again."""
+POSITION = re.compile(r"(?:([0-9a-f]{16})-)?([0-9]{1,19})")
 RANGE = re.compile(r"([\[(])(.*)([\])])", re.DOTALL)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -46,6 +50,39 @@ class LogPlace(NamedTuple):
     through: int
 
 
+def number_of(text: str, log_id: str) -> int | None:
+    """The number that a bookmark names in the log `log_id`: ``NUMBER`` or ``LOG-NUMBER``; None for
+    a text that is neither. Raises AnotherLog."""
+    found = POSITION.fullmatch(text)
+    if found is None:
+        return None
+    log, number = found.groups()
+    if log is not None and log != log_id:
+        raise AnotherLog(
+            f"bookmark {text} is of the log {log}, and this server's log is {log_id}: its data "
+            "directory was replaced or restored, or this is another server; begin again, with a "
+            "snapshot or at 0"
+        )
+    return int(number)
+
+
+def with_log(text: str, log_id: str) -> str:
+    """A bookmark whose numbers name their log: `log_id`, where they did not. 0 is the beginning of
+    any log. It is `text` itself where the name is not known."""
+    if not log_id:
+        return text
+    for opening, start, end, closing in _ranges(text):
+        if _is_place(start) and _is_place(end):
+            return f"{opening}{_named(start, log_id)}:{_named(end, log_id)}{closing}"
+    return ",".join(_named(part, log_id) for part in text.split(","))
+
+
+def _named(text: str, log_id: str) -> str:
+    found = POSITION.fullmatch(text.strip())
+    is_bare = found is not None and found[1] is None and int(found[2]) > 0
+    return f"{log_id}-{text.strip()}" if is_bare else text
+
+
 def parse_bookmark(text: str, journal: Journal, newest: int, not_found: str = "fail") -> Span:
     """The changes that a subscription asks for.
 
@@ -54,14 +91,12 @@ def parse_bookmark(text: str, journal: Journal, newest: int, not_found: str = "f
     change that is kept, ``now`` with the next one. Raises ClientError.
     """
     text = text.strip()
-    found = RANGE.fullmatch(text) if len(text) <= RANGE_CHARS_MAX else None
-    if found is not None:
-        opening, inner, closing = found.groups()
-        for start, end in _halves(inner):
+    if len(text) <= RANGE_CHARS_MAX and RANGE.fullmatch(text):
+        for opening, start, end, closing in _ranges(text):
             first = _place(start, journal, newest) if start else LogPlace(BEGINNING, BEGINNING)
             last = _place(end, journal, newest) if end else LogPlace(newest, newest)
             if first is not None and last is not None:
-                if _is_reversed(start, end):
+                if _is_reversed(start, end, journal.log_id):
                     raise ClientError(
                         f"the range ends at {end}, before its beginning {start}; write "
                         f"{opening}{end}:{start}{closing}",
@@ -89,11 +124,12 @@ def parse_start(name: str, text: str, journal: Journal, newest: int, instead: st
     return parse_bookmark(text, journal, newest).after
 
 
-def _is_reversed(start: str, end: str) -> bool:
+def _is_reversed(start: str, end: str, log_id: str) -> bool:
     """Whether a range of two numbers or of two times ends before it begins, whatever the log
     holds."""
-    if start.isdigit() and end.isdigit():
-        return int(start) > int(end)
+    first, last = number_of(start, log_id), number_of(end, log_id)
+    if first is not None and last is not None:
+        return first > last
     start_us, end_us = moment_us(start), moment_us(end)
     return start_us is not None and end_us is not None and start_us > end_us
 
@@ -101,22 +137,22 @@ def _is_reversed(start: str, end: str) -> bool:
 def going_on(text: str, bookmark: str) -> str:
     """What to ask for in place of `text` when everything up to `bookmark` has come: a range keeps
     its end."""
-    found = RANGE.fullmatch(text.strip())
-    for start, end in _halves(found[2]) if found is not None else ():
-        if all(map(_is_place, (start, end))):
-            assert found is not None
-            return f"({bookmark}:{end}{found[3]}"
+    for _, start, end, closing in _ranges(text):
+        if _is_place(start) and _is_place(end):
+            return f"({bookmark}:{end}{closing}"
     return bookmark
 
 
 def is_time(text: str) -> bool:
     """Whether a bookmark is a time: what it names depends on when things came."""
     text = text.strip()
-    return _numbered(text, 0) is None and moment_us(text) is not None
+    is_number = text in NOW or POSITION.fullmatch(text)
+    return not is_number and moment_us(text) is not None
 
 
 def _is_place(text: str) -> bool:
-    return not text or text in NOW or text.isdigit() or moment_us(text) is not None
+    is_number = not text or text in NOW or POSITION.fullmatch(text)
+    return bool(is_number) or moment_us(text) is not None
 
 
 def _checked(span: Span, journal: Journal, newest: int, not_found: str) -> Span:
@@ -130,11 +166,16 @@ def _checked(span: Span, journal: Journal, newest: int, not_found: str) -> Span:
     return Span(_kept(span.after, journal, newest, not_found), span.until)
 
 
-def _halves(inner: str) -> Iterator[tuple[str, str]]:
-    """Where a range may be divided: a time may have colons of its own, so the last one first."""
+def _ranges(text: str) -> Iterator[tuple[str, str, str, str]]:
+    """A range's bracket, beginning, end and bracket, as often as it may be divided: a time may have
+    colons of its own, so the last one first. Nothing for a text that is no range."""
+    found = RANGE.fullmatch(text.strip())
+    if found is None:
+        return
+    opening, inner, closing = found.groups()
     at = len(inner)
     while (at := inner.rfind(":", 0, at)) >= 0:
-        yield inner[:at].strip(), inner[at + 1 :].strip()
+        yield opening, inner[:at].strip(), inner[at + 1 :].strip(), closing
 
 
 def _oldest(texts: Sequence[str], journal: Journal, newest: int) -> int:
@@ -143,7 +184,7 @@ def _oldest(texts: Sequence[str], journal: Journal, newest: int) -> int:
     starts: list[int] = []
     times_us: list[int] = []
     for text in texts:
-        place = _numbered(text, newest)
+        place = _numbered(text, journal.log_id, newest)
         if place is not None:
             starts.append(place.through)
         elif (time_us := moment_us(text)) is not None:
@@ -155,19 +196,19 @@ def _oldest(texts: Sequence[str], journal: Journal, newest: int) -> int:
     return min(starts)
 
 
-def _numbered(text: str, newest: int) -> LogPlace | None:
-    """What a text names that is no time; None if it names nothing."""
+def _numbered(text: str, log_id: str, newest: int) -> LogPlace | None:
+    """What a text names that is no time; None if it names nothing. Raises AnotherLog."""
     if text in NOW:
         return LogPlace(newest, newest)
-    if text.isascii() and text.isdigit() and len(text) < 20:
-        seq = int(text)
-        return LogPlace(seq - 1, seq) if seq else LogPlace(BEGINNING, BEGINNING)
-    return None
+    seq = number_of(text, log_id)
+    if seq is None:
+        return None
+    return LogPlace(seq - 1, seq) if seq else LogPlace(BEGINNING, BEGINNING)
 
 
 def _place(text: str, journal: Journal, newest: int) -> LogPlace | None:
     """What a text names; None if it is no bookmark."""
-    place, time_us = _numbered(text, newest), moment_us(text)
+    place, time_us = _numbered(text, journal.log_id, newest), moment_us(text)
     if place is not None or time_us is None:
         return place
     before = last_before(time_us, journal)

@@ -67,6 +67,7 @@ class Executor:
         refused: Counter[str] | None = None,
     ) -> None:
         self.engine = engine
+        self._log_id = journal.log_id
         self.entitlements = Entitlements(engine.configuration.security)
         self.audit = Audit(engine)
         self._named: Callable[[str], User] = User
@@ -314,11 +315,17 @@ class Executor:
         """Acknowledge a logon; lines are counted after the last of its acks."""
         acks = sorted(command.acks or {"processed"})
         for kind in acks:
-            said = replies.ack(command.cid, kind, **_identity(session), **more)
+            said = replies.ack(command.cid, kind, **self._identity(session), **more)
             if kind == acks[-1]:
                 session.say_name(said, self.engine.group, self.engine.now_us)
             else:
                 session.say(said)
+
+    def _identity(self, session: Session) -> dict[str, object]:
+        """What an ack tells the client of its session: its secret name, what others call it, and
+        the log of its bookmarks."""
+        names = {"session": session.name, "id": session.id}
+        return {**names, "log": self._log_id, "version": __version__}
 
     def _resume(self, session: Session, command: Command) -> Steps[None] | None:
         """Take up a session whose socket has gone, in place of the one that logs on."""
@@ -351,7 +358,7 @@ class Executor:
         self.sessions.come_back(old)
         had, rights = old.rights, session.rights
         self.sessions.entitle(old, rights, session.shown)
-        ack = replies.ack(command.cid, "processed", **_identity(old), resumed=True)
+        ack = replies.ack(command.cid, "processed", **self._identity(old), resumed=True)
         old.say_resumed(ack, self.engine.now_us)
         session.give_way_to(old)
         self.sessions.forget(session)
@@ -523,11 +530,6 @@ def _identities(topic: LiveTopic, bodies: Sequence[bytes]) -> Steps[list[str]]:
             raise error.moved(start) from None
         yield
     return names
-
-
-def _identity(session: Session) -> dict[str, object]:
-    """What an ack tells the client of its session: its secret name, and what others call it."""
-    return {"session": session.name, "id": session.id, "version": __version__}
 
 
 ACTIONS: dict[str, Callable[[Executor, Session, Command, int], Steps[None] | None]] = {

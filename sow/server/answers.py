@@ -234,6 +234,12 @@ class ConfigurationFile(Answered):
     values: dict[str, Any] | None
 
 
+class ServerStatus(Answered):
+    """What a server is."""
+
+    log: str
+
+
 class FileVerified(Answered):
     """A file of the data directory."""
 

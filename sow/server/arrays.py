@@ -4,7 +4,7 @@ There may be a hundred thousand topics. What is listed is settled before; a thin
 since is described as it was.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from aiohttp import web
@@ -26,13 +26,14 @@ async def answer_array(
     request: web.Request,
     things: Sequence[Thing],
     describe: Callable[[Thing], object],
+    headers: Mapping[str, str] | None = None,
 ) -> web.StreamResponse:
     """The descriptions of things as an array, some at a time."""
     if len(things) <= DESCRIBED_AT_ONCE:
-        return json_response([describe(one) for one in things])
+        return json_response([describe(one) for one in things], headers)
     chunks = (
         [json_text(describe(one)) for one in things[start : start + DESCRIBED_AT_ONCE]]
         for start in range(0, len(things), DESCRIBED_AT_ONCE)
     )
     pieces = documents_of(chunks, lines=False)
-    return await answer_in_pieces(turns, "a list over HTTP", request, pieces, JSON)
+    return await answer_in_pieces(turns, "a list over HTTP", request, pieces, JSON, headers)

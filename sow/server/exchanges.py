@@ -37,6 +37,7 @@ from sow.server.answers import (
     Reloaded,
     Removed,
     RowsStaged,
+    ServerStatus,
     SessionClosed,
     SessionDescribed,
     SessionsChanged,
@@ -125,5 +126,6 @@ EXCHANGES: Mapping[str, Exchange] = {
     "GET /metrics": Exchange("read_metrics", Any, (PLAIN_TEXT,)),
     "GET /healthz": Exchange("is_alive", Any, (PLAIN_TEXT,)),
     "GET /readyz": Exchange("is_ready", Any, (PLAIN_TEXT,)),
+    "GET /v1/status": Exchange("read_status", ServerStatus),
 }
 """By method and path."""

@@ -45,7 +45,7 @@ from sow.server.parameters import asked_of, read_count, read_flag, read_options,
 from sow.server.past import PastStates
 from sow.server.pieces import documents_of, frames_of
 from sow.server.requests import client_key, read_body
-from sow.server.responses import json_response
+from sow.server.responses import LOG_HEADER, json_response
 from sow.server.snapshots import SnapshotDoor
 from sow.server.streamed import answer_in_pieces
 from sow.server.taken_snapshots import CLIENT_PART
@@ -101,9 +101,10 @@ class HttpDoor:
             read_count(asked, "top_n"),
             asked.get("members") is None or read_flag(asked, "members"),
         )
-        listed = await self._driver.turns.take("a list of topics", listing)
+        turns, headers = self._driver.turns, {LOG_HEADER: self._driver.journal.log_id}
+        listed = await turns.take("a list of topics", listing)
         if read_flag(asked, "names"):
-            return await answer_array(self._driver.turns, request, listed, lambda one: one.name)
+            return await answer_array(turns, request, listed, lambda one: one.name, headers)
         counts = await self._counts(listed, rights)
         members = await self._members(listed, rights, counts)
 
@@ -112,7 +113,7 @@ class HttpDoor:
                 return describe_pattern(one, members[one.name], now_us(), rights)
             return describe_topic(one, now_us(), rights, counts)
 
-        return await answer_array(self._driver.turns, request, listed, describe)
+        return await answer_array(turns, request, listed, describe, headers)
 
     async def topic(self, request: web.Request) -> web.Response:
         """One topic, or one pattern of topics; with `expected` one that a pattern would make."""

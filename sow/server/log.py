@@ -20,7 +20,7 @@ from sow.engine.live_topics import CopyTopic, LiveTopic, ViewTopic
 from sow.errors import ClientError, InvalidTopic, NotEntitled, StoreError, clipped
 from sow.expressions import Filter
 from sow.guards import Guard
-from sow.history.bookmarks import parse_start
+from sow.history.bookmarks import number_of, parse_start
 from sow.history.log_rows import Extent, LogRows, cutting, log_pieces
 from sow.lists import comma_list
 from sow.media_types import ARROW, CSV, JSON, NDJSON
@@ -34,7 +34,7 @@ from sow.server.driver import Driver
 from sow.server.negotiation import form_of
 from sow.server.parameters import asked_of, read_count, read_seconds
 from sow.server.requests import read_body
-from sow.server.responses import json_response
+from sow.server.responses import LOG_HEADER, json_response
 from sow.server.streamed import write_pieces
 from sow.steps import Steps
 from sow.topic.records import Records
@@ -65,13 +65,11 @@ class Position(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class LogDoor:
-    """Reads ranges of the log, which is called `log_id`, and keeps account of who has read how
-    far."""
+    """Reads ranges of the log, and keeps account of who has read how far."""
 
-    def __init__(self, driver: Driver, engine: Engine, log_id: str) -> None:
+    def __init__(self, driver: Driver, engine: Engine) -> None:
         self._driver = driver
         self._engine = engine
-        self._log_id = log_id
         self._consumers = Consumers(engine)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -84,10 +82,12 @@ class LogDoor:
         part = await self._asked_for(asked, topics)
         # He may not be who waits any more.
         await check_going_on(request)
-        response = web.StreamResponse(headers={"SOW-Bookmark": str(part.until)})
+        journal = self._driver.journal
+        headers = {"SOW-Bookmark": str(part.until), LOG_HEADER: journal.log_id}
+        response = web.StreamResponse(headers=headers)
         response.content_type = kind
         await response.prepare(request)
-        rows = log_pieces(self._driver.journal, part, topics, condition, guards)
+        rows = log_pieces(journal, part, topics, condition, guards)
         if kind == ARROW:
             await warm_up()
         pieces = FORMS[kind](rows)
@@ -118,7 +118,7 @@ class LogDoor:
                 "newest": str(journal.last_seq),
                 "ts": timestamp(now_us),
                 "ts_us": now_us,
-                "log": self._log_id,
+                "log": journal.log_id,
             }
         )
 
@@ -139,7 +139,7 @@ class LogDoor:
     ) -> Extent:
         journal = self._driver.journal
         after = self._after(asked.get("from", "0"))
-        until = _bookmark("to", asked["to"]) if "to" in asked else None
+        until = self._bookmark("to", asked["to"]) if "to" in asked else None
         if until is not None and until < after:
             raise ClientError(
                 f"to={until} ends before from={asked.get('from', '0')} begins, which is after "
@@ -208,21 +208,18 @@ class LogDoor:
 
     def _after(self, bookmark: str) -> int:
         journal = self._driver.journal
-        if not bookmark.isdigit() and bookmark != "now":
-            instead = "write its beginning here, which is left out, and its end as to"
-            return parse_start("from", bookmark, journal, journal.last_seq, instead)
-        if bookmark == "now":
-            return journal.last_seq
-        after = _bookmark("from", bookmark)
-        if after == 0:
-            return journal.first_seq - 1
-        if not journal.first_seq - 1 <= after <= journal.last_seq:
+        instead = "write its beginning here, which is left out, and its end as to"
+        return parse_start("from", bookmark, journal, journal.last_seq, instead)
+
+    def _bookmark(self, name: str, text: str) -> int:
+        """The number that the parameter `name` holds; raises ClientError, AnotherLog."""
+        number = number_of(text, self._driver.journal.log_id)
+        if number is None:
             raise ClientError(
-                f"bookmark {after} is not kept; the oldest to go on from is "
-                f"{journal.first_seq - 1}, the newest {journal.last_seq}",
+                f"{name}={clipped(text)} is not a bookmark; write one that the server gave",
                 reason="invalid bookmark",
             )
-        return after
+        return number
 
     # Consumers.
 
@@ -251,7 +248,7 @@ class LogDoor:
             raise ClientError(
                 f'the body is not {{"bookmark":"12"}}: {clipped(str(error))}'
             ) from None
-        bookmark = _bookmark("bookmark", position.bookmark)
+        bookmark = self._bookmark("bookmark", position.bookmark)
         name = request.match_info["name"]
         oldest = self._driver.journal.first_seq - 1
         now_us = self._driver.now_us()
@@ -306,17 +303,6 @@ def _guards(topics: Topics, rights: Rights, checked: Filter | None) -> Steps[dic
         if guard is not None:
             found[name] = guard
     return found
-
-
-def _bookmark(name: str, text: str) -> int:
-    """The sequence number that the parameter `name` holds; raises ClientError."""
-    if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise ClientError(
-            f"{name}={clipped(text)} is not a bookmark; write one that the server gave"
-            + (", 0 or now" if name == "from" else ""),
-            reason="invalid bookmark",
-        )
-    return int(text)
 
 
 def _counting(rows: Iterable[LogRows | None]) -> Steps[int]:

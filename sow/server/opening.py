@@ -258,7 +258,7 @@ class Opening:
         )
         if not settled.log_id:
             settled = replace(settled, log_id=secrets.token_hex(LOG_ID_BYTES))
-        self.log_id = settled.log_id
+        self.log_id = self.journal.log_id = settled.log_id
         if settled != self._file.manifest or self._file.missing:
             if self._file.manifest is not None:
                 for problem in self._file.missing:

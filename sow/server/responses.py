@@ -9,6 +9,8 @@ from aiohttp import web
 
 from sow.media_types import JSON
 
+LOG_HEADER = "SOW-Log"
+"""Says the name of the log, of which the answer's bookmarks are."""
 HEADER_CHARS_MAX = 1000
 """Of a header's value: clients refuse a line of more than about 8,000."""
 PLAIN = (ascii_letters + digits + punctuation + " ").replace("%", "")

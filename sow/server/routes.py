@@ -95,7 +95,7 @@ def open_doors(
         HttpDoor(driver, executor, reload, past, snapshots),
         RecordDoor(driver, executor),
         SessionsDoor(driver, executor),
-        LogDoor(driver, executor.engine, store.log_id),
+        LogDoor(driver, executor.engine),
         snapshots,
         WritesDoor(driver, executor.engine, staging),
         WebSocketDoor(driver, executor, doorman),
@@ -424,5 +424,6 @@ def routes(status: StatusDoor, entrance: Entrance[Doors]) -> list[Route]:
         Route("GET", "/metrics", "admin", status.metrics, "Prometheus metrics", ("topics",)),
         Route("GET", "/healthz", "nothing", status.alive, "The process is alive"),
         Route("GET", "/readyz", "nothing", status.ready, "Messages are taken"),
+        Route("GET", "/v1/status", "logon", status.status, "What this server is"),
     ]
     return table

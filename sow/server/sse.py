@@ -10,7 +10,7 @@ import contextlib
 from aiohttp import HttpVersion11, hdrs, web
 
 from sow.commands import Command, options_of
-from sow.encodings import EVENTS
+from sow.encodings import EventEncoding
 from sow.errors import ClientError
 from sow.history.bookmarks import parse_bookmark
 from sow.media_types import EVENT_STREAM
@@ -32,6 +32,7 @@ class EventDoor:
     def __init__(self, driver: Driver, executor: Executor) -> None:
         self._driver = driver
         self._executor = executor
+        self._encoding = EventEncoding(driver.journal.log_id)
         self._open: set[asyncio.Event] = set()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -44,7 +45,7 @@ class EventDoor:
         command = self._command(request)
         driver, executor = self._driver, self._executor
         session = executor.sessions.open(
-            EVENTS, driver.now_us(), rights_of(request), shown_of(request)
+            self._encoding, driver.now_us(), rights_of(request), shown_of(request)
         )
         ended = asyncio.Event()
         try:
@@ -110,8 +111,8 @@ class EventDoor:
 
     async def _check(self, command: Command) -> None:
         """Refuse with a problem document what would otherwise be a stream of one error."""
-        subscriptions = self._executor.subscriptions
-        await self._driver.turns.take("a stream", subscriptions.check_command(command, EVENTS))
+        steps = self._executor.subscriptions.check_command(command, self._encoding)
+        await self._driver.turns.take("a stream", steps)
 
     def close(self) -> None:
         """End every stream, because the server stops."""

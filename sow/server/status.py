@@ -12,6 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from sow.budget import Budget
 from sow.engine.live_topics import SourceTopic
+from sow.errors import Replaying
 from sow.requests.executor import Executor
 from sow.server.crowd import Crowd
 from sow.server.driver import Driver
@@ -19,6 +20,7 @@ from sow.server.last_error import LastError
 from sow.server.metrics import exposing, process_exposition, replay_exposition
 from sow.server.parameters import asked_of, read_flag
 from sow.server.replay_watch import ReplayWatch
+from sow.server.responses import LOG_HEADER, json_response
 
 STALLED_S = 5.0
 """What was due so long ago is stalled: a conflated topic that is busy is late by milliseconds, and
@@ -70,7 +72,23 @@ class StatusDoor:
         told = ["ok", *self._remarks()] if refusal is None else [refusal]
         if self._last_error.is_there:
             told.append(self._last_error.told(await self._may_administer(request)))
-        return web.Response(status=200 if refusal is None else 503, text="; ".join(told) + "\n")
+        status = 200 if refusal is None else 503
+        return web.Response(status=status, text="; ".join(told) + "\n", headers=self._log_header())
+
+    def _log_header(self) -> dict[str, str]:
+        """The name of the log, once it is known."""
+        return {LOG_HEADER: self._running[0].journal.log_id} if self._running else {}
+
+    async def status(self, _request: web.Request) -> web.Response:
+        """`GET /v1/status`; raises Replaying."""
+        driver, _ = self._serving()
+        return json_response({"log": driver.journal.log_id})
+
+    def _serving(self) -> tuple[Driver, Executor]:
+        """What all is known by, once all records are there; raises Replaying."""
+        if self._running is None:
+            raise Replaying(self._replay.told())
+        return self._running
 
     def _refusal(self) -> str | None:
         """Why clients should go elsewhere at the moment, if so."""
@@ -89,8 +107,7 @@ class StatusDoor:
 
     def _remarks(self) -> list[str]:
         """What an operator should know though everything is taken."""
-        assert self._running is not None
-        driver, executor = self._running
+        driver, executor = self._serving()
         ahead_s, full = driver.clock_ahead_s(), executor.engine.capacity.told
         told = [f"time is ahead of the machine's by {ahead_s:.0f} s"] if ahead_s else []
         stopped = sum(

@@ -89,6 +89,8 @@ class LmdbJournal:
     disk is. Raises Damaged, and StoreError where the files cannot be opened.
     """
 
+    log_id = ""
+
     def __init__(
         self,
         directory: Path,

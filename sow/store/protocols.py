@@ -127,7 +127,10 @@ class Journal(Protocol):
     """The transaction log. `append` and `trim` write, from one thread; any thread may read.
 
     What `append` has returned from is durable: it is read again after any end of the process.
+    `log_id` is the name of the log, which no other log has; empty until a start has given it one.
     """
+
+    log_id: str = ""
 
     def append(self, entries: Sequence[LogEntry]) -> None:
         """Make `entries` durable, all or none.

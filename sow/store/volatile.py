@@ -17,6 +17,8 @@ Hook = Callable[[Sequence[LogEntry]], None]
 class MemoryJournal:
     """A journal in a list. `before_append` sees every group first and may raise to refuse it."""
 
+    log_id = "00000000000000aa"
+
     def __init__(
         self,
         *,

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from sow.errors import ClientError, Damaged, StoreError
+from sow.errors import AnotherLog, ClientError, Damaged, StoreError
 from sow.history.bookmarks import parse_bookmark
 from sow.store import restoring
 from sow.store.backup import FrameReader, frames
@@ -148,6 +148,10 @@ def test_a_bookmark_of_the_old_log_is_refused_however_far_the_new_one_gets(tmp_p
             for seq in (1, 2, old, *(seq for seq, _ in restored)):
                 with pytest.raises(ClientError, match="is not kept"):
                     parse_bookmark(str(seq), life.journal, newest)
+            for seq, log in ((0, old_log), (old, old_log), *restored):
+                for not_found in ("fail", "epoch", "now"):
+                    with pytest.raises(AnotherLog):
+                        parse_bookmark(f"{log}-{seq}", life.journal, newest, not_found)
             restored.append((newest, life.opening.log_id))
 
 

@@ -15,12 +15,13 @@ def test_a_stream_is_a_snapshot_and_what_follows(server):
     assert update.line["d"] == {"id": 2}
 
 
-def test_ids_are_bookmarks(server):
+def test_ids_are_bookmarks_of_a_log(server):
+    log = server.get("/v1/status").json["log"]
     bookmark = server.publish("orders", {"id": 1}).json["bookmark"]
     with server.events("orders") as events:
-        assert events.until("group_end")[-1].id == bookmark
+        assert events.until("group_end")[-1].id == f"{log}-{bookmark}"
         later = server.publish("orders", {"id": 2}).json["bookmark"]
-        assert events.until("p")[-1].id == later
+        assert events.until("p")[-1].id == f"{log}-{later}"
 
 
 def test_snapshot_false_is_live_only(server):
@@ -37,7 +38,7 @@ def test_a_filter_and_oof(server):
         server.publish("orders", {"id": 1, "price": 1})
         leaving = events.event()
     assert (leaving.name, leaving.line["reason"]) == ("oof", "match")
-    assert leaving.id == str(int(leaving.id))
+    assert int(leaving.id.rpartition("-")[2]) > 0
 
 
 def test_the_head_of_a_stream(server):
@@ -86,6 +87,22 @@ def test_a_client_whose_gap_the_log_cannot_fill_gets_a_new_snapshot(server, last
     server.publish("orders", {"id": 1}, {"id": 2})
     with server.events("orders", oof="true", headers={"Last-Event-ID": last}) as events:
         assert len(events.until("group_end")) == 4
+
+
+def test_an_id_goes_on_in_its_own_log_and_begins_anew_in_another(server):
+    log = server.get("/v1/status").json["log"]
+    seen = server.publish("orders", {"id": 1}).json["bookmark"]
+    server.publish("orders", {"id": 2})
+    with server.events("orders", headers={"Last-Event-ID": f"{log}-{seen}"}) as events:
+        assert [event.name for event in events.until("p")] == ["p"]
+    for last in (f"00000000000000bb-{seen}", "00000000000000bb-0"):
+        with server.events("orders", headers={"Last-Event-ID": last}) as events:
+            names = [event.name for event in events.until("group_end")]
+            assert names == ["group_begin", "sow", "sow", "group_end"]
+    with server.events("orders", bookmark=f"{log}-{seen}") as events:
+        assert events.until("p")[-1].line["d"] == {"id": 2}
+    with server.events("orders", bookmark=f"00000000000000bb-{seen}") as events:
+        assert events.status == 409
 
 
 def test_an_operator_can_close_a_stream(server):

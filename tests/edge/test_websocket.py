@@ -1,6 +1,7 @@
 """WebSocket: every command, its acks, framing, and the order of what comes back."""
 
 import json
+import re
 
 import pytest
 
@@ -29,6 +30,14 @@ def test_text_and_binary_frames_are_the_same(server, ws, binary):
 def test_logon_names_the_session(server, ws):
     ack = ws.ask({"c": "logon", "client": "me"})[-1]
     assert ack["id"] in [session["id"] for session in server.get("/v1/sessions").json]
+
+
+def test_a_logon_names_the_log_as_every_door_does(server, ws):
+    log = ws.ask({"c": "logon"})[-1]["log"]
+    assert re.fullmatch("[0-9a-f]{16}", log)
+    assert server.get("/v1/status").json["log"] == server.get("/v1/log/extent").json["log"] == log
+    for path in ("/v1/log", "/readyz", "/v1/topics", "/v1/topics?names=true"):
+        assert server.get(path).headers["SOW-Log"] == log
 
 
 def test_heartbeat_is_returned(ws):

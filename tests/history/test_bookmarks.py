@@ -4,12 +4,13 @@ from itertools import product
 
 import pytest
 
-from sow.errors import ClientError
-from sow.history.bookmarks import going_on, is_time, parse_bookmark, parse_start
+from sow.errors import AnotherLog, ClientError
+from sow.history.bookmarks import going_on, is_time, parse_bookmark, parse_start, with_log
 from sow.store.protocols import LogEntry
 from sow.store.volatile import MemoryJournal
 
 MINUTE_US = 60_000_000
+LOG, OTHER = MemoryJournal.log_id, "00000000000000bb"
 TIMES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 4, 6: 4}
 """Change and its minute; 1 and 2 are one entry of the log, and so are 4 and 5."""
 NEWEST = max(TIMES)
@@ -128,6 +129,71 @@ def test_a_list_begins_after_the_oldest():
         parts = [told(one), told(other)]
         if all(isinstance(part, list) for part in parts):
             assert told(f"{one}, {other}") == max(parts, key=len), (one, other)
+
+
+def test_a_number_may_name_its_log_wherever_it_stands():
+    for place in NUMBERS:
+        assert told(f"{LOG}-{place}") == told(place)
+        for text in ("{0}:", ":{0}", "{0}:{0}", "{0}:now", "1:{0}", "{0}:1970-01-01T00:04"):
+            for opening, closing in product("[(", "])"):
+                bare = f"{opening}{text.format(place)}{closing}"
+                named = f"{opening}{text.format(f'{LOG}-{place}')}{closing}"
+                assert told(named).__class__ is told(bare).__class__, named
+                assert told(named) == told(bare) or isinstance(told(bare), str), named
+        assert told(f"{LOG}-{place}, 6, {LOG}-3") == told(f"{place},6,3")
+
+
+@pytest.mark.parametrize("not_found", ["fail", "epoch", "now"])
+@pytest.mark.parametrize(
+    "text",
+    ["{}-0", "{}-3", "{}-777", " {}-3 ", "[{}-1:]", "(1:{}-3)", "[:{}-9]", "3,{}-3", "now, {}-3"],
+)
+def test_a_number_of_another_log_is_refused_whatever_it_is(text, not_found):
+    with pytest.raises(AnotherLog) as caught:
+        parse_bookmark(text.format(OTHER), journal(), NEWEST, not_found)
+    assert (caught.value.reason, caught.value.status) == ("another log", 409)
+    assert LOG in caught.value.detail
+    assert OTHER in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["aa-3", f"{LOG}-", f"{LOG}-now", f"{LOG}-x", f"{LOG.upper()}-3", f"-{LOG}-3", f"{LOG}--3"],
+)
+def test_what_does_not_name_a_log_as_logs_are_named_is_no_bookmark(text):
+    assert "is not a bookmark" in told(text)
+    assert not is_time(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("3", "L-3"),
+        (" 3 ", "L-3"),
+        ("L-3", "L-3"),
+        ("0", "0"),
+        ("now", "now"),
+        ("0|1|", "0|1|"),
+        ("19700101T000100Z", "19700101T000100Z"),
+        ("1970-01-01", "1970-01-01"),
+        ("3,now,L-4,5", "L-3,now,L-4,L-5"),
+        ("[3:5)", "[L-3:L-5)"),
+        ("(:5]", "(:L-5]"),
+        ("[3:]", "[L-3:]"),
+        ("[1970-01-01T00:01:5]", "[1970-01-01T00:01:L-5]"),
+        ("[x:5]", "[x:5]"),
+        ("nonsense", "nonsense"),
+    ],
+)
+def test_numbers_are_sent_with_the_name_of_their_log(text, named):
+    text, named = text.replace("L", OTHER), named.replace("L", OTHER)
+    assert with_log(text, OTHER) == named
+    assert with_log(named, LOG) == named, "a name that is there stays"
+    assert with_log(text, "") == text
+
+
+def test_who_goes_on_in_a_range_of_a_log_asks_for_the_rest_of_it():
+    assert going_on(f"[{LOG}-1:{LOG}-9]", f"{LOG}-7") == f"({LOG}-7:{LOG}-9]"
 
 
 @pytest.mark.parametrize("not_found", ["epoch", "now"])

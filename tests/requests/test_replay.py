@@ -153,6 +153,17 @@ def test_what_becomes_of_a_bookmark_that_is_not_kept_can_be_said(world, client, 
     assert ids(client.say(c="subscribe", t="orders", bm="99", opts=opts)) == found
 
 
+@pytest.mark.parametrize("not_found", ["fail", "epoch", "now"])
+def test_a_bookmark_of_another_log_is_refused_whatever_is_to_become_of_it(world, client, not_found):
+    world.publish("orders", {"id": 1}, {"id": 2})
+    opts = f"bookmark_not_found={not_found}"
+    for bookmark in ("00000000000000bb-1", "1,00000000000000bb-1", "[00000000000000bb-0:]"):
+        (ack,) = client.say(c="subscribe", t="orders", bm=bookmark, opts=opts)
+        assert (ack["status"], ack["reason"]) == ("failure", "another log")
+    log = client.say(c="logon")[-1]["log"]
+    assert ids(client.say(c="subscribe", t="orders", bm=f"{log}-1")) == [2]
+
+
 def test_what_is_published_during_a_replay_comes_once_and_in_order(world, client):
     world.publish("orders", *({"id": number} for number in range(5000)))
     client.execute(b'{"c":"subscribe","t":"orders","bm":"0"}')

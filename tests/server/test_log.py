@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -15,9 +16,11 @@ from sow.server import log
 from sow.server.log import LOG_PARAMETERS, LogDoor
 from sow.server.routes import Route
 from sow.steps import at_once
+from sow.store.volatile import MemoryJournal
 from sow.users import User
 from tests.server.stand_ins import ORDERS, SECOND, Served, World, stepped
 
+LOG, OTHER = MemoryJournal.log_id, "00000000000000bb"
 FILLS = replace(ORDERS, name="fills")
 PASSING = replace(ORDERS, name="passing", durability="transient")
 
@@ -25,7 +28,7 @@ PASSING = replace(ORDERS, name="passing", durability="transient")
 class Place(Served):
     def __init__(self):
         world = World(ORDERS, FILLS, PASSING)
-        door = LogDoor(world.driver, world.engine, "log-1")
+        door = LogDoor(world.driver, world.engine)
         super().__init__(
             world,
             Route("GET", "/v1/log", "logon", door.handle, "", LOG_PARAMETERS),
@@ -42,6 +45,10 @@ class Place(Served):
         at_once(self.world.engine.removal("orders", np.array([0]), self.world.clock.now_us()))
         self.world.publish(b'{"id":9}', topic="passing")
         await self.world.driver.durable()
+
+    async def note(self, name, bookmark):
+        body = b'{"bookmark":"%b"}' % bookmark.encode()
+        return await self.ask("PUT", f"/v1/log/consumers/{name}", body)
 
     async def rows(self, query="", **headers):
         return (await self.get(f"/v1/log{query}", **headers)).rows
@@ -65,7 +72,7 @@ async def test_rows_come_in_order_with_what_was_done_and_to_what():
 @stepped
 async def test_topics_are_looked_at_some_in_each_step(monkeypatch):
     world = World(ORDERS, FILLS, PASSING)
-    door = LogDoor(world.driver, world.engine, "log-1")
+    door = LogDoor(world.driver, world.engine)
     assert list(door._topics(None, EVERYTHING)) == []
     monkeypatch.setattr(log, "LOOKED_AT_ONCE", 1)
     assert len(list(door._topics(None, EVERYTHING))) == len(world.engine.topics)
@@ -101,12 +108,48 @@ async def test_rows_may_come_as_columns():
 
 
 @stepped
+async def test_an_answer_names_its_log_and_positions_may_do_so():
+    async with Place() as place:
+        await place.fill()
+        answer = await place.get(f"/v1/log?from={LOG}-1&to={LOG}-2")
+        assert [row["seq"] for row in answer.rows] == [2]
+        assert (answer.headers["SOW-Log"], answer.headers["SOW-Bookmark"]) == (LOG, "2")
+        assert [row["seq"] for row in await place.rows(f"?from={LOG}-0")] == [1, 2, 3]
+        extent = (await place.get(f"/v1/log/extent?from={LOG}-1")).json
+        assert (extent["from"], extent["to"]) == ("1", "4")
+        noted = await place.note("me", f"{LOG}-2")
+        assert noted.json == {"name": "me", "bookmark": "2"}
+
+
+@stepped
+async def test_a_position_of_another_log_is_refused_wherever_one_is_taken():
+    async with Place() as place:
+        await place.fill()
+        refused = [
+            await place.get(f"/v1/log{path}")
+            for path in (
+                f"?from={OTHER}-1",
+                f"?from=1&to={OTHER}-2",
+                f"?from={OTHER}-0",
+                f"/extent?from={OTHER}-1",
+                f"/extent?to={OTHER}-2",
+            )
+        ]
+        refused.append(await place.note("me", f"{OTHER}-2"))
+        assert {(one.status, one.json["reason"]) for one in refused} == {(409, "another log")}
+        assert all(
+            {LOG, OTHER} <= set(re.findall("[0-9a-f]{16}", str(one.json))) for one in refused
+        )
+        assert (await place.get("/v1/log/consumers")).json == []
+
+
+@stepped
 async def test_an_extent_counts_without_reading_and_names_the_log():
     async with Place() as place:
         await place.fill()
         found = (await place.get("/v1/log/extent?topics=orders")).json
         assert (found["from"], found["to"], found["rows"]) == ("0", "4", 2), "one is not logged"
-        assert (found["oldest"], found["newest"], found["log"]) == ("0", "4", "log-1")
+        assert (found["oldest"], found["newest"], found["log"]) == ("0", "4", LOG)
         narrowed = (await place.get("/v1/log/extent?topics=orders&filter=/px%20%3D%205")).json
         assert narrowed["rows"] == 2, "a delete may be of what has matched"
         refused = await place.get("/v1/log/extent?topics=passing")

@@ -12,9 +12,12 @@ import pytest
 from sow.definitions import Configuration, Topic, with_system_topics
 from sow.engine.engine import Engine
 from sow.errors import StoreError
+from sow.history.bookmarks import parse_bookmark
 from sow.server.opening import LOG_ID_BYTES, Opening
 from sow.server.removed import REMOVED
 from sow.steps import at_once
+from sow.store import manifest
+from sow.store.manifest import ManifestFile
 
 ORDERS = Topic("orders", "json", keys=("/id",))
 FILLS = replace(ORDERS, name="fills")
@@ -68,6 +71,24 @@ def test_what_was_stored_is_there_again_and_the_log_is_the_same_one(opened):
     second = opened(ORDERS, log=log)
     assert (count(second, "orders"), second.log_id) == (2, first.log_id)
     assert replayed == [1]
+
+
+def test_a_directory_of_the_first_releases_gets_a_name_and_keeps_its_positions(
+    opened, tmp_path, monkeypatch
+):
+    fill(opened(ORDERS), "orders", 1, 2)
+    opened.close()
+    file = ManifestFile(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(manifest, "FORMAT", 1)
+        file.write(replace(file.manifest, log_id=""))
+    upgraded = opened(ORDERS)
+    log = upgraded.journal.log_id
+    assert len(log) == 2 * LOG_ID_BYTES
+    for bookmark in ("1", f"{log}-1"):
+        assert parse_bookmark(bookmark, upgraded.journal, 2).after == 1
+    opened.close()
+    assert opened(ORDERS).journal.log_id == log
 
 
 def test_a_checkpoint_shortens_the_replay(opened):

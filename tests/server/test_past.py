@@ -83,6 +83,17 @@ async def test_what_was_answered_then_is_answered_of_then(question, monkeypatch)
 
 
 @stepped
+async def test_a_moment_may_name_its_log_and_one_of_another_is_refused():
+    async with Place() as place:
+        await place.publish({"id": 1, "v": 1})
+        await place.publish({"id": 1, "v": 2})
+        log = place.world.journal.log_id
+        assert (await place.asked(f"as_of={log}-1")).json == [{"id": 1, "v": 1}]
+        refused = await place.asked("as_of=00000000000000bb-1")
+        assert (refused.status, refused.json["reason"]) == (409, "another log")
+
+
+@stepped
 async def test_columns_hold_what_the_past_held_and_do_not_narrow_again():
     async with Place() as place:
         await place.publish({"id": 1, "v": "text", "gone": 1})

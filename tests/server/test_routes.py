@@ -28,7 +28,7 @@ def table_of(world, directory):
         world.executor,
         lambda _loss: [],
         Staging(directory, 0),
-        SimpleNamespace(log_id="log-1"),
+        SimpleNamespace(),
         Doorman(Security(), NotImplemented),
     )
     crowd = Crowd(lambda: Configuration("test", ()), 100)
@@ -107,6 +107,7 @@ async def test_an_answer_that_was_found_by_rights_of_before_is_not_given(method,
 
 
 AT_ONCE = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/functions", "/"} | {
+    "/v1/status",
     "/console/{file}",
     "/console/{folder}/{file}",
     "/sow.js",

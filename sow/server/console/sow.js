@@ -98,18 +98,34 @@ function subscriptionLine(topic, options, more = []) {
 
 /** What to ask for in place of a bookmark when everything up to `seen` has come: a range keeps its end. */
 function goingOn(bookmark, seen) {
-  const range = /^\s*[[(](.*)([\])])\s*$/s.exec(bookmark);
-  if (range === null) return seen;
+  const range = rangeOf(bookmark);
+  return range === null ? seen : `(${seen}:${range.end}${range.closing}`;
+}
+
+/** The parts of a range of bookmarks; null where the text is none. */
+function rangeOf(bookmark) {
+  const range = /^\s*([[(])(.*)([\])])\s*$/s.exec(bookmark);
+  if (range === null) return null;
+  const [, opening, inner, closing] = range;
   // A time may have colons of its own, so the last one is tried first.
-  for (let at = range[1].lastIndexOf(":"); at >= 0; at = at > 0 ? range[1].lastIndexOf(":", at - 1) : -1) {
-    const [start, end] = [range[1].slice(0, at).trim(), range[1].slice(at + 1).trim()];
-    if (isPlace(start) && isPlace(end)) return `(${seen}:${end}${range[2]}`;
+  for (let at = inner.lastIndexOf(":"); at >= 0; at = at > 0 ? inner.lastIndexOf(":", at - 1) : -1) {
+    const [start, end] = [inner.slice(0, at).trim(), inner.slice(at + 1).trim()];
+    if (isPlace(start) && isPlace(end)) return { opening, start, end, closing };
   }
-  return seen;
+  return null;
+}
+
+/** A bookmark whose numbers name their log: `log`, where they did not. 0 is the beginning of any log. */
+function withLog(bookmark, log) {
+  if (log === "") return bookmark;
+  const named = (text) => (/^\s*0*[1-9]\d*\s*$/.test(text) ? `${log}-${text.trim()}` : text);
+  const range = rangeOf(bookmark);
+  if (range === null) return bookmark.split(",").map(named).join(",");
+  return `${range.opening}${named(range.start)}:${named(range.end)}${range.closing}`;
 }
 
 function isPlace(text) {
-  return /^(|now|0\|1\||\d+|\d{8}T\d{6}(\.\d{1,6})?Z?|\d{4}-\d{2}-\d{2}([T ][\d:.]+(Z|[+-][\d:]+)?)?)$/.test(text);
+  return /^(|now|0\|1\||([0-9a-f]{16}-)?\d+|\d{8}T\d{6}(\.\d{1,6})?Z?|\d{4}-\d{2}-\d{2}([T ][\d:.]+(Z|[+-][\d:]+)?)?)$/.test(text);
 }
 
 /** The WebSocket of the server at `url`; without one of where this file comes from. */
@@ -300,6 +316,7 @@ class Connection {
   onstate = null;
   conflated = 0;
   dropped = 0;
+  log = ""; // the name of the server's log
   #url;
   #options;
   #name;
@@ -449,6 +466,7 @@ class Connection {
 
   #welcome(socket, ack) {
     this.#socket = socket;
+    this.log = ack.log ?? "";
     socket.onmessage = ({ data }) => this.#hear(socket, data);
     socket.onclose = ({ code, reason }) => this.#lose(socket, this.#broken(code, reason));
     this.#watch();
@@ -816,6 +834,9 @@ class Following {
   async open() {
     this.#connection.follow(this);
     try {
+      const { bookmark } = this.#options;
+      // A number means this log from now on, whichever server is there later.
+      if (bookmark !== undefined && bookmark !== null) this.#options.bookmark = withLog(String(bookmark), this.#connection.log);
       await this.#ask(this.#options);
     } catch (error) {
       this.#connection.forget(this);
@@ -870,10 +891,9 @@ class Following {
       ? { ...this.#options, bookmark: goingOn(String(this.#options.bookmark), this.bookmark) }
       : this.#options;
     const say = (exact) => this.#give({ command: "gap", reason, exact });
-    if (!goesOn) say(Boolean(this.#options.snapshot));
-    this.#ask(options, () => goesOn && say(true)).catch((error) => {
+    this.#ask(options, () => say(goesOn || Boolean(this.#options.snapshot))).catch((error) => {
       if (this.#ended) return undefined;
-      if (!goesOn || !["invalid bookmark", "invalid topic"].includes(error.reason)) return this.end(error);
+      if (!goesOn || !["another log", "invalid bookmark", "invalid topic"].includes(error.reason)) return this.end(error);
       // What was missed is not kept any more, or never was: go on with what comes.
       return this.#ask(this.#options, () => say(false)).catch((again) => this.end(again));
     });
@@ -887,7 +907,7 @@ class Following {
     if (each.d !== undefined) message.record = recordOf(each);
     if (each.bm !== undefined) message.bookmark = each.bm;
     for (const name of ["delta", "reason", "detail", "at", "ts"]) if (each[name] !== undefined) message[name] = each[name];
-    if ((each.c === "p" || each.c === "group_end") && each.bm !== undefined) this.bookmark = each.bm;
+    if ((each.c === "p" || each.c === "group_end") && each.bm !== undefined) this.bookmark = withLog(each.bm, this.#connection.log);
     this.#give(message);
     if (each.c === "unsubscribed") this.end(null);
     return undefined;
@@ -975,7 +995,7 @@ class Subscription {
     return this.#following.name;
   }
 
-  /** That of the newest update that has arrived. */
+  /** That of the newest update that has arrived, with the name of its log. */
   get bookmark() {
     return this.#following.bookmark;
   }

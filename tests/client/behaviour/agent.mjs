@@ -53,6 +53,7 @@ export class Agent {
   query = async (topic, options) => (await this.#sow.query(topic, options)).map((one) => (one instanceof Uint8Array ? [...one] : one));
   matches = async (topic, options) => (await this.#sow.query(topic, options)).matches;
   bookmark = async (_name, topic) => (await this.#sow.query(topic)).bookmark;
+  reached = (_name, subscription) => this.#open.get(subscription).bookmark;
   delete = (topic, options) => this.#sow.delete(topic, options);
 
   async publish(topic, messages) {

@@ -99,6 +99,9 @@ class PythonAgent:
     async def do_bookmark(self, _name, topic):
         return (await self._client.query(topic)).bookmark
 
+    async def do_reached(self, _name, subscription):
+        return self._open[subscription].bookmark
+
     async def do_publish(self, topic, messages):
         await self._client.publish(topic, messages)
         return "done"

@@ -8,6 +8,7 @@ do to the server, and what the network does to connections, is done here.
 import asyncio
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -142,6 +143,17 @@ class World:
         server.stop()
         server.start()
 
+    def replace(self):
+        """The server starts on an empty data directory, and publishers come back to it first: its
+        log is as long as the one before was."""
+        server = self._server
+        newest = int(server.get("/v1/log/extent").json["newest"])
+        server._config = replace(server._config, port=server.address[1])
+        server.stop()
+        shutil.rmtree(server._directory)
+        server.start()
+        self.publish("/desk/1", [{"id": 0}] * newest)
+
 
 def play(rows: list[Row], world: World, agent: Agent) -> None:
     """Play a table; raises AssertionError at the first row of which something else comes."""
@@ -156,7 +168,7 @@ def play(rows: list[Row], world: World, agent: Agent) -> None:
             # The agent waits for it, however many changes it takes.
             words.append(expected)
         came = agent.act(row.verb, words)
-        if row.verb == "bookmark":
+        if row.verb in ("bookmark", "reached"):
             names[f"${row.words[0]}"] = came
         elif expected is not None:
             assert fits(came, expected), f"{row.text}\n  came: {json.dumps(came)}"

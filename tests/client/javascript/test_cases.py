@@ -175,7 +175,7 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     ),
     "a range loses its end": (
         "a_bookmark_goes_on_from_where_it_is",
-        "`(${seen}:${end}${range[2]}`",
+        "`(${seen}:${range.end}${range.closing}`",
         "seen",
     ),
     "a listener's error is ours": (
