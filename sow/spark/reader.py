@@ -12,11 +12,12 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
 
+from sow.history.bookmarks import POSITION
 from sow.spark.columns import JSON_MESSAGES, OF_THE_ROW, Messages, decoder, is_row_schema
 from sow.spark.http import member, segment
 from sow.spark.options import SourceOptions
 from sow.spark.pushdown import pushed
-from sow.spark.rows import range_of_log
+from sow.spark.rows import position, range_of_log
 from sow.spark.snapshots import PARTS, SnapshotPart, Wanted, take
 
 KEY = re.compile(r"[!-+\--~]+\Z")
@@ -24,11 +25,12 @@ KEY = re.compile(r"[!-+\--~]+\Z")
 
 
 class LogPart(InputPartition):
-    """A range of the log: after one bookmark, up to and with another."""
+    """A range of the log called `log`: after one bookmark, up to and with another."""
 
-    def __init__(self, after: int, until: int) -> None:
+    def __init__(self, after: int, until: int, log: str) -> None:
         self.after = after
         self.until = until
+        self.log = log
 
 
 class GroupsPart(InputPartition):
@@ -96,17 +98,18 @@ class SowReader(DataSourceReader):
             to=self._ending(),
             **{"from": start},
         )
-        return split_log(int(part["from"]), int(part["to"]), options.partitions or PARTS)
+        parts = options.partitions or PARTS
+        return split_log(int(part["from"]), int(part["to"]), parts, part["log"])
 
     def _ending(self) -> str | None:
         """The bookmark that a read of the log ends with; of a time, the last one before it."""
         ending = self.options.ending
-        if ending is None or ending == "latest" or ending.isdigit():
+        if ending is None or ending == "latest" or POSITION.fullmatch(ending):
             return None if ending == "latest" else ending
         found = self.options.server.json(
             "GET", "/v1/log/extent", topics=member(self.options.topic), limit=1, **{"from": ending}
         )
-        return str(found["from"])
+        return position(found["log"], int(found["from"]))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one part, as Arrow batches of the schema."""
@@ -119,6 +122,7 @@ class SowReader(DataSourceReader):
                 partition.until,
                 self.condition,
                 self.options.fail_on_data_loss,
+                partition.log,
             )
         elif isinstance(partition, GroupsPart):
             batches = partition.read()
@@ -161,8 +165,8 @@ def _keys(condition: Filter) -> tuple[str, ...] | None:
     return values if values and are_keys else None
 
 
-def split_log(after: int, until: int, parts: int) -> list[LogPart]:
-    """A range of the log in parts of equal length, at least one."""
+def split_log(after: int, until: int, parts: int, log: str) -> list[LogPart]:
+    """A range of the log called `log` in parts of equal length, at least one."""
     parts = max(1, min(parts, until - after))
     cuts = [after + (until - after) * at // parts for at in range(parts + 1)]
-    return [LogPart(start, end) for start, end in pairwise(cuts)]
+    return [LogPart(start, end, log) for start, end in pairwise(cuts)]

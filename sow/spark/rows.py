@@ -30,10 +30,12 @@ def range_of_log(
     until: int,
     condition: str | None,
     fail_on_data_loss: bool = True,
+    log: str = "",
 ) -> Iterator[pa.RecordBatch]:
-    """Changes of a topic after one bookmark, up to and with another; raises DataLoss."""
+    """Changes of a topic after one bookmark of `log`, up to and with another; raises DataLoss, and
+    ServerRefusal where the server's log is another one."""
     while after < until:
-        reply = _changes(server, topic, after, until, condition)
+        reply = _changes(server, topic, position(log, after), position(log, until), condition)
         # What is not kept is refused, but from 0 the log is read from wherever it begins by now.
         if reply is None or after == 0:
             here = server.json(
@@ -54,8 +56,14 @@ def range_of_log(
         after = reached
 
 
+def position(log: str, number: int) -> str:
+    """A bookmark with the name of its log, so that another log refuses it; a number alone where the
+    name is not known."""
+    return f"{log}-{number}" if log else str(number)
+
+
 def _changes(
-    server: SowServer, topic: str, after: int, until: int, condition: str | None
+    server: SowServer, topic: str, after: str, until: str, condition: str | None
 ) -> Reply | None:
     """What one request for a range gives; None where its beginning is not in the log."""
     asked = {"topics": member(topic), "from": after, "to": until, "limit": ROWS_AT_ONCE}

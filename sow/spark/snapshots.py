@@ -13,7 +13,7 @@ from pyspark.sql.datasource import InputPartition
 
 from sow.errors import ClientError
 from sow.spark.http import ServerRefusal, SowServer, segment
-from sow.spark.rows import part_of_snapshot
+from sow.spark.rows import part_of_snapshot, position
 
 PARTS = 4
 """Tasks of a small read, unless `partitions` says otherwise: a few cores may share it."""
@@ -33,11 +33,17 @@ class Wanted(NamedTuple):
 
 
 class TakenSnapshot(NamedTuple):
-    """A snapshot: its name, how to take the same one again, and the moment that it is of."""
+    """A snapshot: its name, how to take the same one again, and the moment that it is of, with the
+    name of the log."""
 
     name: str
     asked: dict[str, Any]
     bookmark: str
+
+    @property
+    def number(self) -> int:
+        """The moment without the name of the log."""
+        return int(self.bookmark.rpartition("-")[2])
 
     @property
     def parts(self) -> "list[SnapshotPart]":
@@ -70,15 +76,16 @@ class SnapshotPart(InputPartition):
 def take(server: SowServer, wanted: Wanted, moment: str | None = None) -> list[TakenSnapshot]:
     """Take the records as they are, or were at a moment: a bookmark or a time; none of a pattern
     without topics."""
+    log = server.json("GET", "/v1/status")["log"]
     topics = _topics(server, wanted.topic)
     if not topics:
         return []
-    first = _one(server, topics[0], wanted, moment)
+    first = _one(server, topics[0], wanted, moment, log)
     if topics[0]["name"] == wanted.topic:
         return [first]
     # Asked again, since a topic may have been made before the first one's moment.
     others = [one for one in _topics(server, wanted.topic) if one["name"] != topics[0]["name"]]
-    return [first, *(_one(server, topic, wanted, first.bookmark) for topic in others)]
+    return [first, *(_one(server, topic, wanted, first.bookmark, log) for topic in others)]
 
 
 def _topics(server: SowServer, name: str) -> Sequence[Mapping[str, Any]]:
@@ -97,7 +104,7 @@ def _topics(server: SowServer, name: str) -> Sequence[Mapping[str, Any]]:
 
 
 def _one(
-    server: SowServer, topic: Mapping[str, Any], wanted: Wanted, moment: str | None
+    server: SowServer, topic: Mapping[str, Any], wanted: Wanted, moment: str | None, log: str
 ) -> TakenSnapshot:
     asked = {
         "topic": topic["name"],
@@ -107,7 +114,7 @@ def _one(
         "parts": wanted.parts or _enough(topic["records"]),
     }
     found = server.json("POST", "/v1/snapshots", **asked)
-    return TakenSnapshot(found["snapshot"], asked, found["bookmark"])
+    return TakenSnapshot(found["snapshot"], asked, position(log, int(found["bookmark"])))
 
 
 def _enough(records: int) -> int:

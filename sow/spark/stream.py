@@ -31,11 +31,18 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from sow.errors import AnotherLog
 from sow.spark.columns import JSON_MESSAGES, ROW, Messages, decoder
 from sow.spark.http import ServerRefusal, member, segment
 from sow.spark.options import SourceOptions
 from sow.spark.reader import LogPart, split_log
-from sow.spark.rows import DataLoss, last_of_each_key, oldest_to_go_on_from, range_of_log
+from sow.spark.rows import (
+    DataLoss,
+    last_of_each_key,
+    oldest_to_go_on_from,
+    position,
+    range_of_log,
+)
 from sow.spark.snapshots import SnapshotPart, TakenSnapshot, Wanted, take
 
 SNAPSHOT = "snapshot"
@@ -109,7 +116,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._end is not None and after >= self._end:
             return start
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        found = self._extent(str(after), limit=rows, to=self._end)
+        found = self._extent(after, limit=rows, to=self._end, log=here["log"])
         reached = int(found["to"])
         if found["rows"]:
             return self._offset(start, found, reached, after, at_us=found["ts_us"])
@@ -129,9 +136,9 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if error.reason != "invalid topic":
                 raise
             taken = []  # a topic of a pattern that is not there yet
-        bookmark = int(taken[0].bookmark if taken else here["newest"])
+        bookmark = taken[0].number if taken else int(here["newest"])
         # Asked afterwards, so that no record is younger than the clock that it says.
-        found = self._extent("now", limit=1)
+        found = self._here(here)
         offset = self._offset(start, found, bookmark, bookmark, at_us=found["ts_us"])
         return offset | {"records": [[one.name, one.asked] for one in taken]}
 
@@ -182,14 +189,17 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the log, for the query's progress."""
         return {"bookmark": int(self._extent("now", limit=1)["newest"])}
 
-    def _extent(self, start: str, limit: int | None, to: int | None = None) -> Any:
+    def _extent(
+        self, start: str | int, limit: int | None, to: int | None = None, log: str = ""
+    ) -> Any:
+        """What a range of the log holds; numbers are those of `log`."""
         return self._server.json(
             "GET",
             "/v1/log/extent",
             topics=member(self.options.topic),
             limit=limit,
-            to=to,
-            **{"from": start},
+            to=None if to is None else position(log, to),
+            **{"from": start if isinstance(start, str) else position(log, start)},
         )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -199,17 +209,18 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         after, until = int(end["after"]), int(end["bookmark"])
         if "records" in end:
-            self._here(end)
-            taken = [TakenSnapshot(name, asked, str(until)) for name, asked in end["records"]]
+            moment = position(self._here(end)["log"], until)
+            taken = [TakenSnapshot(name, asked, moment) for name, asked in end["records"]]
             return [part for one in taken for part in one.parts]
         if "tick_us" in end:
             return [TickPartition(until, int(end["tick_us"]))]
-        after = self._oldest(after, self._here(end))
+        here = self._here(end)
+        after = self._oldest(after, here)
         if after >= until:
             return []
         parts = -(-(until - after) // BOOKMARKS_OF_A_PART)
         parts = min(parts, self.options.partitions or PARTS_MAX)
-        return split_log(after, until, 1 if self.options.latest else parts)
+        return split_log(after, until, 1 if self.options.latest else parts, here["log"])
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one part, as Arrow batches of the schema."""
@@ -225,6 +236,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             partition.until,
             self.options.filter,
             self.options.fail_on_data_loss,
+            partition.log,
         )
         if self.options.latest:
             rows = last_of_each_key(rows)
@@ -234,7 +246,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             return part.read(self.options.server)
         except ServerRefusal as error:
-            if error.reason != "invalid bookmark":
+            if error.reason not in ("invalid bookmark", AnotherLog.reason):
                 raise
             raise DataLoss(
                 f"{self.options.url}: the records of {self.options.topic} that the stream begins "
@@ -252,8 +264,8 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Everything up to here has been dealt with: the log need not be kept for this consumer."""
         if self.options.consumer:
             path = f"/v1/log/consumers/{segment(self.options.consumer)}"
-            position = {"bookmark": str(end["bookmark"]), "reader": end.get("reader", "")}
-            self._server.json("PUT", path, position)
+            reached = position(end.get("log", ""), end["bookmark"])
+            self._server.json("PUT", path, {"bookmark": reached, "reader": end.get("reader", "")})
 
     def stop(self) -> None:
         """Nothing is held."""

@@ -61,6 +61,17 @@ def test_watch_keeps_to_a_live_window(sow, orders):
     assert sow("watch", "orders", "--bookmark", "0", "--top", "1").exit_code == 2
 
 
+def test_a_bookmark_may_name_its_log_and_one_of_another_is_refused(sow, server):
+    log = server.get("/v1/status").json["log"]
+    seen = server.publish("orders", {"id": 1}).json["bookmark"]
+    server.publish("orders", {"id": 2})
+    (line,) = rows(sow.ok("watch", "orders", "--bookmark", f"{log}-{seen}", "--count", "1"))
+    assert line["d"] == {"id": 2}
+    refused = sow("watch", "orders", "--bookmark", "00000000000000bb-1", "--count", "1")
+    assert refused.exit_code == 1
+    assert f"is of the log 00000000000000bb, and this server's log is {log}" in refused.output
+
+
 def test_a_bookmark_goes_with_neither_deltas_nor_oofs(sow):
     assert sow("watch", "orders", "--bookmark", "0", "--oof").exit_code == 2
 

@@ -12,10 +12,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from sow.errors import SowError
 from sow.spark import snapshots
 from sow.spark.columns import ROW
+from sow.spark.http import ServerRefusal
 from sow.spark.source import SowDataSource
 
 pytestmark = [pytest.mark.spark, pytest.mark.edge]
 
+OTHER = "00000000000000bb"
 NOWHERE = "http://127.0.0.1:9"
 
 
@@ -59,8 +61,18 @@ def test_a_read_of_the_log_ends_where_it_is_told(server):
     server.publish("orders", {"id": 2})
     (_, second) = rows(server, "orders", startingBookmark=start)
     at = second["ts"].strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    for ending in (str(first["bookmark"]), at):
+    log = server.get("/v1/status").json["log"]
+    for ending in (str(first["bookmark"]), f"{log}-{first['bookmark']}", at):
         assert rows(server, "orders", startingBookmark=start, endingBookmark=ending) == [first]
+
+
+def test_a_read_of_a_range_of_another_log_is_refused(server):
+    newest = server.get("/v1/log/extent").json["newest"]
+    for asked in ({"startingBookmark": f"{OTHER}-{newest}"}, {"asOf": f"{OTHER}-{newest}"}):
+        with pytest.raises(ServerRefusal, match="is of the log"):
+            rows(server, "orders", **asked)
+    with pytest.raises(ServerRefusal, match="is of the log"):
+        rows(server, "orders", startingBookmark="earliest", endingBookmark=f"{OTHER}-{newest}")
 
 
 GROUPS = {"projection": "/desk, SUM(/qty) AS /qty", "grouping": "/desk"}

@@ -42,7 +42,7 @@ class Server:
         self.asked.append(path)
         if path.startswith("/v1/snapshots"):
             return Reply(stream(row(asked["part"])), "")
-        after, until = asked["from"], min(asked["to"], self.newest)
+        after, until = int(asked["from"]), min(int(asked["to"]), self.newest)
         if after and not self.oldest <= after <= self.newest:
             raise ServerRefusal("gone", {"reason": "invalid bookmark"})
         rows = [row(n) for n in range(max(after, self.oldest) + 1, until + 1)][: self.limit]

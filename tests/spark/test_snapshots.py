@@ -9,6 +9,8 @@ from sow.spark import snapshots
 from sow.spark.columns import ROW
 from sow.spark.http import ServerRefusal, SowServer
 from sow.spark.snapshots import Wanted, take
+from tests.edge.serving import Running, configuration
+from tests.edge.topics import MESSAGE_TYPES, TOPICS
 
 pytestmark = [pytest.mark.spark, pytest.mark.edge]
 
@@ -31,6 +33,18 @@ def test_a_snapshot_that_the_server_has_let_go_is_taken_again_as_it_was(server):
     server.publish("orders", {"id": 1, "later": True}, {"id": 2})
     server.request("DELETE", f"/v1/snapshots/{taken.name}")
     assert values(server, taken.parts) == ['{"id": 1}']
+
+
+def test_a_snapshot_is_not_taken_again_of_another_log(server, tmp_path):
+    server.publish("orders", {"id": 1})
+    (taken,) = take(SowServer(server.url), Wanted("orders"))
+    other = Running(configuration(TOPICS, MESSAGE_TYPES), tmp_path)
+    try:
+        other.publish("orders", *({"id": n} for n in range(taken.number + 1)))
+        with pytest.raises(ServerRefusal, match="is of the log"):
+            values(other, taken.parts)
+    finally:
+        other.close()
 
 
 def test_a_pattern_is_a_snapshot_for_each_of_its_topics_of_one_moment(server):

@@ -69,6 +69,18 @@ def test_the_checkpoint_of_another_log_is_refused(server, tmp_path):
                 next_of(astray, end)
             with pytest.raises(DataLoss, match="another log"):
                 astray.partitions(start, end)
+            # Planned before the address became that of the other one.
+            for part in reader.partitions(start, end):
+                with pytest.raises(ServerRefusal, match="is of the log") as caught:
+                    list(astray.read(part))
+                assert caught.value.reason == "another log"
+        with pytest.raises(ServerRefusal, match="is of the log"):
+            stream(other, consumer="mine").commit(end)
+        assert other.get("/v1/log/consumers").json == []
+        begin = f"{start['log']}-{end['bookmark']}"
+        assert stream(server, startingBookmark=begin).initialOffset()["bookmark"] == end["bookmark"]
+        with pytest.raises(ServerRefusal, match="is of the log"):
+            stream(other, startingBookmark=begin).initialOffset()
     finally:
         other.close()
 
