@@ -83,7 +83,7 @@ class Authenticator:
         if (user := self._known_user(shown)) is None:
             self._take_attempt(address)
             try:
-                user = await self._find_out(shown)
+                user = await self._find_out(shown, address)
             except (Unauthenticated, asyncio.CancelledError):
                 # Who goes away before he is told has had his try, and somebody's thread.
                 self._failed(address)
@@ -123,24 +123,26 @@ class Authenticator:
     def _remembered(self, shown: Credentials) -> User | None:
         return self._known.get(self._sum(shown), self._now_us())
 
-    async def _find_out(self, shown: Credentials) -> User:
+    async def _find_out(self, shown: Credentials, address: str = "") -> User:
         if shown.token:
             if self._signed is None or not is_signed(shown.token):
                 raise Unauthenticated("the token is not good")
             user = await self._signed.user(shown.token)
         elif shown.user or shown.password:
-            user = await self._by_password(shown.user, shown.password)
+            user = await self._by_password(shown.user, shown.password, address)
         else:
             raise Unauthenticated("the certificate names no user: it has not one common name")
         until_us = self._now_us() + SIGNED_KNOWN_US if shown.token else None
         self._known.put(self._sum(shown), user, until_us)
         return user
 
-    async def _by_password(self, name: str, password: str) -> User:
+    async def _by_password(self, name: str, password: str, address: str) -> User:
         users = self._users
         if users is None:
             raise Unauthenticated("nobody logs on with a password here: show a token")
-        good = await self._hashing.run(lambda: self._beside(users.is_password, name, password))
+        good = await self._hashing.run(
+            address, lambda: self._beside(users.is_password, name, password)
+        )
         if not good:
             raise Unauthenticated(NOT_GOOD)
         return User(name, users.groups(name))

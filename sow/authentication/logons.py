@@ -5,9 +5,10 @@ how often somebody has tried. It knows nothing of files, and no library of passw
 import asyncio
 import hashlib
 import os
+from collections import deque
 from collections.abc import Awaitable, Callable
 
-from sow.authentication.attempts import Attempts
+from sow.authentication.attempts import Attempts, whose
 from sow.clock import SECOND_US
 from sow.errors import TooManyLogons
 from sow.users import User
@@ -59,22 +60,68 @@ class Logons:
 
 
 class Hashing:
-    """The few threads that hash, and how many wait for one."""
+    """The few threads that hash. The addresses that wait for one take turns: a client that guesses
+    delays nobody at another address by more than one guess."""
 
     def __init__(self) -> None:
-        self._one_of = asyncio.Semaphore(HASHED_AT_ONCE)
-        self._waiting = 0
+        self._free = HASHED_AT_ONCE
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        """By the address, that first whose turn comes next; nobody waits while a thread is free."""
 
-    async def run(self, hashing: Callable[[], Awaitable[bool]]) -> bool:
-        """Its answer, in its turn. Raises TooManyLogons if too many wait."""
-        if self._waiting >= WAITING_MAX:
-            raise TooManyLogons("too many log on at once", wait_us=SECOND_US)
-        self._waiting += 1
+    async def run(self, address: str, hashing: Callable[[], Awaitable[bool]]) -> bool:
+        """Its answer, in the turn of who is at `address`. Raises TooManyLogons if too many wait."""
+        await self._turn(whose(address))
+        running = asyncio.ensure_future(hashing())
+        # A thread goes on when nobody waits for it any more, and its place is taken until then.
+        running.add_done_callback(lambda _: self._release())
+        return await asyncio.shield(running)
+
+    async def _turn(self, address: str) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        self._make_room(address)
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(address, deque()).append(turn)
         try:
-            await self._one_of.acquire()
-            running = asyncio.ensure_future(hashing())
-            # A thread goes on when nobody waits for it any more, and its place is taken until then.
-            running.add_done_callback(lambda _: self._one_of.release())
-            return await asyncio.shield(running)
-        finally:
-            self._waiting -= 1
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._forget(address, turn)
+            else:
+                self._release()
+            raise
+
+    def _make_room(self, address: str) -> None:
+        """Where too many wait, the last comer of the address of which most do comes again later."""
+        if sum(map(len, self._waiting.values())) < WAITING_MAX:
+            return
+        most = max(self._waiting.values(), key=len)
+        if len(most) <= len(self._waiting.get(address, ())) + 1:
+            raise _too_many()
+        last = most.pop()
+        if not last.cancelled():
+            last.set_exception(_too_many())
+
+    def _forget(self, address: str, turn: asyncio.Future[None]) -> None:
+        turns = self._waiting.get(address)
+        if turns is not None and turn in turns:
+            turns.remove(turn)
+            if not turns:
+                del self._waiting[address]
+
+    def _release(self) -> None:
+        self._free += 1
+        while self._free and self._waiting:
+            address = next(iter(self._waiting))
+            turns = self._waiting.pop(address)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[address] = turns
+            if not turn.cancelled():
+                turn.set_result(None)
+                self._free -= 1
+
+
+def _too_many() -> TooManyLogons:
+    return TooManyLogons("too many log on at once", wait_us=SECOND_US)

@@ -261,7 +261,7 @@ def test_who_goes_away_before_he_is_told_has_failed(tmp_path):
 
 
 def test_so_many_wait_for_a_thread_and_no_more(door, monkeypatch):
-    monkeypatch.setattr(logons, "WAITING_MAX", 3)
+    monkeypatch.setattr(logons, "WAITING_MAX", 1)
     running, most = 0, 0
 
     async def slow(*_):

@@ -3,8 +3,11 @@ test_authenticator.py."""
 
 import asyncio
 
+import pytest
+
 from sow.authentication import logons
 from sow.authentication.logons import HASHED_AT_ONCE, Hashing, Known, Logons
+from sow.errors import TooManyLogons
 
 
 def test_so_many_are_known(monkeypatch):
@@ -38,11 +41,11 @@ def test_who_goes_away_leaves_no_room_for_more_threads():
             return await over.wait()
 
         for _ in range(3 * HASHED_AT_ONCE):
-            one = asyncio.create_task(hashing.run(thread))
+            one = asyncio.create_task(hashing.run("", thread))
             for _ in range(3):
                 await asyncio.sleep(0)
             one.cancel()
-        last = asyncio.create_task(hashing.run(thread))
+        last = asyncio.create_task(hashing.run("", thread))
         await asyncio.sleep(0)
         assert len(begun) == HASHED_AT_ONCE
         over.set()
@@ -50,3 +53,106 @@ def test_who_goes_away_leaves_no_room_for_more_threads():
         assert len(begun) == HASHED_AT_ONCE + 1
 
     asyncio.run(all_leave())
+
+
+async def settle():
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+class Threads:
+    """Threads that end when they are told to; `begun` says whose each was, in their order."""
+
+    def __init__(self):
+        self.hashing, self.begun, self.over = Hashing(), [], []
+
+    async def come(self, *addresses):
+        """A logon from each address, one after the other."""
+        coming = [asyncio.create_task(self._one(address)) for address in addresses]
+        await settle()
+        return coming
+
+    def _one(self, address):
+        async def thread():
+            self.begun.append(address)
+            over = asyncio.get_running_loop().create_future()
+            self.over.append(over)
+            return await over
+
+        return self.hashing.run(address, thread)
+
+    async def end(self, count):
+        for _ in range(count):
+            self.over.pop(0).set_result(True)
+            await settle()
+
+
+GUESSER, OTHER = "192.0.2.7", "192.0.2.8"
+
+
+def test_addresses_take_turns_however_many_logons_one_of_them_has():
+    async def work():
+        threads = Threads()
+        waiting = await threads.come(*[GUESSER] * 60, OTHER, *[GUESSER] * 3, "192.0.2.9", OTHER)
+        await threads.end(5)
+        assert threads.begun == [
+            *[GUESSER] * HASHED_AT_ONCE, GUESSER, OTHER, "192.0.2.9", GUESSER, OTHER
+        ]  # fmt: skip
+        while threads.over:
+            await threads.end(1)
+        assert all(await asyncio.gather(*waiting))
+        await threads.come(OTHER, OTHER)
+        assert threads.begun[-2:] == [OTHER, OTHER], "and nothing is taken"
+
+    asyncio.run(work())
+
+
+def test_the_addresses_of_one_network_have_one_turn():
+    async def work():
+        threads = Threads()
+        network = [f"2001:db8:0:1::{host:x}" for host in range(20)]
+        await threads.come(*network, "2001:db8:0:2::1", "::ffff:192.0.2.8", OTHER)
+        await threads.end(4)
+        own, other, mapped, last = threads.begun[HASHED_AT_ONCE:]
+        assert own.startswith("2001:db8:0:1:")
+        assert [other, mapped] == ["2001:db8:0:2::1", "::ffff:192.0.2.8"]
+        assert last.startswith("2001:db8:0:1:")
+
+    asyncio.run(work())
+
+
+def test_who_fills_the_queue_makes_room_for_another_address(monkeypatch):
+    monkeypatch.setattr(logons, "WAITING_MAX", 4)
+
+    async def work():
+        threads = Threads()
+        waiting = await threads.come(*[GUESSER] * (HASHED_AT_ONCE + 4))
+        (refused,) = await threads.come(GUESSER)
+        with pytest.raises(TooManyLogons):
+            await refused
+        others = await threads.come(OTHER, OTHER, OTHER)
+        for one in (waiting[-1], waiting[-2], others[-1]):
+            with pytest.raises(TooManyLogons):
+                await one
+        await threads.end(6)
+        assert threads.begun[HASHED_AT_ONCE:] == [GUESSER, OTHER, GUESSER, OTHER]
+        assert await asyncio.gather(*waiting[:-2], *others[:-1]) == [True] * 6
+
+    asyncio.run(work())
+
+
+def test_who_goes_away_while_he_waits_takes_nobodys_turn():
+    async def work():
+        threads = Threads()
+        waiting = await threads.come(*[GUESSER] * HASHED_AT_ONCE, OTHER, GUESSER, OTHER)
+        threads.over.pop(0).set_result(True)
+        await asyncio.sleep(0)  # the turn is given, and not begun
+        for one in waiting[-3::2]:
+            one.cancel()
+        await settle()
+        assert threads.begun == [*[GUESSER] * HASHED_AT_ONCE, GUESSER]
+        await threads.end(2)
+        await threads.come(OTHER)
+        assert threads.begun[-1] == OTHER
+
+    asyncio.run(work())
