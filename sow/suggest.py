@@ -4,15 +4,18 @@ Which one was meant, the core of conflation says (`conflated_topics.suggest`), w
 words too; what is known is the caller's business.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from itertools import islice
 
 from conflated_topics.suggest import nearest
+from sow.errors import clipped, shown
 
-__all__ = ["did_you_mean", "nearest"]
+__all__ = ["did_you_mean", "nearest", "no_topic"]
 
 KNOWN_TOLD_MAX = 30
 """So many words may help who has mistyped one; more would only be long."""
+PATTERNS_TOLD_MAX = 10
+"""Patterns are longer than words."""
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:
@@ -22,3 +25,15 @@ def did_you_mean(word: str, known: Collection[str]) -> str:
         return f"; did you mean {meant}?"
     more = ", …" if len(known) > KNOWN_TOLD_MAX else ""
     return f"; known are {', '.join(islice(known, KNOWN_TOLD_MAX))}{more}"
+
+
+def no_topic(name: str, known: Collection[str], patterns: Mapping[str, str]) -> str:
+    """What is said of a `name` that no topic has: which `known` one was meant, or which there are,
+    and the `patterns` by which topics are made, by the names of their definitions."""
+    said = f"no topic {shown(name)}" + (did_you_mean(clipped(name), known) if known else "")
+    if not patterns or nearest(clipped(name), known) is not None:
+        return said
+    told = [f"{one} ({clipped(text)})" for one, text in patterns.items()]
+    more = ", …" if len(told) > PATTERNS_TOLD_MAX else ""
+    some = ", ".join(told[:PATTERNS_TOLD_MAX])
+    return f"{said}; a publish makes topics that a Pattern matches: {some}{more}"

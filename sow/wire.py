@@ -299,7 +299,7 @@ def _outline(line: bytes) -> tuple[str | None, int | None]:
         follow: int | None = 0 if bytes(found.n) in (b"", b"null") else None
     else:
         follow = n if type(n) is int and n >= 0 else None
-    known = isinstance(cid, int) or (isinstance(cid, str) and len(cid) <= LENGTHS["cid"])
+    known = type(cid) is int or (isinstance(cid, str) and len(cid) <= LENGTHS["cid"])
     return str(cid) if known else None, follow
 
 

@@ -1,6 +1,6 @@
 """What is said to who has mistyped a word."""
 
-from sow.suggest import KNOWN_TOLD_MAX, did_you_mean
+from sow.suggest import KNOWN_TOLD_MAX, PATTERNS_TOLD_MAX, did_you_mean, no_topic
 
 
 def test_a_near_word_is_asked_for():
@@ -16,3 +16,19 @@ def test_of_many_known_words_some_are_told():
     told = did_you_mean("zzz", known)
     assert told.endswith(f"topic{KNOWN_TOLD_MAX - 1}, …")
     assert not did_you_mean("zzz", known[:-1]).endswith("…")
+
+
+def test_who_misses_a_topic_is_told_of_the_patterns_too_unless_one_is_near():
+    patterns = {"by_book": "desk/([a-z]+)"}
+    making = "; a publish makes topics that a Pattern matches: by_book (desk/([a-z]+))"
+    assert no_topic("zzz", ["quotes"], patterns) == f"no topic 'zzz'; known are quotes{making}"
+    assert no_topic("zzz", [], patterns) == f"no topic 'zzz'{making}"
+    assert no_topic("zzz", ["quotes"], {}) == "no topic 'zzz'; known are quotes"
+    assert no_topic("quote", ["quotes"], patterns) == "no topic 'quote'; did you mean quotes?"
+
+
+def test_of_many_or_long_patterns_some_are_told():
+    patterns = {f"p{number}": "x" * 1000 for number in range(PATTERNS_TOLD_MAX + 1)}
+    told = no_topic("zzz", [], patterns)
+    assert len(told) < 100 * (PATTERNS_TOLD_MAX + 1)
+    assert told.endswith(", …")

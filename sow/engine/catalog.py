@@ -34,13 +34,12 @@ from sow.errors import (
     TooLarge,
     UnknownTopic,
     clipped,
-    shown,
 )
 from sow.expressions import Filter
 from sow.expressions.patterns import Search
 from sow.messages import message_type
 from sow.store.memory import RECORD_BYTES, Usage
-from sow.suggest import did_you_mean
+from sow.suggest import no_topic
 from sow.topic.conflated_copy import ConflatedCopy
 from sow.topic.records import Records
 from sow.topic.views.view import MaterializedView
@@ -129,9 +128,16 @@ class Catalog:
                 "regular expression of names"
             )
         some = [topic.name for topic in islice(self.listed(), NAMES_COMPARED_MAX)]
-        raise UnknownTopic(
-            f"no topic {shown(name)}{did_you_mean(clipped(name), some)}", wanted=name
-        )
+        raise UnknownTopic(no_topic(name, some, self.pattern_texts), wanted=name)
+
+    @property
+    def pattern_texts(self) -> dict[str, str]:
+        """The patterns that publishes make topics by, by the names of their definitions."""
+        return {
+            name: one.definition.pattern
+            for name, one in self.patterns.items()
+            if isinstance(one.definition, Topic) and one.definition.pattern
+        }
 
     def is_pattern(self, command: Command) -> bool:
         """Whether a command names topics by a pattern. A name that is one as well is a topic's only

@@ -12,7 +12,7 @@ from itertools import chain
 import numpy as np
 
 from sow import __version__, replies
-from sow.commands import ACKS, COMMANDS, Command
+from sow.commands import ACKS, COMMANDS, Command, acks_of
 from sow.definitions import Configuration
 from sow.delivery.sessions import Session
 from sow.encodings import publish_acks, quoted, skip_lines
@@ -200,9 +200,14 @@ class Executor:
         try:
             topic = engine.publishable(publishes.topic)
             self.rates.take(session.rights, len(publishes.bodies), now_us)
+        except SowError:
+            return False
+        try:
             bodies = self._bodies(topic, publishes, publishes.bodies)
             last = engine.publish_slice(topic, bodies, now_us)
         except SowError:
+            # Each of them is carried out by itself, and counted then.
+            self.rates.give_back(session.rights, len(publishes.bodies))
             return False
         session.say_lines(publish_acks(publishes.asked(last - len(bodies))))
         self.engine.touch(session)
@@ -231,7 +236,8 @@ class Executor:
             self.refused[type(error).reason] += 1
             if isinstance(error, NotEntitled | Unauthenticated):
                 self._note_refused(session, command, error)
-            error = told(error, session.rights, self.engine.topics)
+            catalog = self.engine.catalog
+            error = told(error, session.rights, catalog.topics, catalog.pattern_texts)
             session.say(replies.failure(command.cid, error))
         except Exception as error:
             self._fail(f"session {session.id}: {described(error)}")
@@ -241,6 +247,8 @@ class Executor:
 
     def _check(self, session: Session, command: Command) -> None:
         """Raise what speaks against a command of this session."""
+        if not command.topic and "t" in command.kind.fields:
+            raise ClientError(f'{command.name} names no topic; give t, such as "t":"orders"')
         rights = session.rights
         command.be_sent_by(rights)
         if rights.is_open:
@@ -313,7 +321,7 @@ class Executor:
 
     def _name(self, session: Session, command: Command, more: dict[str, object]) -> None:
         """Acknowledge a logon; lines are counted after the last of its acks."""
-        acks = sorted(command.acks or {"processed"})
+        acks = acks_of(command.acks, has_cid=True)
         for kind in acks:
             said = replies.ack(command.cid, kind, **self._identity(session), **more)
             if kind == acks[-1]:

@@ -46,3 +46,9 @@ class Rates:
             )
             error.retry_after_s = max(1, math.ceil(-left / most))
             raise error
+
+    def give_back(self, rights: Rights, count: int) -> None:
+        """So many messages that were taken last are not published after all."""
+        if rights.owner in self._buckets:
+            left, since_us = self._buckets[rights.owner]
+            self._buckets[rights.owner] = left + count, since_us

@@ -5,12 +5,12 @@ asks: there suggestions are made anew of what he may see, and of topics that oth
 is not told the names. Where nobody is asked who he is, errors stay as they are.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 
-from sow.errors import InvalidTopic, SowError, UnknownTopic, clipped, shown
+from sow.errors import InvalidTopic, SowError, UnknownTopic
 from sow.rights import Rights
-from sow.suggest import did_you_mean
+from sow.suggest import no_topic
 
 LOOKED_AT_MAX = 1_000
 """Names that are asked whether the user sees them: some microseconds each, once."""
@@ -18,15 +18,18 @@ COMPARED_MAX = 200
 """Comparing a mistyped name takes some 10 us a name."""
 
 
-def told(error: SowError, rights: Rights, names: Iterable[str]) -> SowError:
-    """The same error, worded for who has these rights; `names` are those of all topics."""
+def told(
+    error: SowError, rights: Rights, names: Iterable[str], patterns: Mapping[str, str]
+) -> SowError:
+    """The same error, worded for who has these rights; `names` are those of all topics, `patterns`
+    those by which topics are made."""
     if rights.is_open:
         return error
     if isinstance(error, UnknownTopic) and error.wanted:
         seen = (name for name in islice(names, LOOKED_AT_MAX) if rights.sees(name))
         known = [*islice(seen, COMPARED_MAX)]
-        near = did_you_mean(clipped(error.wanted), known) if known else ""
-        error.detail = f"no topic {shown(error.wanted)}{near}"
+        visible = {name: text for name, text in patterns.items() if rights.sees(name)}
+        error.detail = no_topic(error.wanted, known, visible)
     elif isinstance(error, InvalidTopic) and not all(map(rights.sees, error.others)):
         error.detail = error.alone
     return error

@@ -278,6 +278,7 @@ class Server:
             lambda: self.engine.topics,
             self.executor.audit,
             lambda: self.engine.reach(self.driver.now_us()),
+            lambda: self.engine.catalog.pattern_texts,
         )
         self.executor.go_on_under(self._doorman.entitlements)
         self.executor.know_users_by(self._doorman.named)

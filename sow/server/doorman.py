@@ -7,7 +7,7 @@ the users or roles read again, the users of live sessions are found out anew.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from hmac import compare_digest
 from ssl import SSLContext
@@ -101,6 +101,7 @@ class Doorman:
         self._now_us = now_us
         self._own_token = own_token.encode()
         self._names: Callable[[], Iterable[str]] = tuple
+        self._patterns: Callable[[], Mapping[str, str]] = dict
         self._audit: Audit | None = None
         self._reach: Callable[[], None] = lambda: None
         self._seen: dict[tuple[str, ...], None] = {}
@@ -112,11 +113,17 @@ class Doorman:
         return Who(None if by is None else self._make(by), Entitlements(security))
 
     def follow(
-        self, names: Callable[[], Iterable[str]], audit: Audit, reach: Callable[[], None]
+        self,
+        names: Callable[[], Iterable[str]],
+        audit: Audit,
+        reach: Callable[[], None],
+        patterns: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`names` are the topics that there are, for those who mistype one; deeds are noted in
-        `audit`, once `reach` has let the engine know what time it is."""
+        """`names` are the topics that there are and `patterns` what makes others, for those who
+        mistype one; deeds are noted in `audit`, once `reach` has let the engine know what time it
+        is."""
         self._names = names
+        self._patterns = patterns
         self._audit = audit
         self._reach = reach
 
@@ -241,7 +248,7 @@ class Doorman:
 
     def told(self, error: SowError, rights: Rights) -> SowError:
         """An error as whoever has these rights is told of it."""
-        return told(error, rights, self._names())
+        return told(error, rights, self._names(), self._patterns())
 
     # Logons.
 

@@ -1,10 +1,12 @@
 """Commands carried out: in order, all or nothing, and every mistake answered."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from sow.commands import Command, Identified
+from sow.commands import ACKS, COMMANDS, Command, Identified
+from sow.definitions import Limits
 from sow.encodings import LINES
 from sow.engine import publications
 from sow.publishes import read_frames
@@ -67,6 +69,42 @@ def test_a_bad_one_among_them_fails_alone(world):
         ("2", "success"),
     ]
     assert world.records("orders") == [{"id": 1}, {"id": 2}]
+
+
+def test_messages_are_counted_once_also_where_one_among_them_is_bad(world):
+    limits = Limits(publishes_per_second_max=10)
+    world.engine.configuration = replace(world.engine.configuration, limits=limits)
+    bad = {"c": "publish", "t": "orders", "d": 5, "cid": "bad"}
+    lines = world.client().send(frame(bad, *(publish(n, cid=f"{n}") for n in range(9))))
+    assert [line["cid"] for line in lines if line["status"] == "failure"] == ["bad"]
+    (line,) = world.client().send(frame(publish(9, cid="9")))
+    assert line["reason"] == "busy"
+
+
+def minimal(kind):
+    """The least that each command needs."""
+    line = {"c": kind.name, "cid": "1"}
+    line |= {"t": "orders"} if "t" in kind.fields else {}
+    line |= {"d": {"id": 1}} if kind.takes_bodies else {}
+    return line | ({"s": "all"} if kind.name == "unsubscribe" else {})
+
+
+@pytest.mark.parametrize("asked", ["", *ACKS, ",".join(ACKS)])
+@pytest.mark.parametrize("kind", COMMANDS.values(), ids=lambda kind: kind.name)
+def test_every_command_with_a_cid_is_acknowledged(world, kind, asked):
+    lines = world.client().say(**minimal(kind), **({"a": asked} if asked else {}))
+    acks = [line for line in lines if line["c"] == "ack"]
+    assert {(ack["cid"], ack["status"]) for ack in acks} == {("1", "success")}
+    assert [ack["a"] for ack in acks] == (asked or "processed").split(",")
+
+
+@pytest.mark.parametrize("name", [name for name, kind in COMMANDS.items() if "t" in kind.fields])
+def test_a_command_without_a_topic_is_told_that_t_is_missing(world, name):
+    for line in ({"c": name, "cid": "1"}, {"c": name, "cid": "1", "t": ""}):
+        more = {"d": {"id": 1}} if COMMANDS[name].takes_bodies else {}
+        (ack,) = world.client().say(**line, **more)
+        said = f'{name} names no topic; give t, such as "t":"orders"'
+        assert (ack["reason"], ack["detail"]) == ("bad request", said)
 
 
 def test_a_bad_one_among_frames_of_one_fails_alone(world):

@@ -50,6 +50,17 @@ def test_no_more_than_a_second_is_saved_and_a_clock_that_goes_back_gives_nothing
         buckets.take(ANN, 1, 1000 * SECOND)
 
 
+def test_what_is_given_back_was_never_taken():
+    buckets = limited()
+    buckets.give_back(ANN, 1)
+    assert not buckets._buckets
+    buckets.take(ANN, 10, 0)
+    buckets.give_back(ANN, 10)
+    buckets.take(ANN, 10, 0)
+    with pytest.raises(TooFast):
+        buckets.take(ANN, 1, 0)
+
+
 def test_where_nobody_is_asked_all_are_one():
     buckets = limited(1)
     buckets.take(EVERYTHING, 1, 0)

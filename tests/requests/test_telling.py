@@ -8,24 +8,31 @@ from sow.users import User
 
 ROLES = (Role("desk", ("*",), (Allow("orders|quotes", read=True),)),)
 ANN = Entitlements(Security(authentication=Authentication(), roles=ROLES)).rights(User("ann"))
+PATTERNS = {"secrets": "secret/.*", "quotes": "quotes/.*"}
 NAMES = ("secret", "orders", "ordersecret")
 
 
 def test_a_suggestion_is_made_of_what_he_sees():
     error = UnknownTopic("no topic 'orderse'; did you mean ordersecret?", wanted="orderse")
-    assert told(error, ANN, NAMES).detail == "no topic 'orderse'; did you mean orders?"
+    assert told(error, ANN, NAMES, {}).detail == "no topic 'orderse'; did you mean orders?"
     nothing = UnknownTopic("no topic 'x'; known are secret", wanted="x")
-    assert told(nothing, ANN, ("secret",)).detail == "no topic 'x'"
+    assert told(nothing, ANN, ("secret",), {}).detail == "no topic 'x'"
+
+
+def test_he_is_told_of_the_patterns_that_he_sees():
+    error = UnknownTopic("no topic 'x'; known are secret", wanted="x")
+    said = "no topic 'x'; known are orders; a publish makes topics that a Pattern matches: "
+    assert told(error, ANN, NAMES, PATTERNS).detail == f"{said}quotes (quotes/.*)"
 
 
 def test_what_a_topic_is_made_of_is_told_to_who_sees_all_of_it():
     for others, detail in ((("orders",), "of orders"), (("orders", "secret"), "of others")):
         error = InvalidTopic("of orders", others=others, alone="of others")
-        assert told(error, ANN, NAMES).detail == detail
+        assert told(error, ANN, NAMES, PATTERNS).detail == detail
 
 
 def test_where_nobody_is_asked_and_of_other_errors_nothing_is_changed():
     for error in (UnknownTopic("a secret", wanted="a"), InvalidTopic("b", others=("secret",))):
         detail = error.detail
-        assert told(error, EVERYTHING, NAMES).detail == detail
-    assert told(ClientError("c"), ANN, NAMES).detail == "c"
+        assert told(error, EVERYTHING, NAMES, PATTERNS).detail == detail
+    assert told(ClientError("c"), ANN, NAMES, PATTERNS).detail == "c"
