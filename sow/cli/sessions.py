@@ -1,6 +1,6 @@
 """`sow sessions`: who is connected, and what waits for them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -10,7 +10,7 @@ from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option
 from sow.cli.printing import json_text, printable
 from sow.cli.query import terminal_console
-from sow.cli.tables import Column, figures
+from sow.cli.tables import Column, Row, figures
 from sow.client.answers import understood
 from sow.quantities import counted, duration, size
 
@@ -19,11 +19,13 @@ SESSION_COLUMNS = (
     Column("lag", is_number=True),
     Column("queue", is_number=True),
     Column("state"),
+    Column("user"),
+    Column("address"),
+    Column("since", is_number=True),
     Column("conflated", is_number=True),
     Column("dropped", is_number=True),
     Column("subscribed", is_number=True),
     Column("size", is_number=True),
-    Column("since", is_number=True),
     Column("id"),
 )
 Described = Mapping[str, Any]
@@ -47,7 +49,8 @@ def sessions(session_id: str | None, url: str, as_json: bool) -> None:
     if found:
         console = terminal_console()
         with understood(url):
-            table = figures(SESSION_COLUMNS, [*map(row, found)], console.width)
+            rows = [*map(row, found)]
+            table = figures(columns_for(rows), rows, console.width)
         console.print(table)
     click.echo(counted(len(found), "session"), err=True)
 
@@ -55,6 +58,11 @@ def sessions(session_id: str | None, url: str, as_json: bool) -> None:
 async def _asked(url: str, path: str, kind: type[Any]) -> Any:
     async with connected(url, "sow sessions") as client:
         return await client.http.json("GET", path, kind=kind)
+
+
+def columns_for(rows: Sequence[Row]) -> list[Column]:
+    """The columns that say anything: without authentication there are no users."""
+    return [one for one in SESSION_COLUMNS if any(row[one.name] for row in rows)]
 
 
 def slowness(one: Described) -> tuple[float, int]:
@@ -67,6 +75,8 @@ def row(one: Described) -> dict[str, str]:
     return {
         "client": one["client"] or "(no name)",
         "state": state(one),
+        "user": one["user"] or "",
+        "address": one["address"],
         "lag": duration(one["lag_ms"] / 1000),
         "queue": f"{one['queue_messages']:,}",
         "size": size(one["queue_bytes"]),

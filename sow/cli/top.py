@@ -26,7 +26,7 @@ from sow.cli.printing import json_text, printable
 from sow.cli.query import terminal_console
 from sow.cli.rates import RATE_COLUMNS, SORTS, Activity, Look, activity, ordered
 from sow.cli.scrape import scraped
-from sow.cli.sessions import SESSION_COLUMNS
+from sow.cli.sessions import columns_for
 from sow.cli.sessions import row as session_row
 from sow.cli.tables import figures
 from sow.cli.topics import listed
@@ -219,7 +219,8 @@ class TopScreen:
     def _slow(self, now: Activity) -> Table:
         shown = now.slow[:SLOW_SHOWN]
         styles = ["bold red" if one["lag_ms"] >= LAG_MS else "" for one in shown]
-        return figures(SESSION_COLUMNS, [*map(session_row, shown)], self._console.width, styles)
+        rows = [*map(session_row, shown)]
+        return figures(columns_for(rows), rows, self._console.width, styles)
 
     def _keys(self, before: str) -> Text:
         named = " ".join(f"{key}={name}" for key, name in KEYS.items())

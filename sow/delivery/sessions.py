@@ -99,12 +99,15 @@ class Session:
         give_up: "Callable[[Session, str], str]",
         on_end: "Callable[[Session], None]",
         arrears: "Arrears[Session] | None" = None,
+        address: str = "",
     ) -> None:
         self.id = session_id
         self.name = name
         self.encoding = encoding
         self.settings = settings
         self.client: str | None = None
+        self.address = address
+        """Where its client is."""
         self.connected_us = connected_us
         self.connected = True
         self.conflates = settings.conflates

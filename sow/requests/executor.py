@@ -363,6 +363,7 @@ class Executor:
             self._refuse_resume(session, command, NOT_RECOVERED)
             return None
         old.resume(command.client)
+        old.address = session.address
         self.sessions.come_back(old)
         had, rights = old.rights, session.rights
         self.sessions.entitle(old, rights, session.shown)

@@ -36,6 +36,7 @@ class GoneSession(NamedTuple):
     id: str
     client: str | None
     rights: Rights
+    address: str
     connected_us: int
     closed_us: int
     folded: int
@@ -150,9 +151,10 @@ class OpenSessions:
         now_us: int,
         rights: Rights | None = None,
         shown: object = None,
+        address: str = "",
     ) -> Session:
-        """A new session, of a client that has these rights, since it has `shown` who it is; None:
-        it has not."""
+        """A new session, of a client at an address that has these rights, since it has `shown` who
+        it is; None: it has not."""
         engine = self._engine
         session = Session(
             f"s{self._boot}{next(self._numbers)}",
@@ -164,6 +166,7 @@ class OpenSessions:
             give_up=self._give_up,
             on_end=self._ended,
             arrears=engine.arrears,
+            address=address,
         )
         self._by_id[session.id] = self._by_name[session.name] = session
         if rights is None:
@@ -407,6 +410,7 @@ def _gone(session: Session, why: str, now_us: int) -> GoneSession:
         session.id,
         None if session.client is None else session.client[:NAMED_MAX],
         session.rights,
+        session.address,
         session.connected_us,
         now_us,
         session.outbox.folded,

@@ -97,6 +97,9 @@ class SessionDescribed(Answered):
 
     id: str
     client: str | None
+    user: str | None
+    address: str
+    since: str
     connected: bool
     connected_ms: float
     conflated_messages: int

@@ -7,6 +7,7 @@ from typing import Any
 from sow.definitions import ConflatedTopic, Topic, View
 from sow.delivery.conflated_strands import ConflatedStrand
 from sow.delivery.sessions import Session
+from sow.encodings import timestamp
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.patterns import PatternTopic
 from sow.guards import Guard
@@ -181,6 +182,7 @@ def describe_session(session: Session, subscriptions: int, now_us: int) -> dict[
     return {
         "id": session.id,
         "client": session.client,
+        **_whose(session),
         "connected": session.connected and session.ended is None,
         "connected_ms": max(0, now_us - session.connected_us) / 1000,
         "subscriptions": subscriptions,
@@ -191,6 +193,16 @@ def describe_session(session: Session, subscriptions: int, now_us: int) -> dict[
         "dropped_messages": session.dropped,
         "lag_ms": _waits_ms(oldest_us, now_us),
         "reason": session.ended,
+    }
+
+
+def _whose(session: Session | GoneSession) -> dict[str, Any]:
+    """Whose a session is or was, where its client is, and since when."""
+    user = session.rights.user
+    return {
+        "user": None if user is None else user.name,
+        "address": session.address,
+        "since": timestamp(session.connected_us),
     }
 
 
@@ -225,6 +237,7 @@ def describe_gone(gone: GoneSession, now_us: int) -> dict[str, Any]:
     return {
         "id": gone.id,
         "client": gone.client,
+        **_whose(gone),
         "connected": False,
         "connected_ms": max(0, gone.closed_us - gone.connected_us) / 1000,
         "closed_ms": max(0, now_us - gone.closed_us) / 1000,

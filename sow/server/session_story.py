@@ -15,7 +15,7 @@ from sow.delivery.conflated_strands import ConflatedStrand
 from sow.delivery.queued import Saving
 from sow.delivery.sessions import SLOW, GivenUp, Session
 from sow.encodings import timestamp
-from sow.errors import UnknownRecord, shown
+from sow.errors import UnknownRecord, clipped, shown
 from sow.quantities import counted, duration, size
 from sow.requests.executor import Executor
 from sow.requests.open_sessions import NOT_RECOVERED, OPERATOR, GoneSession
@@ -132,13 +132,20 @@ def _ago(us: int) -> str:
     return f"{duration(max(0, us) / 1_000_000)} ago"
 
 
+def _whence(session: Session) -> str:
+    user = session.rights.user
+    return (f" from {session.address}" if session.address else "") + (
+        f" as {clipped(user.name)}" if user is not None else ""
+    )
+
+
 def _standing(session: Session, now_us: int) -> Iterator[str]:
     if session.ended is not None:
         yield f"it is being closed: {session.ended}"
         return
     since = f"since {timestamp(session.connected_us)}"
     if session.connected:
-        yield f"it is connected, {since} ({_ago(now_us - session.connected_us)})"
+        yield f"it is connected{_whence(session)}, {since} ({_ago(now_us - session.connected_us)})"
         return
     away = duration(session.settings.reconnect_timeout_us / 1_000_000)
     yield f"its client has gone; what it follows is kept for {away} at most (ReconnectTimeout)"

@@ -19,6 +19,7 @@ from sow.server.connection import Connection
 from sow.server.connections import watched
 from sow.server.doorman import rights_of, shown_of
 from sow.server.driver import Driver
+from sow.server.gate import client_address
 from sow.server.parameters import asked_of, read_flag, read_options
 
 STREAM_PARAMETERS = (
@@ -45,7 +46,11 @@ class EventDoor:
         command = self._command(request)
         driver, executor = self._driver, self._executor
         session = executor.sessions.open(
-            self._encoding, driver.now_us(), rights_of(request), shown_of(request)
+            self._encoding,
+            driver.now_us(),
+            rights_of(request),
+            shown_of(request),
+            client_address(request),
         )
         ended = asyncio.Event()
         try:

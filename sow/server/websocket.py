@@ -67,7 +67,8 @@ class WebSocketClient:
         self._answered = 0
         self._pings: Pings | None = None
         self._logging_on: asyncio.TimerHandle | None = None
-        session = executor.sessions.open(LINES, driver.now_us(), rights, shown)
+        address = client_address(request)
+        session = executor.sessions.open(LINES, driver.now_us(), rights, shown, address)
         self._connection = Connection(driver, executor, session, below, self._close_given_up)
         self._messages = below.follow_messages(
             request, self._is_following, self._give_up, self._begin_to_finish
@@ -77,7 +78,7 @@ class WebSocketClient:
             executor,
             self._connection,
             self._messages,
-            Callers(doorman, client_address(request)),
+            Callers(doorman, address),
         )
 
     # What happens to it.

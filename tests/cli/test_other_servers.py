@@ -15,6 +15,7 @@ HOSTILE = "evil\x1b]0;owned\x07\u202e\x9b31m"
 FIELDS = (
     *("name", "kind", "records", "bytes", "message_type", "subscriptions", "updates", "keys"),
     *("client", "id", "reason", "connected", "lag_ms", "queue_messages", "queue_bytes", "why"),
+    *("user", "address"),
     *("conflated", "conflated_messages", "dropped_messages", "connected_ms", "instead"),
 )
 ANSWERS = {

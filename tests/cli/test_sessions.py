@@ -2,11 +2,12 @@
 
 import json
 
-from sow.cli.sessions import row, story
+from sow.cli.sessions import columns_for, row, story
 from tests.cli.terminal import Terminal
 
 SLOW = {
-    "id": "7", "client": None, "connected": True, "connected_ms": 90_000, "subscriptions": 2,
+    "id": "7", "client": None, "user": None, "address": "192.0.2.7", "connected": True,
+    "connected_ms": 90_000, "subscriptions": 2,
     "queue_messages": 5000, "queue_bytes": 2048, "conflated": True, "conflated_messages": 1234,
     "dropped_messages": 0, "lag_ms": 250, "reason": None,
 }  # fmt: skip
@@ -33,6 +34,14 @@ def test_what_waits_for_a_slow_one_is_said():
     assert (shown["client"], shown["lag"], shown["queue"]) == ("(no name)", "250 ms", "5,000")
     assert (shown["size"], shown["conflated"], shown["since"]) == ("2.0 KiB", "1,234", "90.0 s")
     assert row({**SLOW, "conflated": False})["conflated"] == "off"
+
+
+def test_whose_it_is_and_where_from_is_said_where_there_are_users():
+    nobody, anna = row(SLOW), row({**SLOW, "user": "anna"})
+    assert (anna["user"], anna["address"]) == ("anna", "192.0.2.7")
+    assert "user" not in {column.name for column in columns_for([nobody])}
+    shown = [column.name for column in columns_for([nobody, anna])]
+    assert shown[3:7] == ["state", "user", "address", "since"]
 
 
 def test_whether_it_is_away_or_is_being_given_up_is_said():

@@ -17,7 +17,8 @@ from tests.cli.test_rates import copy, session, topic
 from tests.edge.serving import Running, configuration
 
 SLOW = {
-    "id": "7", "client": "grid", "connected_ms": 90_000, "subscriptions": 2, "queue_bytes": 2048,
+    "id": "7", "client": "grid", "user": "anna", "address": "192.0.2.7",
+    "connected_ms": 90_000, "subscriptions": 2, "queue_bytes": 2048,
     "conflated": True, "conflated_messages": 1234, "dropped_messages": 0,
 }  # fmt: skip
 NOW = [topic("orders", 300), copy("orders-C", 300, 20), *(topic(f"t{n:02}", 0) for n in range(30))]

@@ -269,3 +269,17 @@ def test_who_loses_his_rights_while_records_are_found_deletes_none(world, monkey
     said = client.say(c="sow_delete", t="orders", cid="1", **named)
     assert [line["reason"] for line in said] == ["busy"]
     assert len(world.records("orders")) == 2
+
+
+def test_a_session_that_is_taken_up_is_where_its_client_is_now(world):
+    client = world.client()
+    name = client.say(c="logon", client="me", cid="1")[-1]["session"]
+    client.say(c="subscribe", t="orders")
+    session = client.session
+    session.address = "192.0.2.7"
+    world.executor.sessions.drop(session, world.now)
+    again = world.client()
+    again.session.address = "2001:db8::8"
+    again.execute(json.dumps({"c": "logon", "session": name}).encode())
+    assert again.session is session
+    assert session.address == "2001:db8::8"

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from sow.definitions import ConflatedTopic, Topic, View
-from sow.encodings import LINES
+from sow.encodings import LINES, timestamp
 from sow.query import Query
 from sow.rights import EVERYTHING
 from sow.server.describe import describe_pattern, describe_session, describe_topic
@@ -155,7 +155,8 @@ async def test_a_pattern_of_conflated_topics_says_what_all_of_them_save():
 @stepped
 async def test_a_session_says_what_waits_for_it_and_for_how_long():
     world = World()
-    session = world.executor.sessions.open(LINES, world.clock.now_us())
+    since = timestamp(world.clock.now_us())
+    session = world.executor.sessions.open(LINES, world.clock.now_us(), address="192.0.2.7")
     lines = b'{"c":"logon","cid":"1","client":"me"}\n{"c":"subscribe","t":"orders"}'
     world.executor.execute_all(session, list(read_frame(lines)), world.clock.now_us())
     world.publish(b'{"id":1}')
@@ -164,6 +165,7 @@ async def test_a_session_says_what_waits_for_it_and_for_how_long():
     found = describe_session(session, 1, world.clock.now_us())
     assert (found["client"], found["subscriptions"], found["connected_ms"]) == ("me", 1, 3000)
     assert found["queue_messages"] == 1
+    assert (found["user"], found["address"], found["since"]) == (None, "192.0.2.7", since)
     assert found["lag_ms"] == 3000
     assert (found["connected"], found["reason"]) == (True, None)
     assert session.name not in found.values(), "what takes a session up is told to nobody"

@@ -1,10 +1,11 @@
 """Sessions over HTTP: listed, switched by a filter over them, and closed."""
 
-from sow.encodings import LINES
+from sow.encodings import LINES, timestamp
 from sow.security import Allow
 from sow.server.doorman import Doorman
 from sow.server.route import Route
-from sow.server.sessions_door import SESSIONS_PARAMETERS, SessionsDoor
+from sow.server.sessions_door import SESSIONS_LIST_PARAMETERS, SESSIONS_PARAMETERS, SessionsDoor
+from sow.users import User
 from tests.server.stand_ins import ORDERS, Anybody, Served, World, asking, stepped, turns
 
 
@@ -16,7 +17,7 @@ class Place(Served):
         door = SessionsDoor(world.driver, world.executor)
         super().__init__(
             world,
-            Route("GET", "/v1/sessions", "logon", door.listed, ""),
+            Route("GET", "/v1/sessions", "logon", door.listed, "", SESSIONS_LIST_PARAMETERS),
             Route("POST", "/v1/sessions", "logon", door.change_some, "", SESSIONS_PARAMETERS),
             Route("POST", "/v1/sessions/{id}", "logon", door.change, ""),
             Route("DELETE", "/v1/sessions/{id}", "logon", door.end, ""),
@@ -42,6 +43,31 @@ async def test_sessions_are_switched_by_a_filter_over_them_and_ended_by_id():
         assert (await place.ask("DELETE", f"/v1/sessions/{session.id}")).status == 200
         assert session.ended is not None
         assert (await place.ask("DELETE", "/v1/sessions/none")).status == 404
+
+
+@stepped
+async def test_whose_a_session_is_is_told_to_its_user_and_to_who_administers():
+    here = Doorman(asking(Allow(topic=".*", read=True)), lambda _by: Anybody())
+    async with Place(here) as place:
+        executor, now_us = place.world.executor, place.world.clock.now_us()
+        for user, address in (("ann", "192.0.2.7"), ("ben", "2001:db8::8")):
+            rights = here.entitlements.rights(User(user))
+            executor.sessions.open(LINES, now_us, rights, address=address)
+        gone = executor.sessions.open(LINES, now_us, here.entitlements.rights(User("ann")))
+        gone.address = "192.0.2.9"
+        executor.sessions.close(gone)
+
+        async def seen(user, query=""):
+            headers = {"Authorization": f"Bearer {user}"}
+            found = (await place.get(f"/v1/sessions{query}", **headers)).json
+            assert all(one["since"] == timestamp(now_us) for one in found)
+            return [(one["user"], one["address"]) for one in found]
+
+        assert await seen("ann") == [("ann", "192.0.2.7")]
+        assert await seen("ann", "?closed=true") == [("ann", "192.0.2.9")]
+        assert await seen("ben", "?closed=true") == []
+        here.go_on_under(here.read(asking(Allow(admin=True))))
+        assert await seen("olga") == [("ann", "192.0.2.7"), ("ben", "2001:db8::8")]
 
 
 @stepped

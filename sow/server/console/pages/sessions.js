@@ -70,8 +70,10 @@ function Session({one, isChosen}) {
   return html`<tr aria-selected=${isChosen}>
     <td><a href=${linkTo("sessions", "", {session: isChosen ? "" : one.id})}>${one.client || one.id}</a></td>
     <td class="faint minor">${one.client ? one.id : ""}</td>
+    <td>${one.user}</td>
+    <td class="minor">${one.address}</td>
     <td class=${one.connected ? "" : "bad"}>${one.connected ? "connected" : "away"}</td>
-    <td class="number minor">${format.duration(one.connected_ms)}</td>
+    <td class="number minor" title=${one.since}>${format.duration(one.connected_ms)}</td>
     <td class="number">${format.count(one.subscriptions)}</td>
     <td class="number">${format.count(one.queue_messages)}</td>
     <td class="sparks minor"><${Queue} past=${queues.get(one.id)} /></td>
@@ -140,7 +142,7 @@ function Gone({closed}) {
       <caption class="padded"><h2>Gone</h2></caption>
       <thead>
         <tr>
-          <th scope="col">client</th><th scope="col">why</th><th scope="col" class="number">ago</th>
+          <th scope="col">client</th><th scope="col">user</th><th scope="col">address</th><th scope="col">why</th><th scope="col" class="number">ago</th>
           <th scope="col" class="number">lasted</th><th scope="col" class="number">folded</th>
           <th scope="col" class="number">dropped</th>
         </tr>
@@ -149,6 +151,8 @@ function Gone({closed}) {
         ${closed.map(
           (one) => html`<tr key=${one.id}>
             <td><a href=${linkTo("sessions", "", {session: one.id})}>${one.client || one.id}</a></td>
+            <td>${one.user}</td>
+            <td>${one.address}</td>
             <td class=${one.reason === "disconnected" ? "dim" : "bad"}>${one.reason}</td>
             <td class="number">${format.duration(one.closed_ms)}</td>
             <td class="number">${format.duration(one.connected_ms)}</td>
@@ -177,7 +181,8 @@ export function Sessions({asked}) {
         <caption class="hidden">Sessions and what waits for them</caption>
         <thead>
           <tr>
-            <th scope="col">client</th><th scope="col" class="minor">id</th><th scope="col">state</th>
+            <th scope="col">client</th><th scope="col" class="minor">id</th><th scope="col">user</th>
+            <th scope="col" class="minor">address</th><th scope="col">state</th>
             <th scope="col" class="number minor">since</th><th scope="col" class="number">follows</th>
             <th scope="col" class="number">queue</th><th scope="col" class="minor">queue and lag</th>
             <th scope="col" class="number minor">bytes</th><th scope="col" class="number">lag</th>
