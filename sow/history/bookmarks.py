@@ -59,9 +59,9 @@ def number_of(text: str, log_id: str) -> int | None:
     log, number = found.groups()
     if log is not None and log != log_id:
         raise AnotherLog(
-            f"bookmark {text} is of the log {log}, and this server's log is {log_id}: its data "
-            "directory was replaced or restored, or this is another server; begin again, with a "
-            "snapshot or at 0"
+            f"bookmark {text} is of the log {log}, and this is the log {log_id}: the data "
+            "directory was replaced or restored, or another server has the address; begin again, "
+            "with a snapshot or at 0"
         )
     return int(number)
 

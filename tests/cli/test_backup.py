@@ -116,6 +116,25 @@ def test_a_batch_that_was_applied_is_a_duplicate_and_a_reader_begins_again(busy,
         copy.close()
 
 
+def test_a_moment_to_restore_may_name_the_log_of_the_backup(busy, tmp_path):
+    seen = busy.publish("orders", {"id": 1}).json["bookmark"]
+    busy.publish("orders", {"id": 2})
+    ok("backup", tmp_path / "b", "--url", busy.url, "--json")
+    log = busy.get("/v1/status").json["log"]
+    copy = restored(tmp_path / "b", tmp_path / "copy", "--as-of", f"{log}-{seen}")
+    try:
+        assert copy.records("orders") == [{"id": 1}]
+        other = copy.get("/v1/status").json["log"]
+        assert other != log
+        refused = copy.get(f"/v1/log?from={log}-{seen}")
+        assert (refused.status, refused.json["reason"]) == (409, "another log")
+    finally:
+        copy.close()
+    refused = run("restore", tmp_path / "b", tmp_path / "again", "--as-of", f"{other}-{seen}")
+    assert (refused.exit_code, f"is of the log {other}" in refused.stderr) == (1, True)
+    assert not (tmp_path / "again").exists()
+
+
 def test_what_ends_half_leaves_nothing(busy, tmp_path, monkeypatch):
     busy.publish("orders", {"id": 1})
     monkeypatch.setattr("sow.server.backups.frames", lambda *_: (one for one in [b"\0\0\0\x03m{}"]))

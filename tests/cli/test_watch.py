@@ -69,7 +69,7 @@ def test_a_bookmark_may_name_its_log_and_one_of_another_is_refused(sow, server):
     assert line["d"] == {"id": 2}
     refused = sow("watch", "orders", "--bookmark", "00000000000000bb-1", "--count", "1")
     assert refused.exit_code == 1
-    assert f"is of the log 00000000000000bb, and this server's log is {log}" in refused.output
+    assert f"is of the log 00000000000000bb, and this is the log {log}" in refused.output
 
 
 def test_a_bookmark_goes_with_neither_deltas_nor_oofs(sow):

@@ -79,6 +79,7 @@ export interface SubscribeOptions extends Question, Pacing {
   no_sowkey?: boolean;
   live?: boolean;
   positions?: boolean;
+  /** A number alone means the log of the server that is there now. */
   bookmark?: string | number | null;
 }
 
@@ -88,6 +89,7 @@ export interface Message<R = Body> {
   readonly topic?: string;
   readonly key?: string;
   readonly record?: R;
+  /** A number alone: the subscription's names the log. */
   readonly bookmark?: string;
   /** `record` is to be merged into what there is. */
   readonly delta?: boolean;
@@ -125,7 +127,7 @@ export interface Subscription<R = Body> extends AsyncIterable<Message<R>> {
   readonly options: SubscribeOptions;
   /** What the server calls it. */
   readonly name: string;
-  /** That of the newest update that has arrived. */
+  /** That of the newest update that has arrived, with the name of its log: where to go on, also later. */
   readonly bookmark: string;
   /** How often it had to begin anew. */
   readonly gaps: number;
