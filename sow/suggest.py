@@ -33,7 +33,7 @@ def no_topic(name: str, known: Collection[str], patterns: Mapping[str, str]) -> 
     said = f"no topic {shown(name)}" + (did_you_mean(clipped(name), known) if known else "")
     if not patterns or nearest(clipped(name), known) is not None:
         return said
-    told = [f"{one} ({clipped(text)})" for one, text in patterns.items()]
+    told = [f"{one} (Pattern {clipped(text)})" for one, text in patterns.items()]
     more = ", …" if len(told) > PATTERNS_TOLD_MAX else ""
-    some = ", ".join(told[:PATTERNS_TOLD_MAX])
-    return f"{said}; a publish makes topics that a Pattern matches: {some}{more}"
+    before = ", " if known else "; known are "
+    return f"{said}{before}{', '.join(told[:PATTERNS_TOLD_MAX])}{more}"

@@ -3,6 +3,7 @@ agrees with it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from sow import topic_patterns
 from sow.config.findings import Findings, at
 from sow.config.structure import Section
 from sow.errors import ClientError
@@ -69,6 +70,9 @@ def report_missing(
         if topic.text("name") in _made_of(root, name):
             message += f", and is itself made of {topic.text('name')!r}"
             instead = "take one of them out of the circle"
+    elif topic_patterns.is_pattern(name) and (many := _of_many(root, name)):
+        message = f"no topic {name!r} is defined, and no Topic has this Pattern"
+        instead = f"write the Name of a Topic that has a Pattern: {', '.join(many)}"
     else:
         message, instead = _undefined(root, topic, name, [*lines])
     findings.error(line, element, message, instead)
@@ -111,6 +115,13 @@ def underlyings(topic: Section) -> list[str]:
     for join in topic.sections("joins"):
         names += [join.text("left_topic"), join.text("right_topic")]
     return [name for name in dict.fromkeys(names) if name]
+
+
+def _of_many(root: Section, pattern: str) -> list[str]:
+    """The names of the definitions that stand for many topics, unless one has this very Pattern."""
+    many = {one.text("name"): one.text("pattern") for one in root.sections("topics")}
+    many = {name: text for name, text in many.items() if text}
+    return [] if pattern in many.values() else [*many]
 
 
 def _made_of(root: Section, name: str) -> set[str]:

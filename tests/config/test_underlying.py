@@ -21,6 +21,16 @@ def test_an_undefined_topic_is_answered_with_the_nearest(sow, only):
     )
 
 
+def test_a_pattern_that_no_topic_has_is_answered_with_the_topics_that_have_one(sow, only):
+    many = "<Topic><Name>by_book</Name><Pattern>desk/([a-z]+)</Pattern>"
+    many += "<MessageType>json</MessageType><Key>/id</Key></Topic>\n"
+    assert only(sow(ORDERS + many + copy("c", "desk/.*"))) == (
+        "config.xml:3: UnderlyingTopic: no topic 'desk/.*' is defined, and no Topic has this "
+        "Pattern; write the Name of a Topic that has a Pattern: by_book"
+    )
+    assert "define it above" in only(sow(ORDERS + copy("c", "desk/.*")))
+
+
 def test_an_undefined_topic_like_no_other_is_said_so(sow, only):
     assert "define it above" in only(sow(copy("c", "orders")))
 
