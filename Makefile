@@ -5,12 +5,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 # A group of tests is never divided; which tests are a group is said in tests/conftest.py.
 ON_ALL_CORES := -n auto --dist loadscope --no-loadscope-reorder
+# Each takes what the one before has installed, so that `make demo` waits for the server alone.
+PYTHON_HERE := $(VENV)/.python
+SERVER_HERE := $(VENV)/.server
 INSTALLED := $(VENV)/.installed
+INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --config-settings editable_mode=compat --disable-pip-version-check
 
-.PHONY: demo test lint types unit laws slow uvloop coverage simulate planted crash crash-spark fuzz storm soak cluster browser console-test pictures bench bench-peers stalls profiles bench-spark serve clean help
+.PHONY: demo test lint types unit laws slow uvloop bare coverage simulate planted crash crash-spark fuzz storm soak cluster browser console-test pictures bench bench-peers stalls profiles bench-spark serve clean help
 
-demo: $(INSTALLED)  ## a server, a live market feed and conflated topics, in one terminal
-	$(BIN)/sow demo
+demo: $(SERVER_HERE)  ## a server, a live market feed and conflated topics, in one terminal
+	$(BIN)/sow demo $(DEMO)
 
 test: lint types unit  ## everything that must hold before a change lands
 
@@ -31,8 +35,11 @@ slow: $(INSTALLED)  ## the tests that the default run leaves out; some minutes
 	$(BIN)/python -m pytest $(ON_ALL_CORES) -m slow
 
 uvloop: $(INSTALLED)  ## what has to do with sockets and processes once more, on uvloop
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings editable_mode=compat --editable '.[uvloop]'
+	$(INSTALL) --quiet --editable '.[uvloop]'
 	SOW_LOOP=uvloop $(BIN)/python -m pytest $(ON_ALL_CORES) -m 'edge and not slow' tests
+
+bare:  ## README's two commands in a clone, on a PATH of Python, git, make and base tools alone
+	$(PYTHON) -m tests.bare
 
 coverage: $(INSTALLED)  ## what the tests reach, and what only others' tests; about twice as long
 	$(BIN)/coverage erase
@@ -70,7 +77,7 @@ soak: $(INSTALLED)  ## crowds, kills and reloads for an hour: memory, files and 
 	$(BIN)/python -m tests.soak $(or $(SECONDS_MAX),3600)
 
 cluster: $(INSTALLED)  ## SOW and Spark on a standalone cluster of real processes, three minutes
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings editable_mode=compat --editable '.[connect]'
+	$(INSTALL) --quiet --editable '.[connect]'
 	$(BIN)/python -m pytest tests/cluster
 
 browser: $(INSTALLED)  ## what needs a browser or a Node, alone
@@ -84,11 +91,11 @@ pictures: $(INSTALLED)  ## the pictures of the console in the documents, made an
 	$(BIN)/python -m tests.browser.pictures
 
 bench: $(INSTALLED)  ## measure, each figure beside its floor, for docs/performance.md; over half an hour
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings editable_mode=compat --editable '.[uvloop]'
+	$(INSTALL) --quiet --editable '.[uvloop]'
 	$(BIN)/python -m tests.benchmarks --write
 
 bench-peers: $(INSTALLED)  ## the same work through Redis, NATS, Perspective, SQLite and DuckDB; about 20 minutes
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings editable_mode=compat --editable '.[peers]'
+	$(INSTALL) --quiet --editable '.[peers]'
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.benchmarks.peers --write
 
 stalls: $(INSTALLED)  ## how long others wait beside each large operation; ONLY="delete; reload" shows some of them
@@ -100,15 +107,25 @@ profiles: $(INSTALLED)  ## where the time goes on the paths that miss their aims
 bench-spark: $(INSTALLED)  ## the same for Spark: the data source and conflation, about half an hour
 	$(BIN)/python -m tests.benchmarks.spark --write
 
-serve: $(INSTALLED)  ## run the shipped configuration
+serve: $(SERVER_HERE)  ## run the shipped configuration
 	$(BIN)/sow serve config.xml
 
-$(INSTALLED): pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --config-settings editable_mode=compat --editable '.[dev,spark,polars,notebook,console-test]'
-	$(BIN)/python -m sow.spark.java || $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[java]' --config-settings editable_mode=compat
-	touch $@
+$(PYTHON_HERE):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
+	@echo "Making an environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(SERVER_HERE): $(PYTHON_HERE) pyproject.toml constraints.txt
+	@echo "Installing the server into $(VENV); only the first time, a minute or so"
+	@$(INSTALL) --editable '.[server]'
+	@touch $@
+
+$(INSTALLED): $(SERVER_HERE)
+	@echo "Installing what the tests need into $(VENV), Spark among it; only the first time, some minutes"
+	@$(INSTALL) --editable '.[dev,spark,polars,notebook,console-test]'
+	@$(BIN)/python -m sow.spark.java || $(INSTALL) --editable '.[java]'
+	@touch $@
 
 clean:  ## remove the environment and everything built
 	rm -rf $(VENV) .coverage build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import forks
 from tests.effort import TIMES
-from tests.needs import LeftOut
+from tests.needs import LeftOut, check_may_open_pages
 from tests.pages import Browser
 from tests.recordings import recordings as found_or_made
 
@@ -134,7 +134,7 @@ def pytest_sessionfinish(session):
         return (yield)
     finished = yield
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
-    for line in left_out.lines():
+    if line := left_out.line():
         terminal.write_line(line, red=left_out.fails, yellow=not left_out.fails)
     if left_out.fails and session.exitstatus in (pytest.ExitCode.OK, NOTHING_RUN):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -150,11 +150,18 @@ def pytest_collection_finish():
 
 
 @pytest.fixture(scope="session")
-def browser():
-    """A Chromium, for tests that are marked `browser`."""
+def one_browser():
+    """The Chromium of a process, for `browser`."""
     found = Browser()
     yield found
     found.close()
+
+
+@pytest.fixture
+def browser(request):
+    """A Chromium, for tests that are marked `browser`."""
+    check_may_open_pages(request.node.get_closest_marker("browser") is not None)
+    return request.getfixturevalue("one_browser")
 
 
 @pytest.fixture

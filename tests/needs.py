@@ -1,7 +1,9 @@
-"""Programs that some tests need and not every machine has: a browser, a Node.
+"""Programs that some tests need and not every machine has: a browser, a Node, curl.
 
-A test says so by a mark, `browser` or `node`. Where the program is missing such tests are left out,
-and the run ends with a line that says how many and what installs it: none is skipped silently.
+A test says so by a mark, `browser`, `node` or `curl`. Where the program is missing such tests are
+left out, and the run ends with one line that says how many and what installs it: none is skipped
+silently. Marks of `browser` stand in few folders, and whoever opens a page has one: the rest of the
+tests runs on any machine (`BROWSER_FOLDERS`, `check_may_open_pages`).
 `SOW_REQUIRE_BROWSER=1` makes a run fail that leaves out a test of the browser, as .ci/run does;
 what the JavaScript client does is looked at there as well, so nobody has to have a Node.
 """
@@ -53,32 +55,36 @@ def version_of(program: str) -> tuple[int, ...]:
 
 
 class Need(NamedTuple):
-    """A program: where it is, what it is called, what installs it, and what makes it a must."""
+    """A program: where it is, what it is called, the command and the package that install it, and
+    what makes it a must."""
 
     find: Callable[[], object]
     name: str
     install: str
+    package: str
     required_by: str = ""
-
-    def line(self, count: int) -> str:
-        """What the run ends with."""
-        tests = "1 test that needs" if count == 1 else f"{count} tests that need"
-        return f"not run: {tests} {self.name}, which is not here; {self.install}"
 
     @property
     def is_required(self) -> bool:
         return bool(self.required_by) and os.environ.get(self.required_by, "") not in ("", "0")
 
 
+APT = "apt-get install --no-install-recommends"
 NEEDS: Mapping[str, Need] = {
     "browser": Need(
-        chromium,
-        "a Chromium",
-        "apt-get install --no-install-recommends chromium-headless-shell",
-        required_by="SOW_REQUIRE_BROWSER",
+        chromium, "a Chromium", APT, "chromium-headless-shell", required_by="SOW_REQUIRE_BROWSER"
     ),
-    "node": Need(node, "a Node of 20.19 or newer", "see https://nodejs.org/en/download"),
+    # Debian's may be too old.
+    "node": Need(node, "a Node of 20.19 or newer", "pip install", "playwright"),
+    "curl": Need(lambda: shutil.which("curl"), "curl", APT, "curl"),
 }
+BROWSER_FOLDERS = ("browser", "client/behaviour", "client/javascript", "spark")
+"""Below `tests`; elsewhere nothing needs a browser."""
+
+
+def check_may_open_pages(is_marked: bool) -> None:
+    """Whoever opens a page says that he needs a browser, or the run is red where there is none."""
+    assert is_marked, "a test that opens a page is marked `browser`, or fails where there is none"
 
 
 class LeftOut:
@@ -105,9 +111,24 @@ class LeftOut:
         for mark, count in counts.items():
             self.counts[mark] = max(count, self.counts.get(mark, 0))
 
-    def lines(self) -> list[str]:
-        """What the run ends with."""
-        return [self._needs[mark].line(count) for mark, count in self.counts.items()]
+    def line(self) -> str:
+        """What the run ends with; "" where nothing was left out."""
+        if not self.counts:
+            return ""
+        missed = [
+            f"{count} {'test that needs' if count == 1 else 'tests that need'} {need.name}"
+            for need, count in self._missing()
+        ]
+        packages: dict[str, list[str]] = {}
+        for need, _ in self._missing():
+            packages.setdefault(need.install, []).append(need.package)
+        commands = [" ".join([command, *names]) for command, names in packages.items()]
+        return f"not run: {', '.join(missed)}; to run them: {' && '.join(commands)}"
+
+    def _missing(self) -> list[tuple[Need, int]]:
+        return [
+            (need, self.counts[mark]) for mark, need in self._needs.items() if mark in self.counts
+        ]
 
     @property
     def fails(self) -> bool:

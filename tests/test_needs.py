@@ -1,5 +1,6 @@
 """What a run leaves out, it says; what it must not leave out, it fails for."""
 
+import ast
 import os
 import re
 import subprocess
@@ -8,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.needs import NEEDS, NODE_VERSION, LeftOut, Need, node, version_of
+from tests.needs import BROWSER_FOLDERS, NEEDS, NODE_VERSION, LeftOut, Need, node, version_of
 
 ROOT = Path(__file__).parents[1]
-LINE = r"not run: \d+ tests that need a Chromium, which is not here; apt-get install "
+LINE = r"not run: \d+ tests that need a Chromium(, .*)?; to run them: apt-get install "
 
 
 class Item:
@@ -24,7 +25,7 @@ class Item:
 
 def needing(**found):
     return {
-        mark: Need(lambda there=there: there, f"a {mark}", "install it", required_by="SOW_TRY")
+        mark: Need(lambda there=there: there, f"a {mark}", "get", mark, required_by="SOW_TRY")
         for mark, there in found.items()
     }
 
@@ -35,16 +36,25 @@ def test_what_lacks_a_program_is_left_out_counted_and_named():
     plain, _, of_node, _ = items
     assert len(left_out.leave_out(items)) == 2
     assert items == [plain, of_node]
-    assert left_out.lines() == [
-        "not run: 2 tests that need a browser, which is not here; install it"
-    ]
+    assert left_out.line() == "not run: 2 tests that need a browser; to run them: get browser"
+
+
+def test_one_line_names_all_that_is_missing_and_all_that_installs_it():
+    needs = needing(browser=None, curl=None, node=None)
+    needs["node"] = needs["node"]._replace(install="make")
+    left_out = LeftOut(needs)
+    left_out.leave_out([Item("curl"), Item("browser"), Item("browser"), Item("node")])
+    assert left_out.line() == (
+        "not run: 2 tests that need a browser, 1 test that needs a curl, 1 test that needs a node; "
+        "to run them: get browser curl && make node"
+    )
 
 
 def test_where_everything_is_there_nothing_is_said():
     left_out = LeftOut(needing(browser="/bin/chromium"))
-    assert (left_out.leave_out([Item("browser")]), left_out.lines(), left_out.fails) == (
+    assert (left_out.leave_out([Item("browser")]), left_out.line(), left_out.fails) == (
         [],
-        [],
+        "",
         False,
     )
 
@@ -53,9 +63,7 @@ def test_processes_of_one_run_are_not_added_up():
     left_out = LeftOut(needing(browser=None))
     for _ in range(3):
         left_out.hear({"browser": 1})
-    assert left_out.lines() == [
-        "not run: 1 test that needs a browser, which is not here; install it"
-    ]
+    assert left_out.line() == "not run: 1 test that needs a browser; to run them: get browser"
 
 
 @pytest.mark.parametrize(("asked", "fails"), [("", False), ("0", False), ("1", True)])
@@ -71,6 +79,29 @@ def test_every_mark_is_known_and_only_the_browser_is_ever_a_must():
     marks = (ROOT / "pyproject.toml").read_text()
     assert all(f'"{mark}: ' in marks for mark in NEEDS)
     assert [mark for mark, need in NEEDS.items() if need.required_by] == ["browser"]
+
+
+def browser_marks():
+    """The test files with the mark, by their folder."""
+    tests = ROOT / "tests"
+    for path in sorted(tests.rglob("test_*.py")):
+        names = {
+            ast.unparse(node)
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Attribute)
+        }
+        if "pytest.mark.browser" in names:
+            yield path.parent.relative_to(tests).as_posix()
+
+
+def test_nothing_outside_the_browser_folders_needs_a_browser():
+    assert set(browser_marks()) == set(BROWSER_FOLDERS)
+
+
+def test_a_test_without_the_mark_is_given_no_browser_wherever_it_runs(request, pages):
+    for opening in (lambda: request.getfixturevalue("browser"), pages):
+        with pytest.raises(AssertionError, match="a test that opens a page is marked `browser`"):
+            opening()
 
 
 @pytest.mark.node

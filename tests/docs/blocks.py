@@ -10,6 +10,8 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
+README_ADDRESS = "http://127.0.0.1:8090"
+"""Of README's server: another one than the demo's, beside which it runs."""
 
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 _INDENTED = re.compile(r"^    .*(?:\n(?:    .*)?)*", re.M)

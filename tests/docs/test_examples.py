@@ -5,7 +5,8 @@ itself. ``console`` blocks run in a shell against a server with the shipped
 configuration and an empty data directory, one server a page; ``...`` in the shown output stands
 for anything. A page that starts a server shows what this one has said; one that kills it kills this
 one, and starts it again on its data. A command that shows nothing and does not end is read until
-its first line, and interrupted.
+its first line, and interrupted. Where a page asks `curl`, Python does that in its place
+(`like_curl.py`), and `curl` itself where there is one.
 
 Pages and blocks that need Spark run in `tests/spark/test_guide.py`.
 """
@@ -13,7 +14,7 @@ Pages and blocks that need Spark run in `tests/spark/test_guide.py`.
 import ast
 import os
 import re
-import shutil
+import shlex
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from pathlib import Path
 import pytest
 
 from tests import forks
-from tests.docs.blocks import PAGES, ROOT, fenced
+from tests.docs.blocks import PAGES, README_ADDRESS, ROOT, fenced
 
 ADDRESS = "http://127.0.0.1:8080"
 TIMEOUT_S = 60
@@ -42,6 +43,9 @@ FILES = {
   </SOW>
 </SOWConfig>
 """,
+    # What `make` makes; the programs are on the path here already.
+    ".venv/bin/activate": "",
+    "config.xml": (ROOT / "config.xml").read_text(),
 }
 """Files that commands name, as they would have to be for what is shown."""
 
@@ -95,6 +99,7 @@ def folder(tmp_path):
     folder = tmp_path / "here"
     folder.mkdir()
     for name, text in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     return folder
 
@@ -137,15 +142,32 @@ def pattern(output):
     return re.escape(output.strip()).replace(re.escape("..."), ".*").replace("…", ".*")
 
 
+def here(text, server):
+    """What a page says, of the server of the test."""
+    return text.replace(ADDRESS, server.url).replace(README_ADDRESS, server.url)
+
+
 def expected(output, server):
-    return output.replace(ADDRESS, server.url).replace("data in data)", f"data in {server.data})")
+    return here(output, server).replace("data in data)", f"data in {server.data})")
+
+
+def instead_of_curl(folder):
+    """A folder with a program `curl`, for the path of a shell."""
+    folder.mkdir()
+    program = folder / "curl"
+    words = [sys.executable, str(ROOT / "tests/docs/like_curl.py")]
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    program.chmod(0o755)
+    return folder
 
 
 class Shell:
-    """Runs commands as the pages show them, each in a shell of its own."""
+    """Runs commands as the pages show them, each in a shell of its own; programs of the folders
+    `before` are found first."""
 
-    def __init__(self, server, folder):
-        path = f"{forks.programs()}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    def __init__(self, server, folder, *before):
+        found = (*before, forks.programs(), Path(sys.executable).parent, os.environ["PATH"])
+        path = ":".join(map(str, found))
         self.server = server
         self._how = {
             "cwd": folder,
@@ -164,14 +186,14 @@ class Shell:
             if self.server.is_killed():
                 self.server.start()
             return self.server.line
-        command = ["bash", "-c", command.replace(ADDRESS, self.server.url)]
+        command = ["bash", "-c", here(command, self.server)]
         done = subprocess.run(command, timeout=TIMEOUT_S, check=False, **self._how)
         # A complaint is on standard error; everything else that is shown on standard output.
         return done.stdout.strip() or done.stderr.strip()
 
     def first_line(self, command):
         """The first line of a command that would go on."""
-        command = f"exec {command}".replace(ADDRESS, self.server.url)
+        command = here(f"exec {command}", self.server)
         process = subprocess.Popen(["bash", "-c", command], **self._how)
         line = process.stdout.readline()
         process.send_signal(signal.SIGINT)
@@ -179,12 +201,19 @@ class Shell:
         return line
 
 
+def played():
+    """The pages with commands; those that ask curl once more, with curl itself."""
+    for page in with_blocks("console"):
+        yield pytest.param(page, False, id=page.name)
+        if re.search(r"\bcurl -", "".join(blocks(page, "console"))):
+            yield pytest.param(page, True, id=f"{page.name} with curl", marks=pytest.mark.curl)
+
+
 @pytest.mark.edge
-@pytest.mark.parametrize("page", with_blocks("console"), ids=lambda page: page.name)
-def test_console_examples_print_what_they_show(page, server, folder):
-    if shutil.which("curl") is None and "$ curl" in page.read_text():
-        pytest.fail("the examples use curl; install it")
-    shell = Shell(server, folder)
+@pytest.mark.parametrize(("page", "has_curl"), list(played()))
+def test_console_examples_print_what_they_show(page, has_curl, server, folder, tmp_path):
+    before = [] if has_curl else [instead_of_curl(tmp_path / "programs")]
+    shell = Shell(server, folder, *before)
     for block in blocks(page, "console"):
         for command, output in commands(block):
             if command in ENDLESS:

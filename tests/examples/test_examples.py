@@ -1,6 +1,6 @@
 """Each program in examples/ runs as its page says, and shows or stores what it says.
 
-That of Spark is in tests/spark, where there is a session.
+That of Spark is in tests/spark, where there is a session; the page in tests/browser.
 """
 
 import json
@@ -23,7 +23,6 @@ pytestmark = pytest.mark.edge
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 WAIT_S = 60
-THERE = "http://127.0.0.1:8080"
 BUSES = 12
 ROWS_OF_FILE = 12
 
@@ -98,31 +97,10 @@ def test_the_feed_goes_on_where_it_stopped(server, tmp_path):
     assert len(server.get("/v1/log").body.splitlines()) == ROWS_OF_FILE, "each row once"
 
 
-@pytest.mark.browser
 def test_the_feed_takes_symbols_for_symbols():
     value = runpy.run_path(str(EXAMPLES / "csv_feed.py"))["value"]
     texts = ("10.5", "-2", "ACME", "NAN", "INF", "-inf", "")
     assert [value(text) for text in texts] == [10.5, -2.0, *texts[2:]]
-
-
-def test_the_grid_shows_the_ten_best_bids_and_keeps_to_them(server, pages):
-    text = (EXAMPLES / "grid.html").read_text()
-    script = text.partition('<script type="module">\n')[2].partition("</script>")[0]
-    assert len(script.splitlines()) <= 10
-    quotes = [{"symbol": f"S{number}", "bid": number, "ask": number + 1} for number in range(12)]
-    server.publish("quotes", *quotes)
-    page = pages()
-    page.serve(f"{server.url}/grid/", text.replace(THERE, server.url), "text/html", csp="")
-    page.open(f"{server.url}/grid/")
-    page.wait_for("document.querySelectorAll('tr').length === 10")
-    server.publish("quotes", {"symbol": "S0", "bid": 99, "ask": 100})
-    page.wait_for("document.querySelector('td').textContent === 'S0'")
-    cells = """() => [...document.querySelectorAll("tr")].map(
-        (row) => [...row.children].map((cell) => cell.textContent))"""
-    found = page.evaluate(cells)
-    assert found[:2] == [["S0", "99", "100"], ["S11", "11", "12"]]
-    assert len(found) == 10
-    assert page.errors == []
 
 
 def test_each_program_is_on_the_page_and_says_what_it_takes():

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sow.config import loads, require
-from tests.docs.blocks import ROOT, fenced
+from tests.docs.blocks import README_ADDRESS, ROOT, fenced
 from tests.edge.serving import Running
 
 pytestmark = [pytest.mark.spark, pytest.mark.edge]
@@ -69,9 +69,7 @@ def test_the_views_of_the_guide_are_topics(spark, server):
 def test_the_example_of_the_readme_shows_the_windows_of_what_is_there(spark, shipped, capfd):
     shipped.publish("quotes", {"symbol": "ACME", "bid": 10.25})
     (text,) = blocks(ROOT / "README.md")
-    # The only thing to change is the address, which is the default one there.
-    at_address = f'.format("sow").option("url", "{shipped.url}")'
-    run("README.md", [text.replace('.format("sow")', at_address)], shipped)
+    run("README.md", [text.replace(README_ADDRESS, shipped.url)], shipped)
     shown = capfd.readouterr().out
     assert "window_start" in shown
     assert shown.count("|publish|") == 1
