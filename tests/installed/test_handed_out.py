@@ -10,6 +10,7 @@ import subprocess
 import tarfile
 import zipfile
 from contextlib import contextmanager
+from email import message_from_bytes
 
 import pytest
 
@@ -125,6 +126,34 @@ def test_a_wheel_has_the_packages_the_console_and_the_configuration_and_nothing_
         "sow",
         *(f"sow-{PROJECT['version']}.{kind}" for kind in ("data", "dist-info")),
     }
+
+
+LINK = re.compile(r"\]\(\s*<?([^)\s>]+)|(?:href|src)=[\"']?([^\"'\s>]+)|^\[[^\]]+\]:\s*(\S+)", re.M)
+FILE = re.compile(r"\(`([\w./-]+)`\)")
+
+
+def description_of(wheel):
+    """What an index shows of a wheel: it has nothing but this text."""
+    with zipfile.ZipFile(wheel) as packed:
+        (name,) = (name for name in packed.namelist() if name.endswith(".dist-info/METADATA"))
+        return message_from_bytes(packed.read(name))
+
+
+def test_the_page_of_an_index_has_no_link_that_leads_nowhere(wheel):
+    said = description_of(wheel)
+    assert said["Description-Content-Type"] == "text/markdown"
+    page = said.get_payload()
+    links = ["".join(found) for found in LINK.findall(page)]
+    assert [link for link in links if not re.match(r"https?://[\w.-]+\.\w+/|#", link)] == []
+    assert "# SOW\n" in page
+    files = set(FILE.findall(page))
+    assert {"docs/tutorial.md", "CONTRIBUTING.md", "LICENSE"} <= files
+    assert [name for name in files if not (ROOT / name).is_file()] == []
+
+
+def test_links_of_all_kinds_are_found():
+    text = "[a](b) ![c](<d>) [![e](f)](g) <a href='h'> <img src=i>\n[j]: k\n"
+    assert ["".join(found) for found in LINK.findall(text)] == ["b", "d", "f", "g", "h", "i", "k"]
 
 
 def test_the_source_that_is_handed_out_builds_the_same_wheel(place, source, wheel):
