@@ -1,9 +1,10 @@
 """Programs that some tests need and not every machine has: a browser, a Node, curl.
 
-A test says so by a mark, `browser`, `node` or `curl`. Where the program is missing such tests are
-left out, and the run ends with one line that says how many and what installs it: none is skipped
-silently. Marks of `browser` stand in few folders, and whoever opens a page has one: the rest of the
-tests runs on any machine (`BROWSER_FOLDERS`, `check_may_open_pages`).
+A test says so by a mark, `browser`, `node` or `curl`, or `root` where it is another user for a
+while. Where that is missing such tests are left out, and the run ends with one line that says how
+many and what installs it: none is skipped silently. Marks of `browser` stand in few folders, and
+whoever opens a page has one: the rest of the tests runs on any machine (`BROWSER_FOLDERS`,
+`check_may_open_pages`).
 `SOW_REQUIRE_BROWSER=1` makes a run fail that leaves out a test of the browser, as .ci/run does;
 what the JavaScript client does is looked at there as well, so nobody has to have a Node.
 """
@@ -77,6 +78,7 @@ NEEDS: Mapping[str, Need] = {
     # Debian's may be too old.
     "node": Need(node, "a Node of 20.19 or newer", "pip install", "playwright"),
     "curl": Need(lambda: shutil.which("curl"), "curl", APT, "curl"),
+    "root": Need(lambda: os.geteuid() == 0, "root", "sudo .venv/bin/python -m pytest", "-m root"),
 }
 BROWSER_FOLDERS = ("browser", "client/behaviour", "client/javascript", "spark")
 """Below `tests`; elsewhere nothing needs a browser."""

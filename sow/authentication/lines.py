@@ -7,9 +7,12 @@ new.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
+import pwd
 import re
+import shlex
 import tempfile
 from collections.abc import Callable, Iterator
 
@@ -35,9 +38,21 @@ def read(file: str, of: str) -> str:
         made = f"; `{MADE_BY[of]}` makes it" if of in MADE_BY else ""
         raise ConfigError(f"the file of {of} is not there: {file}{made}") from None
     except OSError as error:
-        raise ConfigError(f"the file of {of} cannot be read: {file}: {error.strerror}") from None
+        raise ConfigError(f"the file of {of} cannot be read: {unreadable(file, error)}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"the file of {of} is not text in UTF-8: {file}") from None
+
+
+def unreadable(file: str, error: OSError) -> str:
+    """Why a file cannot be read; of one that is for somebody else alone, how that is mended."""
+    why = f"{file}: {os.strerror(error.errno or 0).lower()}"
+    if error.errno != errno.EACCES:
+        return why
+    try:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        user = str(os.geteuid())
+    return f"{why} for {user}, as whom the server runs: chown {user} {shlex.quote(file)}"
 
 
 def numbered(text: str) -> Iterator[tuple[int, str]]:

@@ -9,6 +9,7 @@ import os
 import ssl
 from asyncio.sslproto import SSLProtocol
 
+from sow.authentication.lines import unreadable
 from sow.errors import ConfigError
 from sow.security import Tls
 
@@ -74,10 +75,14 @@ def _check_readable(element: str, file: str) -> None:
     try:
         with open(file, "rb"):
             pass
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"the {element} of TLS cannot be read: {unreadable(file, error)}; write its path, "
+            "relative to config.xml"
+        ) from None
     except OSError as error:
         raise ConfigError(
-            f"the {element} of TLS cannot be read: {file}: "
-            f"{os.strerror(error.errno or 0).lower()}; write its path, relative to config.xml"
+            f"the {element} of TLS cannot be read: {unreadable(file, error)}"
         ) from None
 
 

@@ -1,12 +1,22 @@
 """Files of users: read line by line, written as a whole."""
 
+import errno
 import os
+import pwd
+import subprocess
+import sys
 import threading
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
-from sow.authentication import lines
+from sow.authentication import htpasswd, lines
 from sow.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+SOMEBODY = 64_321
+"""The number of a user whom nobody has; such a one is the unit's."""
 
 
 def test_lines_that_say_something_have_their_numbers():
@@ -53,6 +63,53 @@ def test_a_file_stays_its_owners_and_where_it_lies(tmp_path, monkeypatch):
     lines.replace(str(link), "new")
     assert (file.read_text(), link.is_symlink()) == ("new", True)
     assert given == [(file.stat().st_uid, file.stat().st_gid)]
+
+
+ELSEWHERE = """
+import os, sys
+from sow.authentication import htpasswd, lines
+from sow.errors import ConfigError
+
+uid, file = int(sys.argv[1]), sys.argv[2]
+os.setgroups([])
+os.setgid(uid)
+os.setuid(uid)
+try:
+    print(*htpasswd.Users.read(file).hashes)
+except ConfigError as error:
+    print(error)
+"""
+"""Reads a file of users as a user who owns nothing else, as the server of the unit does."""
+
+
+def read_as(uid, file):
+    command = [sys.executable, "-c", ELSEWHERE, str(uid), str(file)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.rstrip("\n")
+
+
+@pytest.mark.root
+def test_what_root_writes_for_another_user_he_reads_and_goes_on_reading():
+    with TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)  # pytest's own are root's alone
+        file = Path(folder) / "users"
+        htpasswd.put(str(file), "ann", "one long password")
+        assert read_as(SOMEBODY, file) == (
+            f"the file of Users cannot be read: {file}: permission denied for {SOMEBODY}, as whom "
+            f"the server runs: chown {SOMEBODY} {file}"
+        )
+        os.chown(file, SOMEBODY, -1)
+        assert read_as(SOMEBODY, file) == "ann"
+        htpasswd.put(str(file), "bob", "another password")
+        assert read_as(SOMEBODY, file) == "ann bob"
+        assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_who_may_not_read_a_file_is_named_with_what_mends_it(monkeypatch):
+    denied = PermissionError(errno.EACCES, "Permission denied")
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    assert lines.unreadable("f", denied).endswith(f"chown {user} f")
+    assert lines.unreadable("f", IsADirectoryError(errno.EISDIR, "")) == "f: is a directory"
 
 
 def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path, monkeypatch):

@@ -174,6 +174,7 @@ def test_the_unit_has_a_user_and_a_directory_of_its_own_and_reloads_by_sighup():
     directory = re.search(r"^ExecStart=.* --data-dir /var/lib/(\S+)$", unit, re.M)[1]
     for line in (
         "DynamicUser=yes",
+        "User=sow",
         "ProtectSystem=strict",
         f"StateDirectory={directory}",
         "ExecReload=/bin/kill -HUP $MAINPID",
