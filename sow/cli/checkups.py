@@ -29,6 +29,11 @@ LAST_ERROR = "last error "
 STEP_LONG_S = 0.5
 """People see that; the server names steps from a tenth of it on."""
 
+DAY_S = 24 * 3600
+CERTIFICATE_DAYS = 30
+"""Most authorities let a certificate be renewed so long before it ends, and some people wait."""
+RENEW = "renew it, then: sow reload"
+
 
 @dataclass(frozen=True, slots=True)
 class Checkup:
@@ -158,6 +163,21 @@ def steps(longest_s: Mapping[str, float]) -> Checkup:
         return Checkup("steps", "ok", found)
     instead = "see the log for how often; a machine that is busy with other things does this too"
     return Checkup("steps", "warning", found, instead)
+
+
+def certificates(expires_s: Mapping[str, float], now_s: float) -> list[Checkup]:
+    """Whether certificates, each with the Unix time at which it ends, are good for a while."""
+    return [_certificate(file, ends_s - now_s) for file, ends_s in expires_s.items()]
+
+
+def _certificate(file: str, left_s: float) -> Checkup:
+    if left_s <= 0:
+        found = f"{file} has ended {duration(-left_s)} ago"
+        return Checkup("certificate", "error", found, RENEW)
+    found = f"{file} ends in {left_s // DAY_S:,.0f} days"
+    if left_s < CERTIFICATE_DAYS * DAY_S:
+        return Checkup("certificate", "warning", found, RENEW)
+    return Checkup("certificate", "ok", found)
 
 
 def topics(described: Sequence[Mapping[str, Any]]) -> Checkup:

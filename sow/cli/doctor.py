@@ -34,8 +34,10 @@ from sow.client.answers import understood
 from sow.client.http import taken
 from sow.config import load
 from sow.definitions import Configuration, Limits
+from sow.errors import ConfigError
 from sow.media_types import PLAIN_TEXT
 from sow.quantities import counted
+from sow.security import Tls
 from sow.store.environment import space
 
 FLUSHES = 20
@@ -90,12 +92,28 @@ def _of_machine(
     configuration = loaded.configuration
     if configuration is not None and not loaded.findings:
         yield Checkup("config", "ok", f"{config}: {counted(len(configuration.topics), 'topic')}")
+    if configuration is not None:
+        yield from _of_certificates(configuration.security.tls)
     directory = Path(data_dir or (configuration.data_directory if configuration else "data"))
     yield from _of_directory(directory, configuration)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limits = configuration.limits if configuration is not None else Limits()
     may_have = None if hard == resource.RLIM_INFINITY else hard
     yield checkups.files(may_have, limits.connections_max)
+
+
+def _of_certificates(tls: Tls | None) -> Iterator[Checkup]:
+    if tls is None:
+        return
+    # Only here: a machine may have a configuration without TLS, and no library for it.
+    from sow.server.tls import certificates
+
+    try:
+        found = {file: one.expires_s for file, one in certificates(tls).items()}
+    except ConfigError as error:
+        yield Checkup("certificate", "error", str(error))
+    else:
+        yield from checkups.certificates(found, time.time())
 
 
 def _of_directory(directory: Path, configuration: Configuration | None) -> Iterator[Checkup]:
@@ -174,6 +192,7 @@ async def _figures(client: Client) -> list[Checkup]:
         checkups.connections(figure("sow_connections"), figure("sow_connections_max")),
         checkups.clock(figure("sow_clock_ahead_seconds")),
         checkups.steps(known.get("sow_step_longest_seconds", {})),
+        *checkups.certificates(known.get("sow_certificate_expiry_seconds", {}), time.time()),
     ]
 
 

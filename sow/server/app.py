@@ -55,7 +55,7 @@ from sow.server.routes import Doors, open_doors, routes
 from sow.server.speaking import Speaking, http_log
 from sow.server.status import StatusDoor
 from sow.server.step_watch import StepWatch
-from sow.server.tls import believes, server_context
+from sow.server.tls import Certificate, believes, certificates, renewed, server_context
 from sow.server.turns import Turns
 from sow.steps import Steps
 from sow.store.protocols import Journal, LogEntry
@@ -122,6 +122,7 @@ class Server:
         self._own_token = own_token
         self._reread = reread
         self._encryption: ssl.SSLContext | None = None
+        self._certificates: dict[str, Certificate] = {}
         self._gate = Gate(lambda: self.configuration, names)
         self._requests = Requests(lambda: self.configuration.limits)
         self._allow_loss = allow_loss
@@ -360,7 +361,9 @@ class Server:
             lambda then: believes(self._encryption, then),
         )
         app[DOORMAN] = self._doorman
-        self._status = StatusDoor(self._replay, crowd, self._requests.budget)
+        self._status = StatusDoor(
+            self._replay, crowd, self._requests.budget, lambda: self._certificates
+        )
         self._status.know_errors(self._last_error, self._doorman.may_administer)
         add_routes(app.router, routes(self._status, self._entrance))
         app.on_response_prepare.extend([self._gate.mark, Packing().pack, mend_headers])
@@ -373,6 +376,7 @@ class Server:
         await self._runner.setup()
         host, port = self.configuration.host, self.configuration.port
         self._encryption = self._context(self.configuration)
+        self._certificates = certificates(self.configuration.security.tls)
         try:
             sockets = await bind(host, port)
         except OSError as error:
@@ -455,6 +459,7 @@ class Server:
                     "by http:// or by https://: restart the server"
                 )
             encryption = self._context(configuration)
+            shown = certificates(configuration.security.tls)
             who = self._doorman.read(configuration.security)
             give_up = self._give_up if allow_loss else None
             steps = self.executor.reconfiguration(configuration, self.driver.now_us(), give_up)
@@ -462,7 +467,8 @@ class Server:
                 changes = await self.driver.turns.take("a reload", steps)
             finally:
                 self.configuration = self.engine.configuration
-            self._encryption = encryption
+            changes += renewed(shown, self._certificates)
+            self._encryption, self._certificates = encryption, shown
             await self._entitle(who)
             return changes
 

@@ -5,6 +5,7 @@ Nothing is counted twice and nothing is counted on the hot path for this page's 
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from prometheus_client import PlatformCollector, ProcessCollector, generate_latest
@@ -31,6 +32,7 @@ from sow.server.driver import Driver
 from sow.server.loop import loop_name
 from sow.server.replay_watch import ReplayWatch
 from sow.server.step_watch import StepWatch
+from sow.server.tls import Certificate
 from sow.steps import Steps, at_once
 from sow.topic.conflated_copy import CopyUpdate
 from sow.topic.merging import CachedMerger
@@ -41,6 +43,9 @@ Conflation = FocusedConflator[str, CopyUpdate]
 TOPICS_AT_ONCE = 100
 """Topics of which one step writes a figure: a millisecond."""
 
+
+NONE: Mapping[str, Certificate] = MappingProxyType({})
+"""The certificates of a server without TLS."""
 
 Family = type[GaugeMetricFamily] | type[CounterMetricFamily]
 
@@ -55,14 +60,16 @@ class TopicMetric(NamedTuple):
 
 
 class Scrape(NamedTuple):
-    """What one scrape looks at: `crowd` counts connections, `reading` what requests hold, and
-    `checkpoint_failure` says why checkpoints cannot be written, if so."""
+    """What one scrape looks at: `crowd` counts connections, `reading` what requests hold,
+    `checkpoint_failure` says why checkpoints cannot be written, if so, and `certificates` are those
+    of the server by their files."""
 
     driver: Driver
     executor: Executor
     crowd: Crowd
     reading: Budget
     checkpoint_failure: Callable[[], str | None]
+    certificates: Mapping[str, Certificate]
 
 
 class ServerMetric(NamedTuple):
@@ -333,6 +340,13 @@ SERVER_METRICS = (
     ),
     ServerMetric(
         GaugeMetricFamily,
+        "sow_certificate_expiry_seconds",
+        "When a certificate ends, in Unix time; of several in a file the first.",
+        lambda scrape: {file: one.expires_s for file, one in scrape.certificates.items()},
+        "file",
+    ),
+    ServerMetric(
+        GaugeMetricFamily,
         "sow_due_late_seconds",
         "For how long what was due, such as conflated updates, has not been done.",
         lambda scrape: scrape.driver.late_s(),
@@ -461,9 +475,10 @@ def exposition(
     crowd: Crowd,
     reading: Budget,
     checkpoint_failure: Callable[[], str | None] = lambda: None,
+    certificates: Mapping[str, Certificate] = NONE,
 ) -> bytes:
     """The page, as text for Prometheus; arguments are those of `Scrape`."""
-    return at_once(exposing(driver, executor, crowd, reading, checkpoint_failure))
+    return at_once(exposing(driver, executor, crowd, reading, checkpoint_failure, certificates))
 
 
 def exposing(
@@ -472,6 +487,7 @@ def exposing(
     crowd: Crowd,
     reading: Budget,
     checkpoint_failure: Callable[[], str | None] = lambda: None,
+    certificates: Mapping[str, Certificate] = NONE,
     tells_topics: bool = True,
 ) -> Steps[bytes]:
     """The same in steps: topics may be a hundred thousand; without figures of single ones, if it
@@ -483,7 +499,7 @@ def exposing(
             text = _of_topics(metric, topics[start : start + TOPICS_AT_ONCE])
             written.append(_without_head(text) if start else text)
             yield
-    scrape = Scrape(driver, executor, crowd, reading, checkpoint_failure)
+    scrape = Scrape(driver, executor, crowd, reading, checkpoint_failure, certificates)
     written += [_of_server(metric, scrape) for metric in SERVER_METRICS]
     written += [_of_times(metric, scrape) for metric in TIMES_METRICS]
     return b"".join(written)

@@ -5,7 +5,7 @@ records are there they say how far the start has got, and after that what the en
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -21,6 +21,7 @@ from sow.server.metrics import exposing, process_exposition, replay_exposition
 from sow.server.parameters import asked_of, read_flag
 from sow.server.replay_watch import ReplayWatch
 from sow.server.responses import LOG_HEADER, json_response
+from sow.server.tls import Certificate
 
 STALLED_S = 5.0
 """What was due so long ago is stalled: a conflated topic that is busy is late by milliseconds, and
@@ -32,13 +33,20 @@ async def _anybody(_request: web.Request) -> bool:
 
 
 class StatusDoor:
-    """Answers for one server: `replay` watches its start, `crowd` counts its connections, and
-    `reading` is what its requests hold."""
+    """Answers for one server: `replay` watches its start, `crowd` counts its connections, `reading`
+    is what its requests hold, and `certificates` gives those that it shows and trusts."""
 
-    def __init__(self, replay: ReplayWatch, crowd: Crowd, reading: Budget) -> None:
+    def __init__(
+        self,
+        replay: ReplayWatch,
+        crowd: Crowd,
+        reading: Budget,
+        certificates: Callable[[], Mapping[str, Certificate]] = dict,
+    ) -> None:
         self._replay = replay
         self._crowd = crowd
         self._reading = reading
+        self._certificates = certificates
         self._running: tuple[Driver, Executor] | None = None
         self._checkpoint_failure: Callable[[], str | None] = lambda: None
         self._last_error = LastError()
@@ -137,6 +145,7 @@ class StatusDoor:
                 self._crowd,
                 self._reading,
                 self._checkpoint_failure,
+                self._certificates(),
                 tells_topics,
             )
             page += await driver.turns.take("metrics", steps)

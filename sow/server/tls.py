@@ -8,6 +8,11 @@ a file is said by its name before anything listens.
 import os
 import ssl
 from asyncio.sslproto import SSLProtocol
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
 
 from sow.authentication.lines import unreadable
 from sow.errors import ConfigError
@@ -55,6 +60,53 @@ def server_context(tls: Tls) -> ssl.SSLContext:
     except (ssl.SSLError, ValueError) as error:
         raise ConfigError(_sentence(tls, error, bool(asked))) from None
     return context
+
+
+class Certificate(NamedTuple):
+    """What a file of certificates holds: from when on one of them is not good any more, in Unix
+    time, and a digest by which others are told from these."""
+
+    expires_s: float
+    digest: bytes
+
+    @property
+    def valid_until(self) -> str:
+        """The same moment for people."""
+        return f"{datetime.fromtimestamp(self.expires_s, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def certificates(tls: Tls | None) -> dict[str, Certificate]:
+    """Those of the server and of whoever signs for its clients, by file; raises ConfigError.
+
+    Of a chain or a list the first that ends counts: without it some client is refused. One that
+    OpenSSL takes and this library does not read is left out.
+    """
+    files = (tls.certificate, tls.client_ca) if tls else ()
+    found = {file: _certificate(file) for file in files if file}
+    return {file: one for file, one in found.items() if one is not None}
+
+
+def _certificate(file: str) -> Certificate | None:
+    # Only here: it is a large library, which a server without TLS would load for nothing.
+    from cryptography.x509 import load_pem_x509_certificates
+
+    try:
+        data = Path(file).read_bytes()
+        ends = min(one.not_valid_after_utc for one in load_pem_x509_certificates(data))
+    except OSError as error:
+        raise ConfigError(f"certificates cannot be read: {unreadable(file, error)}") from None
+    except ValueError:
+        return None
+    return Certificate(ends.timestamp(), sha256(data).digest())
+
+
+def renewed(now: Mapping[str, Certificate], then: Mapping[str, Certificate]) -> list[str]:
+    """What a reload says of certificates that are others `now` than they were `then`."""
+    return [
+        f"certificate {file} read again, valid until {one.valid_until}"
+        for file, one in now.items()
+        if then.get(file) != one
+    ]
 
 
 def believes(now: ssl.SSLContext | None, then: ssl.SSLContext | None) -> bool:

@@ -16,6 +16,12 @@ def session(lag_ms):
     return {"lag_ms": lag_ms, "client": "grid", "id": "7", "queue_messages": 9000}
 
 
+def certificate(days):
+    now_s = 1_800_000_000.0
+    (found,) = checkups.certificates({"c.pem": now_s + days * checkups.DAY_S}, now_s)
+    return found
+
+
 @pytest.mark.parametrize(
     ("found", "level", "said"),
     [
@@ -44,6 +50,9 @@ def session(lag_ms):
         (checkups.steps({}), "ok", "none was long"),
         (checkups.steps({"a query": 0.2}), "ok", "took 200 ms: a query"),
         (checkups.steps({"a query": 0.2, "a stream": 0.9}), "warning", "900 ms: a stream"),
+        (certificate(31), "ok", "c.pem ends in 31 days"),
+        (certificate(29.5), "warning", "c.pem ends in 29 days; renew it, then: sow reload"),
+        (certificate(-2), "error", "c.pem has ended 2 d ago"),
         (checkups.topics([{"name": "a", "stopped": None}]), "ok", "none has stopped"),
         (checkups.topics([{"name": "a", "stopped": "it failed"}]), "error", "a: it failed"),
         (checkups.readiness(200, "ok")[0], "ok", "ok"),

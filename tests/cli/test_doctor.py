@@ -5,6 +5,7 @@ import logging
 import os
 import time
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 from sow.cli import main
 from sow.cli.spread import Spread
 from tests.cli.terminal import Terminal
+from tests.edge.certificates import certificates
 
 CONFIG = """<SOWConfig><Name>test</Name><SOW><Topic><Name>orders</Name>
 <MessageType>json</MessageType><Key>/id</Key></Topic></SOW></SOWConfig>"""
@@ -170,6 +172,13 @@ def test_what_a_configuration_asks_too_much_of(tmp_path, monkeypatch, subject, e
     assert complaints(config)[subject].startswith(instead)
 
 
+def test_certificates_are_looked_at_before_a_server_has_them(tmp_path):
+    soon = datetime.now(UTC) + timedelta(days=5, hours=1)
+    files = certificates(tmp_path, not_after=soon)
+    config = CONFIG.replace("<SOW>", f"<Security>{files.element}</Security><SOW>")
+    assert complaints(folder(tmp_path, config))["certificate"] == "renew it, then: sow reload"
+
+
 SESSION = {"id": "s1", "client": "grid", "lag_ms": 0.0, "queue_messages": 9}
 FIGURES = {
     "sow_memory_bytes": {"": 1.0}, "sow_memory_limit_bytes": {"": 100.0},
@@ -217,6 +226,7 @@ class Told:
         ("connections", {}, {"sow_connections": {"": 95.0}}, "raise Limits/Connections"),
         ("clock", {}, {"sow_clock_ahead_seconds": {"": 7.0}}, "let a time server set it"),
         ("steps", {}, {"sow_step_longest_seconds": {"a query": 2.0}}, "see the log for how often"),
+        ("certificate", {}, {"sow_certificate_expiry_seconds": {"c.pem": 9.0}}, "renew it, then"),
         ("metrics", {}, None, "ask with a token that may: --token TOKEN"),
     ],
 )

@@ -19,6 +19,7 @@ from sow.server.crowd import Crowd
 from sow.server.metrics import exposition, process_exposition, replay_exposition
 from sow.server.routes import description, routes
 from sow.server.step_watch import StepWatch
+from sow.server.tls import Certificate
 from tests.core.harness import ORDERS, SLOW, World
 
 ROOT = Path(__file__).parents[2]
@@ -112,7 +113,10 @@ def exposed():
     )
     crowd, budget = Crowd(lambda: world.configuration, 10), Budget(lambda: 1)
     replay = SimpleNamespace(progress=Progress(), is_over=True)
-    page = exposition(driver, world.executor, crowd, budget) + replay_exposition(replay)
+    shown = {"certificate.pem": Certificate(0.0, b"")}
+    page = exposition(
+        driver, world.executor, crowd, budget, certificates=shown
+    ) + replay_exposition(replay)
     return (page + process_exposition()).decode()
 
 

@@ -29,9 +29,10 @@ def authority(name="one"):
     return trustme.CA(organization_name=f"authority {name}")
 
 
-def certificates(directory: Path, signed_by="one") -> Certificates:
-    """Files of a server that listens on loopback, written into `directory`."""
-    made = authority(signed_by).issue_cert("127.0.0.1", "localhost")
+def certificates(directory: Path, signed_by="one", not_after=None) -> Certificates:
+    """Files of a server that listens on loopback, written into `directory`; good until
+    `not_after`, if that is given."""
+    made = authority(signed_by).issue_cert("127.0.0.1", "localhost", not_after=not_after)
     files = {name: directory / f"{name}.pem" for name in ("ca", "certificate", "key")}
     authority(signed_by).cert_pem.write_to_path(files["ca"])
     files["certificate"].write_bytes(b"".join(one.bytes() for one in made.cert_chain_pems))

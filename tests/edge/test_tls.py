@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import re
 import socket
 import ssl
 from dataclasses import replace
+from datetime import UTC, datetime
 from urllib.request import urlopen
 
 import pytest
@@ -178,6 +180,19 @@ def hello(files, version):
     return said.read()
 
 
+def expiry(running, files):
+    """When the certificate of a server ends, as its metrics say."""
+    return running.server._certificates[files.certificate].expires_s
+
+
+def test_the_metrics_say_when_each_certificate_ends(server, files):
+    context = trusting(files)
+    with urlopen(f"{server.url}/metrics", context=context) as answer:
+        text = answer.read().decode()
+    (said,) = re.findall(r'^sow_certificate_expiry_seconds{file="(.*)"} (\S+)$', text, re.M)
+    assert (said[0], float(said[1])) == (files.certificate, expiry(server, files))
+
+
 def test_a_reload_takes_a_renewed_certificate_and_open_connections_go_on(tmp_path):
     files = certificates(tmp_path)
     config = secure(files)
@@ -188,8 +203,15 @@ def test_a_reload_takes_a_renewed_certificate_and_open_connections_go_on(tmp_pat
         async def renew():
             async with Client(running.url, ca=files.ca) as client:
                 await client.publish("orders", {"id": 1})
-                renewed = certificates(tmp_path, signed_by="another")
-                await running.server.reload()
+                assert await running.server.reload() == []
+                before = expiry(running, files)
+                renewed = certificates(
+                    tmp_path, signed_by="another", not_after=datetime(2222, 1, 2, 3, 4, tzinfo=UTC)
+                )
+                assert await running.server.reload() == [
+                    f"certificate {files.certificate} read again, valid until 2222-01-02 03:04 UTC"
+                ]
+                assert before > expiry(running, files) == 7952439840.0
                 async with Client(running.url, ca=renewed.ca) as other:
                     assert (await other.query("orders")).records == [{"id": 1}]
                 assert await client.publish("orders", {"id": 2}) == "2"

@@ -28,6 +28,7 @@ ASKING = [
 """The commands that need no more than the client."""
 ON_REQUEST = {
     "anywidget": "notebook",
+    "cryptography": "server",
     "jsonpath_ng": "server",
     "numpy": "arrow",
     "pandas": "pandas",

@@ -2,6 +2,7 @@
 
 import ssl
 from asyncio.sslproto import SSLProtocol
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -47,6 +48,44 @@ def test_both_may_stand_in_one_file(files, tmp_path):
     texts = [Path(file).read_text() for file in (files.certificate, files.key)]
     both.write_text("".join(texts))
     server_context(Tls(str(both), str(both)))
+
+
+ENDS = datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
+
+
+def test_of_the_certificates_of_a_file_the_one_that_ends_first_counts(tmp_path):
+    files = certificates(tmp_path, not_after=ENDS)
+    (found,) = tls.certificates(Tls(files.certificate, files.key)).items()
+    assert found[0] == files.certificate
+    assert (found[1].expires_s, found[1].valid_until) == (ENDS.timestamp(), "2031-05-06 07:08 UTC")
+    longer = certificates(tmp_path, not_after=ENDS.replace(year=2041))
+    text = Path(longer.certificate).read_text()
+    Path(longer.certificate).write_text(text + Path(files.ca).read_text())
+    (again,) = tls.certificates(Tls(files.certificate, files.key)).values()
+    assert ENDS.timestamp() < again.expires_s
+
+
+def test_those_by_which_clients_are_trusted_count_and_nobody_has_any_without_tls(files):
+    found = tls.certificates(Tls(files.certificate, files.key, client_ca=files.ca))
+    assert [*found] == [files.certificate, files.ca]
+    assert tls.certificates(None) == {}
+
+
+def test_what_is_no_certificate_is_left_out_and_a_file_that_is_gone_is_named(files, tmp_path):
+    assert tls.certificates(Tls(files.key, files.key)) == {}
+    with pytest.raises(ConfigError, match=f"cannot be read: {tmp_path}/gone: no such file"):
+        tls.certificates(Tls(str(tmp_path / "gone"), files.key))
+
+
+def test_a_reload_names_certificates_that_are_others(tmp_path):
+    files = certificates(tmp_path)
+    named = Tls(files.certificate, files.key)
+    before = tls.certificates(named)
+    assert tls.renewed(tls.certificates(named), before) == []
+    certificates(tmp_path, not_after=ENDS)
+    assert tls.renewed(tls.certificates(named), before) == [
+        f"certificate {files.certificate} read again, valid until 2031-05-06 07:08 UTC"
+    ]
 
 
 def refusal(certificate, key):
