@@ -6,7 +6,9 @@ is click's); only a mistake of ours shows a traceback.
 """
 
 import gc
+import os
 import sys
+from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
 
@@ -162,8 +164,11 @@ class LazyGroup(click.Group):
             )
             ctx.exit(1)
         except BrokenPipeError:
-            # The reader of our output has gone, as in `sow query … | head`; click ends quietly.
-            raise
+            # The reader of our output has all that it wants, as in `sow query … | head`. What is
+            # left of it is dropped in silence at the end of the process, too.
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             click.echo(f"sow: {where}{error.strerror or error}", err=True)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import click
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -24,8 +25,9 @@ from sow.cli.options import (
 )
 from sow.cli.printing import json_text, printable, write_data
 from sow.cli.topic_names import topic_names
-from sow.client import Rows
-from sow.messages.cells import cells, columns
+from sow.client import Client, Rows
+from sow.errors import SowError
+from sow.messages.cells import cells, column_of, columns
 from sow.quantities import counted
 
 TABLE_ROWS = 1000
@@ -33,8 +35,10 @@ TABLE_ROWS = 1000
 once all of them are there."""
 PIPED_WIDTH = 10_000
 """Characters of a line where no terminal says how wide it is: little is cut there."""
-COLUMN_MIN = 2
-"""Characters of the narrowest column: one, and the blank behind it."""
+GAP = 2
+"""Blanks between two columns."""
+COLUMN_MIN = 6
+"""Characters that a column is not cut below for the sake of another one: fewer say nothing."""
 
 
 @click.command(
@@ -105,7 +109,8 @@ async def _query(url: str, topic: str, question: dict[str, Any], style: str) -> 
             if style == "csv":
                 _write_csv(records)
             else:
-                _write_table(topic, rows, records)
+                keys = await key_columns(client, topic, question["grouping"]) if records else []
+                _write_table(topic, rows, records, keys)
 
 
 async def _write_lines(rows: Rows) -> None:
@@ -136,32 +141,91 @@ def _write_csv(records: Sequence[dict[str, str]]) -> None:
     write_data(out.getvalue().encode())
 
 
-def _write_table(topic: str, rows: Rows, records: Sequence[dict[str, str]]) -> None:
+def _write_table(
+    topic: str, rows: Rows, records: Sequence[dict[str, str]], keys: Sequence[str]
+) -> None:
     served = printable(f"by {rows.index}, bookmark {rows.bookmark}")
     click.echo(f"{topic}: {len(records):,} of {rows.matches:,} records, {served}", err=True)
     if records:
         console = terminal_console()
-        console.print(as_table(records, console.width))
+        console.print(as_table(records, console.width, keys))
 
 
-def as_table(records: Sequence[dict[str, str]], width: int) -> Table:
+async def key_columns(client: Client, topic: str, grouping: str | None = None) -> list[str]:
+    """The columns by which rows of a topic, or of groups of them, are told from each other."""
+    if grouping is not None:
+        paths = [path.strip() for path in grouping.split(",")]
+    else:
+        try:
+            paths = (await client.topic(topic)).get("keys") or []
+        except SowError:
+            return []  # of what cannot be learnt no table depends
+    return [column_of(path.removeprefix("/").split("/")) for path in paths]
+
+
+def as_table(records: Sequence[dict[str, str]], width: int, keys: Sequence[str] = ()) -> Table:
     """A table of rows; numbers are not told from text, as the records do not say more.
 
-    Of columns and of texts there are no more than a line of `width` has room for: a table is laid
-    out by looking at all that is in it, also at what is then not seen.
+    What tells them apart, the columns `keys`, stands first and gives way last. Of the others there
+    are as many as a line of `width` has room for: each is as wide as its texts, or as wide as all
+    that have no room for theirs, and as `COLUMN_MIN` at least.
     """
-    names = columns(records)
-    shown = names[: max(1, width // COLUMN_MIN)]
-    rest = counted(len(names) - len(shown), "more field")
-    caption = f"{rest} without room here: --select names some" if len(names) > len(shown) else None
+    there = columns(records)
+    first = [name for name in keys if name in there]
+    names = [*first, *(name for name in there if name not in first)]
+    wanted = [_wanted(name, records, width) for name in names[: width // GAP + 1]]
+    widths = _fitted(wanted, len(first), width)
+    rest = counted(len(names) - len(widths), "more field")
+    caption = f"{rest} without room here: --select names some" if len(names) > len(widths) else None
     table = Table(
-        box=None, pad_edge=False, header_style="bold", caption=caption, caption_justify="left"
+        box=None,
+        pad_edge=False,
+        padding=(0, GAP, 0, 0),
+        header_style="bold",
+        caption=caption,
+        caption_justify="left",
     )
-    for name in shown:
-        table.add_column(_text(name, width), overflow="ellipsis", no_wrap=True)
+    shown = names[: len(widths)]
+    for name, wide in zip(shown, widths, strict=True):
+        table.add_column(_text(name, width), overflow="ellipsis", no_wrap=True, width=wide)
     for record in records:
         table.add_row(*(_text(record.get(name, ""), width) for name in shown))
     return table
+
+
+def _wanted(name: str, records: Sequence[dict[str, str]], width: int) -> int:
+    texts = (name, *(record.get(name, "") for record in records))
+    return max(cell_len(_text(text, width).plain) for text in texts)
+
+
+def _fitted(wanted: Sequence[int], keys: int, width: int) -> list[int]:
+    """The widths of the first columns, as many as there is room for; the first `keys` of them have
+    what they want before any other has."""
+    found: list[int] = []
+    left = width + GAP  # nothing stands behind the last
+    for wide in wanted[:keys]:
+        if left <= GAP:
+            return found
+        found.append(min(wide, left - GAP))
+        left -= found[-1] + GAP
+    others: list[int] = []
+    taken = 0
+    for wide in wanted[keys:]:
+        taken += min(wide, COLUMN_MIN) + GAP
+        if taken > left and (found or others):
+            break
+        others.append(wide)
+    return found + _shared(others, left - GAP * len(others))
+
+
+def _shared(wanted: Sequence[int], room: int) -> list[int]:
+    """So much of `room` for each: what it wants, or an equal part of what the narrower ones
+    leave."""
+    found = [0] * len(wanted)
+    for after, at in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
+        found[at] = max(1, min(wanted[at], room // (len(wanted) - after)))
+        room -= found[at]
+    return found
 
 
 def _text(value: str, width: int) -> Text:
@@ -169,9 +233,17 @@ def _text(value: str, width: int) -> Text:
     return Text(printable(value[: width + 1]))
 
 
+class _Output(Console):
+    """Standard output, of which nobody may read the rest."""
+
+    def on_broken_pipe(self) -> None:
+        """What becomes of that is the same for all commands (`sow.cli.main`)."""
+        raise BrokenPipeError
+
+
 def terminal_console() -> Console:
     """Standard output: as wide as the terminal, or as the table where there is none."""
-    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
+    return _Output(width=None if sys.stdout.isatty() else PIPED_WIDTH)
 
 
 async def _explain(url: str, topic: str, question: dict[str, Any], raw: bool) -> None:

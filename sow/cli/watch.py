@@ -20,6 +20,7 @@ from sow.cli.options import (
     url_option,
 )
 from sow.cli.printing import write_data
+from sow.cli.query import key_columns
 from sow.cli.topic_names import topic_names
 from sow.client import Client, Disconnected, Message, Subscription
 
@@ -133,6 +134,8 @@ async def _watch(
         connected(url, "sow watch") as client,
         _follow(client, topic, focus, page) as messages,
     ):
+        if table is not None:
+            table.keys = await key_columns(client, topic, page.get("grouping"))
         while batch := await messages.batch():
             records = [message for message in batch if message.c in SHOWN][:left]
             show(records)

@@ -3,10 +3,16 @@
 import csv
 import io
 import json
+import os
+import re
+import sys
 
 import pytest
+from rich.console import Console
 
 from sow.cli.query import as_table
+from tests import forks
+from tests.cli.terminal import Terminal
 
 
 def rows(text):
@@ -103,6 +109,60 @@ def test_a_cell_shows_what_moves_the_cursor_instead_of_doing_it(text, shown):
 
 def test_a_table_is_laid_out_of_what_there_is_room_for():
     table = as_table([{f"f{at}": "x" * 1_000_000 for at in range(1000)}], 80)
-    assert len(table.columns) == 40
+    assert len(table.columns) == 10
     assert {len(cell.plain) for column in table.columns for cell in column.cells} == {81}
-    assert table.caption == "960 more fields without room here: --select names some"
+    assert table.caption == "990 more fields without room here: --select names some"
+
+
+WIDE = {"note": "a long text of somebody's", "a": "1", "b": "2", "c": "3", "id": "key-7"}
+NARROW = [
+    (60, "id     note                       a  b  c"),
+    (30, "id     note            a  b  c"),
+    (24, "id     note      a  b  c"),
+    (20, "id     note     a  b"),
+    (10, "id"),
+    (4, "id"),
+]
+
+
+@pytest.mark.parametrize(("width", "head"), NARROW)
+def test_what_tells_records_apart_is_the_last_to_give_way(width, head):
+    console = Console(width=width, file=io.StringIO())
+    console.print(as_table([WIDE, WIDE], width, ["id"]))
+    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    assert lines[0] == head
+    assert lines[1].split()[0] == ("key-7" if width > 4 else "key…")
+
+
+def test_a_terminal_shows_keys_first_and_says_what_it_has_no_room_for(server, orders):
+    orders({**{f"f{at}": "some long text" for at in range(20)}, "id": 7})
+    with Terminal("query", "orders", "--url", server.url, columns=60) as terminal:
+        code, text = terminal.end()
+    assert code == 0
+    lines = text.splitlines()
+    assert lines[1].split()[:2] == ["id", "f0"]
+    assert lines[2].split()[0] == "7"
+    assert re.fullmatch(r"\d+ more fields without room here: --select names some", lines[3].strip())
+
+
+def test_rows_of_groups_are_told_apart_by_what_they_are_grouped_by(server, orders):
+    orders({"id": 1, "a": {"b": "x"}}, {"id": 2, "a": {"b": "y"}})
+    words = ("--projection", "COUNT(1) AS /n, /a/b", "--grouping", "/a/b", "--url", server.url)
+    with Terminal("query", "orders", *words) as terminal:
+        _, text = terminal.end()
+    assert text.splitlines()[1].split() == ["/a/b", "n"]
+
+
+def test_whose_reader_has_gone_ends_in_silence(server, orders):
+    orders(*({"id": at, "text": "x" * 100} for at in range(2000)))
+    for style in ("table", "json", "ndjson", "csv"):
+        read, write = os.pipe()
+        os.close(read)
+        command = [sys.executable, "-m", "sow.cli", "query", "orders", "--format", style]
+        process = forks.started(
+            [*command, "--url", server.url], stdout=write, stderr=forks.PIPE, text=True
+        )
+        os.close(write)
+        said = process.communicate(timeout=60)[1]
+        assert process.returncode == 0, said
+        assert [line for line in said.splitlines() if "records, by" not in line] == []
