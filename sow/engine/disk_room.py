@@ -16,15 +16,21 @@ class DiskRoom:
     """The door before the disk.
 
     `has_room` says whether the disk takes so many bytes of messages more, 0 for some, and `takes`
-    whether it takes so many out of the reserve. `ledger` knows what is on its way there.
+    whether it takes so many out of the reserve; where it takes none for another reason than that it
+    is full, `lost` says why. `ledger` knows what is on its way there.
     """
 
     def __init__(
-        self, ledger: Ledger, has_room: Callable[[int], bool], takes: Callable[[int], bool]
+        self,
+        ledger: Ledger,
+        has_room: Callable[[int], bool],
+        takes: Callable[[int], bool],
+        lost: Callable[[], StoreError | None] = lambda: None,
     ) -> None:
         self._ledger = ledger
         self._has_room = has_room
         self._takes = takes
+        self._lost = lost
         self._failure: StoreError | None = None
 
     @property
@@ -50,12 +56,15 @@ class DiskRoom:
         if self._failure is not None:
             self.check_failure()
         if not self._has_room(0):
-            raise DiskFull("the disk is full; nothing was stored, reads are still served")
+            raise self._refused("the disk is full; nothing was stored, reads are still served")
+
+    def _refused(self, full: str) -> StoreError:
+        return self._lost() or DiskFull(full)
 
     def check_whole(self, size_bytes: int) -> None:
         """Raise DiskFull if messages of so many bytes do not all fit."""
         if not self._has_room(self.on_the_way_bytes() + size_bytes):
-            raise DiskFull(
+            raise self._refused(
                 f"the disk has no room for {size_bytes} bytes: nothing was stored; send less at "
                 "once, or free some space"
             )
@@ -73,7 +82,7 @@ class DiskRoom:
         if self._has_room(0):
             return
         if not self._takes(self.on_the_way_bytes() + size_bytes()):
-            raise DiskFull(
+            raise self._refused(
                 "the disk is full, and so is its reserve: nothing was changed; free some space, "
                 "or delete less at once"
             )

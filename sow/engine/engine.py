@@ -37,7 +37,7 @@ from sow.engine.restart import restore, restore_accounts
 from sow.engine.timers import Timers
 from sow.engine.undivided import Undivided
 from sow.engine.views import Views
-from sow.errors import Stopped, TooLarge
+from sow.errors import Stopped, StoreError, TooLarge
 from sow.expressions import Filter, Trait
 from sow.steps import Steps, at_once
 from sow.store.columns import Slots
@@ -68,11 +68,12 @@ class Engine:
         configuration: Configuration,
         has_room: Callable[[int], bool] = lambda _size_bytes: True,
         takes: Callable[[int], bool] | None = None,
+        lost: Callable[[], StoreError | None] = lambda: None,
     ) -> None:
         self.configuration = configuration
         self.timers = Timers()
         self.ledger = Ledger()
-        self.disk = DiskRoom(self.ledger, has_room, takes or has_room)
+        self.disk = DiskRoom(self.ledger, has_room, takes or has_room, lost)
         self._work_listeners: list[Callable[[], None]] = []
         self._stop_listeners: list[Callable[[str], None]] = []
         self._waiting: dict[Strand, None] = {}

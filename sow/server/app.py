@@ -314,7 +314,7 @@ class Server:
         def takes(size_bytes: int) -> bool:
             return journal.takes(size_bytes)
 
-        return Engine(self.configuration, has_room, takes)
+        return Engine(self.configuration, has_room, takes, journal.lost)
 
     def _counted(self, entries: Iterable[LogEntry]) -> Iterator[LogEntry]:
         self._replayed_bytes = 0

@@ -19,7 +19,7 @@ from sow.clock import SECOND_US, Clock
 from sow.delivery.sessions import Session
 from sow.engine.engine import Engine
 from sow.engine.ledger import Group
-from sow.errors import DiskFull, StoreError
+from sow.errors import DiskFull, StoreError, StoreFailing
 from sow.expressions import Filter
 from sow.histograms import Histogram
 from sow.server.alarm import Alarm
@@ -41,6 +41,8 @@ TIDY_MORE_S = 0.005
 TIDY_NOTES = 100
 """Index upkeep while there is time, as often as a slice of the loop has room for it: each takes a
 microsecond, or forty where records are large or far from each other in memory."""
+LOST = f"{StoreFailing.reason}: the data directory has changed under the server"
+"""What readiness says of it; where it is, is nothing for strangers."""
 
 
 class Driver:
@@ -216,7 +218,9 @@ class Driver:
         if self.failure is not None:
             return self.failure.reason
         kept_bytes = self.engine.catalog.usage.named_bytes
-        return None if self.journal.has_room(kept_bytes) else DiskFull.reason
+        if self.journal.has_room(kept_bytes):
+            return None
+        return LOST if self.journal.lost() else DiskFull.reason
 
     @property
     def scarce_bytes(self) -> int | None:

@@ -24,7 +24,7 @@ from typing import Any
 import lmdb
 import lmdb.verify
 
-from sow.errors import DiskFull, StoreError
+from sow.errors import DiskFull, StoreError, StoreFailing
 from sow.no_room import NO_ROOM
 from sow.store.private import FILE_MODE, close_to_others
 
@@ -90,6 +90,7 @@ class Environment:
             raise StoreError(f"{self.path} cannot be opened: {error.strerror}") from error
         for path in (data, lock):
             close_to_others(path)
+        self._identity = _identity(data)
         return env
 
     def _files(self) -> tuple[Path, Path]:
@@ -160,6 +161,22 @@ class Environment:
         wanted = WRITE_PART * size_bytes + WRITE_BYTES
         return free_bytes > wanted or (bool(reserve_bytes) and self._reusable_bytes() > wanted)
 
+    def lost(self) -> StoreFailing | None:
+        """Says so, where the file is not at its place any more: what is written to it would not be
+        found by the next start. Costs one system call."""
+        data, _ = self._files()
+        try:
+            if _identity(data) == self._identity:
+                return None
+            why = "another file is in its place"
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+        return StoreFailing(
+            f"the data directory has changed under the server: {data}: {why}; nothing was stored, "
+            "reads are still served, so that sow dump can write down what is held; then start "
+            "again on the directory, or on a backup"
+        )
+
     def _reusable_bytes(self) -> int:
         """Room in the file's free pages, of those that can be counted on: a block wants pages that
         lie together, and which pages are free has to be written down, too."""
@@ -174,7 +191,7 @@ class Environment:
         return max(0, free_bytes - reserve_bytes)
 
     def _space(self) -> tuple[int, int]:
-        return space(self.path, self._statvfs)
+        return (0, 0) if self.lost() else space(self.path, self._statvfs)
 
     @property
     def size_bytes(self) -> int:
@@ -202,6 +219,12 @@ def space(path: Path, statvfs: Statvfs = os.statvfs) -> tuple[int, int]:
         return 0, 0
     reserve_bytes = min(RESERVE_BYTES, disk.f_blocks * disk.f_frsize // RESERVE_PART)
     return disk.f_bavail * disk.f_frsize, reserve_bytes
+
+
+def _identity(file: Path) -> tuple[int, int]:
+    """By which a file is told from another one of its name; raises OSError."""
+    found = os.stat(file)
+    return found.st_dev, found.st_ino
 
 
 def _allot(lock: Path) -> None:

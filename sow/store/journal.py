@@ -20,7 +20,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
-from sow.errors import Damaged, StoreError
+from sow.errors import Damaged, StoreError, StoreFailing
 from sow.store.environment import (
     MAP_BYTES,
     Environment,
@@ -191,6 +191,10 @@ class LmdbJournal:
     def takes(self, size_bytes: int) -> bool:
         """Whether so many bytes more fit, if only into the reserve."""
         return self._env.takes(size_bytes)
+
+    def lost(self) -> StoreFailing | None:
+        """Why there is no room, where the file is not at its place any more."""
+        return self._env.lost()
 
     @property
     def room_bytes(self) -> int:

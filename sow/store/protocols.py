@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeAlias
 
+from sow.errors import StoreFailing
+
 Op = Literal["publish", "delete", "expire"]
 Numbers: TypeAlias = "array[int]"
 """A column of integers as it stands in a file, and goes into a table as a whole."""
@@ -179,6 +181,11 @@ class Journal(Protocol):
 
     def takes(self, size_bytes: int) -> bool:
         """Whether `size_bytes` more fit, if only into the reserve. Cheap enough to ask always."""
+        ...
+
+    def lost(self) -> StoreFailing | None:
+        """Why there is no room, where that is not for want of space: the disk has the journal no
+        more."""
         ...
 
     @property

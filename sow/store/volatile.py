@@ -59,6 +59,9 @@ class MemoryJournal:
         """False while `full` is set, but for what fits into the reserve."""
         return not self.full or size_bytes <= self.reserve_bytes
 
+    def lost(self) -> None:
+        """Memory does not get lost under a process."""
+
     @property
     def room_bytes(self) -> int:
         """As much as one likes, unless `full` is set."""

@@ -5,6 +5,7 @@ import pytest
 from sow.commands import Command
 from sow.encodings import LINES
 from sow.errors import DiskFull, StoreError
+from tests.edge.serving import Running, configuration
 
 
 @pytest.fixture
@@ -98,3 +99,25 @@ def test_a_disk_that_fails_for_another_reason_is_not_called_full(server, refusin
     assert server.records("orders")[0] == {"id": 1}
     recovered(server)
     assert server.publish("orders", {"id": 3}).status == 200
+
+
+def test_a_data_directory_that_has_gone_is_not_called_a_full_disk(tmp_path):
+    topic = "<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>"
+    data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    running = Running(configuration(topic), data)
+    try:
+        running.publish("orders", {"id": 1})
+        data.rename(elsewhere)
+        refused = running.publish("orders", {"id": 2})
+        assert (refused.status, refused.json["reason"]) == (503, "store failing")
+        assert "the data directory has changed under the server" in refused.json["detail"]
+        ready = running.get("/readyz")
+        assert (ready.status, ready.body.decode()) == (
+            503, "store failing: the data directory has changed under the server\n",
+        )  # fmt: skip
+        assert running.records("orders") == [{"id": 1}], "reads go on"
+        elsewhere.rename(data)
+        assert running.publish("orders", {"id": 3}).status == 200
+        assert running.get("/readyz").status == 200
+    finally:
+        running.close()

@@ -4,7 +4,7 @@ import pytest
 
 from sow.engine.disk_room import DiskRoom
 from sow.engine.ledger import Ledger
-from sow.errors import DiskFull, StoreError
+from sow.errors import DiskFull, StoreError, StoreFailing
 from sow.store.protocols import LogEntry
 
 
@@ -12,12 +12,13 @@ class Disk:
     """A disk that is full or not, with a reserve."""
 
     def __init__(self):
-        self.is_full, self.reserve_bytes = False, 10
+        self.is_full, self.reserve_bytes, self.lost = False, 10, None
         self.ledger = Ledger()
         self.room = DiskRoom(
             self.ledger,
             lambda _size_bytes: not self.is_full,
             lambda size_bytes: size_bytes <= self.reserve_bytes,
+            lambda: self.lost,
         )
 
 
@@ -34,6 +35,17 @@ def test_a_full_disk_takes_no_messages_but_what_fits_into_its_reserve(disk):
     disk.room.check_reserve(lambda: 10)
     with pytest.raises(DiskFull, match="and so is its reserve"):
         disk.room.check_reserve(lambda: 11)
+
+
+def test_a_disk_that_has_lost_what_it_had_is_not_called_full(disk):
+    disk.is_full, disk.lost = True, StoreFailing("it has gone")
+    for check in (
+        disk.room.check,
+        lambda: disk.room.check_whole(1),
+        lambda: disk.room.check_reserve(lambda: 11),
+    ):
+        with pytest.raises(StoreFailing, match="it has gone"):
+            check()
 
 
 def test_what_is_on_its_way_has_its_part_of_the_reserve(disk):

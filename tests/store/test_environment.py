@@ -38,3 +38,23 @@ def test_a_file_that_could_not_be_made_is_not_left_in_halves(tmp_path, monkeypat
     with pytest.raises(StoreError, match="No space left"):
         Environment(tmp_path / "t.sow", subdir=False)
     assert not (tmp_path / "t.sow").exists()
+
+
+def test_a_file_that_is_not_at_its_place_any_more_takes_nothing_and_says_why(tmp_path):
+    path = tmp_path / "data"
+    path.mkdir()
+    env = Environment(path, subdir=True)
+    assert env.lost() is None
+    assert env.has_room()
+    path.rename(tmp_path / "elsewhere")
+    assert (env.has_room(), env.takes(1), env.room_bytes) == (False, False, 0)
+    assert "data.mdb: no such file or directory; nothing was stored" in env.lost().detail
+    path.mkdir()
+    (path / "data.mdb").write_bytes(b"")
+    assert "data.mdb: another file is in its place" in env.lost().detail
+    (path / "data.mdb").unlink()
+    path.rmdir()
+    (tmp_path / "elsewhere").rename(path)
+    assert env.lost() is None
+    assert env.has_room()
+    env.close()
