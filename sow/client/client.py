@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self, overload
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -36,7 +37,7 @@ from sow.client.socket import Socket
 from sow.client.staged_batch import RepeatableBatch
 from sow.client.subscription import Subscription
 from sow.definitions import URL_DEFAULT
-from sow.errors import BadMessage, ClientError
+from sow.errors import BadMessage, ClientError, shown
 from sow.media_types import FRAMES
 
 FRAME_MESSAGES = 1000
@@ -633,6 +634,15 @@ def checked_url(url: str) -> str:
     if "@" in rest.partition("/")[0]:
         # It would stand in every error, and is not shown here.
         raise ClientError("the address has a user in it; give user and password by themselves")
-    if scheme not in ("http", "https") or not rest:
-        raise ClientError(f"{url!r} is not an address such as {URL_DEFAULT}")
+    if scheme not in ("http", "https") or not rest or not _names_a_host(text):
+        raise ClientError(f"{shown(url)} is not an address such as {URL_DEFAULT}")
     return text
+
+
+def _names_a_host(url: str) -> bool:
+    """Whether there is a host, and a port that is a number if there is one."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False

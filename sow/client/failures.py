@@ -150,7 +150,7 @@ def reported(url: str) -> Iterator[None]:
         why = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
         raise Unreachable(
             f"the certificate of the server at {url} is not trusted ({why}); give the file of the "
-            "certificates by which it is as ca (SOW_CA)"
+            "certificates by which it is (--ca or SOW_CA; ca in a program)"
         ) from error
     except aiohttp.ClientSSLError as error:
         raise Unreachable(
@@ -162,7 +162,7 @@ def reported(url: str) -> Iterator[None]:
         why = os.strerror(number) if number and number > 0 else str(error.os_error)
         raise Unreachable(
             f"no server answers at {url} ({why.lower()}); start one with sow serve, "
-            "or give its address as url"
+            "or give the address of one (--url or SOW_URL; url in a program)"
         ) from error
     except aiohttp.InvalidURL as error:
         raise ClientError(f"{url} is not an address such as http://127.0.0.1:8080") from error
@@ -185,4 +185,7 @@ def reported(url: str) -> Iterator[None]:
         raise not_sow(url, error.message.split("\n", 1)[0].rstrip(":")) from error
     except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
         what = str(error) or type(error).__name__
+        if isinstance(error, aiohttp.ServerDisconnectedError) and url.startswith("http://"):
+            # What a server that encrypts makes of a request that is not.
+            what += "; if the server has TLS, write https://"
         raise Disconnected(f"the connection to {url} was lost: {what}") from error

@@ -14,7 +14,6 @@ from typing import Any
 from sow.errors import ClientError
 from sow.hosts import LOOPBACK
 from sow.spark.cache import private_directory
-from sow.spark.java import ensure_java
 from sow.spark.told import is_submitted, told
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -58,6 +57,9 @@ def session(
     master = master or os.environ.get("SPARK_REMOTE")
     if master is not None and master.startswith("sc://"):
         return _configured(builder.appName(app).remote(master), {**EXACT, **(conf or {})})
+    # Only here: importing the package shall not import what is run as a program (`sow.spark.java`).
+    from sow.spark.java import ensure_java
+
     ensure_java()
     said = told(os.environ)
     settings = settings_for(app, master, conf or {}, said, by_submit)

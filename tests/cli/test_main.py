@@ -20,12 +20,25 @@ def run(*arguments):
 def test_a_server_that_is_not_there_is_a_sentence():
     result = run("query", "orders", "--url", "http://127.0.0.1:1")
     assert result.exit_code == 1
-    assert result.stderr.startswith("sow: no server answers at http://127.0.0.1:1 (connection")
+    assert result.stderr == (
+        "sow: no server answers at http://127.0.0.1:1 (connection refused); start one with sow "
+        "serve, or give the address of one (--url or SOW_URL; url in a program)\n"
+    )
 
 
 def test_the_address_may_come_from_the_environment():
     result = CliRunner().invoke(main, ["query", "orders"], env={"SOW_URL": "ftp://x"})
     assert (result.exit_code, "'ftp://x' is not an address" in result.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://h:80:", "http://[::1", "http://h:x", "http://:80", "ws://h"]
+)
+def test_what_is_no_address_is_a_sentence(url):
+    result = run("query", "orders", "--url", url)
+    assert (result.exit_code, result.stderr) == (
+        1, f"sow: '{url}' is not an address such as http://127.0.0.1:8080\n"
+    )  # fmt: skip
 
 
 def test_delete_wants_exactly_one_selector():

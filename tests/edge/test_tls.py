@@ -227,10 +227,15 @@ def test_a_reload_takes_a_renewed_certificate_and_open_connections_go_on(tmp_pat
         running.close()
 
 
-def test_a_client_of_plain_http_is_told_that_the_connection_ended(server):
+@pytest.mark.parametrize(
+    "asking",
+    [lambda client: client.topics(), lambda client: client.publish("orders", {"id": 1})],
+    ids=["HTTP", "WebSocket"],
+)
+def test_a_client_of_plain_http_is_told_to_write_https(server, asking):
     async def work():
         async with Client(server.url.replace("https", "http")) as client:
-            await client.topics()
+            await asking(client)
 
-    with pytest.raises(Disconnected):
+    with pytest.raises(Disconnected, match=r"was lost: .*; if the server has TLS, write https://"):
         server.wait(work())

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,11 @@ def test_the_shim_leaves_out_the_module_that_the_package_lacks(tmp_path):
     assert done.stdout.splitlines() == ["[-Xmx1g]", "[-cp]", "[a b]"]
     assert java.write_shim(real, tmp_path / "home") == home
     assert os.listdir(Path(home) / "bin") == ["java"]
+
+
+def test_as_a_program_it_says_which_java_there_is_and_nothing_else():
+    command = [sys.executable, "-m", "sow.spark.java"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = java.find_java(os.environ)
+    assert (done.returncode, done.stderr) == (0 if found else 1, "")
+    assert done.stdout == (f"{found}\n" if found else "no Java 17 or newer\n")
