@@ -30,6 +30,7 @@ STEP_LONG_S = 0.5
 """People see that; the server names steps from a tenth of it on."""
 
 DAY_S = 24 * 3600
+"""Whoever renews a certificate plans in days."""
 CERTIFICATE_DAYS = 30
 """Most authorities let a certificate be renewed so long before it ends, and some people wait."""
 RENEW = "renew it, then: sow reload"
