@@ -3,7 +3,6 @@ agrees with it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from sow import topic_patterns
 from sow.config.findings import Findings, at
 from sow.config.structure import Section
 from sow.errors import ClientError
@@ -70,7 +69,7 @@ def report_missing(
         if topic.text("name") in _made_of(root, name):
             message += f", and is itself made of {topic.text('name')!r}"
             instead = "take one of them out of the circle"
-    elif topic_patterns.is_pattern(name) and (many := _of_many(root, name)):
+    elif is_pattern(name) and (many := _of_many(root, name)):
         message = f"no topic {name!r} is defined, and no Topic has this Pattern"
         instead = f"write the Name of a Topic that has a Pattern: {', '.join(many)}"
     else:
