@@ -299,6 +299,8 @@ def dear_tests(node: Node) -> int:
 
 
 def _cost(test: Node, columns: Sequence[MemoColumn]) -> int:
+    if not columns:
+        return 1  # of no field: one answer for all records
     if is_plain(test) and not (isinstance(test, Like | Affix) and columns[0].counts[NUMBER]):
         return 2
     if can_calculate(test) and all(column.is_numeric for column in columns):

@@ -37,6 +37,7 @@ KEYS = st.sampled_from([str(sow_key("topic", name)) for name in ("1", "2", '"x"'
 def conditions(draw: st.DrawFn) -> str:
     field, literal, other = draw(FIELDS), draw(LITERALS), draw(LITERALS)
     members = ", ".join(draw(st.lists(LITERALS, min_size=1, max_size=4)))
+    operand = draw(FIELDS | LITERALS)
     return draw(
         st.sampled_from(
             [
@@ -44,19 +45,19 @@ def conditions(draw: st.DrawFn) -> str:
                 f"{literal} = {field}",
                 f"{field} {draw(OPERATORS)} {literal}",
                 f"{literal} {draw(OPERATORS)} {field}",
-                f"{field} BETWEEN {literal} AND {other}",
+                f"{operand} BETWEEN {literal} AND {other}",
                 f"{field} IN ({members})",
-                f"{field} IS NULL",
-                f"{field} LIKE '{draw(st.sampled_from(['a', '5', '^a$', '[0-9]']))}'",
+                f"{operand} IS NULL",
+                f"{operand} LIKE '{draw(st.sampled_from(['a', '5', '^a$', '[0-9]']))}'",
                 f"{field} {draw(OPERATORS)} {draw(FIELDS)}",
-                f"{field} BEGINS WITH ({members})",
-                f"{field} ENDS WITH ({members})",
-                f"{field} IS NAN",
+                f"{operand} BEGINS WITH ({members})",
+                f"{operand} ENDS WITH ({members})",
+                f"{operand} IS NAN",
                 f"{field} {draw(st.sampled_from('+-*/%'))} {literal} = {other}",
                 f"COALESCE({field}, {literal}) = {other}",
                 f"IF({field} = {literal}, 1, 2) = 2",
                 f"({field} = {literal}) IS NULL",
-                f"LENGTH({field}) = 1",
+                f"LENGTH({operand}) = 1",
                 f"{literal} IN ({field}, {draw(FIELDS)} * 1)",
                 "1 = 1",
                 f"MESSAGE_SIZE() {draw(OPERATORS)} {draw(st.integers(8, 30))}",
