@@ -68,7 +68,7 @@ crash-spark: $(INSTALLED)  ## kill Spark's drivers and executors, and the server
 	$(BIN)/python -m pytest tests/crash/spark/lives.py
 
 fuzz: $(INSTALLED)  ## a long run of every fuzz test; a million inputs where no socket is needed
-	SOW_FUZZ_EXAMPLES=5000 SOW_FUZZ_INPUTS=1000000 $(BIN)/python -m pytest tests/fuzz
+	SOW_FUZZ_EXAMPLES=5000 SOW_FUZZ_INPUTS=1000000 SOW_FUZZ_QUESTIONS=100000 $(BIN)/python -m pytest tests/fuzz
 
 storm: $(INSTALLED)  ## crowds of clients: half headers, idle, reconnecting, slow, too many topics; a few minutes
 	$(BIN)/python -m tests.storm

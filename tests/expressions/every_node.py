@@ -1,7 +1,7 @@
 """Each class of nodes in each place of each class of conditions.
 
-A new class of the language is in `node_classes` at once, and in `CONDITIONS` or `OPERANDS` when it is
-added there; tests compare the two.
+A new class of the language is in `node_classes` at once, and in `CONDITIONS` or `OPERANDS` when
+somebody adds it there; tests compare the two.
 """
 
 from collections.abc import Iterator
