@@ -68,9 +68,24 @@ class Identifier(Node):
 
 @dataclass(frozen=True)
 class Literal(Node):
-    """A value written in the expression; None and '' are both NULL."""
+    """A value written in the expression; None and '' are both NULL.
+
+    Literals are equal if they are written alike: 1 and 1.0 are not, since ``5 / 2`` is 2, and
+    ``1.0 LIKE '1[.]0'`` is true.
+    """
 
     value: Scalar
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self._written == other._written
+
+    def __hash__(self) -> int:
+        return hash(self._written)
+
+    @property
+    def _written(self) -> object:
+        value = self.value
+        return value if value.__class__ is str else (value.__class__, repr(value))
 
     def __str__(self) -> str:
         match self.value:

@@ -80,3 +80,11 @@ def test_what_must_all_hold_is_found_through_ands_only():
 @given(st.recursive(st.just(A1), lambda inner: st.lists(inner, min_size=2).map(tuple).map(And)))
 def test_conjuncts_are_no_ands(node):
     assert not any(isinstance(term, And) for term in conjuncts(node))
+
+
+def test_literals_are_equal_if_they_are_written_alike():
+    values = [1, 1.0, True, "1", 0, 0.0, -0.0, False, None, "", float("inf")]
+    literals = [Literal(value) for value in values]
+    assert len(set(literals)) == len(values)
+    assert literals == [Literal(value, position=7) for value in values]
+    assert Literal(float("nan")) == Literal(float("nan"))

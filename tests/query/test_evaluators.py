@@ -37,3 +37,11 @@ def test_every_class_of_nodes_is_compared_and_the_evaluators_agree() -> None:
                 by_columns |= classes
     assert met == node_classes(), "see tests/expressions/every_node.py"
     assert by_columns == met - {MessageTrait}
+
+
+def test_tests_are_not_mistaken_whose_literals_differ_in_their_type_alone() -> None:
+    topic = Topic()
+    topic.put({"id": 1, "a": 5})
+    assert topic.found("1 LIKE '[.]'") == []
+    assert topic.found("1.0 LIKE '[.]'") == [1]
+    assert topic.found("1 LIKE '[.]' OR 1.0 LIKE '[.]' AND /a > 1") == [1]
