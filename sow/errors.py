@@ -32,6 +32,7 @@ status. An exception outside this tree is a bug of ours.
 """
 
 from pathlib import Path
+from typing import Self
 
 SHOWN_MAX = 80
 """So many characters of what was sent are repeated: enough to find it by, and no echo."""
@@ -74,6 +75,12 @@ class SowError(Exception):
     def fields(self) -> dict[str, object]:
         """What this error adds to a problem document beside reason and detail."""
         return {}
+
+    def afresh(self) -> Self:
+        """The same error without a traceback: what is raised refers to all that was running."""
+        error = type(self).__new__(type(self), *self.args)
+        error.__dict__.update(self.__dict__)
+        return error
 
 
 class ClientError(SowError):

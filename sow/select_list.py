@@ -10,11 +10,11 @@ apart by their SowKey.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from typing import Any
 
 from sow.errors import ClientError, TooLarge
 from sow.errors import shown as quoted
+from sow.kept import kept
 from sow.paths import bad_member, parse_member
 
 Steps = tuple[str, ...]
@@ -24,7 +24,7 @@ hundred bytes a field. What is made of several may name those of all."""
 
 
 class SelectList:
-    """A parsed select list. Equal lists are the same object, so they can be compared by it."""
+    """A parsed select list."""
 
     def __init__(self, shown: dict[Steps, bool]) -> None:
         self._shown = shown
@@ -113,7 +113,7 @@ def _joined(
     return tuple(["+-"[not shown] + "/" + "/".join(place) for place, shown in found])
 
 
-@lru_cache(maxsize=256)
+@kept(256)
 def _parsed(members: tuple[str, ...]) -> SelectList:
     if not members:
         raise ClientError("select names no field", reason="invalid options")

@@ -1,4 +1,4 @@
-"""Filters: what clients have written as conditions, compiled once for as long as there is room.
+"""Filters: what clients have written as conditions, compiled once while they are asked for.
 
 The same texts come again and again, and compiling takes far longer than finding what was compiled.
 A text that is refused is remembered with its refusal. A long text may be compiled in a
@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping
 
 from sow.definitions import Limits
 from sow.errors import ClientError
-from sow.expressions import NO_TRAITS, Filter, TextCache, Trait, compile_filter
+from sow.expressions import NO_TRAITS, Filter, Trait, compile_filter
+from sow.kept import ENTRY_WEIGHT, Kept
 from sow.paths import Scalar
 
-FILTERS_KEPT_CHARS = 512 * 1024
-"""Text of the filters that are kept compiled, which takes up to a hundred times as much: some
-thousands of usual ones, or eight of the longest."""
+FILTERS_KEPT_WEIGHT = 512 * 1024
+"""Characters of the filters that are kept compiled, with `ENTRY_WEIGHT`: two thousand short ones,
+of 2 KB each, or eight of the longest, of a hundred times their text."""
 
 
 class Filters:
@@ -26,7 +27,7 @@ class Filters:
     ) -> None:
         self._limits = limits
         self._known = known
-        self._kept: TextCache[str, Filter | ClientError] = TextCache(FILTERS_KEPT_CHARS)
+        self._kept: Kept[str, Filter | ClientError] = Kept(FILTERS_KEPT_WEIGHT)
 
     def get(self, text: str) -> Filter:
         """The filter that `text` says, made now if need be.
@@ -39,8 +40,7 @@ class Filters:
             found = self.compiled(text)
             self.keep(text, found)
         if isinstance(found, ClientError):
-            # Raised many times: it would gather everybody's traceback.
-            raise found.with_traceback(None)
+            raise found.afresh()
         return found
 
     def compiled(self, text: str) -> Filter | ClientError:
@@ -57,11 +57,11 @@ class Filters:
                 known=self._known,
             )
         except ClientError as error:
-            return error
+            return error.afresh()
 
     def keep(self, text: str, found: Filter | ClientError) -> None:
         """Have at hand what `compiled` has made of `text`."""
-        self._kept.keep(text, found, len(text))
+        self._kept.keep(text, found, len(text) + ENTRY_WEIGHT)
 
     def has(self, text: str) -> bool:
         """Whether `get` would answer at once, having the filter or its mistake at hand."""

@@ -64,7 +64,6 @@ from sow.expressions.parser import (
 )
 from sow.expressions.pattern_sets import RESTLESS_CHARS_MAX, PatternSets, is_restless
 from sow.expressions.projections import Aggregate, Argument, Projection, compile_projection
-from sow.expressions.text_cache import TextCache
 from sow.expressions.traits import NO_TRAITS, UNSTEADY, MessageColumns, Trait, seconds
 
 __all__ = [
@@ -110,7 +109,6 @@ __all__ = [
     "RangeTerm",
     "Rank",
     "Source",
-    "TextCache",
     "Trait",
     "ValueTerm",
     "access_of",

@@ -8,7 +8,7 @@ knows nothing of records: whoever holds it supplies the columns.
 import operator
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from types import CodeType
 from typing import Any
 
@@ -34,6 +34,7 @@ from sow.expressions.nodes import (
 from sow.expressions.parser import BYTES_MAX, EXPRESSION_DEPTH_MAX, parse
 from sow.expressions.pattern_costs import search_cost
 from sow.expressions.traits import NO_TRAITS, UNSTEADY, MessageColumns, Trait, seconds
+from sow.kept import kept
 from sow.paths import Path, Scalar, Value
 
 _TESTS = Identifier | MessageTrait | Arithmetic | Call
@@ -383,23 +384,38 @@ def run_source(source: SourceText, function: str) -> Any:
     """The function named `result` of the generated text.
 
     The text consists of operators and of names made here: literals and paths of the client are
-    reached through `source.names`, never written into it.
+    reached through `source.names`, never written into it. Each function knows just the names that
+    it reads, so none of them refers to itself, and they are freed when nobody uses them.
     """
     names = dict(source.names)
-    parts = [*source.functions, function]
-    text = "".join(parts)
-    if len(text) <= SHARED_CHARS_MAX:
-        exec(_code(text), names)
-    else:
-        # One by one: while Python compiles a text, no other thread runs.
-        for part in parts:
-            exec(_compiled(part), names)
+    parts = (*source.functions, function)
+    is_short = sum(map(len, parts)) <= SHARED_CHARS_MAX
+    # One by one: while Python compiles a text, no other thread runs.
+    for name, code, read in _codes(parts) if is_short else map(_compiled, parts):
+        known = {one: names[one] for one in read if one in names}
+        exec(code, known)
+        names[name] = known.pop(name)
     return names["result"]
 
 
-def _compiled(text: str) -> CodeType:
-    return compile(text, "<filter>", "exec")
+Compiled = tuple[str, CodeType, frozenset[str]]
+"""The name of a function, what makes it, and the names that it reads."""
 
 
-_code = lru_cache(maxsize=256)(_compiled)
-"""The code of a text. Filters that differ in their literals only have the same text."""
+def _compiled(text: str) -> Compiled:
+    made = compile(text, "<filter>", "exec")
+    [name] = made.co_names
+    return name, made, frozenset(_names_in(made))
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            yield from _names_in(part)
+
+
+@kept(256)
+def _codes(parts: tuple[str, ...]) -> list[Compiled]:
+    """The code of a text. Filters that differ in their literals only have the same text."""
+    return list(map(_compiled, parts))

@@ -10,9 +10,9 @@ other patterns as well.
 
 import re
 import sys
-from functools import lru_cache
 
 from sow.expressions.patterns import is_plain, steps_of
+from sow.kept import kept
 
 FREE_MAX = 8
 """Free positions that a simple pattern has at most: 256 states of a thousand bytes."""
@@ -60,7 +60,7 @@ def _add(level: list[int], free: int) -> None:
     level[0], level[1] = min(level[0] + level[1], ENDLESS), free
 
 
-@lru_cache(maxsize=4096)
+@kept(4096)
 def is_simple(pattern: str) -> bool:
     """Whether a search takes a time that depends on the text alone, once its states are made."""
     return free_positions(pattern) <= FREE_MAX

@@ -17,12 +17,12 @@ others, nor are they looked for together in texts of more than `RESTLESS_CHARS_M
 """
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 
 import re2
 
 from sow.expressions.pattern_costs import free_positions, is_simple
 from sow.expressions.patterns import engine_options, steps_of
+from sow.kept import kept
 
 SMALL_SET_MAX = 64
 """Patterns of the small set: a third of a millisecond to make."""
@@ -50,7 +50,7 @@ KNOWN_FOUND_MAX = 16
 """Patterns that may be remembered of one text."""
 
 
-_steps_of = lru_cache(maxsize=1024)(steps_of)
+_steps_of = kept(1024)(steps_of)
 
 
 def suits_a_set(pattern: str) -> bool:
@@ -61,7 +61,7 @@ def suits_a_set(pattern: str) -> bool:
     return _steps_of(pattern) <= SUITED_STEPS_MAX
 
 
-@lru_cache(maxsize=4096)
+@kept(4096)
 def is_restless(pattern: str) -> bool:
     """Whether an automaton of many such patterns would make states all the time."""
     return free_positions(pattern) > 0

@@ -14,7 +14,10 @@ import re2
 
 from sow.errors import BadFilter, TooLarge, clipped, shown
 from sow.expressions.compare import Outcome, any_of, as_text
+from sow.kept import clear_at_sweeps
 from sow.paths import Scalar, Value
+
+clear_at_sweeps(re2.purge)  # the library keeps a hundred of the last patterns
 
 _BEYOND_RE2 = (
     (re.compile(r"\(\?<?[=!]"), "look-ahead and look-behind are not supported"),

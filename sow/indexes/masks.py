@@ -34,7 +34,6 @@ from sow.expressions import (
     Node,
     Not,
     Or,
-    TextCache,
     as_number,
     compile_term,
     paths_in,
@@ -45,6 +44,7 @@ from sow.indexes.equal_values import number_forms
 from sow.indexes.memo import ABSENT, NULL, NUMBER, OTHER, MemoColumn
 from sow.indexes.sorted_numbers import Interval
 from sow.indexes.verdicts import Judge
+from sow.kept import Kept
 from sow.paths import Path, Scalar
 
 Slots = NDArray[np.int64]
@@ -318,8 +318,10 @@ def _may_hold_of_none(test: Node) -> bool:
 
 
 COMPILED_MAX = 50_000
-"""Parts of nodes whose filters are kept: some 500 bytes each."""
-_compiled: TextCache[tuple[Node, bool], Filter] = TextCache(COMPILED_MAX)
+"""Parts of nodes whose filters are kept, some 100 bytes each, with `FILTER_PARTS`."""
+FILTER_PARTS = 16
+"""What a filter takes, however few parts it has."""
+_compiled: Kept[tuple[Node, bool], Filter] = Kept(COMPILED_MAX)
 
 
 def compiled(node: Node, wanted: bool) -> Filter:
@@ -327,7 +329,7 @@ def compiled(node: Node, wanted: bool) -> Filter:
     found = _compiled.get((node, wanted))
     if found is None:
         found = compile_term(node if wanted else Not(node))
-        _compiled.keep((node, wanted), found, sum(1 for _ in walk(node)))
+        _compiled.keep((node, wanted), found, FILTER_PARTS + sum(1 for _ in walk(node)))
     return found
 
 

@@ -10,8 +10,10 @@ judged by their bodies. `sow.indexes.masks` runs tests; this module only keeps t
 """
 
 from collections.abc import Sequence
+from functools import partial
 from math import isfinite
 from typing import Any, TypeVar
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,7 @@ from sow.indexes.notes import Notes
 from sow.indexes.sorted_numbers import SortedNumbers
 from sow.indexes.text_order import TextOrder
 from sow.indexes.verdicts import Judge, Verdicts
+from sow.kept import Kept
 from sow.messages.base import Column, Decoder
 from sow.paths import Path, Scalar, Value
 from sow.steps import Steps
@@ -69,7 +72,7 @@ class MemoColumn:
         """While it is the same, codes mean what they meant."""
         self._texts_max = TEXTS_SPARE
         self._sweep: Steps[None] | None = None
-        self._verdicts: dict[object, Verdicts] = {}
+        self._verdicts: Kept[object, Verdicts] | None = None
         self.text_order = TextOrder(self.texts)
         self.sorted: SortedNumbers | None = None
         """The order of its numbers, once it was asked for."""
@@ -307,11 +310,19 @@ class MemoColumn:
 
     def verdicts(self, test: object, judge: Judge, cost: int = 1) -> Verdicts:
         """Which texts pass a test, remembered under `test`; `cost` is that of `Verdicts`."""
-        found = self._verdicts.pop(test, None) or Verdicts(lambda: self.texts, judge, cost)
-        if len(self._verdicts) >= VERDICTS_MAX:
-            del self._verdicts[next(iter(self._verdicts))]
-        self._verdicts[test] = found
+        if self._verdicts is None:
+            self._verdicts = Kept(VERDICTS_MAX)
+        found = self._verdicts.get(test)
+        if found is None:
+            found = Verdicts(partial(_texts_of, ref(self)), judge, cost)
+            self._verdicts.keep(test, found, 1)
         return found
+
+
+def _texts_of(column: "ref[MemoColumn]") -> list[str]:
+    """Without a circle: a column that nobody uses is freed at once."""
+    made = column()
+    return [] if made is None else made.texts
 
 
 def _longer(column: NDArray[Item], more: int, filler: float) -> NDArray[Item]:

@@ -68,6 +68,7 @@ class Readiness:
         """Let go of what was needed."""
         self.indexes.let_go(list(self._patience))
         self._patience.clear()
+        self._by_columns.clear()  # which refer back to this
 
     def columns(self, paths: Sequence[Path]) -> dict[Path, MemoColumn]:
         """The columns of these fields, up to date; raises Unready."""

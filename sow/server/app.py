@@ -55,6 +55,7 @@ from sow.server.routes import Doors, open_doors, routes
 from sow.server.speaking import Speaking, http_log
 from sow.server.status import StatusDoor
 from sow.server.step_watch import StepWatch
+from sow.server.sweeping import Sweeping
 from sow.server.tls import Certificate, believes, certificates, renewed, server_context
 from sow.server.turns import Turns
 from sow.steps import Steps
@@ -181,6 +182,7 @@ class Server:
             self._last_error.begin()
             self._closers.append(self._last_error.end)
             self._closers.append(GarbageWatch(self._watch).close)
+            self._closers.append(Sweeping(self._watch).close)
             asks = self.configuration.security.authentication is not None
             self._replay = ReplayWatch(self._opening.progress, public=not asks)
             self._entrance = Entrance(self._replay.told)

@@ -1,4 +1,6 @@
+import gc
 import json
+import weakref
 
 import numpy as np
 
@@ -167,6 +169,17 @@ def test_verdicts_of_tests_long_unused_are_forgotten() -> None:
     for test in range(100):
         made.verdicts(test, lambda texts: [True]).of_all()
     assert len(made._verdicts) == memo.VERDICTS_MAX
+
+
+def test_a_column_that_nobody_uses_is_freed_without_the_collector_of_cycles() -> None:
+    made, _ = column("a", 1)
+    made.verdicts("test", lambda texts: [True]).of_all()
+    made.in_order().refresh()
+    gone = weakref.ref(made)
+    gc.disable()
+    del made
+    gc.enable()
+    assert gone() is None
 
 
 def test_ranks_are_those_of_the_sorted_texts() -> None:
