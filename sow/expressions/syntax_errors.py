@@ -17,7 +17,12 @@ _SLIPS = (
     (re.compile(r"!"), "write NOT"),
     (re.compile(r"true\b", re.I), "write TRUE_VALUE(), after = and not after IS"),
     (re.compile(r"false\b", re.I), "write FALSE_VALUE(), after = and not after IS"),
-    (re.compile(r"r?['\"]", re.I), "the string has no closing quote"),
+    (
+        re.compile(
+            r"""r'[^']*\Z|r"[^"]*\Z|'(?:[^'\\]|\\.)*\\?\Z|"(?:[^"\\]|\\.)*\\?\Z""", re.I | re.S
+        ),
+        "the string has no closing quote",
+    ),
     (re.compile(r"/(?=/)"), "a path has one '/' before each name, as in /order/id"),
     (re.compile(r"\$[.\[]"), "a path is written like /order/id or $.order.id"),
     (re.compile(r"(?:BEGINS|ENDS)\b", re.I), "write BEGINS WITH ('text') or ENDS WITH ('text')"),
@@ -41,6 +46,10 @@ _COUNTED = (
     (re.compile(r"DISTINCT\b", re.I), "write COUNT_DISTINCT(/field)"),
 )
 
+_VALUE = re.compile(
+    r"""r?'(?:[^'\\]|\\.)*'|r?"(?:[^"\\]|\\.)*"|[\w/$.+-][^\s,(){}]*""", re.I | re.S
+)
+"""A string, a number or a path."""
 _WORD = re.compile(r"[^\W\d][\w./]*")
 _SHOWN = re.compile(r"\w+|\S|\Z")
 
@@ -112,7 +121,7 @@ def syntax_error(text: str, position: int, accepted: Set[str], kind: str = "filt
     expected = in_words(accepted, kind)
     found = _SHOWN.search(text, position)
     what = shown(found[0]) if found and found[0] else f"the end of the {kind}"
-    hint = _hint(text, position, "PATH" in accepted)
+    hint = _hint(text, position, accepted)
     return BadFilter(
         f"{what} at position {position} is not understood: " + (hint or f"expected {expected}"),
         position=position,
@@ -120,7 +129,7 @@ def syntax_error(text: str, position: int, accepted: Set[str], kind: str = "filt
     )
 
 
-def _hint(text: str, position: int, value_wanted: bool) -> str:
+def _hint(text: str, position: int, accepted: Set[str]) -> str:
     if _COUNT.search(text, max(0, position - _COUNT_CHARS), position):
         for pattern, advice in _COUNTED:
             if pattern.match(text, position):
@@ -128,6 +137,9 @@ def _hint(text: str, position: int, value_wanted: bool) -> str:
     for pattern, advice in _SLIPS:
         if pattern.match(text, position):
             return advice
+    value_wanted = "PATH" in accepted
+    if "LITERALS" in accepted and not value_wanted and (value := _VALUE.match(text, position)):
+        return f"IN, BEGINS WITH and ENDS WITH take parentheses; write ({clipped(value[0])})"
     word = _WORD.match(text, position)
     if value_wanted and word:
         path = clipped(word[0].replace(".", "/"))
