@@ -5,6 +5,8 @@
                              carries the character position and what was expected
         BadMessage           a body that cannot be stored; carries the index in its batch,
                              and the field where one does not fit the Schema
+          LargeMessage       one that nests too deeply, or has too many values
+        NotKept              a moment that the log does not tell of
         BadFilter            an expression that does not compile
         UnknownTopic         no topic of that name
         UnknownRecord        no record of that key
@@ -130,12 +132,34 @@ class BadMessage(ClientError):
         detail, named = self.detail, f"message {self.index}"
         if detail.startswith(named):
             detail = f"message {self.index + by}{detail.removeprefix(named)}"
-        return BadMessage(detail, index=self.index + by, reason=self.reason, field=self.field)
+        return type(self)(detail, index=self.index + by, reason=self.reason, field=self.field)
 
     def fields(self) -> dict[str, object]:
         """The index of the message within its request, and the field that does not fit."""
         found: dict[str, object] = {"index": self.index}
         return found if self.field is None else {**found, "field": self.field}
+
+
+class LargeMessage(BadMessage):
+    """A message body that nests deeper than messages of its type may, or has more values."""
+
+    reason = "too large"
+    status = 413
+
+
+class NotKept(ClientError):
+    """A moment that the log does not tell of: it is not kept any more, or has not come. Where a
+    state is asked for, `told` holds the `oldest` and the `newest` moment that there is."""
+
+    reason = "invalid bookmark"
+
+    def __init__(self, detail: str, *, reason: str | None = None) -> None:
+        super().__init__(detail, reason=reason)
+        self.told: dict[str, object] = {}
+
+    def fields(self) -> dict[str, object]:
+        """The moments between which a state can be asked for."""
+        return self.told
 
 
 class BadFilter(ClientError):

@@ -175,7 +175,9 @@ def _read(line: bytes, following: FrameLines) -> Command | Refused:
 def _header(line: bytes) -> LineFields:
     try:
         header = HEADER.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except RecursionError:
+        raise TooLarge("a line nests too deeply; send a message of fewer levels") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ClientError(
             'a line must be a JSON object such as {"c":"sow","t":"orders"}: '
             f"{clipped(str(error))}"

@@ -133,3 +133,9 @@ def test_a_conflation_key_has_few_fields():
     line = {"c": "subscribe", "t": "orders", "opts": f"conflation=1s,conflation_key=[{keys}]"}
     (read,) = read_frame(json.dumps(line).encode())
     assert read.error.reason == "too large"
+
+
+def test_a_line_that_nests_too_deeply_is_too_large():
+    line = b'{"c":"publish","t":"orders","d":' + b"[" * 5_000 + b"]" * 5_000 + b"}"
+    (read,) = read_frame(line)
+    assert (read.error.status, read.error.reason) == (413, "too large")

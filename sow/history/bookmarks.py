@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import NamedTuple
 
-from sow.errors import AnotherLog, ClientError
+from sow.errors import AnotherLog, ClientError, NotKept
 from sow.store.protocols import Journal
 
 NOW = ("now", "0|1|")
@@ -275,7 +275,6 @@ def _kept(after: int, journal: Journal, newest: int, not_found: str) -> int:
         return oldest
     if not_found == "now":
         return newest
-    raise ClientError(
-        f"bookmark {after} is not kept; the oldest to go on from is {oldest}, the newest {newest}",
-        reason="invalid bookmark",
+    raise NotKept(
+        f"bookmark {after} is not kept; the oldest to go on from is {oldest}, the newest {newest}"
     )

@@ -23,7 +23,7 @@ from sow.messages.documents import (
     check_values,
     too_many_values,
 )
-from sow.messages.kinds import Kinds
+from sow.messages.kinds import Kinds, too_deep
 from sow.messages.lines import base64_body, base64_line
 from sow.messages.marked import Base64, MarkedInt, MarkedText
 from sow.paths import Path
@@ -103,6 +103,8 @@ class Bson:
         try:
             return KINDS.document(read() if read else bson.decode(body, CODEC))
         except FAILURES as error:
+            if isinstance(error, RecursionError) or "recursion" in str(error):
+                raise too_deep() from None
             raise BadMessage(f"not a BSON document: {clipped(str(error))}") from None
 
     def encode(self, document: object) -> bytes:

@@ -87,7 +87,7 @@ class _Composite:
             try:
                 value = kind.parse(part) if part else None
             except BadMessage as error:
-                raise BadMessage(f"part {number}: {error.detail}") from None
+                raise type(error)(f"part {number}: {error.detail}") from None
             found.append(Base64.of(value) if isinstance(value, bytes) else value)
         return [*found, Base64.of(tail) if tail else None]
 
@@ -100,7 +100,7 @@ class _Composite:
             try:
                 rows.append(self.split(body))
             except BadMessage as error:
-                mistakes.append(BadMessage(f"message {index}: {error.detail}", index=index))
+                mistakes.append(type(error)(f"message {index}: {error.detail}", index=index))
                 break
         columns: list[list[Column]] = []
         changed: set[int] = set()
@@ -164,7 +164,7 @@ class CompositeLocal(_Composite):
             try:
                 parts.append(_part(kind, document.get(number)))
             except BadMessage as error:
-                raise BadMessage(f"part {number}: {error.detail}") from None
+                raise type(error)(f"part {number}: {error.detail}") from None
         return _joined([*parts, _bytes_of(document.get(numbers[-1]))])
 
 
@@ -345,7 +345,7 @@ def _of_part(error: BadMessage, number: int, index: int) -> BadMessage:
     why = (
         error.detail.removeprefix(named) if error.detail.startswith(named) else f": {error.detail}"
     )
-    return BadMessage(f"message {index}: part {number}{why}", index=index)
+    return type(error)(f"message {index}: part {number}{why}", index=index)
 
 
 def _joined(parts: Sequence[bytes]) -> bytes:

@@ -7,7 +7,7 @@ is quick enough. JSON has a faster one of its own.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sow.errors import BadMessage
+from sow.errors import BadMessage, LargeMessage
 from sow.messages.base import Column
 from sow.messages.document_columns import DocumentColumns
 from sow.paths import Path
@@ -20,9 +20,9 @@ DEAR_FACTOR = 10
 PLAIN_KINDS = frozenset({str, int, float, bool, type(None)})
 
 
-def too_many_values() -> BadMessage:
+def too_many_values() -> LargeMessage:
     """The error about a message of more values than may be looked at in one step."""
-    return BadMessage(
+    return LargeMessage(
         f"it has more than {VALUES_MAX:,} values, where lists of plain ones do not count; send "
         "several messages"
     )
@@ -31,7 +31,7 @@ def too_many_values() -> BadMessage:
 def check_values(
     document: Any, size_bytes: int, every: bool = False, dear: type | None = None
 ) -> None:
-    """Raise BadMessage if a decoded message of `size_bytes` has too many values.
+    """Raise LargeMessage if a decoded message of `size_bytes` has too many values.
 
     The values of a list of nothing but plain ones do not count, since nobody looks at each, unless
     `every` value does. Those of the type `dear` count `DEAR_FACTOR` times.
@@ -85,4 +85,4 @@ class DocumentDecoder:
         try:
             return self._arriving(body)
         except BadMessage as error:
-            raise BadMessage(f"message {index}: {error.detail}", index=index) from None
+            raise type(error)(f"message {index}: {error.detail}", index=index) from None

@@ -17,7 +17,7 @@ import orjson
 
 from sow.definitions import MessageTypeOptions
 from sow.digits import Digits
-from sow.errors import BadMessage, clipped
+from sow.errors import BadMessage, LargeMessage, clipped
 from sow.media_types import JSON
 from sow.messages.base import Column
 from sow.messages.document_columns import DocumentColumns, document_columns
@@ -174,7 +174,7 @@ def read_document(text: bytes, numbers_as_texts: bool = False) -> object:
     they are texts. Raises BadMessage."""
     try:
         if _nests_deeply(text):
-            raise BadMessage(f"not a JSON object: nested more than {NESTING_MAX} levels deep")
+            raise LargeMessage(f"nested more than {NESTING_MAX} levels deep")
         return (_decode_with_texts if numbers_as_texts else _decode_with_digits)(text)
     except READ_FAILURES as error:
         raise BadMessage(f"not a JSON object: {clipped(str(error))}") from None
@@ -351,13 +351,13 @@ def _checked(body: bytes, index: int) -> object:
         if isinstance(document, dict) and not _nests_deeply(body):
             return msgspec.json.decode(body)
     except READ_FAILURES as error:
-        detail = str(error)
+        detail, is_deep = str(error), _nests_deeply(body)
     else:
-        detail = (
-            f"nested more than {NESTING_MAX} levels deep"
-            if isinstance(document, dict)
-            else 'a JSON message must be an object, such as {"id": 1}'
-        )
+        detail = 'a JSON message must be an object, such as {"id": 1}'
+        is_deep = isinstance(document, dict)
+    if is_deep:
+        detail = f"message {index} is nested more than {NESTING_MAX} levels deep"
+        raise LargeMessage(detail, index=index)
     if "infinity" in detail or "out of range" in detail:
         detail = f"number out of range, at most 1.8e308 fits: {detail}"
     raise BadMessage(f"message {index} is not a JSON object: {clipped(detail)}", index=index)

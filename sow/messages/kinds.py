@@ -9,6 +9,7 @@ each format says itself by the methods that it overrides; here is only gone thro
 
 from typing import Any
 
+from sow.errors import LargeMessage
 from sow.messages.marked import Base64, MarkedInt, MarkedText
 
 NESTING_MAX = 100
@@ -49,7 +50,7 @@ class Kinds:
 
     def document(self, found: dict[Any, Any], level: int = 1) -> dict[str, Any]:
         """What was decoded, as a document: changed in place, since most values stay. Raises
-        ValueError where it nests too deeply."""
+        LargeMessage where it nests too deeply."""
         _check(level)
         if not TEXTS.issuperset(map(type, found)):
             names = [key if type(key) is str else self.named(key) for key in found]
@@ -102,4 +103,9 @@ class Kinds:
 
 def _check(level: int) -> None:
     if level > NESTING_MAX:
-        raise ValueError(f"nested more than {NESTING_MAX} levels deep")
+        raise too_deep()
+
+
+def too_deep() -> LargeMessage:
+    """The error about a message that nests deeper than allowed."""
+    return LargeMessage(f"nested more than {NESTING_MAX} levels deep")

@@ -23,7 +23,7 @@ from sow.media_types import MSGPACK
 from sow.messages.base import Column
 from sow.messages.documents import VALUES_MAX, DocumentDecoder, too_many_values
 from sow.messages.json_columns import READ_FAILURES, UnsuitedError, struct_reader
-from sow.messages.kinds import Kinds
+from sow.messages.kinds import Kinds, too_deep
 from sow.messages.lines import base64_body, base64_line
 from sow.messages.marked import Base64, MarkedInt, MarkedText
 from sow.messages.msgpack_values import ARRAYS, MAPS, Extension, extension_bytes, read_map
@@ -150,6 +150,8 @@ class MsgPack:
                 if not is_stored:
                     _count_values(body, every=True)
                 return KINDS.document(read_map(body))
+        except RecursionError:
+            raise too_deep() from None
         except (*READ_FAILURES, TypeError) as error:
             raise BadMessage(f"not a MessagePack map: {clipped(str(error))}") from None
 

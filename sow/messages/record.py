@@ -234,7 +234,7 @@ class RecordDecoder:
         try:
             self._record.parse(body)
         except BadMessage as error:
-            raise BadMessage(f"message {index}: {error.detail}", index=index) from None
+            raise type(error)(f"message {index}: {error.detail}", index=index) from None
 
     def _columns(self, rows: Sequence[list[str]]) -> list[Column]:
         nothing: Column = [None] * len(rows)

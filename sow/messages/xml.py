@@ -21,7 +21,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from conflated_topics.documents import TEXT_FIELD, ObjectWithText
 from sow.definitions import MessageTypeOptions
-from sow.errors import BadMessage, clipped, shown
+from sow.errors import BadMessage, LargeMessage, clipped, shown
 from sow.media_types import XML
 from sow.messages.documents import DocumentDecoder
 from sow.messages.lines import bytes_of, string_body, string_line
@@ -109,9 +109,9 @@ class _XmlReader:
     def _start(self, _name: str, attributes: dict[str, str]) -> None:
         self._left -= 1 + len(attributes)
         if self._left < 0:
-            raise BadMessage(f"it has more than {ELEMENTS_MAX:,} elements and attributes")
+            raise LargeMessage(f"it has more than {ELEMENTS_MAX:,} elements and attributes")
         if len(self._open) > NESTING_MAX:
-            raise BadMessage(f"elements are nested more than {NESTING_MAX} levels deep")
+            raise LargeMessage(f"elements are nested more than {NESTING_MAX} levels deep")
         fields: dict[str, Any] = {}
         if attributes:
             fields = ObjectWithText({ATTRIBUTE + name: attributes[name] for name in attributes})
@@ -152,7 +152,7 @@ def _refuse_doctype(*_said: object) -> None:
 def _element(name: object, value: Any, level: int) -> Iterator[str]:
     """The text of the elements that a field is."""
     if level > NESTING_MAX:
-        raise BadMessage(f"elements are nested more than {NESTING_MAX} levels deep")
+        raise LargeMessage(f"elements are nested more than {NESTING_MAX} levels deep")
     if not isinstance(name, str) or not _is_name(name):
         raise BadMessage(f"{shown(str(name))} cannot be the name of an XML element or attribute")
     if not isinstance(value, dict):

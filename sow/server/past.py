@@ -8,13 +8,15 @@ the others wait. Snapshots and answers over HTTP both come from here.
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import numpy as np
 
+from sow.clock import SECOND_US
 from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic
-from sow.errors import Busy, ClientError
-from sow.history.bookmarks import is_time, parse_start
+from sow.errors import Busy, ClientError, NotKept, clipped
+from sow.history.bookmarks import is_time, moment_us, parse_start
 from sow.history.snapshot import Snapshot
 from sow.history.snapshot_as_of import Present, as_of, narrowed, ordered
 from sow.query import Query
@@ -65,14 +67,33 @@ class PastStates:
             async with self._working:
                 now = await self._in_turns(self._present(topic))
                 await self._driver.durable()
-                instead = "a state is of one moment: write a bookmark or a time"
+                bookmark = self._bookmark(moment, now.newest)
                 journal = self._driver.journal
-                bookmark = parse_start("as_of", moment, journal, now.newest, instead)
-                _check_told(moment, bookmark, journal.first_seq - 1)
                 then = await self._in_turns(as_of(now, bookmark, journal, bytes_max))
                 return await self._in_turns(_answer(then, query, bookmark, admit))
         finally:
             self._waiting -= 1
+
+    def _bookmark(self, moment: str, newest: int) -> int:
+        """The newest change at a moment; raises ClientError for what is none, and NotKept, with the
+        moments that there are, for one that the log does not tell of."""
+        journal, now_us = self._driver.journal, self._driver.now_us()
+        oldest = journal.first_seq - 1
+        try:
+            _check_come(moment, now_us)
+            instead = "a state is of one moment: write a bookmark or a time"
+            bookmark = parse_start("as_of", moment, journal, newest, instead)
+            _check_told(moment, bookmark, oldest)
+        except NotKept as error:
+            first = next(journal.read(oldest), None)
+            # A time means all that came before it.
+            since_us = now_us if first is None else first.ts_us + (oldest > 0)
+            error.told = {
+                "oldest": {"bookmark": str(oldest), "time": _time(since_us)},
+                "newest": {"bookmark": str(newest), "time": _time(now_us)},
+            }
+            raise
+        return bookmark
 
     async def _in_turns(self, steps: Steps[Result]) -> Result:
         return await self._driver.turns.take("a state of the past", steps)
@@ -85,14 +106,27 @@ class PastStates:
         return now
 
 
+def _check_come(moment: str, now_us: int) -> None:
+    """Raise NotKept for a time that has not come: nobody knows what will be then."""
+    time_us = moment_us(moment.strip())
+    if is_time(moment) and time_us is not None and time_us > now_us:
+        raise NotKept(
+            f"as_of={clipped(moment.strip())} has not come yet: it is {_time(now_us)} now; write "
+            "a time up to that"
+        )
+
+
+def _time(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us / SECOND_US, UTC).isoformat().replace("+00:00", "Z")
+
+
 def _check_told(moment: str, bookmark: int, oldest: int) -> None:
-    """Raise ClientError for a time before all that is left of a log, of which record `oldest` was
+    """Raise NotKept for a time before all that is left of a log, of which record `oldest` was
     the last to go: how things were after that is known, and not since when."""
     if oldest and bookmark <= oldest and is_time(moment):
-        raise ClientError(
+        raise NotKept(
             f"as_of={moment.strip()}: the log no longer tells how things were at that time; the "
-            f"oldest moment it tells of is bookmark {oldest}",
-            reason="invalid bookmark",
+            f"oldest moment it tells of is bookmark {oldest}"
         )
 
 

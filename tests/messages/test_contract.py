@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sow.errors import BadMessage
+from sow.errors import BadMessage, LargeMessage
 from sow.keys import key_text
 from sow.messages import MESSAGE_TYPES, MessageType, message_type
 from sow.messages.json import json_text
@@ -211,3 +211,31 @@ def test_the_key_of_a_record_is_read(kind, name):
 def test_only_types_with_fields_have_values_at_paths(kind, name):
     columns = kind.decoder((parse_path("/a"),)).read([EXAMPLES[name].good])[1]
     assert kind.structured or columns == [[None]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "nested"),
+    [
+        ("json", lambda levels: b'{"id":1,"a":' + b"[" * levels + b"]" * levels + b"}"),
+        ("xml", lambda levels: b"<a>" * levels + b"</a>" * levels),
+        ("msgpack", lambda levels: b"\x81\xa1a" + b"\x91" * levels + b"\xc0"),
+        ("bson", lambda levels: bson_of(levels)),
+    ],
+)
+@pytest.mark.parametrize("levels", [300, 5_000])
+def test_what_nests_too_deeply_is_too_large_and_not_broken(kind, nested, levels):
+    decoder = message_type(kind).decoder(PATHS)
+    good = nested(3)
+    with pytest.raises(LargeMessage, match=r"message 1.* nested more than") as refused:
+        decoder.read([good, nested(levels)])
+    error = refused.value.moved(4)
+    assert (error.status, error.reason, error.index) == (413, "too large", 5)
+    assert error.detail.startswith("message 5")
+
+
+def bson_of(levels):
+    """Documents in documents."""
+    body = b"\x05\x00\x00\x00\x00"
+    for _ in range(levels):
+        body = (8 + len(body)).to_bytes(4, "little") + b"\x03a\x00" + body + b"\x00"
+    return body

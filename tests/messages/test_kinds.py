@@ -2,6 +2,7 @@
 
 import pytest
 
+from sow.errors import LargeMessage
 from sow.messages.kinds import NESTING_MAX, Kinds
 from sow.messages.marked import Base64, MarkedInt, MarkedText
 
@@ -58,7 +59,7 @@ def test_a_format_that_has_not_what_another_had_writes_what_is_shown():
 def test_depth_is_bounded_in_both_directions(kinds):
     assert kinds.document(nested(NESTING_MAX - 1)) == nested(NESTING_MAX - 1)
     assert kinds.message(nested(NESTING_MAX - 1)) == nested(NESTING_MAX - 1)
-    with pytest.raises(ValueError, match="nested more than 100 levels deep"):
+    with pytest.raises(LargeMessage, match="nested more than 100 levels deep"):
         kinds.document(nested(NESTING_MAX))
-    with pytest.raises(ValueError, match="nested more than 100 levels deep"):
+    with pytest.raises(LargeMessage, match="nested more than 100 levels deep"):
         kinds.message(nested(NESTING_MAX + 1))

@@ -14,7 +14,7 @@ from sow.server.http import QUERY_PARAMETERS, HttpDoor
 from sow.server.past import PastStates
 from sow.server.routes import Route
 from sow.server.snapshots import SnapshotDoor
-from tests.server.stand_ins import ORDERS, Served, World, stepped
+from tests.server.stand_ins import ORDERS, SECOND, Served, World, stepped
 
 COPY = ConflatedTopic("copy", "json", "orders")
 RECORDS = "/v1/topics/{topic}/records"
@@ -166,8 +166,12 @@ async def test_of_a_time_before_all_that_the_log_tells_nothing_is_guessed():
         assert (await place.asked("as_of=1")).json == [{"id": 1}]
         assert (await place.asked("as_of=now")).json == [{"id": 1}]
         await place.publish({"id": 2})
-        assert (await place.asked("as_of=1969-12-31T00:00:00Z")).status == 400
-        assert len((await place.asked("as_of=2100-01-01T00:00:00Z")).json) == 2
+        place.world.clock.advance(5 * SECOND)
+        refused = await place.asked("as_of=1969-12-31T00:00:00Z")
+        oldest, newest = refused.json["oldest"], refused.json["newest"]
+        assert (refused.status, oldest["bookmark"], newest["bookmark"]) == (400, "1", "2")
+        for time in (oldest["time"], newest["time"]):
+            assert len((await place.asked(f"as_of={time}")).json) == 2
 
 
 @stepped
@@ -177,3 +181,17 @@ async def test_few_states_are_worked_out_at_a_time(monkeypatch):
         await place.publish({"id": 1})
         answer = await place.asked("as_of=1")
         assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+
+
+@pytest.mark.parametrize("moment", ["2199-01-01T00:00:00Z", "21990101T000000Z", "7"])
+@stepped
+async def test_a_moment_that_has_not_come_is_refused_with_those_that_there_are(moment):
+    async with Place() as place:
+        await place.publish({"id": 1}, {"id": 2})
+        answer = await place.asked(f"as_of={moment}")
+        said = json.loads(answer.body)
+        assert (answer.status, said["reason"]) == (400, "invalid bookmark")
+        assert said["oldest"]["bookmark"] == "0"
+        assert said["newest"]["bookmark"] == "2"
+        for time in (said["oldest"]["time"], said["newest"]["time"]):
+            assert (await place.asked(f"as_of={time}")).status == 200
