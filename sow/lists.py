@@ -7,6 +7,7 @@ expressions, so does one inside parentheses or quotes. What the words mean is no
 import re
 from collections.abc import Iterator
 
+from sow.errors import ClientError, shown
 from sow.paths import Member
 
 _MARK = re.compile(
@@ -22,13 +23,20 @@ _QUOTED = re.compile(r"""\[(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\]""", re.DOTA
 
 
 def comma_list(text: str | list[str]) -> list[str]:
-    """Members of a comma text, blanks trimmed, empty ones left out."""
-    members = text.split(",") if isinstance(text, str) else text
-    return [member.strip() for member in members if member.strip()]
+    """Members of a comma text, blanks trimmed; raises ClientError for an empty one."""
+    if not isinstance(text, str):
+        return [member.strip() for member in text if member.strip()]
+    members = [member.strip() for member in text.split(",")]
+    if members == [""]:
+        return []
+    if "" in members:
+        raise _empty(text)
+    return members
 
 
 def read_list(text: str) -> tuple[str, ...]:
-    """Members of a comma text, which may stand in brackets; each knows its place in the text."""
+    """Members of a comma text, which may stand in brackets; each knows its place in the text.
+    Raises ClientError for an empty one."""
     inner = text.strip()
     before = text.index(inner)
     if inner.startswith("[") and inner.endswith("]"):
@@ -38,7 +46,7 @@ def read_list(text: str) -> tuple[str, ...]:
 
 def read_expressions(text: str) -> tuple[str, ...]:
     """Expressions of a comma text, which may stand in brackets; each knows its place in the
-    text."""
+    text. Raises ClientError for an empty one."""
     inner = text.strip()
     before = text.index(inner)
     if inner.startswith("[") and expressions_end(inner, 1) == len(inner) - 1:
@@ -47,6 +55,8 @@ def read_expressions(text: str) -> tuple[str, ...]:
     for end in [*_commas(inner), len(inner)]:
         if word := inner[start:end].strip():
             found.append(Member(word, before + inner.index(word, start)))
+        elif inner.strip():
+            raise _empty(text)
         start = end + 1
     return tuple(found)
 
@@ -74,7 +84,7 @@ def _commas(text: str) -> Iterator[int]:
 
 
 def split_list(text: str) -> list[str]:
-    """Split at commas outside brackets."""
+    """Split at commas outside brackets; raises ClientError for an empty word."""
     return [word for _, word in _split(text)]
 
 
@@ -87,4 +97,13 @@ def _split(text: str) -> Iterator[tuple[int, str]]:
         if character == "," and (depth <= 0 or at == len(text)):
             if word := text[start:at].strip():
                 yield text.index(word, start), word
+            elif text.strip():
+                raise _empty(text)
             start = at + 1
+
+
+def _empty(text: str) -> ClientError:
+    return ClientError(
+        f"the list {shown(text)} has an empty item; remove a comma, or write what is missing",
+        reason="invalid options",
+    )

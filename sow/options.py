@@ -50,7 +50,7 @@ def _words(text: str) -> Iterator[str]:
         end = expressions_end(text, found.end())
         if end < 0:
             raise _invalid(f"option {found[1]} has no closing ]")
-        yield from split_list(text[start : found.start()])
+        yield from _others(text[start : found.start()], behind=start > 0)
         yield text[found.start(1) : end + 1]
         rest = text[end + 1 :].lstrip()
         if rest and not rest.startswith(","):
@@ -58,7 +58,15 @@ def _words(text: str) -> Iterator[str]:
                 f"{shown(rest)} behind {found[1]}=[...] is not understood; write a comma"
             )
         start = len(text) - len(rest)
-    yield from split_list(text[start:])
+    yield from _others(text[start:], behind=start > 0)
+
+
+def _others(text: str, behind: bool) -> list[str]:
+    """The options of a part of the text, which stands `behind` another one, so after a comma."""
+    if not behind or not text:
+        return split_list(text)
+    # With something in front an empty option is found as well.
+    return split_list(f"…{text}")[1:]
 
 
 def read_value(option: Option, text: str) -> object:

@@ -105,7 +105,7 @@ def test_windows_close_within_an_interval():
 
 
 def test_columns_stand_between_commas():
-    assert read(columns=" /a, /b,").columns == ("/a", "/b")
+    assert read(columns=" /a, /b").columns == ("/a", "/b")
 
 
 def test_a_mistyped_option_is_asked_about():
