@@ -17,6 +17,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from sow.errors import ClientError, SowError, clipped
 from sow.server.problems import problem
+from sow.server.websocket_frames import BadFrame
 
 CLIENT_FAULTS = (HttpProcessingError, web.RequestPayloadError, ConnectionError, TimeoutError)
 
@@ -28,6 +29,11 @@ PIECE_BYTES = 8 * 1024
 FRAMES_AT_ONCE = 300
 """Frames of one client that are read at once; of more a piece, before others have a turn: a read of
 the socket may bring 40,000 pings."""
+
+
+REFUSED = b"\xff" * 10
+"""What aiohttp's reader takes for a mistake of the client, also after the first byte of a frame:
+reserved bits, or a length of 2**64 bytes. No frame has more bytes before its mask."""
 
 
 class ClientFaults(logging.Filter):
@@ -47,19 +53,28 @@ logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
 
 class Overheard:
     """A parser of aiohttp's, whose bytes all `listeners` hear as they come. It reads them at once
-    where there are few frames in them, and else a piece in each round of the loop."""
+    where there are few frames in them, and else a piece in each round of the loop. Where a listener
+    refuses a frame (`BadFrame`), it reads what came before, and then a mistake."""
 
-    __slots__ = ("_has_ended", "_listeners", "_parser", "_rest")
+    __slots__ = ("_has_ended", "_is_refused", "_listeners", "_parser", "_rest")
 
     def __init__(self, parser: Any, listeners: Sequence[Receive]) -> None:
         self._parser = parser
         self._listeners = listeners
         self._rest = b""
         self._has_ended = False
+        self._is_refused = False
 
     def feed_data(self, data: bytes) -> Any:
         """The next bytes; returns what the parser makes of those that it reads now."""
-        frames = max([receive(data) for receive in self._listeners], default=0)
+        if self._is_refused:
+            return True, b""  # nobody reads what comes after a mistake
+        try:
+            frames = max([receive(data) for receive in self._listeners], default=0)
+        except BadFrame as refused:
+            # How many frames came before is not known.
+            self._is_refused, frames = True, FRAMES_AT_ONCE + 1
+            data = data[: refused.good] + REFUSED
         if self._rest:
             self._rest += data
             return False, b""

@@ -21,6 +21,7 @@ from sow.server.driver import Driver
 from sow.server.gate import client_address
 from sow.server.incoming import Callers, Incoming
 from sow.server.pings import Pings
+from sow.server.websocket_frames import close_answer
 
 PINGS_AT_ONCE = 50
 """Pings of one client answered before others have their turn: half a millisecond."""
@@ -54,6 +55,7 @@ class WebSocketClient:
             max_msg_size=limits.frame_bytes_max + 1,
             compress=False,
             autoping=False,  # which answers all that have come before others have a turn
+            autoclose=False,  # which answers each code by 1000
         )
         if not self.socket.can_prepare(request):
             raise ClientError("this address speaks WebSocket; open it with a WebSocket client")
@@ -183,7 +185,14 @@ class WebSocketClient:
                 await incoming.room()
             if driver.behind:
                 await self._wait_for_disk()
+        await self._answer_close()
         await incoming.done()
+
+    async def _answer_close(self) -> None:
+        """The client has closed, unless this side has: answer its close frame."""
+        if not self.socket.closed and self.socket.close_code is not None:
+            # It may be gone already: nothing waits for what is written.
+            await self.socket.close(code=close_answer(self.socket.close_code), drain=False)
 
     async def _answer(self, message: WSMessage) -> None:
         """Answer a ping, and let others have their turn between some of many."""

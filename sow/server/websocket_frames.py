@@ -2,7 +2,9 @@
 
 aiohttp puts messages together and hands them out whole; what it holds of one that is not whole yet
 nobody can ask it. This reads the lengths in the frames' headers (RFC 6455 §5.2), which is enough to
-know it. Pure, and a few steps for each frame.
+know it. It also refuses what aiohttp accepts and RFC 6455 forbids: frames of a client without a
+mask (§5.1), messages that begin within another one (§5.4), and codes that no close frame may have
+(§7.4). Pure, and a few steps for each frame.
 """
 
 FINAL, OPCODE = 0x80, 0x0F
@@ -10,6 +12,28 @@ CONTROL = 0x8  # and above: frames that are no part of a message
 PING = 0x9
 """The opcode of a ping (RFC 6455 §5.5.2)."""
 MASKED, LENGTH = 0x80, 0x7F
+MASK_BYTES = 4
+NO_CODE, NORMAL, PROTOCOL_ERROR = 0, 1000, 1002
+"""Of a close frame without a code, as aiohttp reads it, and codes of RFC 6455 §7.4.1."""
+CLOSE_CODES = frozenset((*range(1000, 1004), *range(1007, 1015), *range(3000, 5000)))
+"""Codes that a close frame may have: those of RFC 6455 and of IANA's registry, and those that
+libraries and applications define (§7.4.2)."""
+
+
+class BadFrame(Exception):
+    """A frame that RFC 6455 forbids; it begins after `good` bytes of those that were given."""
+
+    def __init__(self, good: int) -> None:
+        super().__init__(good)
+        self.good = good
+
+
+def close_answer(code: int) -> int:
+    """The code of the close frame that answers one with `code`: the same one (§5.5.1), or what
+    says that the client must not send it."""
+    if code == NO_CODE:
+        return NORMAL
+    return code if code in CLOSE_CODES else PROTOCOL_ERROR
 
 
 class WebSocketFrames:
@@ -43,9 +67,10 @@ class WebSocketFrames:
         self._head = b""
 
     def feed(self, data: bytes) -> None:
-        """The next bytes of the connection."""
+        """The next bytes of the connection; raises BadFrame, after which nothing may be fed."""
         self.held += len(data)
-        if self._head:
+        before = len(self._head)
+        if before:
             data, self._head = self._head + data, b""
         at, size = self._left, len(data)
         while at <= size:
@@ -54,6 +79,8 @@ class WebSocketFrames:
                 self._end_frame(size - at)
             if size - at < 2:
                 break
+            if not data[at + 1] & MASKED or (self._begun and 0 < data[at] & OPCODE < CONTROL):
+                raise BadFrame(max(0, at - before))
             length, start = data[at + 1] & LENGTH, at + 2
             if length > 125:
                 start += 2 if length == 126 else 8
@@ -61,7 +88,7 @@ class WebSocketFrames:
                     break
                 length = int.from_bytes(data[at + 2 : start], "big")
             self._first, self._in_frame = data[at], True
-            at = start + length + (4 if data[at + 1] & MASKED else 0)
+            at = start + MASK_BYTES + length
         if self._in_frame:
             self._left = at - size
         else:

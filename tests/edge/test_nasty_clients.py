@@ -90,6 +90,10 @@ def test_what_is_no_request_is_a_4xx(server, data):
         (b"\xc1\x81\0\0\0\0a", 1002),  # a compressed frame that nobody agreed on
         (b"\x83\x81\0\0\0\0a", 1002),  # an unknown opcode
         (b"\x80\x81\0\0\0\0a", 1002),  # a continuation of nothing
+        (b'\x82\x0e{"c":"logon"}', 1002),  # a frame without a mask
+        (b"\x02\x80\0\0\0\0\x82\x80\0\0\0\0", 1002),  # a message within another one
+        (b"\x88\x82\0\0\0\0\x03\xee", 1002),  # a code that is never sent
+        (b"\x88\x82\0\0\0\0\x0b\xb9", 3001),  # a code of the client's own
         (b"\x82\xff\x00\x00\x00\x01\x00\x00\x00\x00\0\0\0\0a", 1009),  # 4 GiB to come
     ],
 )

@@ -3,10 +3,12 @@
 import asyncio
 import logging
 
+import pytest
 from aiohttp import WSMsgType, web
 
 from sow.server import speaking
 from sow.server.speaking import ClientFaults, Speaking
+from sow.server.websocket_frames import WebSocketFrames
 from tests.server.stand_ins import Socket, stepped, turns
 from tests.server.test_websocket_frames import frame
 
@@ -19,7 +21,8 @@ ASKED = (
 class Side:
     """One connection whose handler is a WebSocket that is overheard."""
 
-    def __init__(self):
+    def __init__(self, frames=None):
+        self.frames = frames
         self.heard = [b"", b""]
         self.messages = []
         self.opened = asyncio.Event()
@@ -37,12 +40,16 @@ class Side:
         await socket.prepare(request)
         self.opened.set()
         async for message in socket:
+            if message.type is WSMsgType.ERROR:
+                break
             assert message.type is WSMsgType.BINARY
             self.messages.append(message.data)
         return socket
 
     def hear(self, at, data):
         self.heard[at] += data
+        if self.frames is not None and at == 1:
+            self.frames.feed(data)
         return data.count(frame(0))
 
 
@@ -117,6 +124,30 @@ async def test_what_waits_to_be_read_is_given_up_after_a_mistake(monkeypatch):
     side.speaking.data_received(frame(0) * 3 + b"\xff" * len(frame(0)) + frame(0) * 9)
     await turns(20)
     assert side.messages == [b""] * 3
+    side.speaking.connection_lost(None)
+    await turns()
+
+
+@pytest.mark.parametrize("at_once", [1, 300])
+@pytest.mark.parametrize("cut", range(len(frame(0)) + 2))
+@stepped
+async def test_a_frame_that_a_listener_refuses_ends_what_is_read(monkeypatch, at_once, cut):
+    """However the bytes are cut, what came before it is read and nothing after it."""
+    monkeypatch.setattr(speaking, "PIECE_BYTES", 2 * len(frame(0)))
+    monkeypatch.setattr(speaking, "FRAMES_AT_ONCE", at_once)
+    side = Side(WebSocketFrames())
+    side.speaking.data_received(ASKED)
+    await side.opened.wait()
+    data = frame(1) * 7 + frame(0) + frame(4, masked=False) + frame(2) * 9
+    begins = len(frame(1)) * 7
+    side.speaking.data_received(data[: begins + cut])
+    side.speaking.data_received(data[begins + cut :])
+    side.speaking.data_received(frame(6))
+    await turns(30)
+    assert side.messages == [b"x"] * 7 + [b""]
+    closed = side.socket.written[side.socket.written.rindex(b"\x88") :]
+    # A length that cannot be is what is seen of a header of which a byte had come.
+    assert int.from_bytes(closed[2:4], "big") == (1009 if cut == len(frame(0)) + 1 else 1002)
     side.speaking.connection_lost(None)
     await turns()
 

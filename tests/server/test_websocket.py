@@ -105,6 +105,22 @@ async def test_commands_are_answered_whether_they_come_as_text_or_as_bytes():
     await place.close()
 
 
+@pytest.mark.parametrize(
+    ("payload", "code"),
+    [(b"", 1000), (b"\x03\xe8", 1000), (b"\x0b\xb9bye", 3001), (b"\x03\xee", 1002)]
+    + [(bad.to_bytes(2, "big"), 1002) for bad in (999, 1004, 1005, 1015, 2999, 5000, 65535)],
+)
+@stepped
+async def test_a_close_frame_is_answered_by_its_code_or_as_a_protocol_error(payload, code):
+    place = Place()
+    client = await Client(place).open()
+    await client.send(payload, first=0x88)
+    assert client.close_code() == code
+    assert client.socket.closed
+    await client.lose()
+    await place.close()
+
+
 @stepped
 async def test_nothing_of_a_client_that_has_gone_waits_for_its_next_ping():
     place = Place()
