@@ -1,9 +1,11 @@
 """Hosts and origins, as headers and config.xml write them, each in one spelling.
 
 A browser's word on where a request comes from and where it was sent is text, and whoever compares
-texts has to compare one spelling of each: lower case, no dot at the end, addresses as `ipaddress`
-writes them. What could mean two things to two readers is no host at all: user names, characters
-that no name has, and digits that some resolvers take for an address. Nothing is looked up here.
+texts has to compare one spelling of each: lower case, addresses as `ipaddress` writes them. A dot
+at the end leads a resolver to the same host, and a browser to another origin: a host has none, an
+authority and an origin keep it. What could mean two things to two readers is no host at all: user
+names, characters that no name has, and digits that some resolvers take for an address. Nothing is
+looked up here.
 """
 
 import re
@@ -17,25 +19,38 @@ NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*", re.A
 # Whoever takes numbers for addresses decides by the last label.
 NUMERIC_HOST = re.compile(r"(?:.*\.)?(?:\d+|0x[0-9a-f]*)", re.ASCII)
 ORIGIN = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<authority>[^/?#@\s]+)", re.ASCII | re.I)
+TARGET = re.compile(r"\A[^/?#]*?://([^/?#]*)")
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class Authority(NamedTuple):
-    """What a Host header says: a host, and a port if there is one."""
+    """What a Host header says: a host, with a dot at its end if it is written with one, and a port
+    if there is one."""
 
-    host: str
+    written: str
     port: int | None
+
+    @property
+    def host(self) -> str:
+        """The host, as `parse_host` gives it."""
+        return self.written.removesuffix(".")
 
 
 class Origin(NamedTuple):
-    """Where a page comes from; `port` is None for a scheme that has none by default."""
+    """Where a page comes from; `port` is None for a scheme that has none by default. `written` is
+    the host, with a dot at its end if it is written with one."""
 
     scheme: str
-    host: str
+    written: str
     port: int | None
 
+    @property
+    def host(self) -> str:
+        """The host, as `parse_host` gives it."""
+        return self.written.removesuffix(".")
+
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = f"[{self.written}]" if ":" in self.written else self.written
         shown = self.port is not None and self.port != DEFAULT_PORTS.get(self.scheme)
         return f"{self.scheme}://{host}" + (f":{self.port}" if shown else "")
 
@@ -72,6 +87,7 @@ def parse_authority(text: str) -> Authority | None:
         host = parse_address(inner) if ":" in inner else None
     else:
         host = parse_host(written)
+        host = f"{host}." if host and written.endswith(".") else host
     port = int(found["port"]) if found["port"] else None
     return None if host is None or (port or 0) > 65535 else Authority(host, port)
 
@@ -84,7 +100,13 @@ def parse_origin(text: str) -> Origin | None:
         return None
     scheme = found["scheme"].lower()
     port = DEFAULT_PORTS.get(scheme) if authority.port is None else authority.port
-    return Origin(scheme, authority.host, port)
+    return Origin(scheme, authority.written, port)
+
+
+def target_authorities(target: str) -> list[str]:
+    """The authority of a request's target that is an absolute address (RFC 9112 §3.2.2), as it
+    stands there; none of a path."""
+    return [] if target.startswith("/") else TARGET.findall(target)
 
 
 def is_address(host: str) -> bool:

@@ -11,13 +11,14 @@ from sow.hosts import (
     parse_authority,
     parse_host,
     parse_origin,
+    target_authorities,
 )
 
 AUTHORITIES = {
     "localhost": ("localhost", None),
     "LocalHost:8080": ("localhost", 8080),
-    "localhost.": ("localhost", None),
-    "localhost.:8080": ("localhost", 8080),
+    "localhost.": ("localhost.", None),
+    "localhost.:8080": ("localhost.", 8080),
     "localhost:": ("localhost", None),
     "127.0.0.1:8080": ("127.0.0.1", 8080),
     "[::1]": ("::1", None),
@@ -95,6 +96,33 @@ def test_what_is_ambiguous_is_no_authority(text):
     assert parse_authority(text) is None
 
 
+def test_a_dot_at_the_end_is_the_same_host_and_another_origin():
+    for parse, text in ((parse_authority, "h.example"), (parse_origin, "https://h.example")):
+        plain, dotted = parse(text), parse(f"{text}.")
+        assert plain.host == dotted.host == "h.example"
+        assert plain != dotted
+
+
+@pytest.mark.parametrize(
+    ("target", "authorities"),
+    [
+        ("/v1/topics", []),
+        ("//evil.example/v1/topics", []),
+        ("/v1?at=http://evil.example/", []),
+        ("*", []),
+        ("evil.example:80", []),
+        ("http://evil.example/v1/topics", ["evil.example"]),
+        ("HTTP://evil.example:80?x", ["evil.example:80"]),
+        ("ftp://localhost@evil.example#x", ["localhost@evil.example"]),
+        ("http://[::1]:80/://localhost/", ["[::1]:80"]),
+        ("http:///v1/topics", [""]),
+        ("://evil.example/", ["evil.example"]),
+    ],
+)
+def test_a_target_that_is_an_absolute_address_names_a_host(target, authorities):
+    assert target_authorities(target) == authorities
+
+
 @given(st.text(max_size=40))
 def test_any_text_is_an_authority_or_none_and_its_spelling_is_stable(text):
     found = parse_authority(text)
@@ -108,7 +136,8 @@ def test_any_text_is_an_authority_or_none_and_its_spelling_is_stable(text):
     [
         ("http://localhost", ("http", "localhost", 80), "http://localhost"),
         ("http://localhost:80", ("http", "localhost", 80), "http://localhost"),
-        ("HTTPS://Desk.Example.:443", ("https", "desk.example", 443), "https://desk.example"),
+        ("HTTPS://Desk.Example:443", ("https", "desk.example", 443), "https://desk.example"),
+        ("https://desk.example.", ("https", "desk.example.", 443), None),
         ("https://desk.example:8443", ("https", "desk.example", 8443), "https://desk.example:8443"),
         ("http://[::1]:8080", ("http", "::1", 8080), "http://[::1]:8080"),
         ("http://h:0", ("http", "h", 0), "http://h:0"),

@@ -60,6 +60,8 @@ class Asked:
 
     method: str = "GET"
     path: str = CONSOLE
+    targets: Sequence[str] = ()
+    """The authority of the request's target, where that is an absolute address."""
     hosts: Sequence[str] = ()
     forwarded_hosts: Sequence[str] = ()
     origins: Sequence[str] = ()
@@ -105,7 +107,8 @@ class Admission:
             raise UnknownHost(f"the request has {len(asked.hosts)} Host headers; send one")
         if not asked.hosts and not asked.host_is_optional:
             raise UnknownHost("the request has no Host header; HTTP/1.1 needs one")
-        called = [self._good("Host", text, machine) for text in asked.hosts]
+        called = [self._good("the address", text, machine) for text in asked.targets]
+        called += [self._good("Host", text, machine) for text in asked.hosts]
         for value in asked.forwarded_hosts:
             for text in value.split(","):
                 called.append(self._good("X-Forwarded-Host", text.strip(), machine))
@@ -150,7 +153,7 @@ def _same(origin: Origin, called: Authority) -> bool:
     default = DEFAULT_PORTS.get(origin.scheme)
     if default is None:
         return False
-    return origin.host == called.host and origin.port == (
+    return origin.written == called.written and origin.port == (
         default if called.port is None else called.port
     )
 

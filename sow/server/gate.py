@@ -13,7 +13,7 @@ from threading import Event, Thread
 from aiohttp import HttpVersion11, hdrs, web
 
 from sow.definitions import Configuration
-from sow.hosts import parse_host
+from sow.hosts import parse_host, target_authorities
 from sow.server.admission import Admission, Asked
 from sow.server.forwarded import Proxies
 
@@ -84,6 +84,7 @@ class Gate:
         asked = Asked(
             method=request.method,
             path=request.path,
+            targets=target_authorities(request.raw_path),
             hosts=headers.getall(hdrs.HOST, ()),
             forwarded_hosts=(
                 headers.getall("X-Forwarded-Host", ()) if self._proxies.trusts(str(peer[0])) else ()

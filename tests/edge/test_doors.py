@@ -246,10 +246,37 @@ def test_a_name_that_the_machine_is_not_called_is_refused(server):
     assert server.request("GET", "/v1/topics", headers={"Host": "box"}).status == 421
 
 
+def status_of(server, *lines):
+    """The status of a request of these lines."""
+    text = "\r\n".join((*lines, "Connection: close", "", ""))
+    return server.said(text.encode()).split()[1]
+
+
+def test_the_host_of_an_absolute_address_has_to_be_the_servers(server):
+    good = f"Host: {server.url.partition('//')[2]}"
+    for host, status in ((server.url, b"200"), ("http://localhost:1", b"200")):
+        assert status_of(server, f"GET {host}/v1/topics HTTP/1.1", good) == status
+    for host in ("http://evil.example", "http://localhost@evil.example", "ftp://evil.example"):
+        assert status_of(server, f"GET {host}/v1/topics HTTP/1.1", good) in (b"400", b"421")
+    assert status_of(server, "GET http://evil.example/v1/topics HTTP/1.0") == b"421"
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@pytest.mark.parametrize("host", ["", " ", ":80", "."])
+def test_an_empty_host_is_none_of_the_servers(server, version, host):
+    assert status_of(server, f"GET /v1/topics HTTP/{version}", f"Host:{host}") in (b"400", b"421")
+
+
+def test_an_origin_with_a_dot_at_its_end_is_not_the_listed_one(guarded):
+    def status(origin):
+        return guarded.request("GET", "/v1/topics", headers={"Origin": origin}).status
+
+    assert (status(DESK), status(f"{DESK}.")) == (200, 403)
+
+
 def test_an_old_program_names_no_host(server):
     def status(*lines):
-        text = "\r\n".join((*lines, "Connection: close", "", ""))
-        return server.said(text.encode()).split()[1]
+        return status_of(server, *lines)
 
     assert status("GET /healthz HTTP/1.0") == b"200"
     assert status("GET /healthz HTTP/1.0", "Host: evil.example") == b"421"

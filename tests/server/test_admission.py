@@ -78,6 +78,14 @@ def test_any_other_name_is_misdirected(host):
     assert verdict(RULE, hosts=[host], origins=["https://desk.example"]) == 421
 
 
+@pytest.mark.parametrize("host", BAD_HOSTS)
+def test_the_host_of_an_absolute_address_counts_beside_the_header(host):
+    assert verdict(RULE, targets=[host]) == 421
+    assert verdict(RULE, targets=["localhost:8080"], hosts=[host]) == 421
+    assert verdict(RULE, targets=["localhost:8080"]) is None
+    assert verdict(RULE, targets=[host], hosts=[], host_is_optional=True) == 421
+
+
 def test_one_host_is_named_and_only_old_clients_name_none():
     assert verdict(RULE, hosts=["localhost", "localhost"]) == 421
     assert verdict(RULE, hosts=["localhost", "evil.example"]) == 421
@@ -98,6 +106,7 @@ OWN = [
     # A proxy that ends TLS and passes Host on.
     ("sow.example", "https://sow.example"),
     ("sow.example:443", "https://sow.example"),
+    ("localhost.:8080", "http://localhost.:8080"),
 ]
 FOREIGN = [
     ("localhost:8080", "http://localhost:3000"),
@@ -119,6 +128,10 @@ FOREIGN = [
     ("localhost:8080", "http://desk.example"),
     ("localhost:8080", "https://sub.desk.example"),
     ("localhost:8080", "https://sow.example"),
+    ("localhost:8080", "https://desk.example."),
+    ("localhost:8080", "http://tools.example.:8000"),
+    ("localhost:8080", "http://localhost.:8080"),
+    ("localhost.:8080", "http://localhost:8080"),
 ]
 
 
