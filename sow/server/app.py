@@ -32,6 +32,7 @@ from sow.server.crowd import Crowd
 from sow.server.doorman import DOORMAN, Doorman, Identifies, Who, fetch
 from sow.server.driver import Driver
 from sow.server.entrance import Entrance
+from sow.server.expectations import check_expectation, end_unmet, held_back
 from sow.server.folding_queues import FoldingQueues
 from sow.server.garbage import Garbage
 from sow.server.garbage_watch import GarbageWatch
@@ -349,6 +350,7 @@ class Server:
                 MeasuredRequests(self._watch, WEBSOCKET).measure,
                 report,
                 self._gate.check,
+                check_expectation,
                 Counted(crowd).count,
                 self._requests.hold,
             ],
@@ -368,7 +370,7 @@ class Server:
         )
         self._status.know_errors(self._last_error, self._doorman.may_administer)
         add_routes(app.router, routes(self._status, self._entrance))
-        app.on_response_prepare.extend([self._gate.mark, Packing().pack, mend_headers])
+        app.on_response_prepare.extend([self._gate.mark, Packing().pack, end_unmet, mend_headers])
         self._gate.open()
         self._runner = web.AppRunner(
             app,
@@ -390,6 +392,7 @@ class Server:
             ) from None
         server = self._runner.server
         assert server is not None
+        server.request_factory = held_back(server.request_factory)
         self._connections = Connections(
             lambda: self._speaking(server),
             crowd,

@@ -5,10 +5,11 @@ and nothing has been changed by then.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from email.message import Message
 from functools import partial
 
 import msgspec
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from sow.engine.engine import Engine
 from sow.engine.live_topics import SourceTopic
@@ -18,8 +19,9 @@ from sow.media_types import BSON, BYTES, CSV, FRAMES, JSON, MSGPACK, NDJSON, PLA
 from sow.messages.csv_rows import CsvReader
 from sow.messages.line_bodies import line_bodies
 from sow.messages.record import records_of
-from sow.server.negotiation import UnsupportedMediaType, as_utf8
+from sow.server.negotiation import UnsupportedMediaType, as_utf8, charset_of
 from sow.server.pieces import JSON_FAILURES, array_pieces, frame_pieces, line_pieces
+from sow.server.requests import read_body
 from sow.steps import Steps
 from sow.topic.records import CheckedMessages, Records
 from sow.wire import BODIES_MAX
@@ -35,6 +37,16 @@ ALIASES = {
 OWN_TYPES = (XML, MSGPACK, BSON)
 """Formats of one message type alone, in which a body is one message."""
 LINE_TYPES = (NDJSON, "application/jsonl", PLAIN_TEXT)
+TEXT_TYPES = (*LINE_TYPES, CSV, *JSON_TYPES)
+"""Formats of text, which may be in another charset."""
+
+
+async def read_messages(topic: Records, request: web.Request) -> bytes:
+    """A body of messages, of a form that `topic` takes, under the limits of the server. Raises
+    UnsupportedMediaType before any of it is read, and what `Requests.read` raises."""
+    if request.body_exists:
+        form_of_body(topic, request)
+    return await read_body(request)
 
 
 def take_messages(
@@ -94,7 +106,7 @@ class Reading:
 def _pieces(
     topic: Records, request: web.Request, body: bytes, size_max: int
 ) -> Iterator[list[bytes]]:
-    content_type = ALIASES.get(request.content_type, request.content_type)
+    content_type = form_of_body(topic, request)
     if content_type in LINE_TYPES:
         lines = line_pieces(as_utf8(request, body))
         if content_type == PLAIN_TEXT:
@@ -109,9 +121,22 @@ def _pieces(
         return CsvReader(topic.message_type, topic.declared, text, size_max).pieces()
     if content_type in JSON_TYPES:
         return _bodies(topic, _json(as_utf8(request, body).strip()))
+    return iter([[body]])
+
+
+def form_of_body(topic: Records, request: web.Request) -> str:
+    """The media type of a body that `topic` takes, under the name that we use; raises
+    UnsupportedMediaType. It needs none of the body."""
+    content_type = ALIASES.get(request.content_type, request.content_type)
+    if content_type in TEXT_TYPES:
+        charset_of(request)
+    if content_type == CSV:
+        _check_names(request)
+    if content_type in (*TEXT_TYPES, FRAMES, BYTES):
+        return content_type
     kind = topic.message_type
     if content_type in OWN_TYPES and content_type == kind.media_type:
-        return iter([[body]])
+        return content_type
     if content_type in OWN_TYPES:
         raise UnsupportedMediaType(
             f"messages of {topic.name} are {kind.name}, not {content_type}; "
@@ -121,6 +146,23 @@ def _pieces(
         f"content type {clipped(content_type)} is not understood; send application/json, "
         f"{NDJSON}, {CSV}, {PLAIN_TEXT}, {kind.media_type}, {BYTES} or {FRAMES}"
     )
+
+
+def _check_names(request: web.Request) -> None:
+    """Raise UnsupportedMediaType for a table of which the first line is not the names."""
+    declared = Message()
+    declared["Content-Type"] = request.headers[hdrs.CONTENT_TYPE]
+    for name, value in declared.get_params([])[1:]:
+        if name.lower() == "header" and value.lower() != "present":
+            raise UnsupportedMediaType(
+                f"header={clipped(value)}: without a line of names nobody knows which fields the "
+                "cells are; send the names in the first line"
+            )
+        if name.lower() not in ("header", "charset"):
+            raise UnsupportedMediaType(
+                f"the parameter {clipped(name)} of {CSV} is not known; send a table as RFC 4180 "
+                "has it, with commas and a line of names"
+            )
 
 
 def _json(text: bytes) -> Iterator[list[bytes]]:

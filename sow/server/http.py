@@ -33,7 +33,7 @@ from sow.rights import Rights
 from sow.select_list import parse_select
 from sow.server.arrays import answer_array
 from sow.server.arrow import in_turns, of_documents, of_snapshot, streamed, warm_up
-from sow.server.bodies import Reading, take_messages
+from sow.server.bodies import Reading, read_messages, take_messages
 from sow.server.csv_answers import CsvTable
 from sow.server.cursors import Cursors, Paging, limit_of
 from sow.server.describe import describe_pattern, describe_topic
@@ -44,7 +44,7 @@ from sow.server.negotiation import form_of, wants_columns
 from sow.server.parameters import asked_of, read_count, read_flag, read_options, read_seconds
 from sow.server.past import PastStates
 from sow.server.pieces import documents_of, frames_of
-from sow.server.requests import client_key, read_body
+from sow.server.requests import client_key
 from sow.server.responses import LOG_HEADER, json_response
 from sow.server.snapshots import SnapshotDoor
 from sow.server.streamed import answer_in_pieces
@@ -395,7 +395,7 @@ class HttpDoor:
             raise ClientError(f"ack={clipped(ack)} is not known; write processed or persisted")
         expires_s = read_seconds(asked, "expiration")
         reading = Reading(self._engine, topic, asked.get("k"), self._driver.now_us)
-        body = await read_body(request)
+        body = await read_messages(topic.records, request)
         turns = self._driver.turns
         count = await turns.take(
             "reading messages",
@@ -431,7 +431,7 @@ class HttpDoor:
         """sow_delete by filter, keys or bodies; answered when durable."""
         topic = self._engine.catalog.deletable(request.match_info["topic"])
         asked = asked_of(request)
-        body = await read_body(request)
+        body = await read_messages(topic.records, request)
         identities = await self._named(topic, request, body) if body else None
         rights = rights_of(request)
         deleted = await self._driver.turns.take(

@@ -242,6 +242,10 @@ class LogDoor:
     async def move_consumer(self, request: web.Request) -> web.Response:
         """Note how far a consumer has come: what comes after is kept for it; raises ClientError for
         a body that is no position, or a bookmark that the log does not have."""
+        if not (rights_of(request).reads or rights_of(request).may("admin")):
+            raise NotEntitled(
+                "there is no topic that you may read: nothing is kept for you to read"
+            )
         try:
             position = msgspec.json.decode(await read_body(request), type=Position)
         except msgspec.MsgspecError as error:
@@ -253,10 +257,6 @@ class LogDoor:
         oldest = self._driver.journal.first_seq - 1
         now_us = self._driver.now_us()
         rights = rights_of(request)
-        if not (rights.reads or rights.may("admin")):
-            raise NotEntitled(
-                "there is no topic that you may read: nothing is kept for you to read"
-            )
         owner = self._consumers.owner(name)
         if owner is not None and not owns(rights, owner):
             whose = "another user's" if owner else "of a time in which nobody was asked who he is"

@@ -127,16 +127,12 @@ def is_known(request: web.Request, etag: str) -> bool:
     return text.strip() == "*" or etag in ENTITY_TAG.findall(text)
 
 
-def as_utf8(request: web.Request, body: bytes) -> bytes:
-    """A text body in UTF-8, read in the charset that it is declared in, without the byte order mark
-    that some programs write before it (RFC 8259, 8.1).
-
-    Raises UnsupportedMediaType for a charset that is not known here, BadMessage for a body that
-    is not in it.
-    """
+def charset_of(request: web.Request) -> str | None:
+    """The charset that a body is declared in, by Python's name, None where that is not said; raises
+    UnsupportedMediaType for one that is not known here."""
     declared = request.charset
     if declared is None:
-        return body.removeprefix(codecs.BOM_UTF8)
+        return None
     try:
         charset = codecs.lookup(declared).name
     except LookupError:
@@ -146,7 +142,18 @@ def as_utf8(request: web.Request, body: bytes) -> bytes:
             f"charset {clipped(declared)} is not understood; send UTF-8, or one of "
             f"{', '.join(CHARSETS[1:])}"
         )
-    if charset == "utf-8":
+    return charset
+
+
+def as_utf8(request: web.Request, body: bytes) -> bytes:
+    """A text body in UTF-8, read in the charset that it is declared in, without the byte order mark
+    that some programs write before it (RFC 8259, 8.1).
+
+    Raises UnsupportedMediaType for a charset that is not known here, BadMessage for a body that
+    is not in it.
+    """
+    charset = charset_of(request)
+    if charset in (None, "utf-8"):
         return body.removeprefix(codecs.BOM_UTF8)  # whoever reads the messages checks them
     try:
         return body.decode(charset).encode().removeprefix(codecs.BOM_UTF8)

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import orjson
 from aiohttp import hdrs, web
@@ -28,16 +28,34 @@ CHALLENGES = [
 PROBLEM_TYPE = "urn:sow:problem:"
 """Before the reason: what a kind of problem is called for ever (RFC 9457 §3.1.1). It is no address,
 since there is no page of ours that would be there as long."""
-HTTP_REASONS = {
-    404: "no such address; GET /openapi.json lists all",
-    405: "this address does not take that method",
-    413: "the body is over the limit (Limits/FrameSize)",
+
+
+class NoSuchAddress(ClientError):
+    """An address that the server does not have."""
+
+    reason = "not found"
+    status = 404
+
+
+class MethodNotAllowed(ClientError):
+    """A method that an address does not take."""
+
+    reason = "method not allowed"
+    status = 405
+
+
+HTTP_ERRORS: Mapping[int, ClientError] = {
+    404: NoSuchAddress("no such address; GET /openapi.json lists all"),
+    405: MethodNotAllowed("this address does not take that method"),
+    413: TooLarge("the body is over the limit (Limits/FrameSize)"),
 }
+"""What is said where aiohttp refuses a request by a status; of any other one its own words, as a
+bad request."""
 
 
-def problem(error: SowError, status: int | None = None) -> web.Response:
-    """The response that reports an error."""
-    status = status or error.status
+def problem(error: SowError) -> web.Response:
+    """The response that reports an error, by its own status."""
+    status = error.status
     document = {
         "type": PROBLEM_TYPE + error.reason.replace(" ", "-"),
         "title": error.reason,
@@ -85,14 +103,12 @@ async def report(request: web.Request, handler: Handler) -> web.StreamResponse:
     except SowError as error:
         _count(request, type(error).reason)
         return problem(error)
-    except web.HTTPRequestEntityTooLarge:
-        return problem(TooLarge(HTTP_REASONS[413]))
     except web.RequestPayloadError as error:
         return problem(ClientError(f"the body cannot be read: {_one_line(error)}"))
     except web.HTTPException as error:
         if error.status < 400:
             raise
-        response = problem(ClientError(HTTP_REASONS.get(error.status, error.reason)), error.status)
+        response = problem(HTTP_ERRORS.get(error.status) or ClientError(error.reason))
         if allow := error.headers.get("Allow"):
             response.headers["Allow"] = allow
         return response

@@ -18,13 +18,12 @@ from sow.media_types import JSON
 from sow.requests import one_record
 from sow.requests.executor import Executor
 from sow.requests.seeing import guard_for, seen_shape, shows
-from sow.server.bodies import Reading, take_messages
+from sow.server.bodies import Reading, read_messages, take_messages
 from sow.server.conditions import Conditions
 from sow.server.doorman import rights_of
 from sow.server.driver import Driver
 from sow.server.negotiation import accepted, entity_tag, is_known
 from sow.server.parameters import asked_of, read_seconds
-from sow.server.requests import read_body
 from sow.server.responses import json_response
 from sow.steps import Steps
 from sow.topic.records import CheckedMessages, Records
@@ -135,7 +134,7 @@ class RecordDoor:
                     index=1,
                 )
 
-        body = await read_body(request)
+        body = await read_messages(records, request)
         steps = take_messages(records, request, body, take, self._engine.frame_bytes_max)
         await self._driver.turns.take("reading messages", steps)
         key = None if records.keys else sow_key

@@ -14,6 +14,7 @@ from sow.budget import Budget, Holder
 from sow.definitions import Limits
 from sow.errors import Busy, ClientError, TooLarge
 from sow.hosts import is_loopback
+from sow.server.expectations import go_on
 from sow.server.gate import client_address
 from sow.server.inflating import inflater
 from sow.server.intake import FREE_BYTES
@@ -54,7 +55,8 @@ class Requests:
     async def read(self, request: web.Request) -> bytes:
         """The body, as it was before it was compressed.
 
-        Raises TooLarge, Busy, TooSlow, ClientError.
+        A client that waits for a word before it sends it is told to. Raises TooLarge, Busy,
+        TooSlow, ClientError.
         """
         limits = self._limits()
         if (request.content_length or 0) > limits.frame_bytes_max:
@@ -94,6 +96,7 @@ async def read_body(request: web.Request) -> bytes:
 async def _plain(request: web.Request, limits: Limits) -> AsyncIterator[bytes]:
     """The pieces of a body, inflated."""
     inflate = inflater(request.headers.get(hdrs.CONTENT_ENCODING, ""))
+    await go_on(request)
     received = 0
     async for data in _received(request, limits.idle_timeout_us / 1e6):
         if inflate is None:

@@ -60,8 +60,9 @@ class SessionsDoor:
 
     async def change(self, request: web.Request) -> web.Response:
         """Allow or forbid that a session's queue is conflated."""
+        self._found(request)
         conflated = await _conflated(request)
-        session = self._session(request)
+        session = self._session(request)  # it may have gone meanwhile
         session.allow_folding(conflated)
         return json_response(self._described(session))
 
@@ -70,8 +71,9 @@ class SessionsDoor:
         asked = asked_of(request)
         if "filter" not in asked:
             raise ClientError("give a filter over sessions, such as filter=/client LIKE '^grid'")
-        condition, conflated = self._driver.filter(asked["filter"]), await _conflated(request)
+        condition = self._driver.filter(asked["filter"])
         check_fields_alone(condition, "a filter over sessions")
+        conflated = await _conflated(request)
         rights = rights_of(request)
         if rights.may("admin"):
             request.app[DOORMAN].note_admin(request, rights)

@@ -31,7 +31,7 @@ FRAMES_AT_ONCE = 300
 the socket may bring 40,000 pings."""
 
 
-REFUSED = b"\xff" * 10
+NO_FRAME = b"\xff" * 10
 """What aiohttp's reader takes for a mistake of the client, also after the first byte of a frame:
 reserved bits, or a length of 2**64 bytes. No frame has more bytes before its mask."""
 
@@ -74,7 +74,7 @@ class Overheard:
         except BadFrame as refused:
             # How many frames came before is not known.
             self._is_refused, frames = True, FRAMES_AT_ONCE + 1
-            data = data[: refused.good] + REFUSED
+            data = data[: refused.good] + NO_FRAME
         if self._rest:
             self._rest += data
             return False, b""
@@ -154,6 +154,6 @@ class Speaking(web.RequestHandler):
             # What stands in the lines after the first is what was sent.
             said = (message or "").split("\n")[0].rstrip(": ")
             error = ClientError(f"the request is not HTTP: {clipped(said)}")
-        response = problem(error, status)
+        response = problem(error)
         response.force_close()
         return response

@@ -13,6 +13,7 @@ PING = 0x9
 """The opcode of a ping (RFC 6455 §5.5.2)."""
 MASKED, LENGTH = 0x80, 0x7F
 MASK_BYTES = 4
+"""Of the mask, which stands before what it masks (§5.3)."""
 NO_CODE, NORMAL, PROTOCOL_ERROR = 0, 1000, 1002
 """Of a close frame without a code, as aiohttp reads it, and codes of RFC 6455 §7.4.1."""
 CLOSE_CODES = frozenset((*range(1000, 1004), *range(1007, 1015), *range(3000, 5000)))

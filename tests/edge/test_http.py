@@ -498,11 +498,29 @@ def test_a_bad_filter_says_where(server):
     assert problem["expected"]
 
 
-@pytest.mark.parametrize(("method", "path"), [("PUT", "/v1/topics"), ("GET", "/v2")])
-def test_a_wrong_address_or_method_is_a_problem(server, method, path):
+@pytest.mark.parametrize(
+    ("method", "path", "status", "reason"),
+    [
+        ("PUT", "/v1/topics", 405, "method not allowed"),
+        ("DELETE", "/", 405, "method not allowed"),
+        ("GET", "/v2", 404, "not found"),
+        ("POST", "/v1/topics/orders/nothing", 404, "not found"),
+    ],
+)
+def test_a_wrong_address_or_method_is_a_problem(server, method, path, status, reason):
     answer = server.request(method, path)
-    assert answer.status in (404, 405)
     assert answer.headers["Content-Type"] == "application/problem+json"
+    assert (answer.status, answer.json["status"], answer.json["reason"]) == (status, status, reason)
+    assert ("Allow" in answer.headers) == (status == 405)
+
+
+def test_a_table_without_names_is_refused(server):
+    body = b"id,v\r\n7,8\r\n"
+    refused = server.post("orders", body, "text/csv; header=absent")
+    assert (refused.status, refused.json["reason"]) == (415, "unsupported media type")
+    assert "names in the first line" in refused.json["detail"]
+    assert server.records("orders") == []
+    assert server.post("orders", body, 'text/csv; charset=utf-8; header="present"').status == 200
 
 
 def test_publishing_to_a_conflated_topic_is_refused(server):

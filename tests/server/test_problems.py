@@ -6,7 +6,7 @@ import logging
 import pytest
 from aiohttp import web
 
-from sow.errors import BadFilter, BadMessage, Busy, ClientError, UnknownTopic
+from sow.errors import BadFilter, BadMessage, Busy, UnknownTopic
 from sow.server.problems import problem, raw_answer, report
 from tests.server.stand_ins import request_of, stepped
 
@@ -37,22 +37,31 @@ def test_an_answer_in_bytes_is_whole_and_ends_the_connection():
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "says"),
+    ("error", "status", "reason", "says"),
     [
-        (UnknownTopic("no topic x"), 404, "no topic x"),
-        (web.HTTPNotFound(), 404, "GET /openapi.json"),
-        (web.HTTPRequestEntityTooLarge(1, 2), 413, "Limits/FrameSize"),
-        (web.RequestPayloadError("400, message: bad\n chunk"), 400, "cannot be read: bad chunk"),
-        (ConnectionResetError(), 400, "lost before the request was complete"),
+        (UnknownTopic("no topic x"), 404, "invalid topic", "no topic x"),
+        (web.HTTPNotFound(), 404, "not found", "GET /openapi.json"),
+        (web.HTTPMethodNotAllowed("PUT", []), 405, "method not allowed", "does not take"),
+        (web.HTTPRequestEntityTooLarge(1, 2), 413, "too large", "Limits/FrameSize"),
+        (web.HTTPBadRequest(), 400, "bad request", "Bad Request"),
+        (web.HTTPConflict(), 400, "bad request", "Conflict"),
+        (
+            web.RequestPayloadError("400, message: bad\n chunk"),
+            400,
+            "bad request",
+            "cannot be read: bad chunk",
+        ),
+        (ConnectionResetError(), 400, "bad request", "lost before the request was complete"),
     ],
 )
 @stepped
-async def test_every_error_has_a_sentence(error, status, says):
+async def test_every_error_has_a_sentence_and_the_reason_of_its_status(error, status, reason, says):
     async def handler(_request):
         raise error
 
     found, document = documented(await report(request_of(), handler))
-    assert found == status
+    assert found == document["status"] == status
+    assert document["reason"] == reason
     assert says in document["detail"]
 
 
@@ -84,10 +93,6 @@ async def test_a_fault_of_the_server_is_logged_and_its_words_stay_there(caplog):
     assert status == 500
     assert "secret" not in json.dumps(document)
     assert "a secret" in caplog.text
-
-
-def test_an_error_of_a_client_keeps_its_own_status():
-    assert problem(ClientError("no"), 422).status == 422
 
 
 def test_a_problem_has_a_type_of_its_own():
