@@ -26,6 +26,7 @@ from sow.requests.entitling import Prepared, prepare
 from sow.requests.executor import Executor
 from sow.security import Authentication
 from sow.server.access_log import AccessLog
+from sow.server.caching import mark_kept
 from sow.server.checkpointer import Checkpointer
 from sow.server.connections import Connections, Counted
 from sow.server.crowd import Crowd
@@ -370,7 +371,9 @@ class Server:
         )
         self._status.know_errors(self._last_error, self._doorman.may_administer)
         add_routes(app.router, routes(self._status, self._entrance))
-        app.on_response_prepare.extend([self._gate.mark, Packing().pack, end_unmet, mend_headers])
+        app.on_response_prepare.extend(
+            [self._gate.mark, mark_kept, Packing().pack, end_unmet, mend_headers]
+        )
         self._gate.open()
         self._runner = web.AppRunner(
             app,

@@ -11,8 +11,8 @@ from aiohttp import web
 
 from sow.media_types import JSON
 from sow.server.pieces import documents_of
-from sow.server.responses import json_response, json_text
-from sow.server.streamed import answer_in_pieces
+from sow.server.responses import json_text
+from sow.server.streamed import answer_in_pieces, answer_whole
 from sow.server.turns import Turns
 
 DESCRIBED_AT_ONCE = 50
@@ -30,7 +30,8 @@ async def answer_array(
 ) -> web.StreamResponse:
     """The descriptions of things as an array, some at a time."""
     if len(things) <= DESCRIBED_AT_ONCE:
-        return json_response([describe(one) for one in things], headers)
+        text = json_text([describe(one) for one in things])
+        return answer_whole(request, text, JSON, headers)
     chunks = (
         [json_text(describe(one)) for one in things[start : start + DESCRIBED_AT_ONCE]]
         for start in range(0, len(things), DESCRIBED_AT_ONCE)

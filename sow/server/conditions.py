@@ -2,13 +2,15 @@
 
 `If-Match` and `If-None-Match` (RFC 9110 §13.1) name states by their tags, or any state by `*`. A
 request that would change a record is carried out if they hold in the step that changes it, so that
-of several who have read the same state one comes through. A tag names a state of the record and not
-the bytes of one answer, so weak ones, as a compressed answer has them, are as good as strong ones.
+of several who have read the same state one comes through. Each form in which a record is answered
+has a tag of its own, and any of them names the state; weak ones, as a compressed answer has them,
+are as good as strong ones.
 
 One that cannot be read is refused: passed over, it would let through what it was to keep out.
 """
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from aiohttp import hdrs, web
@@ -51,17 +53,16 @@ class Conditions(NamedTuple):
         """Whether there are any."""
         return self.match is not None or self.none_match is not None
 
-    def check(self, tag: str | None, is_there: bool) -> None:
-        """Raise PreconditionFailed unless they hold for a record in the state `tag`; it is None
-        for one that may not be seen, if it is there at all."""
-        if self.match is not None and (tag is None or not self.match & {tag, *ANY_STATE}):
-            now = "there is none" if tag is None else f"it is {tag} now"
+    def check(self, tags: Sequence[str], is_there: bool) -> None:
+        """Raise PreconditionFailed unless they hold for a record in the state that `tags` name, one
+        for each form; there are none of one that may not be seen, if it is there at all."""
+        if self.match is not None and (not tags or not self.match & {*tags, *ANY_STATE}):
+            now = f"it is {tags[0]} now" if tags else "there is none"
             raise PreconditionFailed(
                 f"If-Match: the record is in none of these states, {now}; read it again"
             )
         if self.none_match is not None and (
-            (is_there and self.none_match == ANY_STATE)
-            or (tag is not None and tag in self.none_match)
+            (is_there and self.none_match == ANY_STATE) or self.none_match & {*tags}
         ):
             raise PreconditionFailed("If-None-Match: the record is there already")
 

@@ -47,7 +47,7 @@ from sow.server.pieces import documents_of, frames_of
 from sow.server.requests import client_key
 from sow.server.responses import LOG_HEADER, json_response
 from sow.server.snapshots import SnapshotDoor
-from sow.server.streamed import answer_in_pieces
+from sow.server.streamed import answer_in_pieces, answer_whole
 from sow.server.taken_snapshots import CLIENT_PART
 from sow.steps import Steps
 from sow.topic.rendering import WHOLE, Shape
@@ -300,7 +300,7 @@ class HttpDoor:
             else documents_of(rows.documents(meta, shape), kind == NDJSON)
         )
         if rows.is_short:
-            return web.Response(body=b"".join(pieces), content_type=kind, headers=headers)
+            return answer_whole(request, b"".join(pieces), kind, headers)
         return await answer_in_pieces(self._driver.turns, ANSWER, request, pieces, kind, headers)
 
     async def _write_arrow(

@@ -35,7 +35,7 @@ from sow.server.negotiation import form_of
 from sow.server.parameters import asked_of, read_count, read_seconds
 from sow.server.requests import read_body
 from sow.server.responses import LOG_HEADER, json_response
-from sow.server.streamed import write_pieces
+from sow.server.streamed import answer_in_pieces
 from sow.steps import Steps
 from sow.topic.records import Records
 
@@ -82,17 +82,12 @@ class LogDoor:
         part = await self._asked_for(asked, topics)
         # He may not be who waits any more.
         await check_going_on(request)
-        journal = self._driver.journal
-        headers = {"SOW-Bookmark": str(part.until), LOG_HEADER: journal.log_id}
-        response = web.StreamResponse(headers=headers)
-        response.content_type = kind
-        await response.prepare(request)
-        rows = log_pieces(journal, part, topics, condition, guards)
         if kind == ARROW:
             await warm_up()
-        pieces = FORMS[kind](rows)
-        await write_pieces(self._driver.turns, READING, request, response, pieces)
-        return response
+        journal = self._driver.journal
+        pieces = FORMS[kind](log_pieces(journal, part, topics, condition, guards))
+        headers = {"SOW-Bookmark": str(part.until), LOG_HEADER: journal.log_id}
+        return await answer_in_pieces(self._driver.turns, READING, request, pieces, kind, headers)
 
     async def extent(self, request: web.Request) -> web.Response:
         """What such a range holds, without its rows; `newest` is the end of the whole log, `log`

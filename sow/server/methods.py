@@ -1,7 +1,7 @@
 """Methods: what an address answers beside what the table of routes says of it.
 
 Whatever can be got can be asked for its headers alone (HEAD), by the same handler and with the same
-rights; a streamed answer ends after them, before its first piece is made. OPTIONS says which
+rights; an answer that is streamed as it is made ends after them. OPTIONS says which
 methods an address takes, to anybody, since it says nothing but what `/openapi.json` says. It looks
 at no topic, so one that somebody may not see is as one that is not there. Requests of other sites'
 pages (CORS) are the gate's business.

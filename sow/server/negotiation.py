@@ -31,6 +31,10 @@ CHARSETS = (
 """Charsets that a body may be declared in, by Python's names; all are turned into UTF-8."""
 
 
+NEGOTIATED = web.RequestKey("negotiated", bool)
+"""Whether `Accept` chooses the form of the answer."""
+
+
 class NotAcceptable(ClientError):
     """No format the client takes can be made."""
 
@@ -52,6 +56,7 @@ def accepted(request: web.Request, formats: Sequence[str]) -> str:
     quality a named one goes before one that only a wildcard allows. Raises
     NotAcceptable, ClientError.
     """
+    request[NEGOTIATED] = True
     text = ", ".join(request.headers.getall("Accept", ())) or "*/*"
     ranges = _ranges(text)
     liked = [(*_liking(kind, ranges), -place, kind) for place, kind in enumerate(formats)]
@@ -114,11 +119,10 @@ def _liking(kind: str, ranges: Sequence[tuple[str, float]]) -> tuple[float, int,
     return 0.0, 0, 0
 
 
-def entity_tag(*numbers: int, shown: bytes | None = None) -> str:
-    """What names a state of a record by its numbers, and by what is `shown` of it where that is not
-    all: who sees other fields than before does not have it."""
-    parts = numbers if shown is None else (*numbers, zlib.crc32(shown))
-    return f'"{".".join(map(str, parts))}"'
+def entity_tag(form: bytes, *numbers: int) -> str:
+    """What names a form of a record, as it is answered, and the numbers of its state. The numbers
+    alone do not: another form has the same, and so has another record in another log."""
+    return f'"{".".join(map(str, (*numbers, f"{zlib.crc32(form):x}")))}"'
 
 
 def is_known(request: web.Request, etag: str) -> bool:

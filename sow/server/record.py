@@ -1,9 +1,10 @@
 """One record over HTTP: read, put, merged and deleted at the address of its SowKey.
 
-Each state of a record has a tag (`ETag`). By it a reader hears that he has it already, and a writer
-says what he takes the record for: of several who change the same state one comes through, and the
-others are told (`sow.server.conditions`). What changes a record is a publish or a delete like any
-other (`sow.requests.one_record`), and is answered when it is durable.
+Each form of each state of a record has a tag (`ETag`). By it a reader hears that he has it already,
+and by any of a state's tags a writer says what he takes the record for: of several who change the
+same state one comes through, and the others are told (`sow.server.conditions`). What changes a
+record is a publish or a delete like any other (`sow.requests.one_record`), and is answered when it
+is durable.
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from sow.engine.live_topics import SourceTopic
 from sow.errors import BadMessage, ClientError, NotEntitled, UnknownRecord, shown
 from sow.guards import BLIND
 from sow.media_types import JSON
+from sow.messages.base import MessageType
 from sow.requests import one_record
 from sow.requests.executor import Executor
 from sow.requests.seeing import guard_for, seen_shape, shows
@@ -45,23 +47,21 @@ class RecordDoor:
         topic = self._engine.topic(request.match_info["topic"])
         kind = topic.records.message_type
         # As it is, unless who asks would rather have it as JSON.
-        form = accepted(request, (kind.media_type, JSON) if kind.structured else (kind.media_type,))
+        form = accepted(request, media_types_of(kind))
         sow_key, conditions = request.match_info["key"], Conditions.of_reader(request)
         await self._driver.turns.take(
             "a record over HTTP", one_record.at_hand(self._engine, topic.name)
         )
         records = self._engine.topic(topic.name).records
         state = RecordState(request, records, records.table.find(sow_key))
-        conditions.check(state.tag, state.is_there)
-        if state.tag is None:
+        conditions.check(state.tags, state.is_there)
+        if state.body is None:
             raise UnknownRecord(f"topic {topic.name} has no record {shown(sow_key)}")
-        headers = {"ETag": state.tag, "SOW-Bookmark": str(state.seq)}
-        body = state.body
+        body, tag = state.form(form), state.tag(form)
+        headers = {"ETag": tag, "SOW-Bookmark": str(state.seq)}
         await self._driver.settled()
-        if is_known(request, state.tag):
+        if is_known(request, tag):
             return web.Response(status=304, headers=headers)
-        if form != kind.media_type:
-            (body,) = records.renderer.json_documents([body])
         return web.Response(body=body, content_type=form, headers=headers)
 
     async def put(self, request: web.Request) -> web.Response:
@@ -93,7 +93,8 @@ class RecordDoor:
             # As it has become: nobody has changed it since.
             records = self._engine.topic(topic.name).records
             slot = records.table.slots.get(message.identities[0])
-            return bookmark, RecordState(request, records, slot).tag
+            state = RecordState(request, records, slot)
+            return bookmark, None if state.body is None else state.tag(state.media_types[0])
 
         bookmark, tag = await self._driver.turns.take("a publish", putting())
         await self._driver.durable()
@@ -174,26 +175,50 @@ class Looking:
     def look(self, records: Records, slot: int | None) -> None:
         """Raise what speaks against the change."""
         state = RecordState(self._request, records, slot)
-        self.seen = state.tag is not None
-        self.conditions.check(state.tag, state.is_there)
+        self.seen = state.body is not None
+        if self.conditions.asks:
+            self.conditions.check(state.tags, state.is_there)
 
 
 class RecordState:
-    """A record as it is in this step, to who sends a request; `tag` None: he does not see it."""
+    """A record as it is in this step, to who sends a request; `body` None: he does not see it."""
 
     def __init__(self, request: web.Request, records: Records, slot: int | None) -> None:
         rights, table = rights_of(request), records.table
         guard = guard_for(rights, records) if rights.may("read", records.name) else BLIND
+        self.media_types = media_types_of(records.message_type)
         self.is_there = slot is not None
-        self.tag: str | None = None
-        self.body = b"" if slot is None else table.bodies[slot] or b""
+        self.body: bytes | None = None
         self.seq = 0 if slot is None else int(table.seqs[slot])
-        if slot is None or not shows(guard, records, self.body):
+        self._renderer = records.renderer
+        self._numbers = [self.seq]
+        stored = b"" if slot is None else table.bodies[slot] or b""
+        if slot is None or not shows(guard, records, stored):
             return
-        shape = seen_shape(WHOLE, guard)
-        (self.body,) = records.renderer.shown(shape, [self.body])
+        (self.body,) = records.renderer.shown(seen_shape(WHOLE, guard), [stored])
         # Accounts of the server's own bear the number of what they came after.
         definition = records.definition
-        is_own = isinstance(definition, Topic) and definition.system
-        numbers = (self.seq, int(table.ts_us[slot])) if is_own else (self.seq,)
-        self.tag = entity_tag(*numbers, shown=None if shape.select is None else self.body)
+        if isinstance(definition, Topic) and definition.system:
+            self._numbers.append(int(table.ts_us[slot]))
+
+    def form(self, media_type: str) -> bytes:
+        """The record that is seen, as it is stored or as its document."""
+        assert self.body is not None
+        if media_type == self.media_types[0]:
+            return self.body
+        (document,) = self._renderer.json_documents([self.body])
+        return document
+
+    def tag(self, media_type: str) -> str:
+        """The tag of a form of the record that is seen."""
+        return entity_tag(self.form(media_type), *self._numbers)
+
+    @property
+    def tags(self) -> list[str]:
+        """Those of all forms; none of a record that is not seen."""
+        return [] if self.body is None else [self.tag(one) for one in self.media_types]
+
+
+def media_types_of(kind: MessageType) -> tuple[str, ...]:
+    """The forms in which a record is answered: as it is stored, and as its document."""
+    return tuple(dict.fromkeys((kind.media_type, *([JSON] if kind.structured else []))))

@@ -42,6 +42,9 @@ class Requests:
     def __init__(self, limits: Callable[[], Limits]) -> None:
         self._limits = limits
         self.budget = Budget(lambda: limits().request_bytes_max)
+        self.answers = Budget(lambda: limits().request_bytes_max)
+        """What answers hold that are made and not written (`sow.server.streamed`): as much, so that
+        who does not read keeps nobody from publishing."""
 
     @web.middleware
     async def hold(self, request: web.Request, handler: Handler) -> web.StreamResponse:

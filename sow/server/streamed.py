@@ -1,32 +1,91 @@
-"""Streamed answers: long ones, made and written a little at a time.
+"""Long answers: made and written a little at a time, with their length where they are not too long.
 
 Pieces are made in turns with everybody else's work (`sow.server.turns`), some hundred kilobytes at
-most, and written when the client has taken what came before. Who waits for a turn or for the client
-is cancelled when the client goes, so that nothing more is made for it. One that stays and takes
-nothing is given up, since what is left of its answer is held for it; and one that may not have the
-rest any more, since users and roles have been read again, is cut off. Where the answer is packed
-(`sow.server.packing`), so is each piece, a part at a time.
+most. An answer of up to `WHOLE_BYTES_MAX` is made whole before its head is written, which says its
+length (`Content-Length`) and its tag (`ETag`, of the bytes), so that a program that reads an
+address by its length can, and who has it already is told so. What answers hold meanwhile is counted
+(`sow.budget`); where there is no room for more, and of what is longer, the rest is made as the
+client takes it. Who asks for the head alone has the answer made and counted, and nothing is held.
+
+Who waits for a turn or for the client is cancelled when the client goes, so that nothing more is
+made for it. One that stays and takes nothing is given up, since what is left of its answer is held
+for it; and one that may not have the rest any more, since users and roles have been read again, is
+cut off. Where the answer is packed (`sow.server.packing`), so is each piece, a part at a time.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
 
 from aiohttp import hdrs, web
 
+from sow.budget import Holder
 from sow.errors import SowError
+from sow.server.conditions import Conditions
+from sow.server.content_codings import CODING, IDENTITY
 from sow.server.doorman import check_going_on
+from sow.server.negotiation import is_known
 from sow.server.packing import PACKER
+from sow.server.requests import REQUESTS, client_key
 from sow.server.turns import Turns
 from sow.steps import Steps
 
 WRITE_BYTES = 256 * 1024
 """So much is made before it is written: as much as a socket takes in one go, and more than enough
 for what a write costs not to count."""
+WHOLE_BYTES_MAX = 64 * 1024 * 1024
+"""Of an answer that is made whole: what programs read by its length is mostly shorter, and one
+client may hold so much by default (`RequestMemory`)."""
+TAG_BYTES = 16
+"""Of a digest that stands for an answer: two that differ have the same by no chance."""
 PART_BYTES = 1024 * 1024
 """Of a piece that is longer, which is one long message, so much is handed to the socket in one go:
 a millisecond or two, as it is copied."""
 TAKEN_S_MAX = 60.0
 """How long a client may take for one such write: 4 KB a second, less than any line that works."""
+
+
+class Made:
+    """An answer as far as it has been made: its parts, in order, which `holder` holds. `keeps`:
+    they are kept, and not only counted."""
+
+    def __init__(self, holder: Holder, keeps: bool) -> None:
+        self.parts: deque[bytes] = deque()
+        self.is_whole = False
+        self.size = 0
+        self._holder = holder
+        self._keeps = keeps
+        self._digest = blake2b(digest_size=TAG_BYTES)
+
+    @property
+    def tag(self) -> str:
+        """What names the bytes of a whole answer."""
+        return f'"{self._digest.hexdigest()}"'
+
+    def making(self, pieces: Iterator[bytes]) -> Steps[None]:
+        """Make the whole answer, or as much as there is room for, in steps."""
+        while part := (yield from gathered(pieces)):
+            self._digest.update(part)
+            self.size += len(part)
+            # What is written in one go waits for nobody.
+            is_first = self.size == len(part)
+            lacks = self._keeps and not is_first and self._holder.lack(len(part)) is not None
+            if self._keeps or is_first:
+                self.parts.append(part)
+                self._holder.add(len(part))
+            if lacks or self.size > WHOLE_BYTES_MAX:
+                return
+            yield
+        self.is_whole = True
+
+    def rest(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """What has been made, which is let go part by part, and what has not."""
+        while self.parts:
+            part = self.parts.popleft()
+            self._holder.add(-len(part))
+            yield part
+        yield from pieces
 
 
 async def answer_in_pieces(
@@ -37,12 +96,61 @@ async def answer_in_pieces(
     kind: str,
     headers: Mapping[str, str] | None = None,
 ) -> web.StreamResponse:
-    """An answer of the media type `kind`, as `write_pieces` writes it."""
-    response = web.StreamResponse(headers=headers)
-    response.content_type = kind
-    await response.prepare(request)
-    await write_pieces(turns, name, request, response, pieces)
+    """An answer of the media type `kind`; each piece is made in a short step, and `name` is what an
+    operator calls this work.
+
+    Raises ConnectionResetError if the client takes nothing, or may not have the rest, and
+    PreconditionFailed.
+    """
+    keeps = request.method != hdrs.METH_HEAD
+    holder = request.app[REQUESTS].answers.holder(client_key(request))
+    more = iter(pieces)
+    try:
+        made = Made(holder, keeps)
+        await turns.take(name, made.making(more))
+        if made.is_whole and made.size <= WRITE_BYTES:
+            return answer_whole(request, b"".join(made.parts), kind, headers, made.tag)
+        if made.is_whole and (known := conditional(request, made.tag, headers)):
+            return known
+        response = web.StreamResponse(headers=headers)
+        response.content_type = kind
+        if made.is_whole:
+            response.headers[hdrs.ETAG] = made.tag
+            if request.get(CODING, IDENTITY) == IDENTITY:
+                response.content_length = made.size
+        await response.prepare(request)
+        await write_pieces(turns, name, request, response, made.rest(more))
+        return response
+    finally:
+        holder.release()
+
+
+def answer_whole(
+    request: web.Request,
+    body: bytes,
+    kind: str,
+    headers: Mapping[str, str] | None = None,
+    tag: str | None = None,
+) -> web.Response:
+    """A short answer that is made already, by its tag; raises PreconditionFailed."""
+    tag = tag or f'"{blake2b(body, digest_size=TAG_BYTES).hexdigest()}"'
+    if known := conditional(request, tag, headers):
+        return known
+    response = web.Response(body=body, content_type=kind, headers=headers)
+    # aiohttp says no length of nothing to who asks for the head alone.
+    response.headers.update({hdrs.ETAG: tag, hdrs.CONTENT_LENGTH: str(len(body))})
     return response
+
+
+def conditional(
+    request: web.Request, tag: str, headers: Mapping[str, str] | None
+) -> web.Response | None:
+    """What is answered instead of the bytes that `tag` names, to who has them already; raises
+    PreconditionFailed where the client wants others."""
+    Conditions.of_reader(request).check([tag], is_there=True)
+    if is_known(request, tag):
+        return web.Response(status=304, headers={**(headers or {}), hdrs.ETAG: tag})
+    return None
 
 
 async def write_pieces(
@@ -52,10 +160,10 @@ async def write_pieces(
     response: web.StreamResponse,
     pieces: Iterable[bytes],
 ) -> None:
-    """Write the rest of a response whose head is written; each piece is made in a short step.
+    """Write the rest of a response whose head is written; each piece is made in a short step. Who
+    asks for the head alone has it already.
 
-    `name` is what an operator calls this work. Who asks for the head alone has it already. Raises
-    ConnectionResetError if the client takes nothing, or may not have the rest.
+    Raises ConnectionResetError if the client takes nothing, or may not have the rest.
     """
     packer = request.get(PACKER)
     if packer is not None:

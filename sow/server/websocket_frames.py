@@ -13,12 +13,12 @@ PING = 0x9
 """The opcode of a ping (RFC 6455 §5.5.2)."""
 MASKED, LENGTH = 0x80, 0x7F
 MASK_BYTES = 4
-"""Of the mask, which stands before what it masks (§5.3)."""
+"""Of the mask, which stands before what it masks (RFC 6455 §5.3)."""
 NO_CODE, NORMAL, PROTOCOL_ERROR = 0, 1000, 1002
 """Of a close frame without a code, as aiohttp reads it, and codes of RFC 6455 §7.4.1."""
 CLOSE_CODES = frozenset((*range(1000, 1004), *range(1007, 1015), *range(3000, 5000)))
 """Codes that a close frame may have: those of RFC 6455 and of IANA's registry, and those that
-libraries and applications define (§7.4.2)."""
+libraries and applications define (RFC 6455 §7.4.2)."""
 
 
 class BadFrame(Exception):
@@ -30,8 +30,8 @@ class BadFrame(Exception):
 
 
 def close_answer(code: int) -> int:
-    """The code of the close frame that answers one with `code`: the same one (§5.5.1), or what
-    says that the client must not send it."""
+    """The code of the close frame that answers one with `code`: the same one (RFC 6455 §5.5.1), or
+    what says that the client must not send it."""
     if code == NO_CODE:
         return NORMAL
     return code if code in CLOSE_CODES else PROTOCOL_ERROR

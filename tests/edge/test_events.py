@@ -44,7 +44,7 @@ def test_a_filter_and_oof(server):
 def test_the_head_of_a_stream(server):
     with server.events("orders") as events:
         assert events.status == 200
-        assert events.headers["Content-Type"] == "text/event-stream"
+        assert events.headers["Content-Type"] == "text/event-stream; charset=utf-8"
         assert events.headers["Cache-Control"] == "no-store"
 
 

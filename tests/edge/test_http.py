@@ -538,11 +538,11 @@ def test_a_conflated_topic_follows(server):
     assert ids(server.records("dear-C")) == [1]
 
 
-def test_a_snapshot_of_twenty_thousand_rows_streams(server):
+def test_an_answer_of_twenty_thousand_rows_is_whole(server):
     body = b"\n".join(b'{"id":%d}' % n for n in range(20_000))
     assert server.post("orders", body, "application/x-ndjson").json["published"] == 20_000
     answer = server.get(records("orders"), "application/x-ndjson")
-    assert answer.headers["Transfer-Encoding"] == "chunked"
+    assert answer.headers["Content-Length"] == str(len(answer.body))
     assert answer.body == body + b"\n"
     assert len(server.records("orders")) == 20_000
 
@@ -569,13 +569,84 @@ def test_a_long_answer_is_packed_for_who_asks(server, coding, kind):
     assert len(packed.body) < len(plain.body) / 2
 
 
+def test_each_form_of_a_record_has_a_tag_of_its_own_and_any_is_good_for_a_change(server):
+    server.post("fix", b"11=a\x0138=7\x01", "text/plain")
+    (row,) = server.records("fix", meta="true")
+    path = f"{records('fix')}/{row['k']}"
+    stored, document = server.get(path), server.get(path, "application/json")
+    assert (stored.body, document.json) == (b"11=a\x0138=7\x01", {"11": "a", "38": "7"})
+    tags = [stored.headers["ETag"], document.headers["ETag"]]
+    assert tags[0] != tags[1]
+    for answer in (stored, document):
+        assert "Accept" in answer.headers.getall("Vary")
+    for accept, known in (("*/*", 0), ("application/json", 1)):
+        for at, tag in enumerate(tags):
+            asked = {"Accept": accept, "If-None-Match": tag}
+            found = server.request("GET", path, headers=asked)
+            assert found.status == (304 if at == known else 200)
+    for tag, body in zip(tags, (b"11=a\x0138=8\x01", b"11=a\x0138=9\x01"), strict=True):
+        asked = {"If-Match": tag, "Content-Type": "text/plain"}
+        put = server.request("PUT", path, data=body, headers=asked)
+        assert put.status == (200 if tag == tags[0] else 412), "it has been changed by then"
+        again = server.get(path, "application/json").headers["ETag"]
+        asked["If-Match"] = again
+        assert server.request("PUT", path, data=body, headers=asked).status == 200
+
+
+@pytest.mark.parametrize("kind", ["json", "ndjson", "csv", "arrow"])
+@pytest.mark.parametrize("count", [0, 2, 2000])
+def test_rows_have_their_length_and_a_tag_that_ends_with_them(server, kind, count):
+    documents = [{"id": at, "note": "n" * 300} for at in range(count)]
+    for start in range(0, count, 500):
+        server.publish("orders", *documents[start : start + 500])
+    path = records("orders", format=kind)
+    answer, head = server.get(path), server.request("HEAD", path)
+    for one in (answer, head):
+        assert one.headers["Content-Length"] == str(len(answer.body))
+        assert one.headers["Cache-Control"] == "no-cache"
+        assert one.headers["ETag"] == answer.headers["ETag"]
+    known = {"If-None-Match": answer.headers["ETag"]}
+    assert server.request("GET", path, headers=known).status == 304
+    for other in (records("orders", format=kind, meta="true"), records("orders", top_n=1)):
+        assert count == 0 or server.request("GET", other, headers=known).status == 200
+    server.publish("orders", {"id": "new"})
+    assert server.request("GET", path, headers=known).status == 200
+
+
+@pytest.mark.parametrize("kind", ["ndjson", "csv", "arrow"])
+def test_a_range_of_the_log_has_its_length_and_a_tag(server, kind):
+    server.publish("orders", *({"id": at, "note": "n" * 300} for at in range(500)))
+    path = f"/v1/log?topics=orders&format={kind}"
+    answer, head = server.get(path), server.request("HEAD", path)
+    for one in (answer, head):
+        assert one.headers["Content-Length"] == str(len(answer.body))
+        assert one.headers["ETag"] == answer.headers["ETag"]
+    known = {"If-None-Match": answer.headers["ETag"]}
+    assert server.request("GET", path, headers=known).status == 304
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        (records("orders", format="csv"), "text/csv"),
+        ("/", "text/html"),
+        ("/sow.js", "text/javascript"),
+        ("/metrics", "text/plain"),
+    ],
+)
+def test_a_text_says_that_it_is_utf_8(server, path, kind):
+    found = server.get(path).headers["Content-Type"]
+    assert found.startswith(f"{kind};")
+    assert "charset=utf-8" in found
+
+
 def test_the_tag_of_a_packed_record_is_good_for_a_change(server):
     server.publish("orders", {"id": 1, "note": "long " * 1000})
     (row,) = server.records("orders", meta="true")
     path = f"{records('orders')}/{row['k']}"
     packed = server.request("GET", path, headers={"Accept-Encoding": "gzip"})
     tag = packed.headers["ETag"]
-    assert tag == f'W/"{row["bm"]}"'
+    assert tag.startswith(f'W/"{row["bm"]}.')
     known = server.request("GET", path, headers={"Accept-Encoding": "gzip", "If-None-Match": tag})
     assert (known.status, known.body) == (304, b"")
     body = json.dumps({"id": 1}).encode()

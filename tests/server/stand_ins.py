@@ -22,6 +22,7 @@ from sow.definitions import Configuration, Limits, Topic, with_system_topics
 from sow.engine.engine import Engine
 from sow.requests.executor import Executor
 from sow.security import Authentication, Role, Security
+from sow.server.caching import mark_kept
 from sow.server.connections import Connections
 from sow.server.crowd import Crowd
 from sow.server.doorman import DOORMAN, Doorman
@@ -186,7 +187,7 @@ class Served:
         self.app[DOORMAN] = doorman or open_doorman()
         world.executor.go_on_under(self.app[DOORMAN].entitlements)
         add_routes(self.app.router, routes)
-        self.app.on_response_prepare.append(Packing().pack)
+        self.app.on_response_prepare.extend([mark_kept, Packing().pack])
         crowd = Crowd(lambda: Configuration("test", ()), 1000)
         self.connections = Connections(
             self._speaking, crowd, Intake(self.requests.budget), lambda: limits

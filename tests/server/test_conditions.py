@@ -30,8 +30,8 @@ def test_lists_of_tags_are_read(text, tags):
 
 def test_who_says_nothing_asks_nothing():
     assert not asked().asks
-    asked().check(None, is_there=False)
-    asked().check('"1"', is_there=True)
+    asked().check([], is_there=False)
+    asked().check(['"1"'], is_there=True)
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,17 @@ def test_no_blank_of_a_broken_list_is_tried_in_two_ways(before):
         (None, '"1"', '"2"', True, True),
         (None, '"1"', None, True, True),
         ('"1"', "*", '"1"', True, False),
+        ('"another-form"', None, '"1"', True, True),
+        (None, '"another-form"', '"1"', True, False),
     ],
 )
 def test_a_record_meets_them_or_not(match, none_match, tag, is_there, holds):
+    tags = [] if tag is None else [tag, '"another-form"']
     said = {"If_Match": match, "If_None_Match": none_match}
     found = asked(**{name: text for name, text in said.items() if text is not None})
     if holds:
-        found.check(tag, is_there)
+        found.check(tags, is_there)
         return
     with pytest.raises(PreconditionFailed) as raised:
-        found.check(tag, is_there)
+        found.check(tags, is_there)
     assert raised.value.status == 412

@@ -11,10 +11,11 @@ from sow.security import Allow, Authentication, Role, Security
 from sow.server import streamed
 from sow.server.doorman import DOORMAN, Doorman
 from sow.server.routes import Route
-from sow.server.streamed import gathered, write_pieces
+from sow.server.streamed import answer_in_pieces, gathered, write_pieces
 from sow.steps import at_once
 from sow.users import User
 from tests.server.stand_ins import Served, World, read_answer, stepped, turns
+from tests.server.test_content_codings import unpacked
 
 
 class Place(Served):
@@ -23,7 +24,8 @@ class Place(Served):
     def __init__(self, doorman=None):
         world, self.made = World(), 0
         route = Route("GET", "/pieces/{count}", "logon", self.answer, "")
-        super().__init__(world, route, doorman=doorman)
+        whole = Route("GET", "/whole/{count}", "logon", self.whole, "")
+        super().__init__(world, route, whole, doorman=doorman)
 
     def pieces(self, count):
         for _ in range(count):
@@ -37,6 +39,106 @@ class Place(Served):
         pieces = self.pieces(int(request.match_info["count"]))
         await write_pieces(self.world.driver.turns, "pieces", request, response, pieces)
         return response
+
+    async def whole(self, request):
+        pieces = self.pieces(int(request.match_info["count"]))
+        turns = self.world.driver.turns
+        return await answer_in_pieces(turns, "pieces", request, pieces, "text/csv", {"X-Own": "1"})
+
+    @property
+    def held(self):
+        """What answers hold that are not written."""
+        return self.requests.answers.used
+
+
+@pytest.mark.parametrize("count", [0, 1, 262, 263, 999])
+@stepped
+async def test_a_whole_answer_has_its_length_and_a_tag_of_its_bytes(count):
+    async with Place() as place:
+        answer = await place.get(f"/whole/{count}")
+        head = await place.ask("HEAD", f"/whole/{count}")
+        assert (answer.body, head.body) == (b"x" * 1000 * count, b"")
+        for one in (answer, head):
+            assert one.headers["Content-Length"] == str(1000 * count)
+            assert one.headers["Transfer-Encoding"] is None
+            assert (one.headers["X-Own"], one.headers["ETag"][0]) == ("1", '"')
+            assert one.headers["ETag"] == answer.headers["ETag"]
+        others = [(await place.get(f"/whole/{count + more}")).headers["ETag"] for more in (0, 1)]
+        assert [tag == answer.headers["ETag"] for tag in others] == [True, False]
+        assert place.held == 0
+
+
+@pytest.mark.parametrize("count", [1, 999])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@stepped
+async def test_who_has_an_answer_or_wants_another_is_told_so(count, method):
+    async with Place() as place:
+        address = f"/whole/{count}"
+        tag = (await place.get(address)).headers["ETag"]
+        known = await place.ask(method, address, headers={"If-None-Match": tag})
+        assert (known.status, known.body, known.headers["ETag"]) == (304, b"", tag)
+        assert known.headers["X-Own"] == "1"
+        for match, status in ((tag, 200), ("*", 200), ('"other"', 412)):
+            answer = await place.ask(method, address, headers={"If-Match": match})
+            assert answer.status == status
+        assert place.held == 0
+
+
+@pytest.mark.parametrize("bound", ["length", "room"])
+@stepped
+async def test_a_longer_answer_comes_without_its_length_and_whole_all_the_same(monkeypatch, bound):
+    async with Place() as place:
+        if bound == "length":
+            monkeypatch.setattr(streamed, "WHOLE_BYTES_MAX", 600_000)
+        else:
+            place.requests.answers.count("another client", 256 * 1024**2 - 600_000)
+        before = place.held
+        answer = await place.get("/whole/999")
+        assert answer.body == b"x" * 999_000
+        assert answer.headers["Content-Length"] is answer.headers["ETag"] is None
+        assert place.held == before
+        head = await place.ask("HEAD", "/whole/999")
+        # Nothing is held for a head.
+        assert (head.headers["Content-Length"] is None) == (bound == "length")
+
+
+@stepped
+async def test_what_is_made_for_a_client_is_held_until_it_takes_it_or_goes():
+    async with Place() as place:
+        socket = await place.begin("GET", "/whole/9000")
+        await turns(2000)
+        held = place.held
+        assert 8_000_000 < held < 9_000_000
+        socket.take()
+        await turns(200)
+        assert place.held < held
+        await gone(socket)
+        await turns(20)
+        assert place.held == 0
+
+
+@stepped
+async def test_clients_that_take_nothing_hold_no_more_than_all_may():
+    async with Place() as place:
+        place.requests.answers.count("another client", 256 * 1024**2 - 2_000_000)
+        sockets = [await place.begin("GET", "/whole/9000") for _ in range(5)]
+        await turns(3000)
+        # Of each that has no room one part is made that is written next.
+        over = place.held - 256 * 1024**2
+        assert over <= 5 * 2 * streamed.WRITE_BYTES
+        for socket in sockets:
+            await gone(socket)
+
+
+@stepped
+async def test_a_long_answer_that_is_packed_has_a_weak_tag_and_no_length():
+    async with Place() as place:
+        tag = (await place.get("/whole/999")).headers["ETag"]
+        packed = await place.get("/whole/999", **{"Accept-Encoding": "gzip"})
+        assert (packed.headers["ETag"], packed.headers["Content-Length"]) == (f"W/{tag}", None)
+        assert unpacked("gzip", packed.body) == b"x" * 999_000
+        head = await place.ask("HEAD", "/whole/999", headers={"Accept-Encoding": "gzip"})
+        assert (head.body, head.headers["ETag"]) == (b"", f"W/{tag}")
 
 
 @pytest.mark.parametrize("count", [0, 1, 999])
