@@ -43,6 +43,23 @@ class Deleted(Answered):
     deleted: int
 
 
+class TermExplained(Answered):
+    """A part of a query, what served it, and how many records were left."""
+
+    expression: str
+    index: str
+    rows: int
+
+
+class QueryExplained(Answered):
+    """How a query was answered."""
+
+    terms: list[TermExplained]
+    rows_touched: int
+    advice: str
+    why: list[str]
+
+
 class TopicDescribed(Answered):
     """A topic, a pattern of topics, a conflated topic or a view, and how it stands."""
 

@@ -16,7 +16,7 @@ from sow.media_types import ARROW, BSON, BYTES, FRAMES, JSON, MSGPACK, PROBLEM
 from sow.server.answers import Problem
 from sow.server.exchanges import EXCHANGES, Exchange
 from sow.server.negotiation import FORMAT_NAMES
-from sow.server.route import WEBSOCKET, Route
+from sow.server.route import READING, WEBSOCKET, Route
 
 Described = dict[str, Any]
 
@@ -24,13 +24,16 @@ TEMPLATE = "#/components/schemas/{name}"
 PARAMETERS: Mapping[str, Described] = {
     **{key: {"type": "boolean"} for key in ("meta", "explain", "snapshot", "delta")},
     **{key: {"type": "boolean"} for key in ("closed", "expected", "allow_loss")},
-    **{key: {"type": "integer", "minimum": 0} for key in ("limit", "parts", "part", "chunk")},
-    **{key: {"type": "number"} for key in ("wait", "expiration")},
+    **{key: {"type": "boolean"} for key in ("names", "members", "/metrics topics")},
+    **{key: {"type": "integer", "minimum": 0} for key in ("parts", "part", "chunk")},
+    "limit": {"type": "integer", "minimum": 1},
+    **{key: {"type": "number", "minimum": 0} for key in ("wait", "expiration")},
     "ack": {"type": "string", "enum": ["persisted", "processed"]},
     "format": {"type": "string", "enum": [*FORMAT_NAMES]},
     "rejects": {"type": "string", "enum": ["fail", "skip"]},
 }
-"""Schemas of parameters that are neither texts nor options of commands."""
+"""Schemas of parameters that are neither texts nor options of commands; one that is something else
+at an address has that before its name."""
 SCHEMES: Described = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "basic": {"type": "http", "scheme": "basic"},
@@ -39,17 +42,30 @@ BINARY = (ARROW, FRAMES, BYTES, BSON, MSGPACK)
 PROBLEMS = {
     400: "the request cannot be carried out as it stands",
     401: "nobody says who asks",
-    403: "the user may not do that",
+    403: "the user may not do that, or a page of another site asks",
     404: "it is not there, or not for him",
-    406: "no form that is asked for can be made",
+    406: "no form or packing that is asked for can be made",
+    408: "the body does not come",
+    409: "it is not so that this can be done: a batch, a reader, or a value beside its schema",
     410: "the rest of an answer in pages is not held any more",
-    412: "the record is in another state than asked for",
+    412: "the record or answer is in another state than asked for",
     413: "it is too large",
     415: "the body is in no form that is understood",
-    503: "there is no room for it at the moment",
+    416: "Range begins after the end of the answer",
+    417: "Expect asks for something that is not known",
+    421: "Host is no name of this server",
+    429: "too many wrong logons",
+    500: "the server failed",
+    503: "there is no room for it at the moment, or the server is not ready",
     507: "there is no room to store it",
 }
+ALWAYS = (400, 403, 417, 421, 500, 503)
+"""Statuses with which any request may be refused."""
+UNCHANGED: Described = {"description": "what If-None-Match names is still the answer"}
+LICENSE: Described = {"name": "Apache 2.0", "identifier": "Apache-2.0"}
 PACKED = "zstd or gzip, where Accept-Encoding asks for it and the answer is long"
+PART = "the part that Range asks for"
+TAGGED = "of what is answered, for If-None-Match; not where the answer is very long"
 NEXT_PAGE = 'of an answer with a limit the address of the next page: <?cursor=…>; rel="next"'
 CONDITIONS = (
     ("If-Match", "carry this out only in one of these states of the record, or in any: *"),
@@ -64,14 +80,18 @@ def description(table: Iterable[Route]) -> Described:
     schemas, components = msgspec.json.schema_components(types, ref_template=TEMPLATE)
     named = {repr(one): schema for one, schema in zip(types, schemas, strict=True)}
     # Generators want it said that the elements of a list may be anything.
-    named[repr(list[Any])] = {"type": "array", "items": {}}
+    for schema in named.values():
+        for one in (schema, *schema.get("anyOf", ())):
+            if one.get("type") == "array":
+                one.setdefault("items", {})
     paths: dict[str, Described] = {}
     for route in table:
         exchange = EXCHANGES.get(f"{route.method} {route.path}", Exchange(route.path))
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, exchange, named)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "SOW", "version": __version__},
+        "info": {"title": "SOW", "version": __version__, "license": LICENSE},
+        "servers": [{"url": "/"}],
         "paths": paths,
         "components": {"schemas": components, "securitySchemes": SCHEMES},
     }
@@ -83,8 +103,8 @@ def _operation(route: Route, exchange: Exchange, named: Mapping[str, Described])
         "operationId": exchange.operation,
         "summary": route.summary,
         "parameters": [
-            *(_parameter(name, "path") for name in names),
-            *(_parameter(name, "query") for name in route.parameters),
+            *(_parameter(name, "path", route, exchange) for name in names),
+            *(_parameter(name, "query", route, exchange) for name in route.parameters),
             *(_headers() if "key" in names and not route.path.endswith("/why") else ()),
         ],
         "responses": {
@@ -103,9 +123,8 @@ def _operation(route: Route, exchange: Exchange, named: Mapping[str, Described])
             "required": exchange.needs_body,
             "content": _content(exchange.takes, exchange.body, named),
         }
-    if route.demand != "nothing":
-        # Where nobody is asked who he is, nothing has to be shown.
-        operation["security"] = [*({name: []} for name in SCHEMES), {}]
+    # Where nobody is asked who he is, nothing has to be shown.
+    operation["security"] = [*({name: []} for name in SCHEMES), {}] if _asks(route) else []
     if route.path == WEBSOCKET:
         operation |= {"x-commands": _commands(), "x-options": _options()}
     return operation
@@ -120,7 +139,24 @@ def _answers(route: Route, exchange: Exchange, named: Mapping[str, Described]) -
         done["headers"] = {
             "Content-Encoding": {"description": PACKED, "schema": {"type": "string"}}
         }
-    return {"200": done} | ({"201": done} if exchange.makes else {})
+    if exchange.tagged:
+        done["headers"]["ETag"] = {"description": TAGGED, "schema": {"type": "string"}}
+    return (
+        {"200": done}
+        | ({"201": done} if exchange.makes else {})
+        | ({"206": done | {"description": PART}} if _has_ranges(route, exchange) else {})
+        | ({"304": UNCHANGED} if exchange.tagged else {})
+    )
+
+
+def _has_ranges(route: Route, exchange: Exchange) -> bool:
+    """Whether parts of the answer can be asked for: of what is made as a whole for each request."""
+    return exchange.tagged and route.demand != "nothing" and not route.path.endswith("/{key}")
+
+
+def _asks(route: Route) -> bool:
+    """Whether credentials that are shown are looked at."""
+    return route.demand != "nothing" or route.path == WEBSOCKET
 
 
 def _content(kinds: Iterable[str], of: object, named: Mapping[str, Described]) -> Described:
@@ -135,23 +171,28 @@ def _content(kinds: Iterable[str], of: object, named: Mapping[str, Described]) -
 
 def _problems(route: Route, exchange: Exchange) -> list[int]:
     """The statuses with which a request may be refused."""
-    found = {400, 503}
-    found |= {401, 403} if route.demand != "nothing" else set()
-    found |= {404} if "{" in route.path or "topic" in route.parameters else set()
-    found |= {406} if len(exchange.answers) > 1 else set()
-    found |= {413, 415, 507} if exchange.takes else set()
-    found |= {410} if "cursor" in route.parameters else set()
-    found |= {412} if route.path.endswith("/{key}") else set()
+    parameters = {*route.parameters}
+    found = {*ALWAYS, *exchange.refusals}
+    found |= {401, 429} if _asks(route) else set()
+    found |= {404} if "{" in route.path or parameters & {"topic", "topics"} else set()
+    found |= {406} if route.method in READING else set()
+    found |= {413} if parameters & {"filter", "keys"} else set()
+    found |= {408, 413, 415, 507} if exchange.takes else set()
+    found |= {410} if "cursor" in parameters else set()
+    found |= {412} if route.path.endswith("/{key}") or (exchange.tagged and _asks(route)) else set()
+    found |= {416} if _has_ranges(route, exchange) else set()
     return sorted(found)
 
 
-def _parameter(name: str, where: str) -> Described:
+def _parameter(name: str, where: str, route: Route, exchange: Exchange) -> Described:
     """A parameter; one that is an option of commands is described as that."""
-    described = {"name": name, "in": where, "required": where == "path"}
+    required = where == "path" or name in exchange.requires
+    described = {"name": name, "in": where, "required": required}
     option = OPTIONS.get(name)
     if where == "path" or option is None or not option.requests:
-        kind = PARAMETERS.get(name, {"type": "string"}) if where == "query" else {"type": "string"}
-        return described | {"schema": kind}
+        text = {"type": "string"}
+        kind = PARAMETERS.get(f"{route.path} {name}", PARAMETERS.get(name, text))
+        return described | {"schema": kind if where == "query" else text}
     return described | {"description": option.does, "schema": _schema(option)}
 
 

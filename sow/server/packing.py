@@ -38,7 +38,7 @@ class Packing:
         if (
             coding is None
             or response.content_type == EVENT_STREAM
-            or response.status not in (200, 304)
+            or response.status not in (200, 206, 304)
         ):
             return
         response.headers.add(hdrs.VARY, hdrs.ACCEPT_ENCODING)

@@ -11,6 +11,7 @@ from aiohttp.http_exceptions import BadHttpMessage
 from sow.clock import SECOND_US
 from sow.errors import Busy, ClientError, SowError, TooLarge, TooManyLogons
 from sow.media_types import PROBLEM
+from sow.server.ranges import RangeNotSatisfiable
 
 log = logging.getLogger("sow")
 
@@ -69,6 +70,8 @@ def problem(error: SowError) -> web.Response:
         response.headers.extend(CHALLENGES)
     if isinstance(error, TooManyLogons):
         response.headers["Retry-After"] = str(-(-error.wait_us // SECOND_US))
+    if isinstance(error, RangeNotSatisfiable):
+        response.headers[hdrs.CONTENT_RANGE] = f"bytes */{error.size}"
     if isinstance(error, Busy):
         response.headers["Retry-After"] = str(error.retry_after_s)
     return response

@@ -3,7 +3,8 @@
 Pieces are made in turns with everybody else's work (`sow.server.turns`), some hundred kilobytes at
 most. An answer of up to `WHOLE_BYTES_MAX` is made whole before its head is written, which says its
 length (`Content-Length`) and its tag (`ETag`, of the bytes), so that a program that reads an
-address by its length can, and who has it already is told so. What answers hold meanwhile is counted
+address by its length can, or a part at a time (`sow.server.ranges`), and who has it already is told
+so. What answers hold meanwhile is counted
 (`sow.budget`); where there is no room for more, and of what is longer, the rest is made as the
 client takes it. Who asks for the head alone has the answer made and counted, and nothing is held.
 
@@ -23,10 +24,10 @@ from aiohttp import hdrs, web
 from sow.budget import Holder
 from sow.errors import SowError
 from sow.server.conditions import Conditions
-from sow.server.content_codings import CODING, IDENTITY
 from sow.server.doorman import check_going_on
 from sow.server.negotiation import is_known
 from sow.server.packing import PACKER
+from sow.server.ranges import has_ranges, range_of
 from sow.server.requests import REQUESTS, client_key
 from sow.server.turns import Turns
 from sow.steps import Steps
@@ -112,14 +113,15 @@ async def answer_in_pieces(
             return answer_whole(request, b"".join(made.parts), kind, headers, made.tag)
         if made.is_whole and (known := conditional(request, made.tag, headers)):
             return known
-        response = web.StreamResponse(headers=headers)
+        response, rest = web.StreamResponse(headers=headers), made.rest(more)
         response.content_type = kind
         if made.is_whole:
-            response.headers[hdrs.ETAG] = made.tag
-            if request.get(CODING, IDENTITY) == IDENTITY:
-                response.content_length = made.size
+            start, stop = mark_whole(request, response, made.tag, made.size)
+            if has_ranges(request):
+                response.content_length = stop - start
+            rest = part_of(rest, start, stop)
         await response.prepare(request)
-        await write_pieces(turns, name, request, response, made.rest(more))
+        await write_pieces(turns, name, request, response, rest)
         return response
     finally:
         holder.release()
@@ -136,10 +138,36 @@ def answer_whole(
     tag = tag or f'"{blake2b(body, digest_size=TAG_BYTES).hexdigest()}"'
     if known := conditional(request, tag, headers):
         return known
-    response = web.Response(body=body, content_type=kind, headers=headers)
+    response = web.Response(content_type=kind, headers=headers)
+    start, stop = mark_whole(request, response, tag, len(body))
+    response.body = body[start:stop]
     # aiohttp says no length of nothing to who asks for the head alone.
-    response.headers.update({hdrs.ETAG: tag, hdrs.CONTENT_LENGTH: str(len(body))})
+    response.headers[hdrs.CONTENT_LENGTH] = str(stop - start)
     return response
+
+
+def mark_whole(
+    request: web.Request, response: web.StreamResponse, tag: str, size: int
+) -> tuple[int, int]:
+    """Say of an answer what it is, or a part of which; returns where the part begins and ends.
+    Raises RangeNotSatisfiable."""
+    response.headers[hdrs.ETAG] = tag
+    if has_ranges(request):
+        response.headers[hdrs.ACCEPT_RANGES] = "bytes"
+    part = range_of(request, tag, size)
+    if part is None:
+        return 0, size
+    response.set_status(206)
+    response.headers[hdrs.CONTENT_RANGE] = f"bytes {part[0]}-{part[1] - 1}/{size}"
+    return part
+
+
+def part_of(pieces: Iterator[bytes], start: int, stop: int) -> Iterator[bytes]:
+    """The bytes of pieces from `start` on, up to `stop`."""
+    at = 0
+    for piece in pieces:
+        yield piece[max(0, start - at) : max(0, stop - at)]
+        at += len(piece)
 
 
 def conditional(

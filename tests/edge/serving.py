@@ -3,8 +3,9 @@
 The server and its aiohttp clients run on one event loop in a thread of their own; a test calls
 plain methods that wait for the answer, at most `WAIT_S`. Nothing here sleeps to let something
 happen: every wait is for a line, an event or an answer. What the server logs as an error is kept
-in `Running.errors`, since an answer may look well while the log holds a traceback. SOW_LOOP=uvloop
-has all of it run on uvloop (`make uvloop`).
+in `Running.errors`, since an answer may look well while the log holds a traceback. Each answer has
+a status and a media type that `/openapi.json` describes. SOW_LOOP=uvloop has all of it run on
+uvloop (`make uvloop`).
 """
 
 import asyncio
@@ -25,6 +26,7 @@ from sow.config import loads
 from sow.server.app import Server
 from sow.server.loop import loop_factory
 from tests.answers import Answer
+from tests.edge.described import DESCRIBED
 
 WAIT_S = 60.0
 """A safety net for what never comes; on a busy machine one batch of Spark takes half as long."""
@@ -119,6 +121,8 @@ class Running:
     async def _request(self, method, path, **more):
         url = URL(self.url + path, encoded=True)
         async with self._http.request(method, url, allow_redirects=False, **more) as response:
+            kind = response.headers.get("Content-Type", "")
+            assert not (lack := DESCRIBED.lacks(method, path, response.status, kind)), lack
             return Answer(response.status, response.headers.copy(), await response.read())
 
     def get(self, path, accept=None) -> Answer:

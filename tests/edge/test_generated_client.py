@@ -20,12 +20,22 @@ SETTINGS = {
 """What to tell the generator: it knows JSON, text and bytes, and formats nothing for us."""
 
 
+def for_generator(described):
+    """The description without bodies of bytes: this generator tells the forms of a body apart by
+    their Python types, and a document may be anything."""
+    for operations in described["paths"].values():
+        for operation in operations.values():
+            content = operation.get("requestBody", {}).get("content", {})
+            content.pop("application/octet-stream", None)
+    return described
+
+
 @pytest.fixture(scope="module")
 def generated(running, tmp_path_factory):
     """The package that was made, imported by a name of its own."""
     place = tmp_path_factory.mktemp("generated")
     document, settings = place / "openapi.json", place / "settings.json"
-    document.write_bytes(running.get("/openapi.json").body)
+    document.write_text(json.dumps(for_generator(running.get("/openapi.json").json)))
     settings.write_text(json.dumps(SETTINGS))
     command = [sys.executable, "-m", "openapi_python_client", "generate", "--meta", "none"]
     command += ["--path", str(document), "--config", str(settings)]

@@ -52,8 +52,7 @@ def test_an_operation_says_what_is_answered_and_how_it_is_refused(name):
             (schema,) = answer["content"].values()
             assert schema["schema"] == {"$ref": "#/components/schemas/Problem"}
             assert list(answer["content"]) == ["application/problem+json"]
-    asks = "security" in OPERATIONS[name]
-    assert asks == ("401" in answers)
+    assert bool(OPERATIONS[name]["security"]) == ("401" in answers)
 
 
 @pytest.mark.parametrize("name", [name for name, one in EXCHANGES.items() if one.takes])
@@ -70,12 +69,36 @@ def test_schemas_are_those_of_the_types():
     assert [name for name in schemas if f'#/components/schemas/{name}"' not in used] == []
 
 
+def schema_of(name):
+    return OPERATIONS[name]["responses"]["200"]["content"]["application/json"]["schema"]
+
+
+def test_an_answer_of_two_kinds_has_both():
+    rows, explained = schema_of("GET /v1/topics/{topic}/records")["anyOf"]
+    assert rows == {"type": "array", "items": {}}
+    assert explained == {"$ref": "#/components/schemas/QueryExplained"}
+    kinds = schema_of("GET /v1/topics")["items"]["anyOf"]
+    assert {"type": "string"} in kinds
+    assert {"$ref": "#/components/schemas/TopicDescribed"} in kinds
+
+
+def test_what_has_to_be_there_is_required():
+    required = {
+        name: [one["name"] for one in operation["parameters"] if one["required"]]
+        for name, operation in OPERATIONS.items()
+    }
+    assert required["POST /v1/snapshots"] == ["topic"]
+    assert required["POST /v1/sessions"] == ["filter"]
+    assert required["GET /v1/topics/{topic}/records"] == ["topic"]
+
+
 def test_parameters_have_their_types():
     found = {
         one["name"]: one["schema"]["type"]
         for one in chain(*(operation["parameters"] for operation in OPERATIONS.values()))
     }
     kinds = {"meta": "boolean", "top_n": "integer", "wait": "number", "topic": "string"}
+    kinds |= {"names": "boolean", "members": "boolean"}
     assert kinds.items() <= found.items()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import http.client
+from itertools import pairwise
 
 import pytest
 from aiohttp import web
@@ -81,6 +82,28 @@ async def test_who_has_an_answer_or_wants_another_is_told_so(count, method):
         for match, status in ((tag, 200), ("*", 200), ('"other"', 412)):
             answer = await place.ask(method, address, headers={"If-Match": match})
             assert answer.status == status
+        assert place.held == 0
+
+
+@pytest.mark.parametrize("count", [1, 999])
+@stepped
+async def test_parts_of_an_answer_are_put_together_again(count):
+    async with Place() as place:
+        place.pieces = lambda count: (b"%06d" % at for at in range(count * 170))
+        whole = await place.get(f"/whole/{count}")
+        assert whole.headers["Accept-Ranges"] == "bytes"
+        size, tag = len(whole.body), whole.headers["ETag"]
+        cuts, found = [0, size // 3, size // 2, size], b""
+        for start, stop in pairwise(cuts):
+            asked = {"Range": f"bytes={start}-{stop - 1}", "If-Range": tag}
+            part = await place.get(f"/whole/{count}", **asked)
+            assert (part.status, part.headers["ETag"]) == (206, tag)
+            assert part.headers["Content-Range"] == f"bytes {start}-{stop - 1}/{size}"
+            assert part.headers["Content-Length"] == str(len(part.body))
+            found += part.body
+        assert found == whole.body
+        beyond = await place.get(f"/whole/{count}", Range=f"bytes={size}-")
+        assert (beyond.status, beyond.headers["Content-Range"]) == (416, f"bytes */{size}")
         assert place.held == 0
 
 
