@@ -91,6 +91,6 @@ def read_seconds(asked: Mapping[str, str], name: str) -> float | None:
         seconds = float(value)
     except ValueError:
         seconds = math.nan
-    if not math.isfinite(seconds):
-        raise ClientError(f"{name}={clipped(value)} must be a number of seconds")
+    if not math.isfinite(seconds) or seconds < 0:
+        raise ClientError(f"{name}={clipped(value)} must be a number of seconds, 0 or more")
     return seconds

@@ -70,6 +70,7 @@ def test_a_parameter_is_read(read, text, value):
         (read_count, "٣"),
         (read_count, "1" * 10),
         (read_seconds, "inf"),
+        (read_seconds, "-1"),
         (read_seconds, "soon"),
     ],
 )
