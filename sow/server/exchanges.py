@@ -53,7 +53,7 @@ from sow.server.writes import Commit
 MESSAGES = (JSON, NDJSON, CSV, PLAIN_TEXT, XML, BSON, MSGPACK, BYTES, FRAMES)
 """In what form messages are sent; one that is a message type's own is for topics of that type."""
 ONE_RECORD = (JSON, PLAIN_TEXT, XML, BSON, MSGPACK, BYTES)
-FILES = tuple(sorted({*SHIPPED_TYPES.values()}))
+SHIPPED_FORMS = tuple(sorted({*SHIPPED_TYPES.values()}))
 ROWS, TABLES = (JSON, NDJSON, CSV, ARROW, FRAMES), (NDJSON, ARROW, CSV)
 
 
@@ -131,8 +131,8 @@ EXCHANGES: Mapping[str, Exchange] = {
     "POST /v1/verify": Exchange("verify", Verified),
     "GET /v1/ws": Exchange("open_websocket", Any, ()),
     "GET /": Exchange("open_console", Any, ("text/html",), tagged=True),
-    "GET /console/{file}": Exchange("read_console_file", Any, FILES, tagged=True),
-    "GET /console/{folder}/{file}": Exchange("read_console_page", Any, FILES, tagged=True),
+    "GET /console/{file}": Exchange("read_console_file", Any, SHIPPED_FORMS, tagged=True),
+    "GET /console/{folder}/{file}": Exchange("read_console_page", Any, SHIPPED_FORMS, tagged=True),
     "GET /sow.js": Exchange("read_javascript_client", Any, ("text/javascript",), tagged=True),
     "GET /sow.d.ts": Exchange(
         "read_javascript_types", Any, ("application/typescript",), tagged=True

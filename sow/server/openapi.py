@@ -16,7 +16,7 @@ from sow.media_types import ARROW, BSON, BYTES, FRAMES, JSON, MSGPACK, PROBLEM
 from sow.server.answers import Problem
 from sow.server.exchanges import EXCHANGES, Exchange
 from sow.server.negotiation import FORMAT_NAMES
-from sow.server.route import READING, WEBSOCKET, Route
+from sow.server.route import READ_METHODS, WEBSOCKET, Route
 
 Described = dict[str, Any]
 
@@ -175,7 +175,7 @@ def _problems(route: Route, exchange: Exchange) -> list[int]:
     found = {*ALWAYS, *exchange.refusals}
     found |= {401, 429} if _asks(route) else set()
     found |= {404} if "{" in route.path or parameters & {"topic", "topics"} else set()
-    found |= {406} if route.method in READING else set()
+    found |= {406} if route.method in READ_METHODS else set()
     found |= {413} if parameters & {"filter", "keys"} else set()
     found |= {408, 413, 415, 507} if exchange.takes else set()
     found |= {410} if "cursor" in parameters else set()

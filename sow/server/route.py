@@ -16,7 +16,7 @@ from sow.server.doorman import DOORMAN, check_going_on
 from sow.server.parameters import admit
 
 WEBSOCKET = "/v1/ws"
-READING = ("GET", "HEAD")
+READ_METHODS = ("GET", "HEAD")
 """Methods that change nothing: HEAD is added to what can be got by `sow.server.methods`."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -46,12 +46,12 @@ class Route(NamedTuple):
             if not rights.is_open:
                 self._check(request, rights)
             admit(request, self.parameters, self.later)
-            if self.method in READING:
+            if self.method in READ_METHODS:
                 request[CODING] = coding_of(request)
-            if self.demand == "admin" and self.method not in READING:
+            if self.demand == "admin" and self.method not in READ_METHODS:
                 doorman.note_admin(request, rights)
             answer = await self.handler(request)
-            if self.method in READING and self.demand != "nothing" and not answer.prepared:
+            if self.method in READ_METHODS and self.demand != "nothing" and not answer.prepared:
                 # It has waited since it was found, for a turn or for the disk.
                 await check_going_on(request)
             return answer
