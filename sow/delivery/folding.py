@@ -10,7 +10,8 @@ While there is always a commit group on its way to the disk, a record that chang
 would never leave if each change were folded into the one that waits. So an update is not folded
 into one that is on its way, but gets an entry of its own, into which all that follow are folded.
 There are two of a place at most, a *pair*: the older leaves as soon as the disk has it. If it only
-waits for the client, both become one again.
+waits for the client, both become one again, in the place in which they would stand had the disk had
+the older one at once: what leaves, and in which order, does not depend on the disk.
 
 A whole queue is folded in a *passage* through it, some of it in each step. In front stands what was
 gone through, within which updates are folded; between two steps anything may leave or be added.
@@ -104,7 +105,8 @@ class Folding:
             self._enter(entry())
             return
         older, last = current.older, membership.last(lines, update)
-        overtakes = last > current.number
+        # Another update of its record waits behind the place into which this one would go.
+        overtakes = (older or current).number < last != current.number
         if overtakes and place[-1] == (update.identity,):
             # Its topic's policy has been another one meanwhile, under which it waits elsewhere.
             self._enter(entry())
@@ -112,26 +114,20 @@ class Folding:
         if older is None and self._released() < current.group < group:
             self._enter_behind(entry(), current, overtakes)
             return
-        folded = lines.fold(current.update, update)
+        folded, starved = lines.fold(current.update, update), _is_starved(current)
         if folded == "kept current":
             return
-        starved = current.moved >= DISPLACEMENTS_MAX
-        apart = current.apart or (older is not None and older.number < last != current.number)
-        if not isinstance(folded, Update):
+        if not isinstance(folded, Update) or (overtakes and starved):
             self._enter(entry())
         elif folded.is_void:
             membership.give_up(current)
             self._queue.kill(current)
         elif not overtakes and (starved or not lines.queue_policy.appends):
-            current.stand_apart(apart)
             self._rewrite(current, folded, group)
-        elif starved:
-            self._enter(entry())
         else:
+            apart = overtakes or current.apart
             self._queue.kill(current)
-            # Its place is that of what it took in, and so is its bookmark.
-            moved = entry(folded._replace(first_seq=update.first_seq), current.moved + 1)
-            self._enter_behind(moved, older, apart)
+            self._enter_behind(entry(_moved(folded, update), current.moved + 1), older, apart)
 
     def _enter(self, entry: QueuedUpdate) -> None:
         self._queue.append_folded(entry)
@@ -152,18 +148,23 @@ class Folding:
         self._enter(entry)
 
     def _reunite(self, newer: QueuedUpdate) -> QueuedUpdate | None:
-        """Fold a pair whose older one waits for nothing but the client; returns the newest of their
-        place, None if nothing is left to say of it."""
+        """Fold a pair whose older one waits for nothing but the client: into the place that the
+        update would have got at once, had the older one been durable when it came. Returns the
+        newest of their place, None if nothing is left to say of it."""
         older = newer.older
-        if older is None or newer.apart or older.group > self._released():
+        if older is None or older.group > self._released():
             return newer
-        membership, lines = newer.membership, newer.lines
-        folded = lines.fold(older.update, newer.update)
-        overtakes = membership.last(lines, newer.update) > newer.number
-        if folded == "kept both" or overtakes:
-            newer.stand_apart(True)
+        membership, lines, group = newer.membership, newer.lines, newer.group
+        folded, starved = lines.fold(older.update, newer.update), _is_starved(older)
+        if folded == "kept both" or (newer.apart and starved):
+            self._queue.part(newer)
             return newer
-        group = newer.group
+        moves = newer.apart or (lines.queue_policy.appends and not starved)
+        if moves and isinstance(folded, Update) and not folded.is_void:
+            newer.displace(older)
+            self._queue.kill(older)
+            self._queue.rewrite(newer, _moved(folded, newer.update), group)
+            return newer
         membership.give_up(newer)
         self._queue.kill(newer)
         if isinstance(folded, Update):
@@ -171,13 +172,26 @@ class Folding:
                 membership.give_up(older)
                 self._queue.kill(older)
                 return None
-            self._rewrite(older, folded, group)
+            self._queue.rewrite(older, folded, group)
+            membership.reach_instead(older, newer.number)
         return older
 
     def complete(self, older: QueuedUpdate, released: int) -> None:
         """Let an entry that leaves say what its pair says, if all of that is durable."""
         if older.newer is not None and older.newer.group <= released:
             self._reunite(older.newer)
+
+
+def _is_starved(entry: QueuedUpdate) -> bool:
+    """It was moved to the end so often that it keeps its place; of a pair the newer one stands
+    where the older one was moved to once more."""
+    moved = entry.moved if entry.older is None else entry.older.moved + 1 + entry.moved
+    return moved >= DISPLACEMENTS_MAX
+
+
+def _moved(folded: Update, newer: Update) -> Update:
+    """What two updates became, in the place of the newer one: so is its bookmark."""
+    return folded._replace(first_seq=newer.first_seq)
 
 
 def folded_alone(delivery: Delivery) -> list[tuple[Lines, Update]]:

@@ -147,6 +147,10 @@ class QueuedUpdate(Foldable):
         """Whether, as the newer one of a pair, it may take the place of the older one."""
         self.apart = apart
 
+    def displace(self, older: "QueuedUpdate") -> None:
+        """Take in the older one of its pair, and leave its place."""
+        self.moved += older.moved + 1
+
     def part(self) -> bool:
         """Be no part of a pair any more; False if it was none."""
         newer = self.newer or self
@@ -223,9 +227,15 @@ class Membership:
     def reach(self, entry: QueuedUpdate) -> None:
         """An entry says another update than before."""
         record = entry.lines, entry.update.identity
-        # Put in anew, so that the numbers stand in order but for few.
+        # Put in again, so that the numbers stand in order but for few.
         self.reached.pop(record, None)
         self.reached[record] = entry.number
+
+    def reach_instead(self, entry: QueuedUpdate, number: int) -> None:
+        """An entry says what the one of a number said; behind that one another of its record may
+        stand, under other values."""
+        if self.last(entry.lines, entry.update) <= number:
+            self.reach(entry)
 
     def give_up(self, entry: QueuedUpdate) -> None:
         """A single update is dropped: the older one of its pair, if any, is the newest again."""
@@ -235,7 +245,7 @@ class Membership:
         else:
             self.newest[entry.place] = older
             if older.update.identity == entry.update.identity:
-                self.reach(older)
+                self.reach_instead(older, entry.number)
 
     def last(self, lines: Lines, update: Update) -> int:
         """The number of the last entry that said something of an update's record; 0: none did."""

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sow.definitions import Merge
 from sow.delivery.folding import MESSAGE_BYTES, Folding, folded_alone
 from sow.delivery.lines import Delivery
 from sow.delivery.queue import Queue
@@ -63,6 +64,19 @@ class Waiting:
         self.queue.bury(always=True)
         self.queue.check()
 
+    def leave(self):
+        """Everything is durable, and leaves: (record, newest value, bookmark), in order."""
+        self.released, left = float("inf"), []
+        for entry in self.queue:
+            if entry.lives:
+                self.folding.complete(entry, self.released)
+            if entry.lives:
+                self.queue.part(entry)
+                self.membership.forget(entry)
+                said = entry.update
+                left.append((said.identity, json.loads(said.new)["v"], said.first_seq))
+        return left
+
     def says(self):
         """What waits: (record, newest value), in order."""
         return [
@@ -96,6 +110,44 @@ def test_frames_that_are_taken_apart_fold_as_if_they_had_come_so(log):
     at_once.spread(*log)
     assert waiting.says() == at_once.says()
     assert waiting.membership.eager == 0
+
+
+CHANGES = st.lists(
+    st.tuples(st.sampled_from("abc"), st.sampled_from("xy"), st.booleans(), st.integers(0, 20)),
+    max_size=30,
+)
+"""Changes: the record, the value that Match reads, whether it is in another commit group than the
+one before, and how many groups are durable when it comes."""
+
+
+def folded_with(definition, changes, durable_at_once):
+    """What leaves of changes in the end, which waited all the time."""
+    waiting, group = Waiting(definition), 1
+    for identity, sym, apart, durable in changes:
+        group += apart
+        waiting.released = max(waiting.released, min(durable, group - 1))
+        if durable_at_once:
+            waiting.released = group
+        update = waiting.update(identity)
+        update = update._replace(new=body(id=identity, sym=sym, v=update.seq))
+        waiting.folding.spread(waiting.membership, waiting.delivery(update), group, 0)
+        waiting.queue.check()
+        waiting.membership.check([entry for entry in waiting.queue if entry.lives])
+    return waiting.leave()
+
+
+@given(
+    st.sampled_from(["replace", "append"]),
+    st.sampled_from([(), (Merge("/v", "sum"),), (Merge("/v", "first"),)]),
+    st.sampled_from([(), ("/sym",)]),
+    CHANGES,
+)
+def test_what_leaves_and_in_which_order_does_not_depend_on_the_disk(
+    placement, merges, match, changes
+):
+    definition = replace(ORDERS, placement=placement, merges=merges, match=match)
+    at_once, later = (folded_with(definition, changes, prompt) for prompt in (True, False))
+    assert later == at_once
 
 
 SAID = st.lists(st.lists(st.sampled_from("abcd"), min_size=1, max_size=4), max_size=8)

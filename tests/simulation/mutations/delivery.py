@@ -22,6 +22,18 @@ DELIVERY = (
         "starved:",
     ),
     Mutation(
+        "a pair goes to its older place whatever the placement",
+        "sow/delivery/folding.py",
+        "        moves = newer.apart or (lines.queue_policy.appends and not starved)\n",
+        "        moves = newer.apart\n",
+    ),
+    Mutation(
+        "a pair forgets how often it was moved to the end",
+        "sow/delivery/queued.py",
+        "        self.moved += older.moved + 1\n",
+        "        pass\n",
+    ),
+    Mutation(
         "topics with the policy off are folded too",
         "sow/delivery/outbox.py",
         'ALL: tuple[Policy, ...] = ("always", "conflate", "unsubscribe")',
@@ -36,7 +48,7 @@ DELIVERY = (
     Mutation(
         "a record that matches something else now goes backwards",
         "sow/delivery/folding.py",
-        "        overtakes = last > current.number\n",
+        "        overtakes = (older or current).number < last != current.number\n",
         "        overtakes = False\n",
     ),
     Mutation(
