@@ -98,6 +98,14 @@ class Outbox(Queue):
             or self.bytes > settings.queue_bytes_max
         )
 
+    def has_room(self, message_count: int, size_bytes: int) -> bool:
+        """Whether it is within its bounds with so much more."""
+        settings = self._settings
+        return (
+            self.message_count + message_count <= settings.queue_messages_max
+            and self.bytes + size_bytes <= settings.queue_bytes_max
+        )
+
     def fills(self, fraction: float) -> bool:
         """Over this part of one of the bounds."""
         settings = self._settings

@@ -409,6 +409,10 @@ class Session:
         fraction = self.settings.background_conflation_fraction
         return not self.holds_back and not self.outbox.fills(fraction)
 
+    def has_room(self, message_count: int, size_bytes: int) -> bool:
+        """Whether so much beside what waits is within the bounds of its queue, or nothing waits."""
+        return self.idle or self.outbox.has_room(message_count, size_bytes)
+
     # Back-pressure.
 
     def apply_back_pressure(self, now_us: int) -> bool:

@@ -30,6 +30,10 @@ DOCUMENTS = st.fixed_dictionaries(
     {"id": st.integers(0, 11)},
     optional={"v": VALUES, "s": st.sampled_from("abc"), "w": st.just({"x": 1}), "n": st.integers()},
 )
+ROWS_MAX = 5
+"""The most records of a window."""
+SESSIONS = SessionSettings(queue_messages_max=2 * ROWS_MAX + 1)
+"""A queue has room for one turn in which a whole window is another one, and for no more."""
 MORE = examples(15, stateful_step_count=40)
 
 
@@ -38,7 +42,7 @@ class Windows(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.world = World(*TOPICS, sessions=SessionSettings(queue_messages_max=8))
+        self.world = World(*TOPICS, sessions=SESSIONS)
         self.topics = TOPICS
         self.readers = []
         self.asleep = set()
@@ -55,7 +59,7 @@ class Windows(RuleBasedStateMachine):
     @rule(
         topic=st.sampled_from(("t", "t", "c", "high")),
         order_by=st.sampled_from(ORDERS),
-        top_n=st.integers(0, 5),
+        top_n=st.integers(0, ROWS_MAX),
         skip_n=st.integers(0, 4),
         condition=st.sampled_from(FILTERS),
         select=st.sampled_from((None, None, "/id,/v")),
@@ -95,7 +99,7 @@ class Windows(RuleBasedStateMachine):
 
     @precondition(lambda self: self.readers)
     @rule(
-        data=st.data(), skip_n=st.integers(0, 6), top_n=st.integers(0, 5),
+        data=st.data(), skip_n=st.integers(0, 6), top_n=st.integers(0, ROWS_MAX),
         condition=st.sampled_from(FILTERS), document=DOCUMENTS,
     )  # fmt: skip
     def scroll(self, data, skip_n, top_n, condition, document):
@@ -131,9 +135,9 @@ class Windows(RuleBasedStateMachine):
         if self.readers and self.in_steps:
             self.world.advance(2 * ordered_sets.REFILL_US_MIN)
         for reader in self.readers:
+            assert reader.client.session.ended is None, "it is closed for its window"
             if id(reader) not in self.asleep:
                 reader.read()
-                assert reader.client.session.ended is None
                 if not any("conflation=5" in opt for opt in reader.opts):
                     reader.check(self.world)
         self.world.check()

@@ -7,14 +7,16 @@ A window's lines are never folded in a queue: one that takes the place of anothe
 before a record has made room for it. A member that does not keep up is told nothing instead; the
 page that it was last told of is remembered, and once it has taken what waits it is told the
 difference to what the window is then, however much has happened. So what is kept for a slow client
-is one page, and lines only up to where a queue begins to be conflated.
+is one page, and lines only up to where a queue begins to be conflated. A turn that has no room in
+the queue beside what waits is not told either, so that no session is closed for its windows: but
+for one turn that is longer than the whole queue, which is told when nothing waits.
 
 `conflation=` is the same for all members: the membership of a window is what is conflated.
 """
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sow import replies
 from sow.definitions import Policy
@@ -38,6 +40,16 @@ from sow.topic.updates import Update
 WORDED_AT_ONCE = 500
 WORDED_BYTES_AT_ONCE = 256 * 1024
 """Rows of an answer that are worded in one go, as everywhere; where they are long, fewer."""
+
+
+class Room(NamedTuple):
+    """What lines take of a queue."""
+
+    message_count: int
+    bytes: int
+
+
+NO_ROOM = Room(0, 0)
 
 
 class WindowView(Protocol):
@@ -152,8 +164,8 @@ class WindowStrand(Strand):
         """The page that each member was last told of."""
         self._newest = EMPTY_PAGE
         """The page that was told of last: who holds an equal one holds this."""
-        self._lagging: dict[Session, None] = {}
-        """Members that have not been told of the newest one."""
+        self._lagging: dict[Session, Room] = {}
+        """Members that have not been told of the newest one, and the room that they lacked."""
         self._since_us: int | None = None
         """When what is shown may first have become another than what was told."""
         self._is_due = False
@@ -229,12 +241,22 @@ class WindowStrand(Strand):
         if session.holds_back:
             # What it is told when its rights hold counts from the page that it was told of.
             return False
-        policy = self.lines.topic.folding.policy
         if self._key.auto:
             return session.idle
-        if policy in ("off", "unsubscribe") or not session.conflates:
+        if not self._may_lag(session):
             return True
-        return session.idle if policy == "always" else session.keeps_up
+        if self.lines.topic.folding.policy == "always":
+            return session.idle
+        return session.keeps_up and session.has_room(*self._lagging.get(session, NO_ROOM))
+
+    def _has_room(self, session: Session, room: Room) -> bool:
+        """Whether lines that a member takes may be queued; else it is told later."""
+        return not self._may_lag(session) or session.has_room(*room)
+
+    def _may_lag(self, session: Session) -> bool:
+        """Whether a member that does not keep up is told later, and not every turn."""
+        policy = self.lines.topic.folding.policy
+        return policy not in ("off", "unsubscribe") and session.conflates
 
     def join_at(self, session: Session, seq: int) -> None:
         """Add a member, which holds nothing yet."""
@@ -288,7 +310,7 @@ class WindowStrand(Strand):
             elif self._takes(session):
                 together.setdefault(id(self._held[session]), []).append(session)
             else:
-                self._lagging[session] = None
+                self._lagging.setdefault(session, NO_ROOM)
         for sessions in together.values():
             self._tell(sessions, now, group, now_us)
         if self._lagging and self._key.interval_us is not None:
@@ -304,7 +326,11 @@ class WindowStrand(Strand):
         if rendered:
             rendered.append(self.encoding.reply(replies.turn_end(self.name, self.view.seq)))
         delivery = Delivery(self.name, self.encoding, rendered, [], self._policy)
+        room = Room(delivery.message_count, len(delivery.frame) if rendered else 0)
         for session in sessions:
+            if not self._has_room(session, room):
+                self._lagging[session] = room
+                continue
             self._lagging.pop(session, None)
             self._held[session] = now
             if rendered:

@@ -61,6 +61,55 @@ def test_who_does_not_keep_up_is_told_one_difference_later():
     assert slow.turns < prompt.turns
 
 
+@pytest.mark.parametrize("top_n", [1, 2, 3, 4, 5])
+def test_a_client_that_sleeps_is_not_closed_for_a_window_whose_turn_its_queue_has_room_for(top_n):
+    """A turn of the whole window is twice `top_n` lines and its end."""
+    world = world_of(bound=2 * top_n + 1)
+    slow = reader_of(world, top_n=top_n)
+    for turn in range(1, 9):
+        # Of the window one record, two, all: another one each time.
+        some = range(1 + turn % top_n)
+        world.publish("orders", *({"id": f"{turn} {at}", "px": -turn} for at in some))
+        world.advance(2 * SECOND)
+        world.check()
+    assert slow.client.session.ended is None
+    slow.read()
+    slow.check(world)
+    assert slow.turns < 9
+
+
+def test_windows_of_one_session_share_its_room():
+    world = world_of(bound=9)
+    client, readers = world.client(), []
+    for skip_n in (0, 1, 2, 3):
+        reader = WindowReader(client, "orders", "/px", top_n=3, skip_n=skip_n)
+        reader.begin()
+        readers.append(reader)
+    for turn in range(10):
+        world.publish("orders", *({"id": f"{turn} {at}", "px": -turn} for at in range(1 + turn % 6)))
+        world.advance(2 * SECOND)
+    assert client.session.ended is None
+    while lines := client.lines():
+        for reader in readers:
+            reader.hear_all(lines)
+    for reader in readers:
+        reader.check(world)
+
+
+def test_a_turn_that_is_longer_than_the_queue_is_told_when_nothing_waits():
+    world = world_of(bound=4)
+    slow = reader_of(world, top_n=5)
+    for turn in (1, 2, 3):
+        world.publish("orders", *({"id": f"{turn} {at}", "px": -turn} for at in range(5)))
+    assert slow.client.session.outbox.message_count == 11
+    slow.read()
+    slow.check(world)
+    world.publish("orders", *({"id": at, "px": -9} for at in range(5)))
+    world.advance(2 * SECOND)
+    world.publish("orders", {"id": 0, "px": -10})
+    assert slow.client.session.ended is not None
+
+
 @pytest.mark.parametrize(
     ("policy", "waits"), [("off", True), ("unsubscribe", True), ("always", False)]
 )

@@ -60,7 +60,13 @@ WINDOWS = (
     Mutation(
         "who does not keep up with a window is told all the same",
         "sow/delivery/windows/window_strands.py",
-        'return session.idle if policy == "always" else session.keeps_up',
+        "return session.keeps_up and session.has_room(*self._lagging.get(session, NO_ROOM))",
+        "return True",
+    ),
+    Mutation(
+        "a turn is told though the queue has no room for it",
+        "sow/delivery/windows/window_strands.py",
+        "return not self._may_lag(session) or session.has_room(*room)",
         "return True",
     ),
 )
