@@ -187,6 +187,11 @@ class ConflatedStrand(Strand):
         released, self._released = self._released, []
         return self._said(_updates(released))[0]
 
+    def gathered(self) -> list[tuple[Lines, Update]]:
+        """The same as updates."""
+        released, self._released = self._released, []
+        return [*_updates(released)]
+
     def flush(self, group: int, now_us: int) -> None:
         """Hand out what was released; newcomers get it as it concerns them."""
         if self._client_is_ready():

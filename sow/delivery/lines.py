@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from sow.changes import Reason
 from sow.definitions import Policy
+from sow.delivery.windows.pages import PageStep
 from sow.delta import difference
 from sow.encodings import Encoding
 from sow.guards import Guard
@@ -29,6 +30,10 @@ Columns = tuple[Sequence[str], Sequence[bytes], Sequence[int], Sequence[int]]
 """Records that were published: identities, bodies, sequence numbers and times."""
 Part = tuple["Lines", Update | Columns]
 """Something that was said of one topic: a line, or one for each record."""
+
+
+Retold = Callable[["Lines", Update], tuple["Lines", Update] | None]
+"""What becomes of an update that waits, and by what it is worded then; None: nothing is said."""
 
 
 class WindowKey(NamedTuple):
@@ -100,6 +105,8 @@ class Lines:
 
     def as_seen(self, update: Update) -> Update:
         """The same where of a record that its user may not see now nothing new is told."""
+        if update.new is not None and not self.may_tell(update.new):
+            return update._replace(new=None, reason="entitlement", parting=None, delta=None)
         if update.reason == "match" and not self.may_tell(update.parting or b""):
             return update._replace(reason="entitlement", parting=None)
         return update
@@ -272,6 +279,7 @@ class Delivery:
         "message_count",
         "name",
         "policy",
+        "steps",
     )
 
     def __init__(
@@ -285,6 +293,8 @@ class Delivery:
         self.name = name
         self.message_count = len(rendered)
         self.policy: Policy = parts[0][0].queue_policy.policy if parts else policy
+        self.steps: Sequence[PageStep] = ()
+        """Of a live window: from the page before it to the one after it."""
         self._encoding = encoding
         self._rendered = rendered
         self._parts = parts
@@ -312,6 +322,25 @@ class Delivery:
                 rendered = [lines.shortest_line(update) for lines, update in left]
                 self._folded = Delivery(self.name, self._encoding, rendered, [*left])
         return self._folded
+
+    def lead(self, steps: Sequence[PageStep]) -> None:
+        """It leads from one page of a live window to another one by these steps."""
+        self.steps = steps
+
+    def retold(self, told: Retold) -> "Delivery":
+        """What becomes of it where each update may be told otherwise."""
+        said = [(lines, update) for lines, _, update in self.keyed()]
+        others = [told(*one) for one in said]
+        if others == said:
+            return self
+        parts: list[tuple[Lines, Update]] = []
+        rendered: list[bytes] = []
+        for one in others:
+            line = None if one is None else one[0].line(one[1])
+            if one is not None and line is not None:
+                parts.append(one)
+                rendered.append(line)
+        return Delivery(self.name, self._encoding, rendered, [*parts], self.policy)
 
     @property
     def is_dated(self) -> bool:

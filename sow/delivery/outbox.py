@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from sow.definitions import Policy, SessionSettings
 from sow.delivery.arrears import Arrears
 from sow.delivery.folding import MESSAGE_BYTES, Folding, folded_alone
-from sow.delivery.lines import Delivery
+from sow.delivery.lines import Delivery, Retold
 from sow.delivery.queue import Queue
 from sow.delivery.queued import (
     Foldable,
@@ -116,14 +116,16 @@ class Outbox(Queue):
 
     # In.
 
-    def push(self, frame: bytes, message_count: int, group: int, since_us: int) -> None:
-        """Queue a frame that is not to be touched."""
-        self.append(Queued(group, since_us, frame, message_count))
+    def push(
+        self, frame: bytes, message_count: int, group: int, since_us: int, answers: bool = False
+    ) -> None:
+        """Queue a frame that is not to be touched; `answers`: it says records."""
+        self.append(Queued(group, since_us, frame, message_count, answers))
 
     def push_first(self, pulled: Iterable[Pulled]) -> None:
-        """Put frames before all others; they have left once already."""
+        """Put frames before all others; they have left once already, and may say records."""
         for frame, message_count, since_us in reversed(list(pulled)):
-            self.prepend(Queued(0, since_us, frame, message_count))
+            self.prepend(Queued(0, since_us, frame, message_count, answers=True))
 
     def push_notice(self, frame: bytes, since_us: int) -> None:
         """Queue a frame that stands for all of its kind: one that still waits is replaced."""
@@ -208,12 +210,11 @@ class Outbox(Queue):
 
     # Out.
 
-    def pull(self, released: int, makes: bool = True, holds: bool = False) -> Pulled | None:
+    def pull(self, released: int, makes: bool = True) -> Pulled | None:
         """The next frame of a group up to `released`; None when none may leave.
 
         An empty frame says: ask again soon, there is work to do and nothing yet to show for it.
         So it is if the next frame has to be made and the caller, not `makes`, has no time for it.
-        With `holds` what has to be made waits, and with it all that stands behind it.
         """
         while (head := self._head()) is not None and head.group <= released:
             if isinstance(head, QueuedDelivery):
@@ -227,8 +228,6 @@ class Outbox(Queue):
                 if pulled is not None:
                     return pulled
             elif isinstance(head, QueuedFrames):
-                if holds:
-                    return None
                 if not makes:
                     return Pulled(b"", 0, head.since_us)
                 made = next(head.frames, None)
@@ -364,9 +363,34 @@ class Outbox(Queue):
         return any(not isinstance(entry, Foldable) for entry in self)
 
     @property
-    def makes_answers(self) -> bool:
-        """Whether rows of an answer have to be made yet, which were found already."""
-        return any(isinstance(entry, QueuedFrames) and entry.answers for entry in self)
+    def says_answers(self) -> bool:
+        """Whether records wait that were found already, as rows of an answer are."""
+        return any(not isinstance(entry, Foldable) and entry.answers for entry in self)
+
+    # Under other rights.
+
+    def told_under(self, name: str) -> list[Foldable]:
+        """What waits of what a strand has said, which the session may have left."""
+        return [
+            entry
+            for entry in self
+            if isinstance(entry, Foldable) and entry.lives and entry.membership.name == name
+        ]
+
+    def retell(self, name: str, told: Retold) -> None:
+        """Let what a strand has said be told otherwise, each update in its place."""
+
+        def stays(entry: Queued) -> bool:
+            if not isinstance(entry, Foldable) or entry.membership.name != name:
+                return True
+            if entry.retell(told):
+                return True
+            if isinstance(entry, QueuedUpdate):
+                self.part(entry)
+                entry.membership.discard(entry)
+            return False
+
+        self.sift(stays)
 
     def check(self) -> None:
         """Assert what everything above relies on."""

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from sow.definitions import Policy
-from sow.delivery.lines import Delivery, FoldPlace, Lines
+from sow.delivery.lines import Delivery, FoldPlace, Lines, Retold
 from sow.encodings import Frames
 from sow.topic.updates import Update
 
@@ -22,13 +22,17 @@ FOLDED_AWAY = Update("", False, None, 0, 0, 0, 0)
 class Queued:
     """A frame of `message_count` lines. It may leave when the commit group `group` is durable."""
 
-    __slots__ = ("frame", "group", "lives", "message_count", "since_us")
+    __slots__ = ("answers", "frame", "group", "lives", "message_count", "since_us")
 
-    def __init__(self, group: int, since_us: int, frame: bytes, message_count: int) -> None:
+    def __init__(
+        self, group: int, since_us: int, frame: bytes, message_count: int, answers: bool = False
+    ) -> None:
         self.group = group
         self.since_us = since_us
         self.frame = frame
         self.message_count = message_count
+        self.answers = answers
+        """It says records that were found by the rights that its client had."""
         self.lives = True
         """It has not been folded into another one."""
 
@@ -51,15 +55,13 @@ class Queued:
 
 
 class QueuedFrames(Queued):
-    """Frames that are made when they are pulled, and so are not counted until then; `answers`: of
-    rows that were found already."""
+    """Frames that are made when they are pulled, and so are not counted until then."""
 
-    __slots__ = ("answers", "frames")
+    __slots__ = ("frames",)
 
     def __init__(self, group: int, since_us: int, frames: Frames, answers: bool = False) -> None:
-        super().__init__(group, since_us, b"", 0)
+        super().__init__(group, since_us, b"", 0, answers)
         self.frames = frames
-        self.answers = answers
 
 
 class Foldable(Queued):
@@ -68,6 +70,14 @@ class Foldable(Queued):
     __slots__ = ("membership",)
 
     membership: "Membership"
+
+    def said(self) -> Sequence[tuple[Lines, Update]]:
+        """Its updates, and what words each."""
+        raise NotImplementedError
+
+    def retell(self, told: Retold) -> bool:
+        """Say what becomes of each of its updates; False if that is nothing."""
+        raise NotImplementedError
 
 
 class QueuedDelivery(Foldable):
@@ -91,6 +101,18 @@ class QueuedDelivery(Foldable):
     def policy(self) -> Policy:
         """What its topics allowed when it was said."""
         return self.delivery.policy
+
+    def said(self) -> Sequence[tuple[Lines, Update]]:
+        """Its updates, and what words each."""
+        return [(lines, update) for lines, _, update in self.delivery.keyed()]
+
+    def retell(self, told: Retold) -> bool:
+        """Say what becomes of each of its updates; False if that is nothing."""
+        self.membership.remove(self.delivery)
+        self.delivery = self.delivery.retold(told)
+        self.membership.add(self.delivery)
+        self.message_count, self.frame = self.delivery.message_count, self.delivery.frame
+        return self.message_count > 0
 
 
 class QueuedUpdate(Foldable):
@@ -128,6 +150,21 @@ class QueuedUpdate(Foldable):
     def policy(self) -> Policy:
         """What its topic allows now."""
         return self.lines.queue_policy.policy
+
+    def said(self) -> Sequence[tuple[Lines, Update]]:
+        """Its update, and what words it."""
+        return ((self.lines, self.update),) if self.lives else ()
+
+    def retell(self, told: Retold) -> bool:
+        """Say what becomes of its update; False if that is nothing."""
+        other = told(self.lines, self.update)
+        if other is None:
+            return False
+        if other != (self.lines, self.update):
+            self.lines, self.update = other
+            self.frame = self.lines.shortest_line(self.update)
+            self.membership.reach(self)
+        return True
 
     def rewrite(self, update: Update, group: int) -> None:
         """Say another update in its place, which was said in `group`."""
@@ -246,6 +283,11 @@ class Membership:
             self.newest[entry.place] = older
             if older.update.identity == entry.update.identity:
                 self.reach_instead(older, entry.number)
+
+    def discard(self, entry: QueuedUpdate) -> None:
+        """A single update is dropped, and what else waits stays as it is."""
+        if self.newest.get(entry.place) is entry:
+            del self.newest[entry.place]
 
     def last(self, lines: Lines, update: Update) -> int:
         """The number of the last entry that said something of an update's record; 0: none did."""

@@ -30,16 +30,23 @@ class Recovery:
         self._message_count = 0
         self._bytes = 0
         self.sent = 0
+        self.withdrawn = 0
+        """Up to which line nothing may be sent again, since its client's rights are others now."""
 
     def restart(self) -> None:
         """The session has just been named: the next line is the first."""
         self.forget()
-        self.sent = 0
+        self.sent = self.withdrawn = 0
 
     def forget(self) -> None:
         """Nothing that was sent is to be sent again."""
         self._frames = NO_FRAMES
         self._message_count = self._bytes = 0
+
+    def withdraw(self) -> None:
+        """What was sent may have been more than its client may see now."""
+        self.forget()
+        self.withdrawn = self.sent
 
     def add(self, pulled: Pulled, now_us: int) -> None:
         """A frame was handed to the socket."""

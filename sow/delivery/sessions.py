@@ -20,7 +20,7 @@ from sow import replies
 from sow.definitions import SessionSettings
 from sow.delivery.arrears import Arrears
 from sow.delivery.lines import Delivery
-from sow.delivery.outbox import Outbox, Pulled
+from sow.delivery.outbox import Outbox
 from sow.delivery.recovery import Recovery
 from sow.encodings import Encoding, Frames
 from sow.errors import described
@@ -132,6 +132,8 @@ class Session:
         self._on_end = on_end
         self._owner: Callable[[], Owner | None] = no_owner
         self._lines: list[bytes] = []
+        self._says_records = False
+        """Some of these lines say records."""
         self._held_back: dict[str, list[tuple[Delivery, int]]] | None = None
         self._held_messages = self._held_bytes = 0
         self.folds = False
@@ -198,6 +200,11 @@ class Session:
         if self.ended is None:
             self._lines.extend(lines)
 
+    def say_records(self, lines: list[bytes]) -> None:
+        """The same of lines of records, which its rights have to allow until they leave."""
+        self._says_records |= bool(lines)
+        self.say_lines(lines)
+
     def say_name(self, reply: Reply, group: int, now_us: int) -> None:
         """Say the ack that names the session, alone: lines are counted after it."""
         self.seal(group, now_us)
@@ -234,14 +241,16 @@ class Session:
         """Put the lines said so far into the outbox as one frame."""
         if self._lines:
             lines, self._lines = self._lines, []
+            answers, self._says_records = self._says_records, False
             if self.ended is None:
-                self.outbox.push(self.encoding.frame(lines), len(lines), group, now_us)
+                self.outbox.push(self.encoding.frame(lines), len(lines), group, now_us, answers)
 
     # While its rights change.
 
     def hold_back(self) -> None:
         """Its rights have changed, and what it follows goes by the old ones still: until
-        `let_out` what strands say is kept for who puts it under the new ones."""
+        `let_out` nothing leaves, and what strands say is kept for who puts it under the new
+        ones."""
         if self._held_back is None:
             self._held_back = {}
             self._held_messages = self._held_bytes = 0
@@ -298,7 +307,7 @@ class Session:
         """Let nothing leave that was told under this name and has not left, nor again what has."""
         self._forget_held(name)
         self.outbox.take_back_all(name)
-        self.recovery.forget()
+        self.recovery.withdraw()
 
     def leave(self, name: str) -> None:
         """The session has left the strand of a name: nothing is folded into what that said."""
@@ -365,27 +374,26 @@ class Session:
 
     def pull(self, released: int, now_us: int, makes: bool = True) -> bytes | None:
         """The next frame for the socket, or None when none may leave; see `Outbox.pull`."""
+        if self.holds_back:
+            # It may not be allowed any more.
+            return None
         try:
-            pulled = self._pulled(released, makes)
+            pulled = self.outbox.pull(released, makes)
         except Exception as error:
             self.fail(error, now_us)
-            pulled = self._pulled(released, makes)
+            pulled = self.outbox.pull(released, makes)
         if pulled is None:
             return None
         if self.named and pulled.message_count:
             self.recovery.add(pulled, now_us)
         return pulled.frame
 
-    def _pulled(self, released: int, makes: bool) -> Pulled | None:
-        # What has to be made yet would be made by the rights of before.
-        return self.outbox.pull(released, makes, holds=self.holds_back)
-
     def take_back(self, seen: int | None, skip: Callable[[bytes, int], bytes]) -> bool:
         """Queue again what was sent after line `seen`; False if that is not held any more, or was
         sent by other rights: what of it may be said again is known when they are in force."""
         if seen is None:
             return True
-        if self.holds_back and seen < self.recovery.sent:
+        if self.is_withdrawn(seen):
             return False
         frames = self.recovery.after(seen, skip)
         if frames is None:
@@ -393,10 +401,21 @@ class Session:
         self.outbox.push_first(frames)
         return True
 
+    def is_withdrawn(self, seen: int | None) -> bool:
+        """Whether what was sent after line `seen` was sent by other rights than it has now."""
+        if seen is None:
+            return False
+        return seen < self.recovery.withdrawn or (self.holds_back and seen < self.recovery.sent)
+
     @property
     def has_answers(self) -> bool:
         """Whether anything waits that no strand has said: rows of an answer, perhaps."""
         return bool(self._lines) or self.outbox.has_answers
+
+    @property
+    def says_answers(self) -> bool:
+        """Whether records wait that were found already, as rows of an answer are."""
+        return self._says_records or self.outbox.says_answers
 
     @property
     def idle(self) -> bool:

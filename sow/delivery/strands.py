@@ -125,6 +125,12 @@ class Strand:
         self._parts = []
         return rendered
 
+    def gathered(self) -> list[tuple[Lines, Update]]:
+        """The same as updates."""
+        parts, self._parts = self._parts, []
+        self.rendered = []
+        return [(lines, update) for lines, said in parts for update in updates_of(said)]
+
     def check(self) -> None:
         """Assert what handing out relies on."""
         count = sum(_count(said) for _, said in self._parts)

@@ -34,7 +34,7 @@ from sow.publishes import Publishes, Read, put_together
 from sow.query import Query
 from sow.requests.audit import Audit
 from sow.requests.entitling import Prepared
-from sow.requests.open_sessions import NOT_RECOVERED, OpenSessions
+from sow.requests.open_sessions import NOT_ENTITLED, NOT_RECOVERED, OpenSessions
 from sow.requests.questions import acknowledge, sow_keys
 from sow.requests.rates import Rates
 from sow.requests.seeing import guard_for, permit_for, seen_query
@@ -358,9 +358,12 @@ class Executor:
                 "from the ack that named it, or leave seen out if all have arrived",
                 reason="invalid seen",
             )
+        if old.rights.text != session.rights.text:
+            old.recovery.withdraw()
         if not old.take_back(command.seen, skip_lines):
-            self.sessions.close(old, NOT_RECOVERED)
-            self._refuse_resume(session, command, NOT_RECOVERED)
+            why = NOT_ENTITLED if old.is_withdrawn(command.seen) else NOT_RECOVERED
+            self.sessions.close(old, why)
+            self._refuse_resume(session, command, why)
             return None
         old.resume(command.client)
         old.address = session.address

@@ -22,6 +22,8 @@ from sow.rights import EVERYTHING, Rights
 CLOSED_BECAUSE = ("disconnected", "expired", "slow", "operator", "recovery", "refused")
 OPERATOR = "closed by an operator"
 NOT_RECOVERED = "recovery buffer exceeded"
+NOT_ENTITLED = "entitlement"
+"""What was sent, and may not have arrived, may be more than its client may see now."""
 NAMED_MAX = 100
 """So much of a client's name is repeated to an operator."""
 FORGOTTEN_MAX = 1000
@@ -399,9 +401,9 @@ def _called(session: Session) -> str:
 
 def _has_answers(session: Session, rights: Rights) -> bool:
     """Whether anything waits for a session that might be rows of an answer that it may not have by
-    these rights: what has to be made yet, and all of it where its topics are others."""
+    these rights: records that were found already, and all of it where its topics are others."""
     same = rights.reads == session.rights.reads
-    return session.outbox.makes_answers if same else session.has_answers
+    return session.says_answers if same else session.has_answers
 
 
 def _gone(session: Session, why: str, now_us: int) -> GoneSession:
@@ -423,4 +425,4 @@ def _because(session: Session, why: str) -> str:
     """Why a session is gone, in one word of `CLOSED_BECAUSE`."""
     if session.ended is not None:
         return {SLOW: "slow", OPERATOR: "operator"}.get(session.ended, "refused")
-    return "recovery" if why == NOT_RECOVERED else why
+    return {NOT_RECOVERED: "recovery", NOT_ENTITLED: "refused"}.get(why, why)

@@ -301,7 +301,7 @@ class Questions:
         session.say(replies.group_begin(name))
         if taken.is_short:
             for rows in taken.lines(session.encoding, name, shape):
-                session.say_lines(rows)
+                session.say_records(rows)
         else:
             frames = taken.frames(session.encoding, name, shape)
             held = self.unread.hold(session.id, taken.weight, frames)

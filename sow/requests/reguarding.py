@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from sow.commands import Command
+from sow.delivery.lines import Lines
 from sow.delivery.sessions import Session
 from sow.engine.engine import Engine
 from sow.engine.private_names import is_private
@@ -18,7 +19,7 @@ from sow.errors import Busy, SowError
 from sow.requests.aggregations import Aggregations, Share, about_rows, is_aggregated
 from sow.requests.ending import Ending
 from sow.requests.replacing import Replacing
-from sow.requests.seeing import guard_for, may_see
+from sow.requests.seeing import guard_for, may_see, shows
 from sow.requests.subscription import Register, Subscription
 from sow.requests.windowing import Windowing
 from sow.rights import Rights
@@ -96,10 +97,11 @@ class Reguarding:
             raise Busy("the groups that were asked for are being answered; ask again")
         if subscription.replay is not None:
             # The log tells it; what it says from now on goes by the new rights.
-            subscription.replay.say_all()
             subscription.be_guarded_by(rights)
             subscription.feeds.clear()
+            subscription.replay.say_all(partial(self._as_seen, subscription, rights))
             return
+        session.recovery.withdraw()
         command = replace(
             asked,
             rights=rights,
@@ -109,6 +111,17 @@ class Reguarding:
             bookmark=None,
         )
         yield from self._replace(session, subscription, command)
+
+    @staticmethod
+    def _as_seen(
+        subscription: Subscription, rights: Rights, lines: Lines, body: bytes
+    ) -> Lines | None:
+        """What words a record in a state that the log has told of; None: it may not be seen."""
+        records = lines.topic
+        if not shows(guard_for(rights, records), records, body):
+            return None
+        key, _ = subscription.seen(records)
+        return Lines(records, subscription.name, lines.encoding, key)
 
     def _replace(
         self, session: Session, subscription: Subscription, command: Command

@@ -31,6 +31,7 @@ from sow.requests.difference import (
     NOTHING_HELD,
     Difference,
     Held,
+    Mask,
     NewFocus,
     Told,
     all_lost,
@@ -52,6 +53,7 @@ from sow.requests.questions import (
 from sow.requests.seeing import guard_of, seen_query
 from sow.requests.subscription import Subscription
 from sow.requests.taken import TakenAnswer
+from sow.requests.unsent import Unsent
 from sow.requests.waiting import NO_ROWS, WaitingKnown, WaitingRows, oldest_of
 from sow.steps import Steps
 from sow.store.columns import NO_SLOTS
@@ -155,7 +157,8 @@ class Replacing:
         """
         questions, undivided = self._questions, self._engine.undivided
         old = old_of()
-        waiting = WaitingKnown()
+        unsent = _unsent(session, old, command) if reguards else None
+        waiting = WaitingKnown(unsent)
         with (
             self._engine.noting() as noted,
             closing(Together()) as together,
@@ -192,7 +195,7 @@ class Replacing:
                 noted.clear()
                 answers = together.answers(replacement.questions())
             _check_many(replacement)
-            told, taken = self._change(session, asked, replacement, answers, waiting)
+            told, taken = self._change(session, asked, replacement, answers, waiting, unsent)
             yield from waiting.settle()
         yield from told.settle()
         yield from taken.settle()
@@ -237,13 +240,15 @@ class Replacing:
         replacement: Replacement,
         answers: Answers,
         known: WaitingKnown,
+        unsent: Unsent | None,
     ) -> tuple[Told, TakenAnswer]:
         """Take the step in which one subscription ends and the other begins; returns what was taken
         hold of, to be settled."""
         old, command, with_snapshot = replacement[:3]
         self._following.check_filters(session, command, old)
         self._say_all(replacement)
-        pending = known.as_of_now()
+        unsaid = unsent.taken(_sight(replacement, answers)) if unsent else []
+        pending = known.as_of_now((_lines_now(old, lines), said) for lines, said in unsaid)
         held, gone = self._all_held(replacement, answers, pending), _of_gone(old, pending)
         oldest = oldest_of((had.waiting for had in held.values()), self._engine.seq)
         found = {
@@ -280,6 +285,8 @@ class Replacing:
             differs = self._as_seen(records, replacement, answers, had, differs)
             told.take(_lines(new, records), differs)
         self._following.join(new)
+        if unsent:
+            unsent.leave_rest(partial(_lines, new))
         self._say(session, replacement, new, told, taken)
         return told, taken
 
@@ -296,7 +303,7 @@ class Replacing:
         acknowledge(session, command, "processed", s=new.name)
         if told.is_short:
             for some in told.lines():
-                session.say_lines(some)
+                session.say_records(some)
         else:
             frames = self._questions.unread.hold(session.id, told.weight, told.frames())
             session.stream(frames, self._engine.group, self._engine.now_us)
@@ -379,6 +386,38 @@ def _check_many(replacement: Replacement) -> None:
 
 def _is_followed_by(subscription: Subscription) -> Callable[[LiveTopic], bool]:
     return lambda topic: topic.is_listed and subscription.follows(topic.records)
+
+
+def _unsent(session: Session, old: Subscription, command: Command) -> Unsent:
+    return Unsent(session, old.name, command.rights, partial(shape_for, command))
+
+
+def _sight(replacement: Replacement, answers: Answers) -> Callable[[Records, int], bool]:
+    """Which records may be seen as they are now."""
+    masks: dict[Records, Mask | None] = {}
+
+    def mask(records: Records) -> Mask | None:
+        visible = replacement.visible_of(records)
+        answer = None if visible is None else answers.get(visible)
+        if answer is None:
+            return None
+        found = np.zeros(len(records.table.bodies), np.bool_)
+        found[answer.slots] = True
+        return found
+
+    def sees(records: Records, slot: int) -> bool:
+        if records not in masks:
+            masks[records] = mask(records)
+        found = masks[records]
+        return found is None or bool(found[slot])
+
+    return sees
+
+
+def _lines_now(old: Subscription, lines: Lines) -> Lines:
+    """What words what a subscription says of a topic, of which `lines` have worded something."""
+    feed = old.feeds.get(lines.topic.name)
+    return lines if feed is None or feed.topic is not lines.topic else feed.lines
 
 
 def _lines(new: Subscription, records: Records) -> Lines:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 
 from sow.changes import Changes
 from sow.delivery.feeds import Feed
+from sow.delivery.lines import Lines
 from sow.delivery.strands import Strand
 from sow.encodings import Frames
 from sow.engine.engine import Engine
@@ -22,6 +23,7 @@ from sow.errors import ClientError
 from sow.history.bookmarks import Span
 from sow.store.protocols import Journal, LogEntry
 from sow.topic.batch import Batch
+from sow.topic.updates import Update
 
 RECORDS_AT_ONCE = 250
 """So many records are heard in one step, wanted or not: a millisecond or two."""
@@ -53,6 +55,8 @@ class Replay:
         self._reached = span.after
         self._until = span.until
         self._lines: list[bytes] = []
+        self._kept: list[tuple[Lines, Update]] = []
+        """What was heard by other rights, as it may be told by those of now."""
         self._ahead: deque[LogEntry] = deque()
         self._stopped = False
 
@@ -60,9 +64,13 @@ class Replay:
         """Read no more: nobody follows it."""
         self._stopped = True
 
-    def say_all(self) -> None:
-        """Let nothing wait of what was heard: from now on it is heard otherwise."""
-        self._release_all()
+    def say_all(self, as_seen: Callable[[Lines, bytes], Lines | None]) -> None:
+        """Let nothing wait of what was heard: from now on it is heard otherwise. `as_seen` words
+        a record in a state that was heard of, or says that it may not be told."""
+        self._strand.release_all()
+        self._kept += self._strand.gathered()
+        seen = [(as_seen(lines, said.new or b""), said) for lines, said in self._kept]
+        self._kept = [(lines, said) for lines, said in seen if lines is not None]
 
     def frames(
         self, on_live: Callable[[], None], on_failure: Callable[[Exception], None]
@@ -92,7 +100,10 @@ class Replay:
 
     def _frame(self) -> tuple[bytes, int]:
         """What was gathered; possibly nothing, which lets others have their turn."""
-        lines, self._lines = self._lines, []
+        kept, self._kept = self._kept, []
+        said = [lines.line(update) for lines, update in kept]
+        lines = [line for line in said if line is not None] + self._lines
+        self._lines = []
         return (self._strand.encoding.frame(lines), len(lines)) if lines else (b"", 0)
 
     def _is_over(self) -> bool:

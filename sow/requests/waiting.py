@@ -7,7 +7,8 @@ left. What is known then is what a look at all of them in one step would find, b
 Where a record stands is known too, so whoever changes it has to tell (`hear`).
 
 A session whose rights change is told nothing meanwhile (`Session.hold_back`): what its strands have
-said since waits like what is in a window, before it.
+said since waits like what is in a window, before it; and before that, what of its queue may not
+leave any more (`sow.requests.unsent`).
 """
 
 from array import array
@@ -21,6 +22,7 @@ from sow.delivery.conflated_strands import ConflatedStrand, ConflationPlace, Pla
 from sow.delivery.lines import Lines
 from sow.delivery.sessions import Session
 from sow.delivery.strands import Strand
+from sow.requests.unsent import Unsent
 from sow.steps import Steps
 from sow.store.columns import Slots
 from sow.topic.queue_policy import Key
@@ -149,13 +151,7 @@ class SaidSince:
         """Look at the next that it has said, as much as was said at one time."""
         delivery, _ = self._session.held_back(self._name)[self._read]
         self._read += 1
-        for lines, _, update in delivery.keyed():
-            key: Key = (update.identity,)
-            if lines.conflation_key:
-                (key,) = lines.keys((update,))
-            place = lines, key
-            before = self.updates.get(place)
-            self.updates[place] = update if before is None else compose(before, update)
+        _put_by_places(self.updates, ((lines, update) for lines, _, update in delivery.keyed()))
 
     def look_at_all(self) -> None:
         """Look at what is left."""
@@ -163,14 +159,28 @@ class SaidSince:
             self.look()
 
 
+def _put_by_places(
+    updates: dict[ConflationPlace, Update], said: Iterable[tuple[Lines, Update]]
+) -> None:
+    """Know what was said, one update a key, after what is known already."""
+    for lines, update in said:
+        key: Key = (update.identity,)
+        if lines.conflation_key:
+            (key,) = lines.keys((update,))
+        earlier = updates.get((lines, key))
+        updates[lines, key] = update if earlier is None else compose(earlier, update)
+
+
 NO_WAITING = WaitingRows().columns()
 NO_ROWS = WaitingRows()
 
 
 class WaitingKnown:
-    """What waits for a session in the strand of a subscription."""
+    """What waits for a session in the strand of a subscription; `unsent`: and in its queue, as far
+    as it may not leave."""
 
-    def __init__(self) -> None:
+    def __init__(self, unsent: Unsent | None = None) -> None:
+        self._unsent = unsent
         self._strand: Strand | None = None
         self._session: Session | None = None
         self._said: SaidSince | None = None
@@ -188,7 +198,8 @@ class WaitingKnown:
         """Whether more has to be looked at than one step should."""
         if strand is not self._strand or self._said is None:
             return True
-        return self._count > NOTED_AT_ONCE or self._said.is_behind
+        queued = self._unsent is not None and self._unsent.is_behind
+        return queued or self._count > NOTED_AT_ONCE or self._said.is_behind
 
     @property
     def _count(self) -> int:
@@ -217,6 +228,9 @@ class WaitingKnown:
         while self._said.is_behind:
             self._said.look()
             yield
+        while self._unsent is not None and self._unsent.is_behind:
+            self._unsent.look()
+            yield
 
     def hear(self, records: Records, identities: Iterable[str]) -> None:
         """Records may stand elsewhere now."""
@@ -226,15 +240,22 @@ class WaitingKnown:
                 for key in self._keys.get((lines, identity), ((identity,),)):
                     self._noted[(lines, key)] = None
 
-    def as_of_now(self) -> dict[Lines, WaitingRows]:
-        """All that waits of each topic, for whoever takes it out in this step."""
+    def as_of_now(self, unsent: Iterable[tuple[Lines, Update]] = ()) -> dict[Lines, WaitingRows]:
+        """All that waits of each topic, for whoever takes it out in this step; `unsent` was taken
+        out of the queue."""
         self._look(self._count)
         assert self._said is not None
         self._said.look_at_all()
-        for (lines, key), update in self._said.updates.items():
+        self._put_before(self._said.updates)
+        taken: dict[ConflationPlace, Update] = {}
+        _put_by_places(taken, unsent)
+        self._put_before(taken)
+        return self._topics
+
+    def _put_before(self, updates: dict[ConflationPlace, Update]) -> None:
+        for (lines, key), update in updates.items():
             rows = self._topics.setdefault(lines, WaitingRows())
             rows.put_before(key, update, lines.topic.table.slots.get(update.identity, SLOTLESS))
-        return self._topics
 
     def _look(self, count: int) -> None:
         strand, session = self._strand, self._session

@@ -92,7 +92,7 @@ class Windowing:
         strand = old.strand
         assert isinstance(strand, WindowStrand)
         self._engine.flush_strand(strand)
-        held = strand.held_by(session)
+        held = strand.take_back(session) if reguards else strand.held_by(session)
         if reguards:
             held.lose_all_but(opened.asked.topics[0].records.table.slots)
         seen = next(iter(old.feeds.values())).shape
@@ -182,7 +182,7 @@ class Windowing:
         """Say little at once, and much as the client takes it."""
         if answer.is_short:
             for lines in said:
-                session.say_lines(lines)
+                session.say_records(lines)
             return
         frames = ((session.encoding.frame(lines), len(lines)) for lines in said)
         held = self._questions.unread.hold(session.id, answer.rows, frames)

@@ -18,7 +18,7 @@ from sow.encodings import timestamp
 from sow.errors import UnknownRecord, clipped, shown
 from sow.quantities import counted, duration, size
 from sow.requests.executor import Executor
-from sow.requests.open_sessions import NOT_RECOVERED, OPERATOR, GoneSession
+from sow.requests.open_sessions import NOT_ENTITLED, NOT_RECOVERED, OPERATOR, GoneSession
 from sow.requests.subscription import Subscription
 from sow.rights import Rights
 from sow.server.doorman import rights_of
@@ -45,6 +45,10 @@ WHY_GONE: Mapping[str, str] = {
     "expired": "its client was away for longer than ReconnectTimeout",
     OPERATOR: "somebody closed it: DELETE /v1/sessions/{id}",
     NOT_RECOVERED: "its client came back, and more had been lost than RecoveryBuffer kept",
+    NOT_ENTITLED: (
+        "its client came back for lines that were sent before its user's rights changed, which may "
+        "be more than he may see now"
+    ),
     SLOW: (
         "its client read more slowly than it was told, for a second and more, and folding did not "
         "bring its queue below its bounds"
@@ -55,6 +59,7 @@ WHY_GONE: Mapping[str, str] = {
 AFTER_GONE: Mapping[str, str] = {
     SLOW: SLOW_DOWN,
     NOT_RECOVERED: "raise RecoveryBuffer in Sessions, or resume from a bookmark",
+    NOT_ENTITLED: "subscribe again, which begins with a new snapshot",
     "expired": "raise ReconnectTimeout in Sessions, or resume from a bookmark",
     sessions.BARRED: "log on again",
 }

@@ -75,6 +75,7 @@ def test_a_subscription_without_snapshot_is_not_told_of_what_it_may_see_now(worl
     client = guarded(world, desk("a"))
     client.say(c="subscribe", t="orders", opts="oof")
     world.publish("orders", A)
+    client.lines()
     assert short(regrant(client, desk("b")))[-1:] == [("entitlement", A)]
     world.publish("orders", B)
     assert client.data() == [("p", B)]

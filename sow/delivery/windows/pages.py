@@ -9,7 +9,7 @@ line says where its record stands once that record has been taken out: so lines 
 one after the other end in the page's order, whatever has moved.
 """
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -84,15 +84,19 @@ EMPTY_PAGE = WindowPage({})
 class PageStep(NamedTuple):
     """One line of a difference: a record leaves (no `new`), enters (no `old`) or has changed.
 
-    `at` is its place once it has been taken out of what is held, `moved` whether that is another
-    one than it stood at.
+    `at` is its place once it has been taken out of what is held, `stood` the one at which it stood.
     """
 
     identity: str
     old: PageRow | None
     new: PageRow | None
     at: int
-    moved: bool = True
+    stood: int | None = None
+
+    @property
+    def moved(self) -> bool:
+        """It stands elsewhere now."""
+        return self.at != self.stood
 
 
 def difference_of(held: WindowPage, now: WindowPage, anew: bool = False) -> Iterator[PageStep]:
@@ -118,7 +122,7 @@ def difference_of(held: WindowPage, now: WindowPage, anew: bool = False) -> Iter
             if identity in rows:
                 order.append(identity)
             else:
-                yield PageStep(identity, old, None, len(order))
+                yield PageStep(identity, old, None, len(order), len(order))
     unsettled = set(changed)
     for at in entering:
         last = at - 1
@@ -130,7 +134,21 @@ def difference_of(held: WindowPage, now: WindowPage, anew: bool = False) -> Iter
         stood = order.index(names[at])
         del order[stood]
         place = _put(order, names[at], names[at - 1] if at else None)
-        yield PageStep(names[at], olds[at], rows[names[at]], place, place != stood)
+        yield PageStep(names[at], olds[at], rows[names[at]], place, stood)
+
+
+def page_before(page: WindowPage, turns: Iterable[Sequence[PageStep]]) -> WindowPage:
+    """The page from which these turns, one after the other, have led to another one."""
+    rows = [*page.rows.items()]
+    for steps in reversed([*turns]):
+        for step in reversed(steps):
+            if step.new is not None:
+                del rows[step.at]
+            if step.old is not None and step.stood is not None:
+                rows.insert(step.stood, (step.identity, step.old))
+    before = WindowPage(dict(rows))
+    before.parted.update(page.parted)
+    return before
 
 
 def _put(order: list[str], identity: str, last: str | None) -> int:

@@ -21,6 +21,7 @@ from typing import NamedTuple, Protocol
 from sow import replies
 from sow.definitions import Policy
 from sow.delivery.lines import Delivery, FeedKey, Lines
+from sow.delivery.queued import QueuedDelivery
 from sow.delivery.sessions import Session
 from sow.delivery.strands import Strand, raised
 from sow.delivery.windows.pages import (
@@ -30,6 +31,7 @@ from sow.delivery.windows.pages import (
     Parted,
     WindowPage,
     difference_of,
+    page_before,
 )
 from sow.delta import Document, difference
 from sow.encodings import Encoding
@@ -273,6 +275,13 @@ class WindowStrand(Strand):
         """The page that a member holds when it has read what waits for it."""
         return self._held[session]
 
+    def take_back(self, session: Session) -> WindowPage:
+        """Let nothing leave that waits for a member; returns the page that it holds then."""
+        waiting = session.outbox.told_under(self.name)
+        turns = [entry.delivery.steps for entry in waiting if isinstance(entry, QueuedDelivery)]
+        session.take_back_all(self.name)
+        return page_before(self._held[session], turns)
+
     def begin(
         self, session: Session, held: WindowPage, now: WindowPage, anew: bool
     ) -> "PageAnswer":
@@ -321,11 +330,13 @@ class WindowStrand(Strand):
         """Hand members that hold the same page what differs from it."""
         sessions = list(sessions)
         held = self._held[sessions[0]]
-        said = [self._line(step, held) for step in difference_of(held, now)]
+        steps = [*difference_of(held, now)]
+        said = [self._line(step, held) for step in steps]
         rendered = [line for line in said if line is not None]
         if rendered:
             rendered.append(self.encoding.reply(replies.turn_end(self.name, self.view.seq)))
         delivery = Delivery(self.name, self.encoding, rendered, [], self._policy)
+        delivery.lead(steps)
         room = Room(delivery.message_count, len(delivery.frame) if rendered else 0)
         for session in sessions:
             if not self._has_room(session, room):

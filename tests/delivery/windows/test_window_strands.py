@@ -86,7 +86,8 @@ def test_windows_of_one_session_share_its_room():
         reader.begin()
         readers.append(reader)
     for turn in range(10):
-        world.publish("orders", *({"id": f"{turn} {at}", "px": -turn} for at in range(1 + turn % 6)))
+        some = range(1 + turn % 6)
+        world.publish("orders", *({"id": f"{turn} {at}", "px": -turn} for at in some))
         world.advance(2 * SECOND)
     assert client.session.ended is None
     while lines := client.lines():
