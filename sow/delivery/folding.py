@@ -162,9 +162,12 @@ class Folding:
         moves = newer.apart or (lines.queue_policy.appends and not starved)
         if moves and isinstance(folded, Update) and not folded.is_void:
             newer.displace(older)
+            # The newer one may stand in what a passage has still to go through.
+            membership.discard(older)
             self._queue.kill(older)
             self._queue.rewrite(newer, _moved(folded, newer.update), group)
             return newer
+        number = membership.number_of(newer)
         membership.give_up(newer)
         self._queue.kill(newer)
         if isinstance(folded, Update):
@@ -173,7 +176,7 @@ class Folding:
                 self._queue.kill(older)
                 return None
             self._queue.rewrite(older, folded, group)
-            membership.reach_instead(older, newer.number)
+            membership.reach_instead(older, number)
         return older
 
     def complete(self, older: QueuedUpdate, released: int) -> None:

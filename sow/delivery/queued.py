@@ -268,10 +268,14 @@ class Membership:
         self.reached.pop(record, None)
         self.reached[record] = entry.number
 
+    def number_of(self, entry: QueuedUpdate) -> int:
+        """The number of an entry; 0 of one that a passage has still to go through."""
+        return entry.number if self.newest.get(entry.place) is entry else 0
+
     def reach_instead(self, entry: QueuedUpdate, number: int) -> None:
         """An entry says what the one of a number said; behind that one another of its record may
         stand, under other values."""
-        if self.last(entry.lines, entry.update) <= number:
+        if self.last(entry.lines, entry.update) <= max(number, entry.number):
             self.reach(entry)
 
     def give_up(self, entry: QueuedUpdate) -> None:
@@ -280,9 +284,10 @@ class Membership:
         if older is None:
             del self.newest[entry.place]
         else:
+            number = self.number_of(entry)
             self.newest[entry.place] = older
             if older.update.identity == entry.update.identity:
-                self.reach_instead(older, entry.number)
+                self.reach_instead(older, number)
 
     def discard(self, entry: QueuedUpdate) -> None:
         """A single update is dropped, and what else waits stays as it is."""

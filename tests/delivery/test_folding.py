@@ -150,6 +150,28 @@ def test_what_leaves_and_in_which_order_does_not_depend_on_the_disk(
     assert later == at_once
 
 
+@pytest.mark.parametrize("placement", ["replace", "append"])
+@pytest.mark.parametrize("gone_through", [1, 2, 3])
+def test_a_pair_of_which_a_passage_has_met_the_older_one_alone_becomes_one(placement, gone_through):
+    waiting = Waiting(replace(ORDERS, placement=placement), released=0)
+    for group, identity in enumerate("abac", 1):
+        waiting.spread(identity, group=group)
+    waiting.queue.begin_again()
+    for _ in range(gone_through):
+        waiting.folding.go_on(1, ("conflate",), 1)
+    waiting.released = 4
+    waiting.folding.complete(next(iter(waiting.queue)), released=4)
+    parts = waiting.queue.entries, waiting.queue.unfolded
+    living, unfolded = ([entry for entry in part if entry.lives] for part in parts)
+    waiting.membership.check(living, unfolded, passage=1)
+    while waiting.folding.go_on(1, ("conflate",), 1):
+        waiting.queue.check()
+    waiting.spread("a", group=5)
+    waiting.membership.check([entry for entry in waiting.queue if entry.lives])
+    expected = {"replace": [("a", 5), ("b", 2), ("c", 4)], "append": [("b", 2), ("c", 4), ("a", 5)]}
+    assert waiting.says() == expected[placement]
+
+
 SAID = st.lists(st.lists(st.sampled_from("abcd"), min_size=1, max_size=4), max_size=8)
 
 
