@@ -86,3 +86,15 @@ def test_counting_begins_when_the_session_is_named():
     buffer = sent([3])
     buffer.restart()
     assert (buffer.sent, buffer.after(0, without)) == (0, [])
+
+
+def test_what_was_withdrawn_is_not_sent_again_and_what_follows_is():
+    found = sent([2, 3])
+    found.withdraw()
+    assert found.withdrawn == 5
+    found.add(Pulled(lines(6, 2), 2, 0), 0)
+    found.check()
+    assert found.after(4, without) is None
+    assert found.after(5, without) == [Pulled(lines(6, 2), 2, 0)]
+    found.restart()
+    assert found.withdrawn == 0

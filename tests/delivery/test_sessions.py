@@ -290,3 +290,12 @@ def test_lines_that_are_not_sealed_yet_may_be_rows_of_an_answer():
     assert one.has_answers
     one.seal(0, 0)
     assert one.has_answers
+
+
+def test_a_queue_has_room_up_to_its_bounds_and_always_where_nothing_waits():
+    one = session(queue_messages_max=3, queue_bytes_max=100)
+    assert one.has_room(1000, 1000)
+    one.outbox.push(b"x" * 40, 1, 0, 0)
+    assert one.has_room(2, 60)
+    assert not one.has_room(3, 0)
+    assert not one.has_room(0, 61)

@@ -1,9 +1,11 @@
 """What has to be said from one page to the next, and at which places."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.delivery.windows.pages import EMPTY_PAGE, PageRow, WindowPage, difference_of
+from sow.delivery.windows.pages import EMPTY_PAGE, PageRow, WindowPage, difference_of, page_before
 
 NAMES = st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=6)
 
@@ -63,3 +65,12 @@ def test_a_page_is_told_whole_to_who_holds_nothing():
     assert [(step.identity, step.at, step.old) for step in steps] == [
         ("x", 0, None), ("y", 1, None), ("z", 2, None)
     ]  # fmt: skip
+
+
+@given(st.lists(NAMES, min_size=1, max_size=4))
+def test_steps_that_are_taken_back_end_in_the_page_from_which_they_began(every):
+    """Each page says of its records, in whatever order, that they have changed."""
+    pages = [WindowPage({name: row(at) for name in names}) for at, names in enumerate(every)]
+    turns = [[*difference_of(*pair)] for pair in pairwise(pages)]
+    before = page_before(pages[-1], turns)
+    assert [*before.rows.items()] == [*pages[0].rows.items()]
