@@ -51,7 +51,7 @@ class Room(NamedTuple):
     bytes: int
 
 
-NO_ROOM = Room(0, 0)
+NOTHING_LACKED = Room(0, 0)
 
 
 class WindowView(Protocol):
@@ -249,7 +249,7 @@ class WindowStrand(Strand):
             return True
         if self.lines.topic.folding.policy == "always":
             return session.idle
-        return session.keeps_up and session.has_room(*self._lagging.get(session, NO_ROOM))
+        return session.keeps_up and session.has_room(*self._lagging.get(session, NOTHING_LACKED))
 
     def _has_room(self, session: Session, room: Room) -> bool:
         """Whether lines that a member takes may be queued; else it is told later."""
@@ -319,7 +319,7 @@ class WindowStrand(Strand):
             elif self._takes(session):
                 together.setdefault(id(self._held[session]), []).append(session)
             else:
-                self._lagging.setdefault(session, NO_ROOM)
+                self._lagging.setdefault(session, NOTHING_LACKED)
         for sessions in together.values():
             self._tell(sessions, now, group, now_us)
         if self._lagging and self._key.interval_us is not None:

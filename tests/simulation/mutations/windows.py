@@ -60,7 +60,7 @@ WINDOWS = (
     Mutation(
         "who does not keep up with a window is told all the same",
         "sow/delivery/windows/window_strands.py",
-        "return session.keeps_up and session.has_room(*self._lagging.get(session, NO_ROOM))",
+        "return session.keeps_up and session.has_room(*self._lagging.get(session, NOTHING_LACKED))",
         "return True",
     ),
     Mutation(
