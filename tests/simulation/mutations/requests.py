@@ -48,8 +48,8 @@ REQUESTS = (
     Mutation(
         "a window is scrolled from nothing",
         "sow/requests/windowing.py",
-        "        held = strand.held_by(session)",
-        "        held = EMPTY_PAGE",
+        "strand.take_back(session) if reguards else strand.held_by(session)",
+        "strand.take_back(session) if reguards else EMPTY_PAGE",
     ),
     Mutation(
         "a session is taken up by whoever knows its name",

@@ -6,8 +6,8 @@ WINDOWS = (
     Mutation(
         "a live window is told who enters before who leaves",
         "sow/delivery/windows/window_strands.py",
-        "said = [self._line(step, held) for step in difference_of(held, now)]",
-        "said = [self._line(one, held) for one in reversed([*difference_of(held, now)])]",
+        "said = [self._line(step, held) for step in steps]",
+        "said = [self._line(step, held) for step in reversed(steps)]",
     ),
     Mutation(
         "a record that moves down an order concerns none of those that it passes",
@@ -30,8 +30,8 @@ WINDOWS = (
     Mutation(
         "a record that leaves a window stood one place further on",
         "sow/delivery/windows/pages.py",
-        "            yield PageStep(identity, old, None, len(order))",
-        "            yield PageStep(identity, old, None, len(order) + 1)",
+        "yield PageStep(identity, old, None, len(order), len(order))",
+        "yield PageStep(identity, old, None, len(order) + 1, len(order))",
     ),
     Mutation(
         "a record is put before what has settled in a window",
