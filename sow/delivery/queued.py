@@ -71,6 +71,11 @@ class Foldable(Queued):
 
     membership: "Membership"
 
+    @property
+    def source(self) -> object:
+        """What it says, which is another object where it says something else."""
+        raise NotImplementedError
+
     def said(self) -> Sequence[tuple[Lines, Update]]:
         """Its updates, and what words each."""
         raise NotImplementedError
@@ -101,6 +106,11 @@ class QueuedDelivery(Foldable):
     def policy(self) -> Policy:
         """What its topics allowed when it was said."""
         return self.delivery.policy
+
+    @property
+    def source(self) -> object:
+        """What it says."""
+        return self.delivery
 
     def said(self) -> Sequence[tuple[Lines, Update]]:
         """Its updates, and what words each."""
@@ -150,6 +160,11 @@ class QueuedUpdate(Foldable):
     def policy(self) -> Policy:
         """What its topic allows now."""
         return self.lines.queue_policy.policy
+
+    @property
+    def source(self) -> object:
+        """What it says."""
+        return self.update
 
     def said(self) -> Sequence[tuple[Lines, Update]]:
         """Its update, and what words it."""

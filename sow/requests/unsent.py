@@ -12,7 +12,7 @@ all has to be known. What is said of a group of records was made for one client,
 see then: nothing of it stays.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from sow.delivery.lines import Lines
 from sow.delivery.queued import Foldable
@@ -43,6 +43,8 @@ class Unsent:
         self._name = name
         self._rights = rights
         self._shape_of = shape_of
+        self._looked_at: dict[int, object] = {}
+        """What was looked at: to find that out no frame is taken apart, which may say much."""
         self._seen: dict[int, tuple[Update, bool]] = {}
         """By the updates that were looked at: whether they say a state that may be seen."""
         self._instead: dict[int, Update | None] = {}
@@ -55,7 +57,7 @@ class Unsent:
         return [entry for entry in self._waiting() if not self._knows(entry)]
 
     def _knows(self, entry: Foldable) -> bool:
-        return all(id(update) in self._seen for _, update in entry.said()[:1])
+        return id(entry.source) in self._looked_at
 
     @property
     def is_behind(self) -> bool:
@@ -69,10 +71,11 @@ class Unsent:
             if done >= LOOKED_AT_ONCE:
                 break
             done += entry.message_count
-            self._look_at(entry.said())
+            self._look_at(entry)
 
-    def _look_at(self, said: Sequence[Said]) -> None:
-        for lines, update in said:
+    def _look_at(self, entry: Foldable) -> None:
+        self._looked_at[id(entry.source)] = entry.source
+        for lines, update in entry.said():
             self._seen[id(update)] = update, self._may_see(lines, update)
 
     def _may_see(self, lines: Lines, update: Update) -> bool:
@@ -89,7 +92,7 @@ class Unsent:
         update, in the order in which they were said."""
         entries = self._waiting()
         for entry in self._not_looked_at():
-            self._look_at(entry.said())
+            self._look_at(entry)
         self._instead.clear()
         left: dict[tuple[Records, str], Said] = {}
         for lines, update in (one for entry in entries for one in entry.said()):
