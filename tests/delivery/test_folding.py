@@ -139,13 +139,10 @@ def folded_with(definition, changes, durable_at_once):
 @given(
     st.sampled_from(["replace", "append"]),
     st.sampled_from([(), (Merge("/v", "sum"),), (Merge("/v", "first"),)]),
-    st.sampled_from([(), ("/sym",)]),
     CHANGES,
 )
-def test_what_leaves_and_in_which_order_does_not_depend_on_the_disk(
-    placement, merges, match, changes
-):
-    definition = replace(ORDERS, placement=placement, merges=merges, match=match)
+def test_what_leaves_and_in_which_order_does_not_depend_on_the_disk(placement, merges, changes):
+    definition = replace(ORDERS, placement=placement, merges=merges)
     at_once, later = (folded_with(definition, changes, prompt) for prompt in (True, False))
     assert later == at_once
 
