@@ -11,11 +11,12 @@ the journal: a batch that is committed again, before or after a crash, is known 
 
 A writer has an account for each topic. An epoch that is older than the account's is another matter
 than a duplicate: it comes of a writer that began anew under its old name, so it is refused unless
-it is said that such may be passed over.
+it is said that such may be passed over. So is the account's own epoch with other rows than those
+that were applied: one epoch is one batch.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,7 @@ from sow.engine.engine import Engine
 from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic
 from sow.errors import ClientError, NotEntitled, shown
 from sow.requests.commit_plan import Plan
+from sow.requests.contents import Content
 from sow.requests.seeing import permit_for
 from sow.requests.staged_rows import DELETIONS, REASON_OF, CommitStep, StagedRows, read
 from sow.rights import EVERYTHING, Rights
@@ -56,6 +58,21 @@ class EpochPassed(ClientError):
             f"{epoch}: it was begun anew, with another checkpoint or another count. Give it a "
             "name of its own as writer, count on from there, or say that what is older was written "
             "(rerun=skip)"
+        )
+
+
+class EpochReused(ClientError):
+    """A writer hands over another batch under the number of the one that was applied."""
+
+    reason = "epoch reused"
+    status = 409
+
+    def __init__(self, writer: str, epoch: int, topic: str, rows: int) -> None:
+        super().__init__(
+            f"writer {shown(writer)} has applied epoch {epoch} to {topic} with other rows than "
+            f"these {rows}: one epoch is one batch, and what is written again under it must be the "
+            "same. Give each batch a number of its own, each job a writer of its own, and leave "
+            "out what is another value each time, such as rand() and uuid()"
         )
 
 
@@ -132,12 +149,14 @@ class StagedWrites:
         topic: str,
         passes_over: bool = False,
         rights: Rights = EVERYTHING,
+        content: Content | None = None,
     ) -> str | None:
         """The bookmark at which a batch was applied to a topic, or None if it was not.
 
         Raises EpochPassed where the writer has gone on since, unless `passes_over` says that a
-        batch is done with when a later one is; NotEntitled where the writer is another user's, who
-        would be taken to be as far as this one.
+        batch is done with when a later one is; EpochReused where the batch that was applied has
+        another `content`, as far as both are known; NotEntitled where the writer is another user's,
+        who would be taken to be as far as this one.
         """
         last = self._last(writer, topic)
         if last is None:
@@ -150,6 +169,9 @@ class StagedWrites:
             return None
         if epoch < last["epoch"] and not passes_over:
             raise EpochPassed(writer, epoch, topic, last["epoch"])
+        held = last.get("content")
+        if epoch == last["epoch"] and held and content and not content.may_be(held):
+            raise EpochReused(writer, epoch, topic, content.rows)
         bookmark: str = last["bookmark"]
         return bookmark
 
@@ -200,8 +222,10 @@ class StagedWrites:
         now_us: int,
         replaces: bool = False,
         rights: Rights = EVERYTHING,
+        content: Content | None = None,
     ) -> Steps[int]:
-        """Carry out a whole batch, and say so in the account of its writer; `steps` are emptied.
+        """Carry out a whole batch, and say so in the account of its writer, with its `content`;
+        `steps` are emptied.
 
         Nothing of it is seen before all of it; returns the bookmark of its last change. With
         `replaces` the topic's other records go. Closed when it has begun, it is finished by others.
@@ -210,7 +234,7 @@ class StagedWrites:
 
         def work(topic: LiveTopic) -> Steps[int]:
             # Who gave up waiting for this batch may have sent it again.
-            before = self.applied(writer, epoch, name, rights=rights)
+            before = self.applied(writer, epoch, name, rights=rights, content=content)
             if before is not None:
                 return int(before)
             self.check_room(topic, steps)
@@ -218,18 +242,21 @@ class StagedWrites:
             if isinstance(topic, CopyTopic):
                 if any(permits):
                     raise NotEntitled(f"records of {name} are written by who may write all of it")
-                return (yield from self._release(writer, epoch, topic, steps, now_us, whose))
+                return (yield from self._release(topic, steps, noted, now_us))
             assert isinstance(topic, SourceTopic)  # nothing else takes rows
             plan = Plan(self._engine, topic, steps, now_us, replaces, permits)
-            return (yield from self._store(writer, epoch, topic, plan, now_us, whose))
+            return (yield from self._store(topic, plan, noted, now_us))
 
-        whose = rights.owner_text
+        noted = {"writer": writer, "topic": name, "epoch": epoch}
+        noted |= {"user": rights.owner_text} if rights.owner_text else {}
+        noted |= {"content": str(content)} if content is not None else {}
         return self._engine.undivided.carry_out(lambda: self.topic(name), work)
 
     def _store(
-        self, writer: str, epoch: int, topic: SourceTopic, plan: Plan, now_us: int, whose: str
+        self, topic: SourceTopic, plan: Plan, noted: Mapping[str, Any], now_us: int
     ) -> Steps[int]:
-        """Number and log all that is planned, and the account of it; then store it."""
+        """Number and log all that is planned, and the account of it, which has `noted` in it; then
+        store it."""
         engine = self._engine
         pieces = yield from plan.pieces()
         deeds = [piece.deed for piece in pieces if engine.capacity.bounds(topic)]
@@ -242,7 +269,7 @@ class StagedWrites:
             engine.undivided.speak_alone(topic)
             numbered = deque((piece, piece.number(topic, now_us, expires_us)) for piece in pieces)
             bookmark, rows = engine.seq, sum(map(len, pieces))
-            self._note(writer, epoch, topic.name, bookmark, rows, now_us, whose)
+            self._note(noted, bookmark, rows, now_us)
             pieces.clear()
             while numbered:
                 yield
@@ -255,33 +282,19 @@ class StagedWrites:
             room.release()
 
     def _release(
-        self,
-        writer: str,
-        epoch: int,
-        topic: CopyTopic,
-        steps: Sequence[CommitStep],
-        now_us: int,
-        whose: str,
+        self, topic: CopyTopic, steps: Sequence[CommitStep], noted: Mapping[str, Any], now_us: int
     ) -> Steps[int]:
         """What the engine of a conflated topic has released; nothing of it is logged."""
         rows = 0
         for step in steps:
             rows += self._update_copy(topic, step)
             yield
-        self._note(writer, epoch, topic.name, self._engine.seq, rows, now_us, whose)
+        self._note(noted, self._engine.seq, rows, now_us)
         return self._engine.seq
 
-    def _note(
-        self, writer: str, epoch: int, name: str, bookmark: int, rows: int, now_us: int, whose: str
-    ) -> None:
-        """Say in the account of a writer, and `whose` it is, how far it is."""
-        account = {
-            "writer": writer,
-            "topic": name,
-            "epoch": epoch,
-            "bookmark": str(bookmark),
-            "rows": rows,
-        } | ({"user": whose} if whose else {})
+    def _note(self, noted: Mapping[str, Any], bookmark: int, rows: int, now_us: int) -> None:
+        """Say in the account of a writer how far it is, and what is `noted` of the batch."""
+        account = {**noted, "bookmark": str(bookmark), "rows": rows}
         writes = self._engine.catalog.account(WRITES)
         messages = writes.records.read([orjson.dumps(account)])
         self._engine.put(writes, messages, now_us, writes.expiry_us(None, now_us))

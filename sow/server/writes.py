@@ -5,7 +5,7 @@
     DELETE /v1/writes/{writer}/{epoch}          forget what was kept aside
 
 A batch is one of a writer for one topic. One that was applied before is answered as a duplicate and
-changes nothing.
+changes nothing; another one under its number is refused.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from sow.engine.engine import Engine
 from sow.engine.live_topics import LiveTopic
 from sow.errors import ClientError, TooLarge, clipped, shown
 from sow.media_types import ARROW
+from sow.requests.contents import Content, content_of
 from sow.requests.staged_rows import DELETIONS, CommitStep
 from sow.requests.staged_writes import Rejected, StagedWrites
 from sow.rights import Rights
@@ -99,12 +100,14 @@ class RowsRejected(ClientError):
 
 
 class Read(NamedTuple):
-    """A chunk that was read: how many good rows, what they do, which were bad; bytes of bodies."""
+    """A chunk that was read: how many good rows, what they do, which were bad, how many bytes their
+    bodies have, and what they hold."""
 
     rows: int
     steps: list[CommitStep]
     rejected: list[Rejected]
     size_bytes: int = 0
+    content: Content = Content()
 
 
 class Chunk(NamedTuple):
@@ -201,7 +204,9 @@ class WritesDoor:
         rows = read_rows(topic.records, content, self._engine.configuration.limits.frame_bytes_max)
         steps, rejected = self._writes.read(topic, rows, now_us)
         size_bytes = sum(len(body) for step in steps for body in step.messages.bodies)
-        return Read(len(rows) - len(rejected), steps, rejected, size_bytes)
+        bad = {row.index for row in rejected}
+        good = rows.at([at for at in range(len(rows)) if at not in bad]) if bad else rows
+        return Read(len(good), steps, rejected, size_bytes, content_of(good))
 
     async def commit(self, request: web.Request) -> web.Response:
         """Apply a batch, answered when it is durable."""
@@ -224,6 +229,13 @@ class WritesDoor:
             is_duplicate = bookmark is not None
             if bookmark is None:
                 bookmark = await self._apply(request, batch, staged, commit)
+            else:
+                topic = self._writes.topic(batch.topic)
+                now_us = self._driver.now_us()
+                content = await asyncio.to_thread(
+                    self._content, topic, staged, commit.parts, now_us
+                )
+                self._writes.applied(*batch, commit.rerun == "skip", rights, content)
             await self._driver.durable()
         await self._drop(*staged)
         return json_response({"bookmark": bookmark, "duplicate": is_duplicate})
@@ -234,7 +246,7 @@ class WritesDoor:
         """Apply a batch, of what was `staged` for it, for who may do still what he might when he
         asked for it: others' batches came first, and rows were read."""
         topic = self._writes.topic(batch.topic)
-        steps = await self._all_staged(topic, staged, commit.parts)
+        steps, content = await self._all_staged(topic, staged, commit.parts)
         await check_going_on(request)
         rights = rights_of(request)
         if any(step.operation in DELETIONS for step in steps):
@@ -243,20 +255,39 @@ class WritesDoor:
         if replaces:
             self._writes.check_replaces(topic, steps, commit.allow_empty)
         now_us = self._driver.now_us()
-        applying = self._writes.applying(*batch, steps, now_us, replaces, rights)
+        applying = self._writes.applying(*batch, steps, now_us, replaces, rights, content)
         return str(await self._driver.turns.take("a staged commit", applying))
 
     async def _all_staged(
         self, topic: LiveTopic, batch: StagedBatch, parts: Sequence[StagedPart]
-    ) -> list[CommitStep]:
-        """What the batch consists of; nobody else holds it, so that it goes as it is stored."""
+    ) -> tuple[list[CommitStep], Content]:
+        """What the batch consists of, and holds; nobody else has the steps, so that they go as they
+        are stored."""
         steps: list[CommitStep] = []
+        content = Content()
         room, now_us = self._engine.configuration.limits.batch_bytes_max, self._driver.now_us()
         for part in parts:
             for read in await asyncio.to_thread(self._staged, topic, batch, part, room, now_us):
                 steps += read.steps
+                content = content.plus(read.content)
                 room -= read.size_bytes
-        return steps
+        return steps, content
+
+    def _content(
+        self, topic: LiveTopic, batch: StagedBatch, parts: Sequence[StagedPart], now_us: int
+    ) -> Content:
+        """What a batch holds that was applied before; of one whose chunks went with the first
+        commit, how many rows it says."""
+        content = Content()
+        for part in parts:
+            attempt = Attempt(part.part, part.attempt)
+            try:
+                for chunk in range(part.chunks):
+                    read = self._chunk(topic, Chunk(batch, attempt, chunk), now_us)
+                    content = content.plus(read.content)
+            except Missing:
+                return Content(sum(part.rows for part in parts), None)
+        return content
 
     def _staged(
         self, topic: LiveTopic, batch: StagedBatch, part: StagedPart, room: int, now_us: int

@@ -47,6 +47,24 @@ def test_an_older_batch_is_refused_by_both_numbers_and_stays(server):
     assert server.records("orders") == [{"id": 1}]
 
 
+@pytest.mark.parametrize("more", [{}, {"rerun": "skip"}])
+def test_another_batch_under_the_epoch_that_was_applied_is_refused(server, more):
+    writer, rows = f"reused-{len(more)}", [{"id": number} for number in range(4)]
+    staged(server, "orders", rows, writer=writer, epoch=7)
+    committed(server, "orders", (0, "a", 1, 4), writer=writer, epoch=7)
+    staged(server, "orders", rows[2:], writer=writer, epoch=7)
+    staged(server, "orders", rows[:2][::-1], part=1, writer=writer, epoch=7)
+    again = committed(server, "orders", (0, "a", 1, 2), (1, "a", 1, 2), writer=writer, epoch=7)
+    assert again.json["duplicate"] is True
+    staged(server, "orders", [*rows[:3], {"id": 9}], writer=writer, epoch=7)
+    answer = committed(server, "orders", (0, "a", 1, 4), writer=writer, epoch=7, **more)
+    assert (answer.status, answer.json["reason"]) == (409, "epoch reused")
+    assert "epoch 7" in answer.json["detail"]
+    answer = committed(server, "orders", writer=writer, epoch=7, **more)
+    assert answer.json["reason"] == "epoch reused"
+    assert {record["id"] for record in server.records("orders")} == {0, 1, 2, 3}
+
+
 def test_what_was_staged_outlives_the_server(server):
     staged(server, "orders", [{"id": 1}], writer="kept")
     server.stop()

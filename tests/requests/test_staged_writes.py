@@ -5,8 +5,10 @@ import json
 import pytest
 
 from sow.definitions import WRITES, WRITES_BEFORE, Topic
+from sow.requests.contents import Content, content_of
 from sow.requests.staged_rows import StagedRows
-from sow.requests.staged_writes import EpochPassed, StagedWrites
+from sow.requests.staged_writes import EpochPassed, EpochReused, StagedWrites
+from sow.steps import at_once
 from tests.core.harness import ORDERS, World
 from tests.topic.making import body, held
 
@@ -71,6 +73,27 @@ def test_a_batch_is_carried_out_in_its_order_and_accounted_for(world, writes):
     assert writes.applied("w", 1, "orders") == "4"
     (account,) = held(world.engine.topics[WRITES.name].records)
     assert (account["writer"], account["epoch"], account["rows"]) == ("w", 1, 4)
+
+
+def test_the_same_epoch_takes_the_same_rows_alone(world, writes):
+    some = rows(("publish", None, {"id": 1}), ("publish", None, {"id": 2}))
+    other = rows(("publish", None, {"id": 1}), ("publish", None, {"id": 3}))
+
+    def apply(batch):
+        steps, _ = writes.read(writes.topic("orders"), batch)
+        applying = writes.applying("w", 7, "orders", steps, world.now, content=content_of(batch))
+        return at_once(applying)
+
+    bookmark = apply(some)
+    assert apply(some.at([1, 0])) == bookmark
+    with pytest.raises(EpochReused, match="writer 'w' has applied epoch 7 to orders with other"):
+        apply(other)
+    asked = ("w", 7, "orders", True)
+    assert writes.applied(*asked, content=Content(2, None)) == str(bookmark)
+    with pytest.raises(EpochReused):
+        writes.applied(*asked, content=content_of(other))
+    assert writes.applied("w", 6, "orders", True, content=content_of(other)) == str(bookmark)
+    assert world.records("orders") == [{"id": 1}, {"id": 2}]
 
 
 def test_an_account_is_of_one_writer_and_one_topic(world, writes):
