@@ -69,6 +69,7 @@ class TopicDescribed(Answered):
     indexes: list[list[str]]
     records: int
     keys: list[str] | msgspec.UnsetType = msgspec.UNSET
+    key_domain: str | msgspec.UnsetType = msgspec.UNSET
     memos: list[str] | msgspec.UnsetType = msgspec.UNSET
     bytes: int | msgspec.UnsetType | None = msgspec.UNSET
     subscriptions: int | msgspec.UnsetType = msgspec.UNSET

@@ -51,6 +51,8 @@ def describe_topic(
     }
     if topic.pattern is not None and rights.sees(topic.pattern):
         described["of_pattern"] = topic.pattern
+    if isinstance(topic, SourceTopic):
+        described["key_domain"] = records.domain
     if isinstance(topic, CopyTopic):
         copied, conflation = topic.definition, topic.copy.conflation
         oldest_us = conflation.oldest_us()

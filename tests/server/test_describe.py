@@ -129,6 +129,7 @@ async def test_a_pattern_says_how_many_topics_it_has_made():
         3,
     )
     assert described(world, "/desk/1")["of_pattern"] == "desks"
+    assert described(world, "/desk/1")["key_domain"] == "/desk/1"
     await world.driver.close()
 
 
