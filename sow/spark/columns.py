@@ -1,6 +1,7 @@
 """Rows as columns: those of the row as it is, or fields of the body in the types of a schema.
 
-A user's schema says which fields of the body become columns. A field that is absent, or is no value
+A schema says which fields of the body become columns, whatever they are called; the columns of the
+row have a prefix there (`_key`). A field that is absent, or is no value
 of the column's type, is null, and refused by name where the schema says `not null`. Whether a value
 fits is its own matter: JSON is read many rows at once where all of them fit, and where one does not
 the rows are halved until it stands almost alone and is read by itself, so that its neighbours are
@@ -32,7 +33,9 @@ from sow.spark.fitting import Fitting, document_of
 
 ONE_BY_ONE = 64
 """Among so few rows the odd one is not looked for any further."""
-UTC_TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?Z?$"
+YEAR = "(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
+"""Times of Python and Spark begin with the year 1, those of Arrow with the year 0."""
+UTC_TIME = f"^{YEAR}-[0-9]{{2}}-[0-9]{{2}}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\\.[0-9]{{1,6}})?Z?$"
 TEXT_MODULES = ("fix", "nvfix", "xml")
 WITHOUT_FIELDS = ("binary", "string", "int64", "double")
 ROW = pa.schema(
@@ -50,13 +53,6 @@ OF_THE_ROW = {f"_{name}": name for name in ROW.names if name != "value"}
 """Columns of a typed schema that are not fields of the body."""
 BOOKMARK_DIGITS = 19
 """Of the longest number of 64 bits."""
-
-
-def is_row_schema(schema: pa.Schema) -> bool:
-    """It asks for columns of the row as it is, not for fields of the body."""
-    return set(schema.names) <= set(ROW.names) and all(
-        schema.field(name).type == ROW.field(name).type for name in schema.names
-    )
 
 
 def check_row_columns(schema: pa.Schema) -> None:
@@ -108,7 +104,7 @@ class Messages:
     def check(self, schema: pa.Schema) -> None:
         """Raise ClientError for columns that such messages cannot have."""
         fields = [name for name in schema.names if name not in OF_THE_ROW]
-        if self.module in WITHOUT_FIELDS and not is_row_schema(schema) and fields != ["value"]:
+        if self.module in WITHOUT_FIELDS and fields != ["value"]:
             raise ClientError(
                 f"messages of type {self.name} have no fields, so there is no column "
                 f"{next((name for name in fields if name != 'value'), 'but value')}; ask for "
@@ -135,10 +131,11 @@ JSON_MESSAGES = Messages()
 
 
 def decoder(
-    schema: pa.Schema, messages: Messages = JSON_MESSAGES
+    schema: pa.Schema, messages: Messages | None = JSON_MESSAGES
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """What turns rows into batches of this schema."""
-    if is_row_schema(schema):
+    """What turns rows into batches of this schema: fields of these messages, or, where there are
+    none, columns of the row as it is."""
+    if messages is None:
         return lambda batch: pa.RecordBatch.from_arrays(
             [batch.column(name) for name in schema.names], schema=schema
         )

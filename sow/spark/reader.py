@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
 
 from sow.history.bookmarks import POSITION
-from sow.spark.columns import JSON_MESSAGES, OF_THE_ROW, Messages, decoder, is_row_schema
+from sow.spark.columns import OF_THE_ROW, Messages, decoder
 from sow.spark.http import member, segment
 from sow.spark.options import SourceOptions
 from sow.spark.pushdown import pushed
@@ -46,14 +46,17 @@ class GroupsPart(InputPartition):
 
 
 class SowReader(DataSourceReader):
-    """Reads the records of a topic, the rows of groups of them, or a range of its log."""
+    """Reads the records of a topic, the rows of groups of them, or a range of its log.
+
+    `messages` are what the columns are fields of; None: the rows are read as they are.
+    """
 
     def __init__(
         self,
         options: SourceOptions,
         schema: pa.Schema,
         from_log: bool,
-        messages: Messages = JSON_MESSAGES,
+        messages: Messages | None = None,
     ) -> None:
         self.options = options
         self.schema = schema
@@ -76,6 +79,10 @@ class SowReader(DataSourceReader):
         wanted = Wanted(self.options.topic, self.condition, self.keys, self.options.partitions)
         taken = take(self.options.server, wanted, self.options.as_of)
         return [part for one in taken for part in one.parts]
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """All rows as they are, one part after the other."""
+        return (batch for part in self.partitions() for batch in self._rows(part))
 
     def _groups(self) -> GroupsPart:
         options = self.options
@@ -113,9 +120,13 @@ class SowReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one part, as Arrow batches of the schema."""
+        return map(decoder(self.schema, self.messages), self._rows(partition))
+
+    def _rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one part as they are."""
         server = self.options.server
         if isinstance(partition, LogPart):
-            batches = range_of_log(
+            return range_of_log(
                 server,
                 self.options.topic,
                 partition.after,
@@ -124,12 +135,10 @@ class SowReader(DataSourceReader):
                 self.options.fail_on_data_loss,
                 partition.log,
             )
-        elif isinstance(partition, GroupsPart):
-            batches = partition.read()
-        else:
-            assert isinstance(partition, SnapshotPart)
-            batches = partition.read(server)
-        return map(decoder(self.schema, self.messages), batches)
+        if isinstance(partition, GroupsPart):
+            return partition.read()
+        assert isinstance(partition, SnapshotPart)
+        return partition.read(server)
 
 
 class PushingReader(SowReader):
@@ -142,7 +151,7 @@ class PushingReader(SowReader):
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         """Let the server leave out rows; Spark evaluates each filter all the same."""
-        if is_row_schema(self.schema):
+        if self.messages is None:
             if self.keys is None and not (self.from_log or self.options.as_of):
                 self.keys = next((keys for one in filters if (keys := _keys(one))), None)
         elif self.messages.is_json:  # a number is a text in others

@@ -76,14 +76,23 @@ def _changes(
 
 
 def last_of_each_key(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Of rows in order, the last of each key, in that order."""
+    """Of rows in order, the last of each key of each topic, in that order."""
     table = pa.Table.from_batches(batches, ROW)
     if not len(table):
         return
-    codes = table.column("key").combine_chunks().dictionary_encode().indices.to_numpy()
-    last = np.full(int(codes.max()) + 1, -1)
-    last[codes] = np.arange(len(codes))
+    topics, keys = (_codes(table.column(name)) for name in ("topic", "key"))
+    records = topics.astype(np.int64) * (int(keys.max()) + 1) + keys
+    _, last = np.unique(records[::-1], return_index=True)
+    last = len(table) - 1 - last
     yield from table.take(pa.array(np.sort(last))).combine_chunks().to_batches()
+
+
+def _codes(column: pa.ChunkedArray) -> "np.typing.NDArray[np.int32]":
+    """A number for each value: the same for the same."""
+    found: np.typing.NDArray[np.int32] = (
+        column.combine_chunks().dictionary_encode().indices.to_numpy()
+    )
+    return found
 
 
 class DataLoss(ClientError):

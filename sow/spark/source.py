@@ -1,10 +1,11 @@
 """The data source `sow`: what Spark asks for a reader or a writer.
 
 Which columns there are follows from the options: those of the row as it is (like Kafka's), some of
-them, or fields of the body in the types that a schema or a look at the data says.
+them, or fields of the body in the types that a schema or a look at the data says. Spark hands over
+a schema in any case: whether it is the caller's is known by whether it asked for ours.
 """
 
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -24,15 +25,17 @@ from sow.messages.arrow import JSON_KIND, KIND_OF_COLUMN, PATH_OF_COLUMN, is_jso
 from sow.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE, Use
 from sow.spark.columns import (
     JSON_MESSAGES,
+    OF_THE_ROW,
     ROW,
     SPARK_ROW,
     Messages,
     check_row_columns,
-    is_row_schema,
 )
 from sow.spark.http import segment
+from sow.spark.inference import inferred
 from sow.spark.options import SourceOptions, any_option, read_options
 from sow.spark.reader import PushingReader, SowReader
+from sow.spark.snapshots import Wanted, take
 from sow.spark.stream import SowStreamReader
 from sow.spark.types import check_types
 from sow.spark.writer import SowStreamWriter, SowWriter
@@ -45,8 +48,8 @@ class SowDataSource(DataSource):
     `options` are texts, as Spark hands them over; each, with its default and where it applies, is
     in docs/guide/spark.md. Rows as they are have the columns `bookmark` (long), `topic`, `key` (the
     SowKey, docs/semantics.md, Rule 5), `op`, `ts` (timestamp, UTC, microseconds) and `value` (the
-    body, as text). With a schema of the caller's its fields are read from the bodies by name, and
-    those columns are called `_bookmark`, `_key` and so on, where it asks for them.
+    body, as text). With a schema of the caller's, or `inferSchema`, columns are fields of the
+    bodies, whatever their names, and those of the row are called `_bookmark`, `_key` and so on.
 
     Every method raises ClientError for an option that is not there, has a value that it cannot have
     or means nothing where it is given, before anything is read or written.
@@ -55,6 +58,8 @@ class SowDataSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._given = dict(options)
+        self._reads_rows = False
+        """The columns are those of the row as it is: Spark has asked for a schema and got these."""
 
     @classmethod
     def name(cls) -> str:
@@ -71,13 +76,13 @@ class SowDataSource(DataSource):
     def schema(self) -> StructType | str:
         """The columns where the caller gives none: those of a row as it is, or some of them.
 
-        With `inferSchema` the fields of the topic, in the types that the server says: this asks
-        it. Raises ClientError for a column that is not there, and for a topic without columns.
+        With `inferSchema` the fields of the records, in the types of their values: this reads all
+        of them. Raises ClientError for a column that is not there, and for a topic without columns.
         """
         options = self._options
+        self._reads_rows = not options.infer_schema
         if options.infer_schema:
-            found = _inferred(options)
-            return _spark(_some(found, options.columns, "the records"))
+            return _spark(_of_the_records(options))
         if not options.columns:
             return SPARK_ROW
         return from_arrow_schema(_some(ROW, options.columns, "a row; give a schema for fields"))
@@ -92,7 +97,7 @@ class SowDataSource(DataSource):
         options = self._for(LOG if from_log else RECORDS)
         kind = PushingReader if options.pushdown else SowReader
         wanted = _arrow(schema)
-        return kind(options, wanted, from_log, _messages(options, wanted))
+        return kind(options, wanted, from_log, self._messages(options, wanted))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream read into `schema`: the log, batch by batch, each change once.
@@ -100,7 +105,17 @@ class SowDataSource(DataSource):
         Offsets stand in Spark's checkpoint, and hold both ends of their batch.
         """
         options, wanted = self._for(STREAM), _arrow(schema)
-        return SowStreamReader(options, wanted, _messages(options, wanted))
+        return SowStreamReader(options, wanted, self._messages(options, wanted))
+
+    def _messages(self, options: SourceOptions, schema: pa.Schema) -> Messages | None:
+        """What the bodies are that a schema asks fields of, if it does; raises ClientError if they
+        have none."""
+        if self._reads_rows:
+            return None
+        check_row_columns(schema)
+        messages = _messages_of(options)
+        messages.check(schema)
+        return messages
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write, all of it or nothing; `overwrite` is refused with ClientError.
@@ -131,21 +146,15 @@ class SowDataSource(DataSource):
         return SowStreamWriter(self._for(STREAM_WRITE), schema)
 
 
-def _messages(options: SourceOptions, schema: pa.Schema) -> Messages:
-    """What the bodies are that a schema asks fields of; raises ClientError if they have none."""
-    if is_row_schema(schema):
-        return JSON_MESSAGES
+def _messages_of(options: SourceOptions) -> Messages:
+    """What the bodies of a topic are."""
     server = options.server
     topic = server.json("GET", f"/v1/topics/{segment(options.topic)}", expected=True)
     name = topic["message_type"]
     if name == "json":
         return JSON_MESSAGES
     known = {one["name"]: one for one in server.json("GET", "/v1/message-types")}
-    messages = Messages(
-        options_of(known[name]) if name in known else MessageTypeOptions(name, name)
-    )
-    messages.check(schema)
-    return messages
+    return Messages(options_of(known[name]) if name in known else MessageTypeOptions(name, name))
 
 
 def _spark(schema: pa.Schema) -> StructType:
@@ -164,7 +173,6 @@ def _spark(schema: pa.Schema) -> StructType:
 def _arrow(schema: StructType) -> pa.Schema:
     check_types(schema)
     found = to_arrow_schema(schema, timezone="UTC", prefers_large_types=False)
-    check_row_columns(found)
     kinds = [field.metadata.get(KIND_OF_COLUMN) for field in schema]
     return pa.schema(
         [
@@ -172,6 +180,22 @@ def _arrow(schema: StructType) -> pa.Schema:
             for field, kind in zip(found, kinds, strict=True)
         ]
     )
+
+
+def _of_the_records(options: SourceOptions) -> pa.Schema:
+    """The columns that the records have, or some of them: fields of the bodies and, where they are
+    named, columns of the row."""
+    found = _inferred(options)
+    taken = next((name for name in found.names if name in OF_THE_ROW), None)
+    if taken is not None and not options.columns:
+        raise ClientError(
+            f"the records have a field {taken}, and a column of that name is the row's; name those "
+            "to be read by the option columns"
+        )
+    fields = [field for field in found if field.name not in OF_THE_ROW]
+    of_row = [pa.field(name, ROW.field(own).type) for name, own in OF_THE_ROW.items()]
+    of_row = [field for field in of_row if field.name in options.columns]
+    return _some(pa.schema([*fields, *of_row]), options.columns, "the records")
 
 
 def _inferred(options: SourceOptions) -> pa.Schema:
@@ -183,10 +207,24 @@ def _inferred(options: SourceOptions) -> pa.Schema:
     )
     told: pa.Schema = pa.ipc.open_stream(reply.body).schema
     # A field within another one is read as part of that.
-    found = pa.schema([one for one in told if PATH_OF_COLUMN.encode() not in (one.metadata or {})])
+    told = pa.schema([one for one in told if PATH_OF_COLUMN.encode() not in (one.metadata or {})])
+    found = inferred(told, _bodies(options), _messages_of(options)) if told.names else told
     if not found.names:
         raise ClientError(f"{options.topic} holds no records to take a schema from; give one")
     return found
+
+
+def _bodies(options: SourceOptions) -> Iterator[Sequence[str]]:
+    """The bodies of all records, whatever the filter lets through: the type of a column does not
+    depend on the rows that somebody reads."""
+    if options.groups:
+        batches = SowReader(options, ROW, from_log=False).rows()
+    else:
+        server = options.server
+        taken = take(server, Wanted(options.topic), options.as_of)
+        batches = (batch for one in taken for part in one.parts for batch in part.read(server))
+    for batch in batches:
+        yield batch.column("value").to_pylist()
 
 
 def _some(schema: pa.Schema, columns: tuple[str, ...], of: str) -> pa.Schema:

@@ -6,9 +6,9 @@ an offset names a range of the log, which is the same rows whenever it is read, 
 Spark runs again after a failure is the batch that it was. Columns and rows are those of the log
 (`readMode` changes), or of each batch only the last row of each key (latest).
 
-An offset says too of which log it is, since bookmarks of another one mean nothing here, and it
-carries a name that the query was given when it began: several that use one consumer are told apart
-by it.
+An offset says too of which log it is, since bookmarks of another one mean nothing here, and of
+which topic: what another topic had before is not behind this one's reader. It carries a name that
+the query was given when it began: several that use one consumer are told apart by it.
 
 With `startingBookmark` snapshot the first batch is the records of one moment, and the log follows
 from there. Its offset names the snapshot that was taken and the moment, so that it too is the same
@@ -32,7 +32,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from sow.errors import AnotherLog
-from sow.spark.columns import JSON_MESSAGES, ROW, Messages, decoder
+from sow.spark.columns import ROW, Messages, decoder
 from sow.spark.http import ServerRefusal, member, segment
 from sow.spark.options import SourceOptions
 from sow.spark.reader import LogPart, split_log
@@ -69,10 +69,10 @@ class TickPartition(InputPartition):
 
 
 class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a topic's log as a stream."""
+    """Reads a topic's log as a stream: fields of `messages`, or, without them, rows as they are."""
 
     def __init__(
-        self, options: SourceOptions, schema: pa.Schema, messages: Messages = JSON_MESSAGES
+        self, options: SourceOptions, schema: pa.Schema, messages: Messages | None = None
     ) -> None:
         self.options = options
         self.messages = messages
@@ -89,6 +89,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offset = {
             "bookmark": int(found["from"]),
             "log": found["log"],
+            "topic": self.options.topic,
             "reader": uuid.uuid4().hex,
         }
         return offset | {"starts": SNAPSHOT} if starting == SNAPSHOT else offset
@@ -153,6 +154,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, Any]:
         """The end of a range; no row so far is younger than the server's clock was at `at_us`."""
         offset = {"bookmark": bookmark, "after": after, "log": found["log"]}
+        offset["topic"] = self.options.topic
         if "reader" in start:
             offset["reader"] = start["reader"]
         if tick_us is not None:
@@ -162,7 +164,15 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset
 
     def _here(self, offset: Mapping[str, Any]) -> Mapping[str, Any]:
-        """How far the log reaches; raises DataLoss if it is not the one that an offset is of."""
+        """How far the log reaches; raises DataLoss if an offset is of another one, or of another
+        topic."""
+        topic = offset.get("topic", self.options.topic)
+        if topic != self.options.topic:
+            raise DataLoss(
+                f"{self.options.url}: the checkpoint is of another topic, {topic}, and this query "
+                f"reads {self.options.topic}: what that had before would never be read. Give each "
+                "topic a checkpoint of its own"
+            )
         here: Mapping[str, Any] = self._extent("now", limit=1)
         if offset.get("log", here["log"]) != here["log"]:
             raise DataLoss(

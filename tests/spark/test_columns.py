@@ -38,6 +38,7 @@ VALUES = [
     "1234567890123456.7891", "1e400", "40000", "true", "false", "null", '"1"', '"x"', '"1.5"',
     '" 1"', '".5"', '"+1"', '"NaN"', '"\\ud800"', '"AQI="', '"A"', '"2026-01-02"',
     '"2026-01-02T03:04:05Z"', '"2026-01-02T03:04:05.123456789Z"', '"2026-02-30T00:00:00Z"',
+    '"0000-01-01T00:00:00Z"', '"0001-01-01T00:00:00Z"', '"9999-12-31 23:59:59"',
     '"2026-01-02 03:04:05.5"', '"2026-01-02T03:04:05+02:00"', '"20260102"', "[]", "[1, 2]",
     "[1, 2.5]", "{}", '{"s": "x", "m": 1.10}', '{"s": 12.50, "m": "1.10"}',
 ]  # fmt: skip
@@ -274,3 +275,15 @@ def test_columns_of_json_texts_have_them_as_the_server_does():
         rows("mixed=a\x01", "mixed=a\x01mixed=b\x01", "n=1\x01")
     )
     assert found.column("mixed").to_pylist() == ['"a"', '["a","b"]', None]
+
+
+def test_fields_called_like_columns_of_the_row_are_fields():
+    schema = pa.schema([(name, ROW.field(name).type) for name in ("key", "ts", "op", "value")])
+    document = '{"key":"mine","ts":"2024-08-08T23:54:14Z","op":"buy","value":"hello"}'
+    (found,) = decoder(schema)(rows(document)).to_pylist()
+    assert (found["key"], found["op"], found["value"]) == ("mine", "buy", "hello")
+    assert found["ts"].year == 2024
+    for name in schema.names:
+        alone = pa.schema([schema.field(name)])
+        assert decoder(alone)(rows(document)).to_pylist() == [{name: found[name]}]
+    assert decoder(alone, None)(rows(document)).to_pylist() == [{"value": document}]

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 
 from sow.expressions import compile_filter
 from sow.messages import message_type
-from sow.spark.columns import ROW, decoder
+from sow.spark.columns import JSON_MESSAGES, ROW, decoder
 from sow.spark.options import read_options
 from sow.spark.pushdown import expression
 from sow.spark.reader import PushingReader
@@ -155,12 +155,14 @@ def test_what_the_two_compare_otherwise_is_left_to_spark(one):
     assert expression(one, FIELDS) is None
 
 
-def pushing(schema):
-    return PushingReader(read_options({"topic": "t", "pushdown": "true"}), schema, from_log=False)
+def pushing(schema, messages=None):
+    options = read_options({"topic": "t", "pushdown": "true"})
+    return PushingReader(options, schema, from_log=False, messages=messages)
 
 
 def test_columns_of_the_row_are_no_fields_of_the_body():
-    reader = pushing(pa.schema([("_bookmark", pa.int64()), ("_op", pa.string()), *FIELDS]))
+    schema = pa.schema([("_bookmark", pa.int64()), ("_op", pa.string()), *FIELDS])
+    reader = pushing(schema, JSON_MESSAGES)
     asked = [GreaterThan(("_bookmark",), 5), EqualTo(("_op",), "publish"), EqualTo(("n",), 1)]
     assert reader.pushFilters(asked) == asked
     assert reader.condition == "(/n = 1)"
@@ -171,6 +173,12 @@ def test_a_key_that_cannot_be_one_is_not_asked_for(key):
     reader = pushing(ROW)
     assert reader.pushFilters([EqualTo(("key",), key)])
     assert reader.keys is None
+
+
+def test_a_field_called_key_is_no_sow_key():
+    reader = pushing(pa.schema([("key", pa.string())]), JSON_MESSAGES)
+    reader.pushFilters([EqualTo(("key",), "abc")])
+    assert (reader.keys, reader.condition) == (None, "(/key = 'abc')")
 
 
 def test_keys_are_asked_for_and_compared_again():

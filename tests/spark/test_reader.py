@@ -21,8 +21,11 @@ OTHER = "00000000000000bb"
 NOWHERE = "http://127.0.0.1:9"
 
 
-def rows(server, topic, schema=ROW, **options):
+def rows(server, topic, schema=None, **options):
     source = SowDataSource({"url": server.url, "topic": topic, **options})
+    if schema is None:
+        source.schema()  # as Spark asks where its user gives none
+        schema = ROW
     reader = source.reader(from_arrow_schema(schema))
     batches = [batch for part in reader.partitions() for batch in reader.read(part)]
     return pa.Table.from_batches(batches, schema).to_pylist()
@@ -81,6 +84,7 @@ GROUPS = {"projection": "/desk, SUM(/qty) AS /qty", "grouping": "/desk"}
 def test_rows_of_groups_are_made_by_the_server_once_while_the_read_is_planned(server):
     server.publish("orders", *({"id": n, "desk": "ab"[n % 2], "qty": n} for n in range(5)))
     source = SowDataSource({"url": server.url, "topic": "orders", "filter": "/id > 0"} | GROUPS)
+    source.schema()
     reader = source.reader(from_arrow_schema(ROW))
     (part,) = reader.partitions()
     server.publish("orders", {"id": 9, "desk": "a", "qty": 100})

@@ -15,8 +15,8 @@ from sow.spark.rows import (
 )
 
 
-def row(bookmark, key="k"):
-    return {"bookmark": bookmark, "topic": "t", "key": key, "op": "publish", "value": "{}"}
+def row(bookmark, key="k", topic="t"):
+    return {"bookmark": bookmark, "topic": topic, "key": key, "op": "publish", "value": "{}"}
 
 
 def batch(*rows):
@@ -101,3 +101,8 @@ def test_of_each_key_the_last_row_stays_in_order():
     rows = [row(1, "a"), row(2, "b"), row(3, "a"), row(4, "c")]
     assert bookmarks(last_of_each_key(iter([batch(*rows[:2]), batch(*rows[2:])]))) == [2, 3, 4]
     assert bookmarks(last_of_each_key(iter([]))) == []
+
+
+def test_equal_keys_of_two_topics_are_two_records():
+    rows = [row(1, "a"), row(2, "a", "u"), row(3, "b", "u"), row(4, "a", "u")]
+    assert bookmarks(last_of_each_key(iter([batch(*rows)]))) == [1, 3, 4]

@@ -1,0 +1,115 @@
+"""What `inferSchema` makes of the records of a topic: the columns that they have, in their types.
+
+The server says the types of the outermost fields, of all that a topic has ever held. What it has as
+JSON texts is looked into here: flags, objects and arrays become columns of booleans, structs and
+arrays where every value of the records is one of that type. Where some are not, at whatever depth,
+the column stays one of JSON texts, which holds all values. A field that no record has any more is
+no column.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from sow.digits import Digits
+from sow.messages.arrow import ARROW_TYPES, is_json_text
+from sow.messages.column_types import COLUMNS_MAX, INT_DIGITS_MAX, kind_of_value, type_of
+from sow.messages.json_texts import JSON_NULL, FieldTexts
+from sow.spark.columns import Messages
+
+DEPTH_MAX = 32
+"""Structs within structs; what is nested deeper stays a JSON text."""
+
+
+class Shape:
+    """Of what type values are: one that holds each of them, or none."""
+
+    def __init__(self, depth: int = 0) -> None:
+        self._depth = depth
+        self._kinds = 0
+        """Of texts, numbers and bytes."""
+        self._has_flags = False
+        self._fields: dict[str, Shape] | None = None
+        self._items: Shape | None = None
+
+    def add(self, value: Any) -> None:
+        """Know of a value more."""
+        if isinstance(value, bool):
+            self._has_flags = True
+        elif isinstance(value, dict):
+            self._fields = {} if self._fields is None else self._fields
+            for name, one in value.items():
+                if self._depth < DEPTH_MAX and len(self._fields) <= COLUMNS_MAX:
+                    self._fields.setdefault(name, Shape(self._depth + 1)).add(one)
+        elif isinstance(value, list):
+            self._items = self._items or Shape(self._depth + 1)
+            for one in value if self._depth < DEPTH_MAX else ():
+                self._items.add(one)
+        else:
+            self._kinds |= kind_of_value(value)
+
+    @property
+    def type(self) -> pa.DataType | None:
+        """The type; None where a JSON text alone holds every value."""
+        kinds = (self._kinds, self._has_flags, self._fields is not None, self._items is not None)
+        if sum(map(bool, kinds)) > 1 or self._depth > DEPTH_MAX:
+            return None
+        if self._fields is not None:
+            found = {name: one.type for name, one in self._fields.items()}
+            fits = found and len(found) <= COLUMNS_MAX and None not in found.values()
+            return pa.struct(list(found.items())) if fits else None
+        if self._items is not None:
+            item = self._items.type
+            return None if item is None else pa.list_(item)
+        if self._has_flags:
+            return pa.bool_()
+        kind = type_of(self._kinds)
+        return None if kind == "json" else ARROW_TYPES[kind]
+
+
+def inferred(told: pa.Schema, texts: Iterable[Sequence[str]], messages: Messages) -> pa.Schema:
+    """The columns of records, of which `texts` are the bodies, batch by batch, and which the server
+    has `told` of."""
+    shapes = {field.name: Shape() for field in told if is_json_text(field)}
+    absent = dict.fromkeys(told.names)
+    for some in texts:
+        wanted = [*shapes, *(name for name in absent if name not in shapes)]
+        for name, values in zip(wanted, _values(wanted, some, messages), strict=True):
+            there = [value for value in values if value is not None]
+            if there:
+                absent.pop(name, None)
+            if name in shapes:
+                for value in there:
+                    shapes[name].add(value)
+    return pa.schema([_field(one, shapes) for one in told if one.name not in absent])
+
+
+def _field(told: pa.Field, shapes: dict[str, Shape]) -> pa.Field:
+    shape = shapes.get(told.name)
+    kind = None if shape is None else shape.type
+    return told if kind is None else pa.field(told.name, kind)
+
+
+def _values(
+    names: Sequence[str], texts: Sequence[str], messages: Messages
+) -> Iterator[Sequence[Any]]:
+    """The values of fields, name by name; None where there is none."""
+    if messages.is_json:
+        for found in FieldTexts(names)([text.encode() for text in texts]):
+            yield [None if text in (None, JSON_NULL) else _decoded(text) for text in found]
+        return
+    parse = messages.parser()
+    documents = list(map(parse, texts))
+    for name in names:
+        yield [document.get(name) for document in documents]
+
+
+def _decoded(text: bytes | None) -> Any:
+    assert text is not None
+    return json.loads(text, parse_float=Digits, parse_int=_whole)
+
+
+def _whole(text: str) -> float:
+    return Digits(text) if len(text) >= INT_DIGITS_MAX else int(text)
