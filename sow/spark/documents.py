@@ -1,12 +1,13 @@
 """Rows as JSON documents: what a write makes of columns.
 
-Numbers stay numbers (decimals with all their digits), times are ISO 8601, bytes base64, maps
-objects. NaN and infinity have no JSON, and are refused by the name of their column.
+Numbers stay numbers (decimals with all their digits), times are ISO 8601 in UTC whatever the zone
+of the session, bytes base64, maps objects. NaN and infinity have no JSON, and are refused by the
+name of their column.
 """
 
 import base64
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -14,18 +15,25 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sow.errors import ClientError
+from sow.errors import ClientError, shown
 
 Convert = Callable[[Any], Any]
 
 
-def documents(batch: pa.RecordBatch, leave_out_nulls: bool) -> pa.StringArray:
+def documents(
+    batch: pa.RecordBatch, leave_out_nulls: bool, json_texts: Collection[str] = ()
+) -> pa.StringArray:
     """Each row as a JSON document; a null is written as null, or left out. Without columns there
-    are none."""
+    are none. Columns that are `json_texts` hold the JSON text of each value."""
     names = batch.schema.names
     if not names:
         return pa.nulls(len(batch), pa.string())
-    columns = [_values(name, batch.column(name)) for name in names]
+    columns = [
+        _fragments(name, batch.column(name))
+        if name in json_texts
+        else _values(name, _in_utc(batch.column(name)))
+        for name in names
+    ]
     rows: Iterator[dict[str, Any]] = (
         dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)
     )
@@ -36,6 +44,40 @@ def documents(batch: pa.RecordBatch, leave_out_nulls: bool) -> pa.StringArray:
 
 def _dumps(row: dict[str, Any]) -> bytes:
     return orjson.dumps(row, default=_encoded, option=orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS)
+
+
+def _fragments(name: str, column: pa.Array) -> Sequence[Any]:
+    """JSON texts as the values that they are."""
+    return [None if text is None else _fragment(name, text) for text in column.to_pylist()]
+
+
+def _fragment(name: str, text: str) -> orjson.Fragment:
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise ClientError(
+            f"column {name} was read as JSON texts, and {shown(text)} is none ({error}); write it "
+            f"under another name, such as {name} AS {name}_text"
+        ) from None
+    return orjson.Fragment(text)
+
+
+def _in_utc(column: pa.Array) -> pa.Array:
+    """Moments are the same in all zones; how they are written is that of UTC."""
+    kind = _utc(column.type)
+    return column if kind.equals(column.type) else column.cast(kind)
+
+
+def _utc(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, tz="UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_utc(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_utc(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, kind.item_field.with_type(_utc(kind.item_type)))
+    return kind
 
 
 def _values(name: str, column: pa.Array) -> Sequence[Any]:

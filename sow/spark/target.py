@@ -4,14 +4,32 @@ All of it is asked before a row is written, so that a mistake is said once, by t
 """
 
 from dataclasses import dataclass
+from types import NoneType
 
-from pyspark.sql.types import NullType, NumericType, StringType, StructType
+from pyspark.sql.types import (
+    LongType,
+    NullType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
 from sow.errors import ClientError
+from sow.spark.columns import OF_THE_ROW
 from sow.spark.http import segment
 from sow.spark.options import SourceOptions
 from sow.suggest import did_you_mean
 
+ROW_TYPES = {
+    "bookmark": LongType,
+    "topic": StringType,
+    "key": StringType,
+    "op": StringType,
+    "ts": TimestampType,
+    "value": StringType,
+}
+"""The columns of a row as it is read, which say beside `value` where that comes from."""
 SAID_BY = (StringType, NumericType, NullType)
 """Types of the columns `op` and `key`: texts, and numbers as they are written."""
 
@@ -25,11 +43,15 @@ def writer_of(pipeline: str) -> str:
 class Target:
     """What is written to. `key_is_field`: its records are identified by a field called like the
     key column. `is_copy`: a conflated topic that Spark is the engine of. `messages`: what type its
-    messages are of."""
+    messages are of. `keys`: the paths of its key fields; `domain`: what its SowKeys are made
+    with."""
 
     key_is_field: bool
     is_copy: bool = False
     messages: str = "json"
+    topic: str = ""
+    keys: tuple[str, ...] = ()
+    domain: str | None = None
 
 
 def check_columns(schema: StructType, options: SourceOptions, to: Target) -> None:
@@ -45,6 +67,14 @@ def check_columns(schema: StructType, options: SourceOptions, to: Target) -> Non
             f"{options.topic} holds messages of type {to.messages}, which are not made of columns "
             f"such as {fields[0]}; write one column value, the text of the message, or its base64 "
             "where the type has bytes"
+        )
+    beside = [name for name in fields if not isinstance(kinds[name], ROW_TYPES.get(name, NoneType))]
+    beside = [name for name in beside if name not in OF_THE_ROW]
+    if isinstance(kinds.get("value"), StringType) and beside:
+        raise ClientError(
+            f"the column value is the whole document, and {beside[0]} stands beside it: leave "
+            f"{' and '.join(beside[:5])} out, or make documents of all columns, as "
+            "select(to_json(struct('*')).alias('value')) does, or by another name for value"
         )
     for option, default, column in (
         ("opColumn", "op", options.op_column),
@@ -74,7 +104,14 @@ def target(options: SourceOptions) -> Target:
         raise ClientError(f"{options.topic} is a view, made of {made_of}; write to {made_of}")
     if topic["kind"] != "conflated":
         is_field = f"/{options.key_column}" in topic.get("keys", [])
-        return Target(is_field, messages=topic["message_type"])
+        keys = tuple(topic.get("keys", ()))
+        return Target(
+            is_field,
+            messages=topic["message_type"],
+            topic=options.topic,
+            keys=keys,
+            domain=topic.get("key_domain"),
+        )
     if topic.get("engine") != "spark":
         raise ClientError(
             f"{options.topic} is a conflated topic, a copy of {topic['underlying']}; write to that"

@@ -7,11 +7,12 @@ again. The server applies a batch it has not seen, and answers for one that it h
 
 import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -20,10 +21,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from conflated_topics.ipc import to_ipc
+from sow.errors import ClientError
 from sow.media_types import ARROW
+from sow.messages.arrow import JSON_KIND, KIND_OF_COLUMN
+from sow.spark.columns import OF_THE_ROW
 from sow.spark.dead_letters import DeadLetters
+from sow.spark.deletes import KeysOfTopics, by_sow_key
 from sow.spark.documents import documents
-from sow.spark.http import segment
+from sow.spark.http import ServerRefusal, segment
 from sow.spark.options import SourceOptions
 from sow.spark.target import Target, check_columns, target
 from sow.spark.tasks import part_and_attempt, query_and_batch
@@ -47,10 +52,17 @@ class Staged(WriterCommitMessage):
 class _Staging:
     """One task's way to the server."""
 
-    def __init__(self, options: SourceOptions, writer: str, epoch: int, to: Target) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        writer: str,
+        epoch: int,
+        to: Target,
+        json_texts: frozenset[str] = frozenset(),
+    ) -> None:
         self._options = options
         self._server = options.server
-        self._target = to
+        self._messages = Messages(options, to, json_texts)
         self._path = f"/v1/writes/{segment(writer)}/{epoch}"
         part, attempt = part_and_attempt()
         self.staged = Staged(writer, part, attempt, 0, 0, 0)
@@ -63,7 +75,7 @@ class _Staging:
         rows = size = 0
         for batch in batches:
             for piece in _pieces(batch, self._options.batch_rows):
-                for messages in _bounded(to_messages(piece, self._options, self._target)):
+                for messages in _bounded(self._messages.of(piece)):
                     rows, size = rows + len(messages), size + messages.nbytes
                     if rows > self._options.batch_rows or size > CHUNK_BYTES_MAX:
                         self._send(waiting)
@@ -79,19 +91,24 @@ class _Staging:
             return
         table = pa.Table.from_batches(batches)
         skips = self._options.dead_letter_path is not None
-        reply = self._server.request(
-            "POST",
-            self._path,
-            {
-                "topic": self._options.topic,
-                "part": self.staged.part,
-                "attempt": self.staged.attempt,
-                "chunk": self.staged.chunks,
-                "rejects": "skip" if skips else "fail",
-            },
-            to_ipc(table),
-            content_type=ARROW,
-        )
+        asked = {
+            "topic": self._options.topic,
+            "part": self.staged.part,
+            "attempt": self.staged.attempt,
+            "chunk": self.staged.chunks,
+            "rejects": "skip" if skips else "fail",
+        }
+        try:
+            reply = self._server.request(
+                "POST", self._path, asked, to_ipc(table), content_type=ARROW
+            )
+        except ServerRefusal as error:
+            if error.reason == "bad message" and self._messages.are_values:
+                raise ClientError(
+                    f"{error.detail}; the messages are those of the column value, each row's whole "
+                    "document"
+                ) from None
+            raise
         answer = json.loads(reply.body)
         if answer["rejected"]:
             rows = table.take(pa.array([row["index"] for row in answer["rejected"]])).to_pylist()
@@ -104,27 +121,77 @@ class _Staging:
         self.staged.rejected += len(answer["rejected"])
 
 
-def to_messages(batch: pa.RecordBatch, options: SourceOptions, to: Target) -> pa.RecordBatch:
-    """Rows as the columns that the server takes: value, and op and key where they are said."""
-    names = batch.schema.names
-    columns: dict[str, Any] = {}
-    if options.op_column in names:
-        operation = options.mode if options.mode in ("delta", "delete") else "publish"
-        columns["op"] = batch.column(options.op_column).cast(pa.string()).fill_null(operation)
-    elif options.mode in ("delta", "delete"):
-        columns["op"] = pa.repeat(pa.scalar(options.mode), len(batch))
-    has_value = "value" in names and pa.types.is_string(batch.schema.field("value").type)
-    if options.key_column in names and (has_value or not to.key_is_field):
-        columns["key"] = batch.column(options.key_column).cast(pa.string())
-    if to.is_copy:
-        columns |= {name: batch.column(name) for name in ("bookmark", "ts")}
-    if has_value:
-        columns["value"] = batch.column("value")
-    else:
-        left_out = {options.op_column, *([] if to.key_is_field else [options.key_column])}
-        fields = [name for name in names if name not in left_out]
-        columns["value"] = documents(batch.select(fields), leave_out_nulls=options.mode == "delta")
-    return pa.RecordBatch.from_pydict(columns)
+class Messages:
+    """Makes of rows the columns that the server takes: value, and op and key where they are said.
+
+    `json_texts` are columns that hold the JSON text of each value.
+    """
+
+    def __init__(
+        self, options: SourceOptions, to: Target, json_texts: frozenset[str] = frozenset()
+    ) -> None:
+        self._options = options
+        self._to = to
+        self._json_texts = json_texts
+        self._keys_of_topics = KeysOfTopics(options.server, to)
+        self.are_values = False
+        """The rows have been found to hold their documents in the column `value`."""
+
+    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of a batch; raises ClientError for those that cannot be written."""
+        options, to, names = self._options, self._to, batch.schema.names
+        columns: dict[str, Any] = {}
+        if options.op_column in names:
+            operation = options.mode if options.mode in ("delta", "delete") else "publish"
+            columns["op"] = batch.column(options.op_column).cast(pa.string()).fill_null(operation)
+        elif options.mode in ("delta", "delete"):
+            columns["op"] = pa.repeat(pa.scalar(options.mode), len(batch))
+        self.are_values = "value" in names and pa.types.is_string(batch.schema.field("value").type)
+        if options.key_column in names and (self.are_values or not to.key_is_field):
+            columns["key"] = batch.column(options.key_column).cast(pa.string())
+        if to.is_copy:
+            columns |= {name: batch.column(name) for name in ("bookmark", "ts")}
+        columns["value"] = self._values(batch)
+        if {"op", "key"} <= columns.keys() and not to.is_copy:
+            columns["value"] = self._without_keyless(batch, columns)
+        return pa.RecordBatch.from_pydict(columns)
+
+    def _values(self, batch: pa.RecordBatch) -> pa.Array:
+        if self.are_values:
+            return batch.column("value")
+        options = self._options
+        left_out = {options.op_column, *([] if self._to.key_is_field else [options.key_column])}
+        if left_out & OF_THE_ROW.keys():
+            left_out |= OF_THE_ROW.keys()
+        fields = [name for name in batch.schema.names if name not in left_out]
+        is_delta = options.mode == "delta"
+        return documents(batch.select(fields), is_delta, self._json_texts)
+
+    def _without_keyless(self, batch: pa.RecordBatch, columns: Mapping[str, Any]) -> pa.Array:
+        """The documents without those of deletes that go by their SowKeys."""
+        value, names = columns["value"], batch.schema.names
+        if self.are_values:
+            by_key = by_sow_key(batch, columns["op"], ())
+            by_key = pc.and_(by_key, pc.is_null(value))
+        else:
+            by_key = by_sow_key(batch, columns["op"], self._to.keys)
+        by_key = pc.and_(by_key, pc.is_valid(columns["key"]))
+        topic = next((name for name in self._topic_columns if name in names), None)
+        if topic is not None:
+            self._keys_of_topics.check(batch.column(topic).filter(by_key))
+        return pc.if_else(by_key, pa.scalar(None, pa.string()), value)
+
+    @property
+    def _topic_columns(self) -> tuple[str, ...]:
+        """The columns that say of which topic a row is: of typed rows `topic` is a field."""
+        return ("topic", "_topic") if self.are_values else ("_topic",)
+
+
+def _json_texts(schema: StructType) -> frozenset[str]:
+    """The columns that a read with `inferSchema` has told to be JSON texts."""
+    return frozenset(
+        field.name for field in schema if field.metadata.get(KIND_OF_COLUMN) == JSON_KIND
+    )
 
 
 def _pieces(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
@@ -193,10 +260,13 @@ class SowWriter(DataSourceArrowWriter):
         self.epoch = options.epoch or 0
         self.target = target(options)
         check_columns(schema, options, self.target)
+        self.json_texts = _json_texts(schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
-        return _Staging(self.options, self.writer, self.epoch, self.target).write(iterator)
+        return _Staging(self.options, self.writer, self.epoch, self.target, self.json_texts).write(
+            iterator
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Apply what all tasks have staged."""
@@ -216,12 +286,14 @@ class SowStreamWriter(DataSourceStreamArrowWriter):
         self.options = options
         self.target = target(options)
         check_columns(schema, options, self.target)
+        self.json_texts = _json_texts(schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
         query, batch = query_and_batch()
         writer = self.options.writer or query
-        return _Staging(self.options, writer, batch, self.target).write(iterator)
+        staging = _Staging(self.options, writer, batch, self.target, self.json_texts)
+        return staging.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Apply what all tasks have staged."""

@@ -57,3 +57,32 @@ def test_nulls_are_left_out_of_deltas():
 def test_rows_without_columns_have_no_documents():
     none = pa.RecordBatch.from_pydict({"x": [1, 2]}).select([])
     assert documents(none, leave_out_nulls=True).to_pylist() == [None, None]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York", "+05:30"])
+def test_a_moment_is_one_text_in_all_zones(zone):
+    at = pa.array([1_767_323_045_000_000, None]).cast(pa.timestamp("us", tz=zone))
+    keys, offsets = pa.array(["k", "l"]), pa.array([0, 1, 2], pa.int32())
+    (first, last) = written(
+        at=at,
+        inside=pa.StructArray.from_arrays([at], names=["at"]),
+        list=pa.ListArray.from_arrays(offsets, at),
+        of=pa.MapArray.from_arrays(offsets, keys, at),
+    )
+    text = "2026-01-02T03:04:05Z"
+    assert json.loads(first) == {
+        "at": text, "inside": {"at": text}, "list": [text], "of": {"k": text}
+    }  # fmt: skip
+    assert json.loads(last) == {
+        "at": None, "inside": {"at": None}, "list": [None], "of": {"l": None}
+    }  # fmt: skip
+
+
+def test_json_texts_are_the_values_that_they_are_of():
+    batch = pa.RecordBatch.from_pydict({"x": ["1.10", '{"a":"b"}', None]})
+    found = documents(batch, leave_out_nulls=False, json_texts=["x"]).to_pylist()
+    assert found == ['{"x":1.10}', '{"x":{"a":"b"}}', '{"x":null}']
+    for text in ("plain", '1,"y":2', "NaN"):
+        batch = pa.RecordBatch.from_pydict({"x": [text]})
+        with pytest.raises(ClientError, match="column x was read as JSON texts, and"):
+            documents(batch, leave_out_nulls=False, json_texts=["x"])

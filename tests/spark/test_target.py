@@ -1,5 +1,7 @@
 """What is written to, and which columns it takes: said before a row is written."""
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("pyspark")
@@ -30,9 +32,11 @@ def asked(server, topic):
 
 
 def test_a_topic_says_of_what_type_its_messages_are_and_whether_the_key_is_a_field(server):
-    assert asked(server, "orders") == Target(key_is_field=False)
+    found = Target(key_is_field=False, topic="orders", keys=("/id",), domain="orders")
+    assert asked(server, "orders") == found
     by_field = target(options(url=server.url, keyColumn="id"))
-    assert by_field == Target(key_is_field=True)
+    assert by_field == replace(found, key_is_field=True)
+    assert asked(server, "/desk/new").domain == "/desk/new"
     assert asked(server, "nvfix").messages == "bar"
 
 
@@ -51,7 +55,8 @@ def test_a_view_that_spark_runs_takes_rows_of_its_own_pipeline_alone(monkeypatch
     with pytest.raises(ClientError, match="write to orders"):
         target(options("my desks", writer="pipeline my"))
     name = f"{writer_of('my%20desks')}1234"
-    assert target(options("my desks", writer=name)) == Target(key_is_field=False)
+    to = Target(key_is_field=False, topic="my desks")
+    assert target(options("my desks", writer=name)) == to
 
 
 @pytest.mark.parametrize("messages", ["bar", "fix", "bflat", "binary", "string", "int64", "double"])
@@ -66,6 +71,16 @@ def test_of_other_types_there_is_a_text_or_a_key_to_delete():
     to = Target(key_is_field=False, messages="bflat")
     for columns in ({"value": TEXT}, {"key": TEXT, "op": TEXT, "value": TEXT}, {"key": TEXT}):
         check_columns(schema(**columns), options(), to)
+
+
+def test_a_document_stands_beside_columns_of_its_row_alone():
+    to, row = Target(key_is_field=False), {"bookmark": LONG, "topic": TEXT, "key": TEXT, "op": TEXT}
+    for columns in (row, {"_op": TEXT, "_ts": TEXT}, {}):
+        check_columns(schema(value=TEXT, **columns), options(), to)
+    for columns in ({"id": LONG, "sensor": TEXT}, {"bookmark": TEXT}, {"ts": LONG}):
+        with pytest.raises(ClientError, match=f"{next(iter(columns))} stands beside it: leave"):
+            check_columns(schema(value=TEXT, **columns), options(), to)
+    check_columns(schema(value=LONG, id=LONG), options(), to)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,11 @@ from sow.errors import ClientError
 pytest.importorskip("pyspark")
 
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from sow.spark.http import ServerRefusal
 from sow.spark.source import SowDataSource
+from tests.edge.serving import records as records_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.edge]
 
@@ -45,7 +47,11 @@ def test_one_epoch_is_written_to_two_topics(server):
 def test_an_older_epoch_is_refused_and_passed_over_where_that_is_said(server):
     write(server, "orders", writer="nightly", epoch="7")
     again = pa.table({"id": [1], "v": ["again"]})
-    write(server, "orders", again, writer="nightly", epoch="7")
+    write(server, "orders", writer="nightly", epoch="7")
+    for more in ({}, {"rerun": "skip"}):
+        with pytest.raises(ServerRefusal, match="epoch 7 to orders with other rows") as refused:
+            write(server, "orders", again, writer="nightly", epoch="7", **more)
+        assert refused.value.reason == "epoch reused"
     with pytest.raises(ServerRefusal, match="applied epoch 7 to orders, and this is epoch 6"):
         write(server, "orders", again, writer="nightly", epoch="6")
     write(server, "orders", again, writer="nightly", epoch="6", rerun="skip")
@@ -115,3 +121,68 @@ def test_records_are_deleted_by_their_keys_alone(server):
     write(server, "orders", pa.table({"key": [by_id[1]]}), mode="delete")
     write(server, "orders", pa.table({"key": [by_id[2]], "op": ["delete"]}))
     assert server.records("orders") == []
+
+
+def test_typed_deletes_go_by_the_sow_key_and_columns_of_the_row_are_no_fields(server):
+    write(server, "orders", pa.table({"id": [1, 2], "v": ["a", "b"]}))
+    keys = {row["d"]["id"]: row["k"] for row in server.records("orders", meta="true")}
+    typed = pa.table(
+        {
+            "id": pa.array([None, 2]),
+            "v": pa.array([None, "c"]),
+            "_op": ["delete", "publish"],
+            "_key": [keys[1], keys[2]],
+            "_topic": ["orders", "orders"],
+        }
+    )
+    write(server, "orders", typed, opColumn="_op", keyColumn="_key")
+    assert server.records("orders") == [{"id": 2, "v": "c"}]
+
+
+@pytest.mark.parametrize(("names", "more"), [(("op", "key", "topic"), {}), (("_op", "_key"), {})])
+def test_a_delete_of_another_topic_is_refused_by_name(server, names, more):
+    of_log = {"op": "delete", "key": "1", "topic": "loud", "_op": "delete", "_key": "1"}
+    if "_op" in names:
+        more = {"opColumn": "_op", "keyColumn": "_key"}
+        table = pa.table({"id": pa.array([None], pa.int64()), "_topic": ["loud"]})
+    else:
+        table = pa.table({"value": pa.array([None], pa.string())})
+    for name in names:
+        table = table.append_column(name, pa.array([of_log[name]]))
+    with pytest.raises(ClientError, match="a delete of loud says its record by a SowKey, and ord"):
+        write(server, "orders", table, **more)
+
+
+def test_what_is_no_message_is_said_of_the_column_that_it_stands_in(server):
+    with pytest.raises(ClientError, match=r"not a JSON object.* those of the column value"):
+        write(server, "orders", pa.table({"value": ["17.5 C"]}))
+
+
+def test_columns_of_json_texts_are_written_as_the_values_that_they_are(server):
+    texts = pa.field("x", pa.string(), metadata={"kind": "json"})
+    table = pa.table({"id": [1, 2, 3], "x": ["1.50", '"a"', None]})
+    table = table.cast(pa.schema([("id", pa.int64()), texts]))
+    schema = StructType(
+        [StructField("id", LongType()), StructField("x", StringType(), True, {"kind": "json"})]
+    )
+    writer = SowDataSource({"url": server.url, "topic": "orders"}).writer(schema, False)
+    writer.commit([writer.write(iter(table.to_batches()))])
+    assert [record["x"] for record in server.records("orders")] == [1.5, "a", None]
+
+
+def test_records_read_by_inference_are_written_as_they_were(server):
+    records = [
+        {"id": 1, "live": True, "leg": {"qty": 5, "px": [1.5]}, "odd": 1},
+        {"id": 2, "live": False, "leg": {"qty": 6, "px": []}, "odd": "x"},
+    ]
+    server.publish("orders", *records)
+    server.publish("orders", {"id": 3, "gone": "x"})
+    server.request("DELETE", records_of("orders") + "?filter=/id=3")
+    source = SowDataSource({"url": server.url, "topic": "orders", "inferSchema": "true"})
+    schema = source.schema()
+    assert schema.names == ["id", "live", "leg", "odd"]
+    reader = source.reader(schema)
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    writer = SowDataSource({"url": server.url, "topic": "loud"}).writer(schema, False)
+    writer.commit([writer.write(iter(batches))])
+    assert sorted(server.records("loud"), key=lambda record: record["id"]) == records

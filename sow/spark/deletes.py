@@ -1,0 +1,79 @@
+"""Which records deletes name: by the key fields of their documents, or by their SowKeys.
+
+A delete of a log has no body, so its key fields are null in columns, and its SowKey is all there
+is. That is a key of its own topic: another topic has other SowKeys, unless both have one KeyDomain.
+Where a row says of which topic it is, a delete that would find nothing is refused.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sow.errors import ClientError
+from sow.paths import parse_path
+from sow.spark.http import ServerRefusal, SowServer, segment
+from sow.spark.target import Target
+
+DELETES = pa.array(["delete", "expire", "match"])
+"""What a row of a log or of a view does that takes its record away."""
+
+
+def by_sow_key(batch: pa.RecordBatch, operations: pa.Array, keys: Sequence[str]) -> pa.Array:
+    """Which rows are deletes whose columns have no value for a key field."""
+    deletes = pc.is_in(operations, DELETES)
+    missing = [pc.is_null(_field(batch, text)) for text in keys]
+    return pc.and_(deletes, reduce(pc.or_, missing)) if missing else deletes
+
+
+def _field(batch: pa.RecordBatch, path: str) -> pa.Array:
+    """The values of a field in columns; nulls where there is none."""
+    first, *inside = parse_path(path).steps
+    if first not in batch.schema.names:
+        return pa.nulls(len(batch))
+    column = batch.column(first)
+    for step in inside:
+        if not pa.types.is_struct(column.type) or column.type.get_field_index(step) < 0:
+            return pa.nulls(len(batch))
+        column = pc.struct_field(column, step)
+    return column
+
+
+class KeysOfTopics:
+    """The topics whose SowKeys are those of the one that is written to. Asks the server once for
+    each other topic."""
+
+    def __init__(self, server: SowServer, to: Target) -> None:
+        self._server = server
+        self._to = to
+        self._known: set[str] = {to.topic}
+
+    def check(self, topics: pa.Array) -> None:
+        """Raise ClientError for the first topic whose deletes would find nothing."""
+        for name in pc.unique(topics).to_pylist():
+            if name is None or name in self._known:
+                continue
+            if (domain := self._domain(name)) != self._to.domain:
+                raise ClientError(
+                    f"a delete of {name} says its record by a SowKey, and {self._to.topic} has "
+                    f"other SowKeys: {_told(name, domain)}, that of {self._to.topic} is "
+                    f"{self._to.domain}. Give both topics one KeyDomain, add the key fields to the "
+                    "rows that delete, or leave these out"
+                )
+            self._known.add(name)
+
+    def _domain(self, name: str) -> str | None:
+        """The KeyDomain of a topic; None where the server has no such topic."""
+        try:
+            topic = self._server.json("GET", f"/v1/topics/{segment(name)}")
+        except ServerRefusal:
+            return None
+        domain: str | None = topic.get("key_domain")
+        return domain
+
+
+def _told(name: str, domain: str | None) -> str:
+    if domain is None:
+        return f"the server has no topic {name}"
+    return f"the KeyDomain of {name} is {domain}"
