@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from sow.source_options import plain
+
 OutputMode = Literal["append", "update"]
 NullKeys = Literal["refuse", "drop"]
 FoldPolicy = Literal["latest", "merge", "sum", "min", "max", "first", "count"]
@@ -35,6 +37,11 @@ ARROW_SCHEMES = {
 FILES = ("parquet", "csv", "json")
 KNOWN_FORMATS = (*FILES, "kafka", "sow", "rate")
 """The formats that have rules here; any other is Spark's, as it is written."""
+SPARKS_FORMATS = (
+    "orc", "text", "xml", "avro", "binaryFile", "jdbc", "console", "memory", "noop", "delta",
+    "iceberg", "hudi", "rate-micro-batch", "socket", "protobuf",
+)  # fmt: skip
+"""Formats of Spark's and of packages that many use."""
 UNTOLD = "***"
 """What is told of the value of an option."""
 SOURCE_VIEW = "source"
@@ -89,6 +96,14 @@ class Source(Input):
     watermark_us: int | None = None
 
     @property
+    def is_typed(self) -> bool:
+        """Rows of a topic whose columns are fields of the body."""
+        infers = any(
+            plain(one.name) == "inferschema" and one.value.lower() == "true" for one in self.options
+        )
+        return self.format == "sow" and (self.schema is not None or infers)
+
+    @property
     def time(self) -> str | None:
         """The column that holds the rows' time."""
         return self.time_column or TIME_COLUMNS.get(self.format)
@@ -106,7 +121,9 @@ class Conflate:
     """At most one row for each key and interval; `filter` says which rows are kept.
 
     Rows may be `lateness_us` late and `max_skew_us` ahead of the clock; those beyond are kept at
-    `late_path`, if there is one. `null_keys` says what becomes of those without a key.
+    `late_path`, if there is one. `null_keys` says what becomes of those without a key, and
+    `window_fields` whether rows have `window_start` and `window_end`; None: in files, and not in
+    topics.
     """
 
     keys: tuple[str, ...]
@@ -117,6 +134,7 @@ class Conflate:
     max_skew_us: int = 3_600_000_000
     late_path: str | None = None
     null_keys: NullKeys = "refuse"
+    window_fields: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -136,7 +136,7 @@ CONFLATE = Element(
             required=True,
             repeated=True,
             fields=("keys",),
-            about="A column, or a field of the body: `/sym`.",
+            about="A field of the body, or a column that the SQL gives: `/sym`.",
         ),
         Element(
             name="Interval",
@@ -177,6 +177,13 @@ CONFLATE = Element(
             fields=("null_keys",),
             about="What becomes of a row without a key: the run fails, or it is left out and "
             "counted.",
+        ),
+        Element(
+            name="WindowFields",
+            kind=kinds.FLAG,
+            fields=("window_fields",),
+            about="Whether rows have the columns `window_start` and `window_end`; without it those "
+            "for files and other formats have, and messages of a topic have not.",
         ),
         Element(
             name="Policy",

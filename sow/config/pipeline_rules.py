@@ -7,7 +7,7 @@ from sow.config.pipeline_options import check_options, check_settings
 from sow.config.pipeline_views import check_views
 from sow.config.structure import Section
 from sow.config.underlying import definition_of
-from sow.pipelines import FILES, TIME_COLUMNS
+from sow.pipelines import FILES, KNOWN_FORMATS, SPARKS_FORMATS, TIME_COLUMNS
 from sow.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE, plain
 from sow.suggest import nearest
 
@@ -43,6 +43,8 @@ def check_pipelines(root: Section, findings: Findings) -> None:
         lines.setdefault(name, line)
         _checkpoint(pipeline, checkpoints, findings)
         check_views(pipeline, findings)
+        for section in _with_formats(pipeline):
+            _near(section, findings)
         for source in pipeline.sections("sources"):
             _source(source, topics, findings)
             check_options(source, STREAM, findings)
@@ -57,6 +59,23 @@ def check_pipelines(root: Section, findings: Findings) -> None:
             _updates(pipeline, sink, findings)
         _late_path(pipeline, findings)
         check_settings(pipeline, findings)
+
+
+def _with_formats(pipeline: Section) -> list[Section]:
+    """What reads and what writes."""
+    sink = pipeline.values.get("sink")
+    read = [*pipeline.sections("sources"), *pipeline.sections("statics")]
+    return [*read, sink] if isinstance(sink, Section) else read
+
+
+def _near(section: Section, findings: Findings) -> None:
+    """Warn of a format that is nearly the name of one: there may be one of that name all the same,
+    which Spark alone knows."""
+    known, kind = (*KNOWN_FORMATS, *SPARKS_FORMATS), section.text("format")
+    meant = nearest(kind, known) if kind and kind not in known else None
+    if meant is not None and kind.lower() != meant.lower():
+        message = f"{kind} is no format that is known here, and Spark may have none of that name"
+        findings.warning(section.line_of("Format"), "Format", message, f"did you mean {meant}?")
 
 
 def _updates(pipeline: Section, sink: Section, findings: Findings) -> None:

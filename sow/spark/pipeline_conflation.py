@@ -23,10 +23,13 @@ from sow.pipelines import Conflate, Pipeline, located
 from sow.spark.conflation import GONE_COLUMN, SparkConflation
 from sow.spark.http import own_server, segment
 from sow.spark.late_rows import kept_aside
+from sow.spark.pipeline_rows import OPERATIONS, REMOVE, RowColumns, row_columns
 
 GONE_MARK = "__gone"
 OUTSIDE = "__outside"
 LATE_MARK = "__late"
+WINDOW = ("window_start", "window_end")
+"""What conflation adds to rows."""
 ROWS_ASIDE = "sow_rows_aside"
 """Under which name rows are counted that take no part."""
 
@@ -34,27 +37,27 @@ ROWS_ASIDE = "sow_rows_aside"
 def conflated(frame: Any, pipeline: Pipeline, url: str, ends: Any, directory: str) -> Any:
     """The rows as the pipeline's `Conflate` lets them through; `ends` is the stream of endings,
     and `directory` where paths start."""
-    from pyspark.sql.functions import coalesce, col, lit, when
+    from pyspark.sql.functions import col, lit
 
     wanted, time = pipeline.conflate, pipeline.source.time
     assert wanted is not None
     if time not in frame.columns:
         raise ClientError(f"after the SQL there is no column {time!r} to conflate by; keep it")
     columns = frame.columns
-    deletes = lit(False)
-    does = next((name for name in ("op", "_op") if name in columns), None)
-    if does is not None:
-        deletes = coalesce(~col(does).isin("publish", "tick"), lit(False))
+    rows = row_columns(columns, pipeline, _has_text(frame))
+    does = rows.names.get("op")
+    deletes = lit(False) if does is None else _deletes(does)
     frame = frame.withColumn(GONE_MARK, deletes)
     if wanted.filter is not None:
-        frame = _judged(frame, wanted.filter).withColumn(GONE_MARK, col(GONE_MARK) | col(OUTSIDE))
-    if _is_by_record(columns, pipeline, wanted, url):
+        frame = _judged(frame, wanted.filter, rows)
+        frame = frame.withColumn(GONE_MARK, col(GONE_MARK) | col(OUTSIDE))
+    if of_record := _record_columns(rows, pipeline, wanted, url):
         # A delete has no body, and is its record's all the same.
-        keys = ["__key"]
-        frame = frame.withColumn("__key", col("key"))
+        keys = [f"__{name}" for name in of_record]
+        frame = frame.withColumns({f"__{name}": col(name) for name in of_record})
     else:
         fields = {
-            _key_column(text, number): _field(columns, parse_path(text))
+            _key_column(text, number): _field(columns, parse_path(text), rows)
             for number, text in enumerate(wanted.keys)
         }
         keys, frame = list(fields), frame.withColumns(fields)
@@ -67,7 +70,7 @@ def conflated(frame: Any, pipeline: Pipeline, url: str, ends: Any, directory: st
         time or "",
         timedelta(microseconds=wanted.interval_us),
         wanted.policy,
-        order=("bookmark",) if "bookmark" in columns else (),
+        order=(rows.names["bookmark"],) if "bookmark" in rows.names else (),
         delete=GONE_MARK,
         lateness=timedelta(microseconds=wanted.lateness_us),
         max_skew=timedelta(microseconds=wanted.max_skew_us),
@@ -79,13 +82,57 @@ def conflated(frame: Any, pipeline: Pipeline, url: str, ends: Any, directory: st
     if wanted.late_path is not None:
         frame = _in_time(frame, columns, located(wanted.late_path, directory))
     if pipeline.sink.topic is not None:
-        frame = frame.withColumn("op", when(col(GONE_MARK), "delete").otherwise("publish"))
-    elif does is None:
-        frame = frame.where(~col(GONE_MARK))
+        frame = _for_topic(frame, pipeline, rows)
     else:
-        left = col(GONE_MARK) & (col(does) == "publish")
-        frame = frame.withColumn(does, when(left, "match").otherwise(col(does)))
+        frame = _with_reasons(frame, does)
+        if wanted.window_fields is False:
+            frame = frame.drop(*WINDOW)
     return frame.drop(*keys, GONE_MARK, OUTSIDE)
+
+
+def _deletes(does: str) -> Any:
+    """Whether a row takes its record away. What says otherwise is no operation: a field of that
+    name, of which nothing may be taken for a delete."""
+    from pyspark.sql.functions import coalesce, col, concat, lit, raise_error, when
+
+    unknown = col(does).isNotNull() & ~col(does).isin(*OPERATIONS)
+    says = concat(
+        lit(f"ClientError: the column {does} says what a row does, and holds "),
+        col(does).cast("string").substr(1, 40),
+        lit(f"; it is {' or '.join(OPERATIONS)}: call a field of that name otherwise in the SQL"),
+    )
+    does_remove = coalesce(col(does).isin(*REMOVE), lit(False))
+    return when(unknown, raise_error(says).cast("boolean")).otherwise(does_remove)
+
+
+def _for_topic(frame: Any, pipeline: Pipeline, rows: RowColumns) -> Any:
+    """Rows as messages for a topic: what nobody published is no field of theirs."""
+    from pyspark.sql.functions import col, when
+
+    assert pipeline.conflate is not None
+    # Beside fields of the body the row's own columns have a prefix.
+    op = "_op" if pipeline.source.is_typed and rows.names.get("op") != "op" else "op"
+    frame = frame.withColumn(op, when(col(GONE_MARK), "delete").otherwise("publish"))
+    if rows.has_body:  # which is the message, whatever else there was to conflate by
+        taken = rows.no_fields or {"key", "value"}
+        return frame.select(*[name for name in frame.columns if name in {*taken, op}])
+    return frame if pipeline.conflate.window_fields else frame.drop(*WINDOW)
+
+
+def _with_reasons(frame: Any, does: str | None) -> Any:
+    """Rows for files, in which a record that is gone says why, where there is a column for it."""
+    from pyspark.sql.functions import col, when
+
+    if does is None:
+        return frame.where(~col(GONE_MARK))
+    left = col(GONE_MARK) & (col(does) == "publish")
+    return frame.withColumn(does, when(left, "match").otherwise(col(does)))
+
+
+def _has_text(frame: Any) -> bool:
+    from pyspark.sql.types import StringType
+
+    return "value" in frame.columns and isinstance(frame.schema["value"].dataType, StringType)
 
 
 def _in_time(frame: Any, columns: Sequence[str], path: str) -> Any:
@@ -118,16 +165,23 @@ def copied(frame: Any, conflation: SparkConflation) -> Any:
         max_skew=None,  # the times are the server's, whatever this machine's clock says
         counts=ROWS_ASIDE,
     )
-    return frame.drop(GONE_COLUMN)
+    return frame.drop(GONE_COLUMN, *WINDOW)
 
 
-def _is_by_record(columns: list[str], pipeline: Pipeline, wanted: Conflate, url: str) -> bool:
-    """Whether the keys are those of the source's topic, so that its SowKey is as good."""
-    source = pipeline.source
-    if source.format != "sow" or not {"key", "bookmark", "value"} <= set(columns):
-        return False
+def _record_columns(
+    rows: RowColumns, pipeline: Pipeline, wanted: Conflate, url: str
+) -> Sequence[str]:
+    """The columns that say whose a row is, where the keys are those of the source's topic, so that
+    its SowKey is as good; of a pattern a record is one of its topic. None where they are not."""
+    source, names = pipeline.source, rows.names
+    is_whole = {"bookmark", "key"} <= names.keys() and (rows.has_body or source.is_typed)
+    if source.format != "sow" or not is_whole:
+        return ()
     topic = own_server(url).json("GET", f"/v1/topics/{segment(source.topic or '')}")
-    return set(topic.get("keys", [])) == set(wanted.keys)
+    if set(topic.get("keys", [])) != set(wanted.keys):
+        return ()
+    of_many = topic.get("kind") == "pattern" and "topic" in names
+    return (names["topic"], names["key"]) if of_many else (names["key"],)
 
 
 def _key_column(text: str, number: int) -> str:
@@ -135,14 +189,14 @@ def _key_column(text: str, number: int) -> str:
     return f"__key{number}" if "." in text or "`" in text else text
 
 
-def _field(columns: list[str], path: FieldPath) -> Any:
+def _field(columns: list[str], path: FieldPath, rows: RowColumns) -> Any:
     """A column, a field of one, or a field of the body in `value`."""
     from pyspark.sql.functions import col, get_json_object
 
     first, *inside = (str(step) for step in path.steps)
-    if first in columns:
+    if first in columns and first not in rows.no_fields:
         return col(".".join("`" + name.replace("`", "``") + "`" for name in (first, *inside)))
-    if "value" not in columns:
+    if not rows.has_body:
         raise ClientError(
             f"there is no column {first!r} for the key {path}; use one of {', '.join(columns)}"
         )
@@ -162,7 +216,7 @@ def _json_step(name: str) -> str:
     return f"['{name}']"
 
 
-def _judged(frame: Any, text: str) -> Any:
+def _judged(frame: Any, text: str, rows: RowColumns) -> Any:
     """Rows with the server's verdict on a filter: whether they are outside of it."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import BooleanType, StructField, StructType
@@ -170,12 +224,12 @@ def _judged(frame: Any, text: str) -> Any:
     schema = StructType([*frame.schema.fields, StructField(OUTSIDE, BooleanType())])
     # Of no rows, here: so what cannot be read is said at the start and not by a worker.
     nothing = pa.RecordBatch.from_pylist([], to_arrow_schema(frame.schema, timezone="UTC"))
-    _values(nothing, compile_filter(text).paths)
+    _values(nothing, compile_filter(text).paths, rows)
 
     def judge(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         condition = compile_filter(text)
         for batch in batches:
-            columns = _values(batch, condition.paths)
+            columns = _values(batch, condition.paths, rows)
             inside = condition.matches(columns, len(batch)) if len(batch) else []
             outside = pa.array([not hit for hit in inside], pa.bool_())
             yield batch.append_column(OUTSIDE, outside)
@@ -183,13 +237,13 @@ def _judged(frame: Any, text: str) -> Any:
     return frame.mapInArrow(judge, schema)
 
 
-def _values(batch: pa.RecordBatch, paths: Iterable[FieldPath]) -> list[Any]:
+def _values(batch: pa.RecordBatch, paths: Iterable[FieldPath], rows: RowColumns) -> list[Any]:
     """The values that a filter reads, from columns or from bodies."""
     names, found = batch.schema.names, []
     bodies: list[bytes] | None = None
     for path in paths:
         first, *inside = path.steps
-        if first in names:
+        if first in names and first not in rows.no_fields:
             column = batch.column(first)
             for step in inside:
                 fields = column.type.names if pa.types.is_struct(column.type) else []
@@ -197,7 +251,7 @@ def _values(batch: pa.RecordBatch, paths: Iterable[FieldPath]) -> list[Any]:
                     raise ClientError(f"the filter reads {path}, and there is no field {step!r}")
                 column = pc.struct_field(column, step)
             found.append(column.to_pylist())
-        elif "value" in names:
+        elif rows.has_body:
             if bodies is None:
                 bodies = [(text or "{}").encode() for text in batch.column("value").to_pylist()]
             found += message_type("json", {}).decoder((path,)).columns(bodies)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sow.pipelines import Pipeline, located
+from sow.spark.pipeline_rows import for_topic
 from sow.spark.pipeline_source import given
 from sow.spark.run_state import RunState
 from sow.spark.target import writer_of
@@ -28,6 +29,7 @@ def written(
     """The query that writes the rows; what it has to remember is in `state`. Where it
     `begins_anew`, its first batch is all that the topic is to hold."""
     sink = pipeline.sink
+    frame, written_by = (frame, {}) if sink.topic is None else for_topic(frame, pipeline)
     writer = frame.writeStream.queryName(pipeline.name).outputMode(pipeline.output_mode)
     writer = writer.option("checkpointLocation", state.checkpoint)
     if once:
@@ -42,7 +44,7 @@ def written(
             writer = writer.option("path", located(sink.path, str(data_directory)))
         writer = writer.format(sink.format).options(**options)
         return (writer.partitionBy(*columns) if columns else writer).start()
-    options = {"url": url, "topic": sink.topic, **options}
+    options = {"url": url, "topic": sink.topic, **written_by, **options}
     if pipeline.output_mode == "append" and not begins_anew:
         return writer.format("sow").options(**options).start()
     name = _writer_name(state, pipeline)

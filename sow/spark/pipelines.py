@@ -23,6 +23,7 @@ from sow.spark.ending import ToItsEnd, endings
 from sow.spark.grouped_view import SparkView
 from sow.spark.http import own_server, segment
 from sow.spark.pipeline_conflation import conflated, copied
+from sow.spark.pipeline_rows import row_columns
 from sow.spark.pipeline_sink import written
 from sow.spark.pipeline_source import SourceRows, given
 from sow.spark.reasons import reason
@@ -168,7 +169,7 @@ class Running:
 
         frame = self._queried(self.pipeline.conflate is not None, ends)
         if self.pipeline.conflate is not None:
-            if not {"op", "_op"} & set(frame.columns):
+            if "op" not in row_columns(frame.columns, self.pipeline, has_text=False).names:
                 # The SQL has dropped what tells a tick from a record.
                 frame = self._queried(False, ends)
             # Part of every query over files, so that any run goes on from any other.

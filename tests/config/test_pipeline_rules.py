@@ -56,7 +56,8 @@ def test_a_pipeline_is_read_with_all_that_it_may_say():
         "<SQL>SELECT *\nFROM source</SQL>",
         "<Conflate><Key>/sym</Key><Key>/leg/side</Key><Interval>100ms</Interval>"
         "<Policy>merge</Policy><Filter>/px > 1</Filter><Lateness>2s</Lateness>"
-        "<MaxSkew>5m</MaxSkew><LatePath>late</LatePath><NullKeys>drop</NullKeys></Conflate>",
+        "<MaxSkew>5m</MaxSkew><LatePath>late</LatePath><NullKeys>drop</NullKeys>"
+        "<WindowFields>true</WindowFields></Conflate>",
         "<Sink><Topic>orders</Topic></Sink>",
         "<Trigger>once</Trigger><Master>spark://host:7077</Master><Autostart>true</Autostart>"
         '<Setting Name="spark.driver.memory" Value="2g"/>',
@@ -74,6 +75,7 @@ def test_a_pipeline_is_read_with_all_that_it_may_say():
         max_skew_us=300_000_000,
         late_path="late",
         null_keys="drop",
+        window_fields=True,
     )
     assert (found.trigger_us, found.autostart, found.master) == (None, True, "spark://host:7077")
     assert found.settings == (PipelineOption("spark.driver.memory", "2g"),)
@@ -222,3 +224,15 @@ def test_a_pipeline_does_not_replace_a_topic_batch_by_batch():
     for mode in ("append", "update"):
         text = pipeline(SOW, sink, f"<OutputMode>{mode}</OutputMode>")
         assert "would remove with each batch what those before it wrote" in finding(text)
+
+
+def test_a_format_that_is_nearly_one_of_sparks_is_warned_of():
+    near = (FORMAT.replace("delta", "parket"), TO_FILES.replace("parquet", "jsn"))
+    found = loaded(pipeline(*near))
+    assert found.errors == ()
+    assert [str(one).partition("; ")[2] for one in found.warnings] == [
+        "did you mean parquet?",
+        "did you mean json?",
+    ]
+    for name in ("delta", "org.example.Parkett", "DELTA", "mine"):
+        assert loaded(pipeline(FORMAT.replace("delta", name), TO_FILES)).warnings == ()

@@ -14,6 +14,7 @@ from sow.paths import parse_path
 from sow.pipelines import Conflate, Pipeline, Sink, Source
 from sow.spark import pipeline_conflation as module
 from sow.spark.pipeline_conflation import conflated
+from sow.spark.pipeline_rows import RowColumns, row_columns
 
 AS_THEY_ARE = ["bookmark", "topic", "key", "op", "ts", "value"]
 
@@ -36,8 +37,8 @@ def keyed(monkeypatch):
             self.url = url
 
         def json(self, method, path):
-            assert path == "/v1/topics/orders"
-            return {"keys": ["/id"]}
+            kinds = {"/v1/topics/orders": "topic", "/v1/topics/desks": "pattern"}
+            return {"keys": ["/id"], "kind": kinds[path]}
 
     monkeypatch.setattr(module, "own_server", Server)
 
@@ -45,16 +46,20 @@ def keyed(monkeypatch):
 @pytest.mark.parametrize(
     ("columns", "keys", "source", "by_record"),
     [
-        (AS_THEY_ARE, ("/id",), {}, True),
-        (AS_THEY_ARE, ("/symbol",), {}, False),
-        (AS_THEY_ARE, ("/id", "/symbol"), {}, False),
-        (["id", "ts"], ("/id",), {}, False),
-        (AS_THEY_ARE, ("/id",), {"format": "kafka"}, False),
+        (AS_THEY_ARE, ("/id",), {}, ("key",)),
+        (AS_THEY_ARE, ("/id",), {"topic": "desks"}, ("topic", "key")),
+        (AS_THEY_ARE, ("/symbol",), {}, ()),
+        (AS_THEY_ARE, ("/id", "/symbol"), {}, ()),
+        (["id", "ts"], ("/id",), {}, ()),
+        (["id", "key", "bookmark"], ("/id",), {"schema": "id long"}, ()),
+        (["id", "_key", "_bookmark"], ("/id",), {"schema": "id long"}, ("_key",)),
+        (AS_THEY_ARE, ("/id",), {"format": "kafka"}, ()),
     ],
 )
 def test_by_the_topics_own_key_rows_are_their_records(keyed, columns, keys, source, by_record):
     found = pipeline(*keys, **source)
-    assert module._is_by_record(columns, found, found.conflate, "http://host") == by_record
+    rows = row_columns(columns, found, "value" in columns)
+    assert module._record_columns(rows, found, found.conflate, "http://host") == by_record
 
 
 def test_without_its_time_nothing_is_conflated():
@@ -65,12 +70,13 @@ def test_without_its_time_nothing_is_conflated():
 
 def test_a_key_that_is_nowhere_is_told_what_there_is():
     with pytest.raises(ClientError, match="no column 'side' for the key /side; use one of id, px"):
-        module._field(["id", "px"], parse_path("/side"))
+        module._field(["id", "px"], parse_path("/side"), RowColumns({}))
 
 
 def values(condition, **columns):
     batch = pa.RecordBatch.from_pydict(columns)
-    return module._values(batch, compile_filter(condition).paths)
+    rows = row_columns(batch.schema.names, pipeline("/id"), "value" in columns)
+    return module._values(batch, compile_filter(condition).paths, rows)
 
 
 def test_a_filter_reads_columns_their_fields_and_bodies():
@@ -78,6 +84,13 @@ def test_a_filter_reads_columns_their_fields_and_bodies():
     assert values("/leg/qty > 1", leg=[{"qty": 5}, {"qty": None}]) == [[5, None]]
     bodies = ['{"px":1}', None, '{"px":"a"}']
     assert values("/px > 1", value=bodies) == [[1, None, "a"]]
+
+
+def test_a_filter_reads_fields_called_like_columns_of_the_row():
+    bodies = ['{"op":"buy","value":5,"key":"k"}', None]
+    row = {"op": ["publish", "delete"], "key": ["123", "124"], "value": bodies}
+    condition = "/op = 'buy' AND /value < 9 AND /key = 'k'"
+    assert [first for first, _ in values(condition, **row)] == ["buy", 5, "k"]
 
 
 def test_what_a_filter_reads_and_nobody_has_is_refused():

@@ -396,3 +396,65 @@ def test_a_delete_reaches_the_files_and_so_does_who_leaves_the_filter(run, serve
     assert sorted(found, key=str) == [
         ("delete", None), ("match", 1), ("publish", 1), ("publish", 2), ("publish", 3),
     ]  # fmt: skip
+
+
+def of_orders(server, **more):
+    """The log of a topic from now on."""
+    newest = server.get("/v1/log/extent").json["newest"]
+    start = PipelineOption("startingBookmark", newest)
+    return Source(format="sow", topic="orders", options=(start,), **more)
+
+
+def test_keys_and_filters_read_fields_called_like_columns_of_the_row(run, server):
+    pipeline = Pipeline(
+        name="fields",
+        sources=(of_orders(server),),
+        conflate=Conflate(keys=("/topic",), interval_us=1_000, filter="/op = 'buy' AND /value < 9"),
+        sink=Sink(topic="loud"),
+    )
+    rows = [(1, "buy", 5, "news"), (2, "sell", 5, "art"), (3, "buy", 5, "sport")]
+    rows += [(4, "buy", 9, "art"), (5, "buy", 1, "end")]
+    names = ("id", "op", "value", "topic")
+    documents = [dict(zip(names, row, strict=True)) for row in rows]
+    for document in documents:
+        server.publish("orders", document)
+    run(pipeline)
+    found = sorted(server.records("loud"), key=lambda record: record["id"])
+    assert found == [documents[0], documents[2]]
+
+
+def test_typed_rows_are_written_with_their_own_fields_alone(run, server):
+    schema = "id long, op string, key string, _ts timestamp"
+    pipeline = Pipeline(
+        name="typed",
+        sources=(of_orders(server, schema=schema, time_column="_ts"),),
+        conflate=Conflate(keys=("/id",), interval_us=1_000),
+        sink=Sink(topic="loud"),
+    )
+    for number in (1, 2):
+        server.publish("orders", {"id": number, "op": "buy", "key": "mine"})
+    run(pipeline)
+    assert server.records("loud") == [{"id": 1, "op": "buy", "key": "mine"}]
+
+
+def test_a_field_that_says_no_operation_is_never_taken_for_a_delete(run, server, tmp_path):
+    directory = tmp_path / "in"
+    directory.mkdir()
+    table = pa.table({"id": [1], "ts": [1], "op": ["buy"]})
+    pyarrow.parquet.write_table(table, directory / "a.parquet")
+    source = Source(format="parquet", path="in", time_column="ts", time_unit="s")
+    pipeline = Pipeline(
+        name="sides",
+        sources=(source,),
+        conflate=Conflate(keys=("/id",), interval_us=1_000),
+        sink=Sink(topic="loud"),
+    )
+    with pytest.raises(Exception, match="op says what a row does, and holds buy") as raised:
+        run(pipeline)
+    assert reason(raised.value).startswith("the column op says what a row does, and holds buy;")
+
+
+def test_a_format_that_spark_has_not_is_said_by_its_element(run):
+    source = Source(format="parket", path="in")
+    with pytest.raises(ClientError, match="Format: Spark has no format parket; did you mean parq"):
+        run(Pipeline(name="near", sources=(source,), sink=Sink(topic="loud")))
