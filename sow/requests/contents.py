@@ -12,7 +12,9 @@ from typing import NamedTuple
 from sow.requests.staged_rows import StagedRows
 
 DIGEST_BYTES = 16
+"""Of 128 bits no two batches have the same sum by chance."""
 TOTALS = 1 << 8 * DIGEST_BYTES
+"""So many sums there are."""
 
 
 class Content(NamedTuple):
