@@ -6,6 +6,7 @@ from pyspark import TaskContext
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
+EXECUTION, OUTERMOST = "spark.sql.execution.id", "spark.sql.execution.root.id"
 
 
 def part_and_attempt() -> tuple[int, str]:
@@ -23,3 +24,16 @@ def query_and_batch() -> tuple[str, int]:
     assert query is not None
     assert batch is not None
     return query, int(batch)
+
+
+def makes_a_table() -> bool:
+    """Whether this writes for a statement that makes a table, such as that of `saveAsTable`.
+
+    Such a statement runs the write as an execution within its own; so does a batch of a stream with
+    the writes of its `foreachBatch`, and nothing else does.
+    """
+    context = TaskContext.get()
+    if context is None or context.getLocalProperty(QUERY_ID) is not None:
+        return False
+    outermost = context.getLocalProperty(OUTERMOST)
+    return outermost is not None and outermost != context.getLocalProperty(EXECUTION)

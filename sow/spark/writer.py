@@ -31,7 +31,7 @@ from sow.spark.documents import documents
 from sow.spark.http import ServerRefusal, segment
 from sow.spark.options import SourceOptions
 from sow.spark.target import Target, check_columns, target
-from sow.spark.tasks import part_and_attempt, query_and_batch
+from sow.spark.tasks import makes_a_table, part_and_attempt, query_and_batch
 
 CHUNK_BYTES_MAX = 16 * 1024**2
 """Of one request: well below the largest body that the server takes (Limits/FrameSize, 64 MiB)."""
@@ -263,10 +263,16 @@ class SowWriter(DataSourceArrowWriter):
         self.json_texts = _json_texts(schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage the rows of one task."""
-        return _Staging(self.options, self.writer, self.epoch, self.target, self.json_texts).write(
-            iterator
-        )
+        """Stage the rows of one task; raises ClientError where they are for a table."""
+        if makes_a_table():
+            raise ClientError(
+                "a topic cannot be a table of Spark's: what reads the table is not told the "
+                "options, so it could not be read. Write by save() instead of saveAsTable, and "
+                "read by load(), or by a view: CREATE TEMPORARY VIEW orders USING sow OPTIONS "
+                "(topic 'orders')"
+            )
+        staging = _Staging(self.options, self.writer, self.epoch, self.target, self.json_texts)
+        return staging.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Apply what all tasks have staged."""

@@ -101,13 +101,31 @@ def test_fields_come_in_the_types_of_a_schema(sow, server):
     assert (one._op, one._bookmark + 1) == ("publish", two._bookmark)
 
 
+def test_the_columns_of_a_schema_are_the_bodys_whatever_their_names(sow, server):
+    fields = {"key": "mine", "op": "buy", "ts": "2024-08-08T23:54:14Z", "value": "hello"}
+    server.publish("orders", {"id": 1, **fields})
+    (row,) = sow("orders", "key string, op string, value string").collect()
+    assert tuple(row) == ("mine", "buy", "hello")
+    (row,) = sow("orders", "ts timestamp").collect()
+    assert row.ts.year == 2024
+    (row,) = sow("orders", inferSchema="true", columns="key,_op").collect()
+    assert tuple(row) == ("mine", "publish")
+    (row,) = sow("orders", columns="op,ts").collect()
+    assert row.op == "publish"
+    assert row.ts.year > 2024
+
+
 def test_a_schema_can_be_taken_from_the_data(sow, server):
-    server.publish("orders", {"id": 1, "px": 2.5, "sym": "A"})
-    assert sow("orders", inferSchema="true").dtypes == [
+    server.publish("orders", {"id": 1, "px": 2.5, "sym": "A", "live": True, "leg": {"q": [1]}})
+    found = sow("orders", inferSchema="true")
+    assert found.dtypes == [
         ("id", "bigint"),
         ("px", "double"),
         ("sym", "string"),
+        ("live", "boolean"),
+        ("leg", "struct<q:array<bigint>>"),
     ]
+    assert found.collect() == [(1, 2.5, "A", True, ([1],))]
     assert sow("orders", inferSchema="true", columns="sym").columns == ["sym"]
 
 
@@ -250,9 +268,13 @@ def test_bad_rows_may_be_set_aside_with_their_reasons(spark, save, server, tmp_p
 
 
 def test_the_same_batch_written_again_is_applied_once(spark, save, server):
-    save(spark.sql("select 1 id, 'first' v"), "orders", writer="job", epoch="3")
-    save(spark.sql("select 1 id, 'again' v"), "orders", writer="job", epoch="3")
-    assert server.records("orders") == [{"id": 1, "v": "first"}]
+    before = server.get("/v1/log/extent").json["newest"]
+    first = spark.sql("select id, 'first' v from range(10)")
+    for partitions in (1, 3):
+        save(first.repartition(partitions), "orders", writer="job", epoch="3")
+    assert len(server.get(f"/v1/log?from={before}&topics=orders").rows) == 10
+    with pytest.raises(Exception, match="writer 'job' has applied epoch 3 to orders with other"):
+        save(spark.sql("select 1 id, 'again' v"), "orders", writer="job", epoch="3")
 
 
 def test_a_topic_is_not_overwritten(spark, server):

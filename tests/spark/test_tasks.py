@@ -1,5 +1,7 @@
 """What a worker knows of its task, as Spark would tell it."""
 
+from typing import ClassVar
+
 import pytest
 
 pytest.importorskip("pyspark")
@@ -16,8 +18,10 @@ class Context:
     def taskAttemptId(self):  # noqa: N802
         return 12
 
+    properties: ClassVar = {tasks.QUERY_ID: "the-query", tasks.BATCH_ID: "7"}
+
     def getLocalProperty(self, name):  # noqa: N802
-        return {tasks.QUERY_ID: "the-query", tasks.BATCH_ID: "7"}.get(name)
+        return self.properties.get(name)
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +38,20 @@ def test_two_attempts_at_a_part_have_names_of_their_own():
 
 def test_a_task_of_a_stream_knows_its_query_and_its_batch():
     assert tasks.query_and_batch() == ("the-query", 7)
+
+
+@pytest.mark.parametrize(
+    ("properties", "makes"),
+    [
+        ({tasks.EXECUTION: "0", tasks.OUTERMOST: "0"}, False),
+        ({tasks.EXECUTION: "2", tasks.OUTERMOST: "1"}, True),
+        ({tasks.EXECUTION: "2", tasks.OUTERMOST: "1", tasks.QUERY_ID: "a stream's"}, False),
+        ({}, False),
+    ],
+)
+def test_a_write_within_another_execution_is_for_a_table(monkeypatch, properties, makes):
+    monkeypatch.setattr(Context, "properties", properties)
+    assert tasks.makes_a_table() == makes
 
 
 def test_where_there_is_no_task_there_is_one_part(monkeypatch):
