@@ -97,7 +97,9 @@ def _deletes(does: str) -> Any:
 
     unknown = col(does).isNotNull() & ~col(does).isin(*OPERATIONS)
     says = concat(
-        lit(f"ClientError: the column {does} says what a row does, and holds "),
+        # In two pieces, so that it is found in the error alone and not in the plan beside it.
+        lit("Client"),
+        lit(f"Error: the column {does} says what a row does, and holds "),
         col(does).cast("string").substr(1, 40),
         lit(f"; it is {' or '.join(OPERATIONS)}: call a field of that name otherwise in the SQL"),
     )
