@@ -274,10 +274,14 @@ class Engine:
         """Check bodies for `publications.carry_out` that come at `now_us`, with their `keys` where
         they have none in them; changes nothing. Raises what `publish` does of them."""
         self.check_sizes(bodies)
-        messages = topic.records.read(bodies, keys, now_us)
+        messages = topic.records.read(bodies, keys, self.arrivals(topic, len(bodies), now_us))
         if topic.definition.preprocessing:
             self.check_sizes(messages.bodies)
         return messages
+
+    def arrivals(self, topic: LiveTopic, count: int, now_us: int) -> range | None:
+        """The times at which so many messages of a topic come, where fields are made of them."""
+        return self.ledger.arrivals(count, now_us) if topic.records.is_timed else None
 
     def finished(
         self,

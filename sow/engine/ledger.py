@@ -38,6 +38,8 @@ class Ledger:
         self.seq = 0
         """The newest number that was given."""
         self.now_us = 0
+        self._arrived_us = 0
+        """The newest of the times that `arrivals` has given."""
         self.released = 0
         """The newest group that is durable."""
         self.open = Group(1)
@@ -49,6 +51,14 @@ class Ledger:
             self.now_us = now_us
         return self.now_us
 
+    def arrivals(self, count: int, now_us: int) -> range:
+        """Times for messages that come at `now_us`. None is given twice, since keys may be made of
+        them: what is logged later bears no earlier time, so that a restart finds the newest one."""
+        first = max(now_us, self._arrived_us + 1)
+        self._arrived_us = first + count - 1
+        self.moment(self._arrived_us)
+        return range(first, first + count)
+
     def numbers(self, count: int, account: bool) -> Sequence[int]:
         """Numbers for changes. The server's own accounts take none: they bear the last one."""
         if account:
@@ -58,8 +68,10 @@ class Ledger:
         return seqs
 
     def begin_after(self, seq: int) -> None:
-        """Go on with the numbers after `seq`, which a restart has found to be the last."""
+        """Go on with the numbers after `seq`, which a restart has found to be the last, and with
+        the times of arrival after the newest moment."""
         self.seq = seq
+        self._arrived_us = self.now_us
 
     def write(self, entry: LogEntry) -> None:
         """Have an entry stored with the open group."""

@@ -82,9 +82,9 @@ class CommitStep:
     """The rows themselves, where they are for a conflated topic."""
 
 
-def read(records: Records, run: StagedRows, now_us: int = 0) -> CommitStep:
-    """What a run of rows does that comes at `now_us`; raises BadMessage with the place of the first
-    bad one."""
+def read(records: Records, run: StagedRows, times: range | None = None) -> CommitStep:
+    """What a run of rows does; raises BadMessage with the place of the first bad one. `times` are
+    those at which the rows come, where fields are made of them."""
     operation = run.operations[0]
     if operation not in ROW_OPERATIONS:
         raise BadMessage(f"op is {shown(operation)}; it must be publish, delta or delete")
@@ -95,7 +95,7 @@ def read(records: Records, run: StagedRows, now_us: int = 0) -> CommitStep:
             raise BadMessage("there is no value; only a delete needs none", index=at)
     bodies = [body for body in run.bodies if body is not None]
     stored = line_bodies(records.message_type, bodies)
-    messages = records.read(stored, None if records.keys else _keys(run), now_us)
+    messages = records.read(stored, None if records.keys else _keys(run), times)
     return CommitStep(operation, messages, rows=run)
 
 

@@ -108,37 +108,40 @@ class StagedWrites:
         self._engine.disk.check_reserve(needed_bytes)
 
     def read(
-        self, topic: LiveTopic, rows: StagedRows, now_us: int = 0
+        self, topic: LiveTopic, rows: StagedRows, times: range | None = None
     ) -> tuple[list[CommitStep], list[Rejected]]:
-        """What rows do that come at `now_us`, and which of them are bad, and why; bad ones do
-        nothing."""
+        """What rows do, and which of them are bad, and why; bad ones do nothing. `times` are those
+        at which the rows come (`Engine.arrivals`): this may be a thread."""
         steps: list[CommitStep] = []
         rejected: list[Rejected] = []
         start = 0
         for run in rows.runs():
+            own = times and times[start : start + len(run)]
             try:
-                steps.append(self._step(topic, run, now_us))
+                steps.append(self._step(topic, run, own))
             except ClientError:
-                bad = list(self._bad(topic, run, start))
+                bad = list(self._bad(topic, run, start, own))
                 rejected += bad
                 places = {row.index - start for row in bad}
                 kept = run.at([at for at in range(len(run)) if at not in places])
-                steps += [self._step(topic, kept, now_us)] if len(kept) else []
+                steps += [self._step(topic, kept, own)] if len(kept) else []
             start += len(run)
         return steps, rejected
 
-    def _step(self, topic: LiveTopic, run: StagedRows, now_us: int = 0) -> CommitStep:
+    def _step(self, topic: LiveTopic, run: StagedRows, times: range | None) -> CommitStep:
         self._engine.check_sizes([body for body in run.bodies if body is not None])
         if isinstance(topic, CopyTopic) and run.stamps is None:
             raise ClientError("rows of a conflated topic need the columns bookmark and ts")
-        step = read(topic.records, run, now_us)
+        step = read(topic.records, run, times)
         self._engine.check_sizes(step.messages.bodies)
         return step
 
-    def _bad(self, topic: LiveTopic, run: StagedRows, start: int) -> Iterator[Rejected]:
+    def _bad(
+        self, topic: LiveTopic, run: StagedRows, start: int, times: range | None
+    ) -> Iterator[Rejected]:
         for at in range(len(run)):
             try:
-                self._step(topic, run.at([at]))
+                self._step(topic, run.at([at]), times)
             except ClientError as error:
                 yield Rejected(start + at, error.detail)
 

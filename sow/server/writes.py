@@ -9,7 +9,6 @@ changes nothing; another one under its number is refused.
 """
 
 import asyncio
-import threading
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -21,7 +20,7 @@ from sow.engine.live_topics import LiveTopic
 from sow.errors import ClientError, TooLarge, clipped, shown
 from sow.media_types import ARROW
 from sow.requests.contents import Content, content_of
-from sow.requests.staged_rows import DELETIONS, CommitStep
+from sow.requests.staged_rows import DELETIONS, CommitStep, StagedRows
 from sow.requests.staged_writes import Rejected, StagedWrites
 from sow.rights import Rights
 from sow.server.arrow import read_rows, without_rows
@@ -121,31 +120,27 @@ class Chunk(NamedTuple):
 class Recent:
     """Chunks as they were read when they came, so that most need not be read again to be applied.
 
-    Only so many rows and bytes are kept, the latest; the files have everything. Chunks are kept by
-    the loop and taken by a thread.
+    Only so many rows and bytes are kept, the latest; the files have everything.
     """
 
     def __init__(self, rows_max: int = RECENT_ROWS_MAX, bytes_max: int = RECENT_BYTES_MAX) -> None:
         self._rows_max = rows_max
         self._bytes_max = bytes_max
         self._rows = self._bytes = 0
-        self._lock = threading.Lock()
         self._read: dict[Chunk, Read] = {}
 
     def keep(self, name: Chunk, read: Read) -> None:
         """Keep a chunk, and let the oldest go where there are too many."""
-        with self._lock:
-            self._forget(name)
-            self._read[name] = read
-            self._rows += read.rows
-            self._bytes += read.size_bytes
-            while self._rows > self._rows_max or self._bytes > self._bytes_max:
-                self._forget(next(iter(self._read)))
+        self._forget(name)
+        self._read[name] = read
+        self._rows += read.rows
+        self._bytes += read.size_bytes
+        while self._rows > self._rows_max or self._bytes > self._bytes_max:
+            self._forget(next(iter(self._read)))
 
     def take(self, name: Chunk) -> Read | None:
         """A chunk, if it is here, which it then is no more."""
-        with self._lock:
-            return self._forget(name)
+        return self._forget(name)
 
     def _forget(self, name: Chunk) -> Read | None:
         read = self._read.pop(name, None)
@@ -156,10 +151,9 @@ class Recent:
 
     def drop(self, writer: str, epoch: int, topic: str | None = None) -> None:
         """Let a whole batch go, or those of all topics."""
-        with self._lock:
-            for name in list(self._read):
-                if name.batch[:2] == (writer, epoch) and topic in (None, name.batch.topic):
-                    self._forget(name)
+        for name in list(self._read):
+            if name.batch[:2] == (writer, epoch) and topic in (None, name.batch.topic):
+                self._forget(name)
 
 
 class WritesDoor:
@@ -187,22 +181,29 @@ class WritesDoor:
         batch = _staged_batch(request, rights_of(request), asked["topic"])
         topic = self._writes.topic(batch.topic)
         content = await read_body(request)
-        now_us = self._driver.now_us()
-        read = await asyncio.to_thread(self._read, topic, content, now_us)
+        read = await self._read(topic, content)
         self._writes.check_room(topic, read.steps, len(content))
         if read.rejected and rejects == "fail":
             raise RowsRejected(read.rejected)
         attempt = Attempt(read_count(asked, "part") or 0, asked.get("attempt", "0"))
         chunk = read_count(asked, "chunk") or 0
         content = without_rows(content, [row.index for row in read.rejected])
+        now_us = self._driver.now_us()
         await asyncio.to_thread(self._staging.put, batch, attempt, chunk, content, now_us)
         self._recent.keep(Chunk(batch, attempt, chunk), read)
         # All of them: who skips rows has to know each one that is left out.
         return json_response({"staged": read.rows, "rejected": _told(read.rejected)})
 
-    def _read(self, topic: LiveTopic, content: bytes, now_us: int) -> Read:
-        rows = read_rows(topic.records, content, self._engine.configuration.limits.frame_bytes_max)
-        steps, rejected = self._writes.read(topic, rows, now_us)
+    async def _read(self, topic: LiveTopic, content: bytes) -> Read:
+        """Read rows in a thread; the times at which they come are given in the loop, to one after
+        the other."""
+        limit = self._engine.configuration.limits.frame_bytes_max
+        rows = await asyncio.to_thread(read_rows, topic.records, content, limit)
+        times = self._engine.arrivals(topic, len(rows), self._driver.now_us())
+        return await asyncio.to_thread(self._read_rows, topic, rows, times)
+
+    def _read_rows(self, topic: LiveTopic, rows: StagedRows, times: range | None) -> Read:
+        steps, rejected = self._writes.read(topic, rows, times)
         size_bytes = sum(len(body) for step in steps for body in step.messages.bodies)
         bad = {row.index for row in rejected}
         good = rows.at([at for at in range(len(rows)) if at not in bad]) if bad else rows
@@ -231,10 +232,7 @@ class WritesDoor:
                 bookmark = await self._apply(request, batch, staged, commit)
             else:
                 topic = self._writes.topic(batch.topic)
-                now_us = self._driver.now_us()
-                content = await asyncio.to_thread(
-                    self._content, topic, staged, commit.parts, now_us
-                )
+                content = await self._content(topic, staged, commit.parts)
                 self._writes.applied(*batch, commit.rerun == "skip", rights, content)
             await self._driver.durable()
         await self._drop(*staged)
@@ -265,16 +263,16 @@ class WritesDoor:
         are stored."""
         steps: list[CommitStep] = []
         content = Content()
-        room, now_us = self._engine.configuration.limits.batch_bytes_max, self._driver.now_us()
+        room = self._engine.configuration.limits.batch_bytes_max
         for part in parts:
-            for read in await asyncio.to_thread(self._staged, topic, batch, part, room, now_us):
+            for read in await self._staged(topic, batch, part, room):
                 steps += read.steps
                 content = content.plus(read.content)
                 room -= read.size_bytes
         return steps, content
 
-    def _content(
-        self, topic: LiveTopic, batch: StagedBatch, parts: Sequence[StagedPart], now_us: int
+    async def _content(
+        self, topic: LiveTopic, batch: StagedBatch, parts: Sequence[StagedPart]
     ) -> Content:
         """What a batch holds that was applied before; of one whose chunks went with the first
         commit, how many rows it says."""
@@ -283,20 +281,20 @@ class WritesDoor:
             attempt = Attempt(part.part, part.attempt)
             try:
                 for chunk in range(part.chunks):
-                    read = self._chunk(topic, Chunk(batch, attempt, chunk), now_us)
+                    read = await self._chunk(topic, Chunk(batch, attempt, chunk))
                     content = content.plus(read.content)
             except Missing:
                 return Content(sum(part.rows for part in parts), None)
         return content
 
-    def _staged(
-        self, topic: LiveTopic, batch: StagedBatch, part: StagedPart, room: int, now_us: int
+    async def _staged(
+        self, topic: LiveTopic, batch: StagedBatch, part: StagedPart, room: int
     ) -> list[Read]:
-        """What one task has staged, read; in a thread, since it may be much."""
+        """What one task has staged, read."""
         found: list[Read] = []
         for chunk in range(part.chunks):
             attempt = Attempt(part.part, part.attempt)
-            found.append(self._chunk(topic, Chunk(batch, attempt, chunk), now_us))
+            found.append(await self._chunk(topic, Chunk(batch, attempt, chunk)))
             room -= found[-1].size_bytes
             if room < 0:
                 limit = self._engine.configuration.limits.batch_bytes_max
@@ -312,18 +310,18 @@ class WritesDoor:
             )
         return found
 
-    def _chunk(self, topic: LiveTopic, chunk: Chunk, now_us: int) -> Read:
+    async def _chunk(self, topic: LiveTopic, chunk: Chunk) -> Read:
         recent = self._recent.take(chunk)
         if recent is not None:
             return recent
         batch, attempt, number = chunk
-        content = self._staging.get(batch, attempt, number)
+        content = await asyncio.to_thread(self._staging.get, batch, attempt, number)
         if content is None:
             raise Missing(
                 f"chunk {number} of part {attempt.part}, attempt {shown(attempt.name)}, is not "
                 "here: it was never staged, dropped, or lost in a crash; send the batch again"
             )
-        return self._read(topic, content, now_us)
+        return await self._read(topic, content)
 
     async def abort(self, request: web.Request) -> web.Response:
         """Forget what was staged for a batch; without a topic, for all of the writer's epoch."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sow.changes import Changes, Reason
 from sow.definitions import Definition, Topic, is_persistent
 from sow.delta import Nulls
-from sow.errors import BadFilter, BadMessage, ClientError, clipped
+from sow.errors import BadFilter, BadMessage, Busy, ClientError, clipped
 from sow.expressions import NO_TRAITS, Filter, Known, MessageColumns, Trait
 from sow.indexes import Indexes
 from sow.keys import check_explicit_key, identities, sow_key, sow_keys
@@ -62,11 +62,9 @@ class Records:
     """
 
     __slots__ = (
-        "_arrived_us",
         "_coming",
         "_declared",
         "_enrichment",
-        "_is_timed",
         "_preprocessing",
         "_reader",
         "definition",
@@ -76,6 +74,7 @@ class Records:
         "instance",
         "is_changing",
         "is_logged",
+        "is_timed",
         "keys",
         "makes_keys",
         "message_type",
@@ -114,10 +113,8 @@ class Records:
         self._declared: DeclaredFields | None
         self._preprocessing: MadeFields | None
         self._enrichment: MadeFields | None
-        self._is_timed: bool
+        self.is_timed: bool
         """Fields are made of the time of arrival before keys are read."""
-        self._arrived_us = 0
-        """The time of arrival of the newest message, where that is so."""
         self.remake()
         is_own = isinstance(definition, Topic) and definition.system
         self.is_logged = is_persistent(definition) and not is_own
@@ -178,7 +175,7 @@ class Records:
             if definition.enrichment:
                 self._enrichment = made_fields(kind, definition.enrichment)
         made = self._preprocessing
-        self._is_timed = made is not None and Trait.UNIX_TIMESTAMP in made.traits
+        self.is_timed = made is not None and Trait.UNIX_TIMESTAMP in made.traits
         self._reader = None
 
     def set_changing(self, is_changing: bool) -> None:
@@ -222,12 +219,6 @@ class Records:
         """What the topic's own Schema declares."""
         return self._declared
 
-    def _times_of_arrival(self, count: int, now_us: int) -> Iterator[int]:
-        """A time for each of so many messages, no two with the same: keys may be made of them."""
-        first = max(now_us, self._arrived_us + 1)
-        self._arrived_us = first + count - 1
-        return iter(range(first, first + count))
-
     def _decoder_of_sent(
         self, paths: tuple[Path, ...], times: Iterator[int] | None = None
     ) -> Decoder:
@@ -250,12 +241,12 @@ class Records:
         self,
         bodies: Sequence[bytes],
         explicit_keys: Sequence[str] | None = None,
-        now_us: int = 0,
+        times: Iterable[int] | None = None,
     ) -> "CheckedMessages":
-        """Check bodies that come at `now_us` and work out whose records they are; raises
-        BadMessage, changes nothing.
+        """Check bodies and work out whose records they are; raises BadMessage, changes nothing.
 
-        A topic without key fields wants the records' own keys, one for each body.
+        A topic without key fields wants the records' own keys, one for each body, and one that
+        `is_timed` the `times` at which they come.
         """
         if (explicit_keys is None) != bool(self.keys):
             raise self._key_mistake()
@@ -263,8 +254,10 @@ class Records:
         if reader is None or reader[0] is not self.watched.paths:
             reader = self._make_reader(self.watched.paths)
         paths, decoder = reader
-        if self._is_timed:
-            decoder = self._arriving(paths, self._times_of_arrival(len(bodies), now_us))
+        if self.is_timed:
+            if times is None:  # this is a thread, and the fields have been remade meanwhile
+                raise Busy(f"the definition of {self.name} has just changed; send this again")
+            decoder = self._arriving(paths, iter(times))
         stored, read = decoder.read(bodies)
         columns = dict(zip(paths, read, strict=True))
         if explicit_keys is None:
@@ -313,7 +306,7 @@ class Records:
     def identities_of_sent(self, bodies: Sequence[bytes]) -> list[str]:
         """Whose records messages would be that a client sends. Where fields are made of the time of
         arrival, messages name records as they are stored: none comes at that time again."""
-        if self._is_timed:
+        if self.is_timed:
             return self.identities_of(bodies)
         return self._identities(bodies, self._decoder_of_sent(self.keys))
 

@@ -9,7 +9,7 @@ import pytest
 
 from sow.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Declared, Topic
 from sow.engine import publications
-from sow.errors import BadMessage, TooLarge
+from sow.errors import BadMessage, Busy, TooLarge
 from sow.requests.staged_rows import StagedRows
 from sow.requests.staged_writes import StagedWrites
 from sow.steps import at_once
@@ -331,13 +331,30 @@ def test_a_key_may_be_made_of_the_time_of_arrival_which_no_two_messages_share():
     world.publish("ticks", {"symbol": "A", "n": 1001}, delta=True)
     writes, topic = StagedWrites(world.engine), world.engine.topics["ticks"]
     rows = StagedRows(["publish", "delta"], [None] * 2, [b'{"symbol":"A"}', b'{"symbol":"A"}'])
-    writes.apply("w", 1, "ticks", writes.read(topic, rows, world.now)[0], world.now)
+    steps, _ = writes.read(topic, rows, world.engine.arrivals(topic, 2, world.now))
+    writes.apply("w", 1, "ticks", steps, world.now)
     world.settle()
     times = [record["at"] for record in world.records("ticks")]
     assert len(set(times)) == len(times) == 1004
     assert times == sorted(times)
     assert times[0] == world.now / SECOND
     assert world.restart().records("ticks") == world.records("ticks")
+
+
+@pytest.mark.parametrize("behind_us", [0, 500, SECOND])
+def test_no_time_of_arrival_comes_again_after_a_restart_with_another_clock(behind_us):
+    world = World(ARRIVALS)
+    world.publish("ticks", *({"symbol": "A", "n": n} for n in range(1000)))
+    world.settle()
+    again = world.restart(start_us=world.now - behind_us)
+    again.publish("ticks", *({"symbol": "A", "n": n} for n in range(1000, 2000)))
+    assert [record["n"] for record in again.records("ticks")] == [*range(2000)]
+
+
+def test_fields_that_are_made_of_a_time_need_one():
+    world = World(ARRIVALS)
+    with pytest.raises(Busy, match="the definition of ticks has just changed"):
+        world.engine.topics["ticks"].records.read([b'{"symbol":"A"}'])
 
 
 def test_what_is_keyed_by_its_arrival_is_deleted_by_what_is_stored():

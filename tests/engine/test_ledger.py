@@ -18,6 +18,20 @@ def test_time_never_goes_back():
     assert [ledger.moment(now_us) for now_us in (5, 3, 7)] == [5, 5, 7]
 
 
+def test_no_time_of_arrival_is_given_twice_and_what_is_logged_later_has_no_earlier_one():
+    ledger = Ledger()
+    found = [*ledger.arrivals(3, 5), *ledger.arrivals(2, 6), *ledger.arrivals(1, 20)]
+    assert found == [5, 6, 7, 8, 9, 20]
+    assert (len(ledger.arrivals(0, 0)), ledger.moment(3)) == (0, 20)
+
+
+def test_times_of_arrival_go_on_after_the_newest_moment_of_another_life():
+    ledger = Ledger()
+    ledger.moment(9)
+    ledger.begin_after(17)
+    assert [*ledger.arrivals(2, 4)] == [10, 11]
+
+
 def test_numbers_are_dense_and_accounts_take_none():
     ledger = Ledger()
     assert publish(ledger, 3) == [1, 2, 3]

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import threading
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
+from sow.engine.ledger import Ledger
 from sow.media_types import ARROW
 from sow.security import Allow, Authentication, Role, Security
 from sow.server.doorman import Doorman
@@ -21,7 +23,7 @@ from sow.server.writes import (
     WritesDoor,
 )
 from sow.store.staging import Attempt, StagedBatch, Staging
-from tests.server.stand_ins import Anybody, Served, World, stepped, turns
+from tests.server.stand_ins import ORDERS, Anybody, Served, World, stepped, turns
 
 BATCH = "/v1/writes/{writer}/{epoch}"
 
@@ -36,8 +38,8 @@ def stream(*rows, name="value"):
 
 
 class Place(Served):
-    def __init__(self, directory, doorman=None):
-        world = World()
+    def __init__(self, directory, doorman=None, topics=()):
+        world = World(*topics)
         staging = Staging(directory, world.clock.now_us())
         door = WritesDoor(world.driver, world.engine, staging)
         super().__init__(
@@ -108,6 +110,29 @@ async def test_a_commit_of_what_is_not_there_changes_nothing(tmp_path, parts, st
         answer = await place.commit(*parts)
         assert (answer.status, says in answer.json["detail"]) == (status, True)
         assert place.identities == []
+
+
+@stepped
+async def test_chunks_that_are_read_at_once_are_given_their_times_one_after_the_other(
+    tmp_path, monkeypatch
+):
+    timed = replace(ORDERS, keys=("/at",), preprocessing=("UNIX_TIMESTAMP() AS /at",))
+    given, threads = [], set()
+    arrivals = Ledger.arrivals
+
+    def noted(*asked):
+        threads.add(threading.get_ident())
+        given.append(arrivals(*asked))
+        return given[-1]
+
+    monkeypatch.setattr(Ledger, "arrivals", noted)
+    async with Place(tmp_path, topics=(timed,)) as place:
+        both = (place.stage(*[{}] * 200, at="w/1", query=f"&chunk={at}") for at in range(2))
+        assert [answer.status for answer in await asyncio.gather(*both)] == [200, 200]
+        assert (await place.commit((0, "0", 2, 400))).status == 200
+        assert len(place.identities) == 400
+    assert threads == {threading.get_ident()}
+    assert len({*given[0], *given[1]}) == 400
 
 
 @stepped
