@@ -54,6 +54,7 @@ class Options:
 
     `conflation` is an interval in microseconds, ``auto`` or None; `conflation_key` and `select` are
     lists of paths, the latter with their signs, `projection` and `grouping` of expressions.
+    `ignored` is no option: it names those of `OPTIONS_IGNORED` that were given.
     """
 
     oof: bool = _option("flag", "say when a record leaves", requests=("stream",))
@@ -113,9 +114,15 @@ class Options:
         "fail",
         choices=("fail", "epoch", "now"),
     )
+    ignored: tuple[str, ...] = ()
 
 
-OPTIONS = {each.name: Option(each.name, **each.metadata) for each in fields(Options)}
+OPTIONS = {
+    each.name: Option(each.name, **each.metadata) for each in fields(Options) if each.metadata
+}
+OPTIONS_IGNORED = ("max_backlog", "ack_conflation", "pretty")
+"""Options of AMPS that only tune how lines are sent: a command with one is carried out without it,
+and its ack names it. Those that change what a client receives are refused."""
 OPTIONS_LATER = ("pause", "resume", "rate")
 """Options that are refused as not available yet, instead of as unknown."""
 ACKS = ("processed", "persisted", "completed")

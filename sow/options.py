@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 from conflated_topics.intervals import IntervalError, interval_us
-from sow.commands import OPTIONS, OPTIONS_LATER, Option, Options, Value
+from sow.commands import OPTIONS, OPTIONS_IGNORED, OPTIONS_LATER, Option, Options, Value
 from sow.errors import ClientError, NotAvailable, TooLarge, clipped, shown
 from sow.lists import expressions_end, read_expressions, read_list, split_list
 from sow.suggest import did_you_mean
@@ -25,11 +25,14 @@ loop cannot be relied on to wake at anything finer than a millisecond."""
 
 def read_options(text: str) -> Options:
     """Read `opts`. Raises ClientError, TooLarge or NotAvailable, naming the option."""
-    options = Options()
+    options, ignored = Options(), dict[str, None]()
     for word in _words(text):
         name, equals, value = word.partition("=")
         if name in OPTIONS_LATER:
             raise NotAvailable(f"option {name} is not available yet")
+        if name in OPTIONS_IGNORED:
+            ignored[name] = None
+            continue
         option = OPTIONS.get(name)
         if option is None:
             raise _invalid(f"no option {shown(name)}{did_you_mean(name, OPTIONS)}")
@@ -39,6 +42,7 @@ def read_options(text: str) -> Options:
             raise _invalid(f"option {name} takes no value")
         else:
             setattr(options, name, True)
+    options.ignored = tuple(ignored)
     return options
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.commands import KEY_FIELDS_MAX, OPTIONS, OPTIONS_LATER, Options
+from sow.commands import KEY_FIELDS_MAX, OPTIONS, OPTIONS_IGNORED, OPTIONS_LATER, Options
 from sow.errors import ClientError, NotAvailable, SowError, TooLarge
 from sow.options import CONFLATION_US_MIN, read_options, read_value
 
@@ -40,6 +40,24 @@ def test_a_flag_takes_no_value(name):
 def test_an_option_of_later_is_not_available_yet(name):
     with pytest.raises(NotAvailable, match=name):
         read_options(name)
+
+
+@pytest.mark.parametrize("name", OPTIONS_IGNORED)
+def test_an_option_that_only_tunes_is_ignored_by_name_whatever_its_value(name):
+    for text in (name, f"{name}=50", f"{name}=x"):
+        assert read_options(f"oof,{text},{text},top_n=1") == Options(
+            oof=True, top_n=1, ignored=(name,)
+        )
+
+
+def test_the_options_that_are_ignored_are_named_in_order():
+    assert read_options("pretty,max_backlog=1").ignored == ("pretty", "max_backlog")
+
+
+@pytest.mark.parametrize("text", ["cancel", "expire", "fully_durable", "rate_max_gap=1s"])
+def test_an_option_of_amps_that_does_more_than_tune_is_refused(text):
+    with pytest.raises(ClientError, match="no option"):
+        read_options(text)
 
 
 @pytest.mark.parametrize(

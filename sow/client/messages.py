@@ -108,6 +108,7 @@ class Line(Message, omit_defaults=True):
     deleted: int | None = None
     matches: int | None = None
     returned: int | None = None
+    ignored: tuple[str, ...] = ()
 
     @property
     def failed(self) -> bool:

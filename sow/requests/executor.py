@@ -323,17 +323,18 @@ class Executor:
         """Acknowledge a logon; lines are counted after the last of its acks."""
         acks = acks_of(command.acks, has_cid=True)
         for kind in acks:
-            said = replies.ack(command.cid, kind, **self._identity(session), **more)
+            said = replies.ack(command.cid, kind, **self._identity(session, command), **more)
             if kind == acks[-1]:
                 session.say_name(said, self.engine.group, self.engine.now_us)
             else:
                 session.say(said)
 
-    def _identity(self, session: Session) -> dict[str, object]:
+    def _identity(self, session: Session, command: Command) -> dict[str, object]:
         """What an ack tells the client of its session: its secret name, what others call it, and
-        the log of its bookmarks."""
+        the log of its bookmarks; and which options of the logon were ignored."""
         names = {"session": session.name, "id": session.id}
-        return {**names, "log": self._log_id, "version": __version__}
+        ignored = command.options.ignored or None
+        return {**names, "log": self._log_id, "version": __version__, "ignored": ignored}
 
     def _resume(self, session: Session, command: Command) -> Steps[None] | None:
         """Take up a session whose socket has gone, in place of the one that logs on."""
@@ -370,7 +371,7 @@ class Executor:
         self.sessions.come_back(old)
         had, rights = old.rights, session.rights
         self.sessions.entitle(old, rights, session.shown)
-        ack = replies.ack(command.cid, "processed", **self._identity(old), resumed=True)
+        ack = replies.ack(command.cid, "processed", **self._identity(old, command), resumed=True)
         old.say_resumed(ack, self.engine.now_us)
         session.give_way_to(old)
         self.sessions.forget(session)

@@ -324,10 +324,12 @@ def check_still(session: Session, command: Command) -> None:
 
 
 def acknowledge(session: Session, command: Command, *kinds: str, **more: object) -> None:
-    """Say the acks of these kinds that were asked for; `processed` when none was."""
+    """Say the acks of these kinds that were asked for; `processed` when none was. That one names
+    the options that were ignored."""
     for kind in acks_of(command.acks, command.cid is not None):
         if kind in kinds:
-            session.say(replies.ack(command.cid, kind, **more))
+            ignored = (command.options.ignored or None) if kind == ACKS[0] else None
+            session.say(replies.ack(command.cid, kind, **more, ignored=ignored))
 
 
 def sow_keys(command: Command) -> tuple[str, ...] | None:

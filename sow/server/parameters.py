@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from aiohttp import web
 
-from sow.commands import OPTIONS, Option, Options, Request, options_of
+from sow.commands import OPTIONS, OPTIONS_IGNORED, Option, Options, Request, options_of
 from sow.errors import ClientError, NotAvailable, clipped, shown
 from sow.options import read_value
 from sow.suggest import did_you_mean
@@ -52,6 +52,7 @@ def read_options(asked: Mapping[str, str], request: Request) -> Options:
     for name in options_of(request):
         if name in asked:
             setattr(options, name, _read_option(asked, OPTIONS[name]))
+    options.ignored = tuple(name for name in OPTIONS_IGNORED if name in asked)
     return options
 
 

@@ -9,7 +9,7 @@ import contextlib
 
 from aiohttp import HttpVersion11, hdrs, web
 
-from sow.commands import Command, options_of
+from sow.commands import OPTIONS_IGNORED, Command, options_of
 from sow.encodings import EventEncoding
 from sow.errors import ClientError
 from sow.history.bookmarks import parse_bookmark
@@ -23,7 +23,7 @@ from sow.server.gate import client_address
 from sow.server.parameters import asked_of, read_flag, read_options
 
 STREAM_PARAMETERS = (
-    "filter", "snapshot", "delta", "bookmark", "order_by", *options_of("stream")
+    "filter", "snapshot", "delta", "bookmark", "order_by", *options_of("stream"), *OPTIONS_IGNORED
 )  # fmt: skip
 
 
@@ -56,6 +56,8 @@ class EventDoor:
         try:
             await self._check(command)
             response = web.StreamResponse(headers={"Cache-Control": "no-store"})
+            if command.options.ignored:
+                response.headers["SOW-Ignored"] = ", ".join(command.options.ignored)
             response.content_type = EVENT_STREAM
             response.enable_chunked_encoding()
             await response.prepare(request)

@@ -25,6 +25,11 @@ def test_a_field_of_a_later_version_is_passed_over():
     assert read_lines(b'{"c":"heartbeat","new":[1]}')[0].c == "heartbeat"
 
 
+def test_an_ack_names_the_options_that_were_ignored():
+    named, plain = read_lines(b'{"c":"ack","ignored":["max_backlog"]}\n{"c":"ack"}')
+    assert (named.ignored, plain.ignored) == (("max_backlog",), ())
+
+
 def test_a_failure_ack_is_an_error():
     (line,) = read_lines(
         b'{"c":"ack","cid":"1","status":"failure","reason":"bad filter","detail":"x","position":4}'

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from sow import wire
 from sow.cli import main
-from sow.commands import ACKS, ACKS_LATER, COMMANDS, OPTIONS, OPTIONS_LATER
+from sow.commands import ACKS, ACKS_LATER, COMMANDS, OPTIONS, OPTIONS_IGNORED, OPTIONS_LATER
 from sow.config import load, units
 from sow.config.actions import ADVICE
 from sow.config.elements import INCLUDE, ROOT
@@ -105,6 +105,7 @@ def test_the_words_of_the_tables_are_explained():
 
 def agrees(verdicts, known, later):
     """Whether just what is known is called the same, and nothing is left out."""
+    verdicts = {name: verdict for name, verdict in verdicts.items() if name not in OPTIONS_IGNORED}
     same = {name for name, verdict in verdicts.items() if verdict == "same"}
     missing = {name for name, verdict in verdicts.items() if verdict == "missing"}
     assert same | missing == verdicts.keys()
@@ -137,6 +138,8 @@ def test_commands_are_those_of_the_table():
 def test_options_are_those_of_the_table():
     (options,) = of_each_table("Options", 1)
     assert agrees(said(options), OPTIONS, OPTIONS_LATER) == {"positions"}
+    ignored = [name for name, verdict in said(options).items() if verdict == "no effect"]
+    assert sorted(ignored) == sorted(OPTIONS_IGNORED)
 
 
 def test_functions_are_those_of_the_table():

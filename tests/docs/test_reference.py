@@ -9,7 +9,7 @@ import pytest
 
 from sow import wire
 from sow.budget import Budget
-from sow.commands import ACKS, COMMANDS, OPTIONS, OPTIONS_LATER
+from sow.commands import ACKS, COMMANDS, OPTIONS, OPTIONS_IGNORED, OPTIONS_LATER
 from sow.definitions import CONSUMERS, Merge, View
 from sow.engine.progress import Progress
 from sow.histograms import Histogram
@@ -176,7 +176,7 @@ def test_the_table_of_fields_is_the_one_that_lines_are_read_by():
 def test_the_table_of_options_is_the_one_that_options_are_read_by():
     cells = [cells[0] for cells in rows_of(WEBSOCKET, "option")]
     assert sorted(name for cell in cells for name in words(cell)) == sorted(
-        [*OPTIONS, *OPTIONS_LATER]
+        [*OPTIONS, *OPTIONS_LATER, *OPTIONS_IGNORED]
     )
     valued = {name for name, option in OPTIONS.items() if option.value != "flag"}
     assert {name for cell in cells for name in re.findall(r"`(\w+)=`", cell)} == valued

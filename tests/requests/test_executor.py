@@ -89,6 +89,27 @@ def minimal(kind):
     return line | ({"s": "all"} if kind.name == "unsubscribe" else {})
 
 
+@pytest.mark.parametrize("kind", COMMANDS.values(), ids=lambda kind: kind.name)
+def test_the_first_ack_of_every_command_names_the_options_that_were_ignored(world, kind):
+    ignored = {"opts": "max_backlog=50,ack_conflation=1s"}
+    asked = minimal(kind) | {"a": "processed,completed"}
+    lines = world.client().say(**asked, **ignored)
+    named = [line.get("ignored") for line in lines if line["c"] == "ack"]
+    assert named[0] == ["max_backlog", "ack_conflation"]
+    assert named[1] is None or kind.name == "logon"
+    assert all("ignored" not in line for line in world.client().say(**asked))
+
+
+def test_a_session_that_is_taken_up_is_told_what_was_ignored(world):
+    client = world.client()
+    (named,) = client.say(c="logon", cid="1", client="a")
+    client.say(c="subscribe", t="orders")
+    world.executor.sessions.drop(client.session, world.now)
+    again = world.client()
+    (ack,) = again.say(c="logon", cid="2", session=named["session"], opts="pretty")
+    assert (ack["resumed"], ack["ignored"]) == (True, ["pretty"])
+
+
 @pytest.mark.parametrize("asked", ["", *ACKS, ",".join(ACKS)])
 @pytest.mark.parametrize("kind", COMMANDS.values(), ids=lambda kind: kind.name)
 def test_every_command_with_a_cid_is_acknowledged(world, kind, asked):

@@ -21,6 +21,10 @@ def test_options_of_a_stream_are_flags_that_say_true_or_false_too():
     )
 
 
+def test_an_option_that_is_ignored_in_a_command_is_ignored_of_a_stream():
+    assert read_options({"max_backlog": "x"}, "stream").ignored == ("max_backlog",)
+
+
 def test_nothing_asked_is_nothing_but_a_literal_name():
     assert read_options({}, "stream") == Options(non_regex_topic=True)
 

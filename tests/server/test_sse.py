@@ -62,6 +62,18 @@ async def test_a_snapshot_comes_first_then_what_changes():
 
 
 @stepped
+async def test_options_that_are_ignored_are_named_in_a_header():
+    async with Place() as place:
+        socket = await place.open("?max_backlog=50&ack_conflation=1s&oof=true")
+        assert b"SOW-Ignored: max_backlog, ack_conflation\r\n" in socket.written
+        assert events(socket) == ["group_begin", "group_end"]
+        await place.lose(socket)
+        socket = await place.open()
+        assert b"SOW-Ignored" not in socket.written
+        await place.lose(socket)
+
+
+@stepped
 async def test_a_live_window_stays_in_order_and_begins_anew_for_who_comes_back():
     async with Place() as place:
         await place.publish(b'{"id":1}', b'{"id":2}')
