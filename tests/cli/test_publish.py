@@ -107,6 +107,16 @@ def test_a_lifetime_is_passed_on(sow):
     sow.ok("publish", "short", "--expiration", "900", input='{"id":1}')
 
 
+@pytest.mark.parametrize("more", [(), ("--delta",), ("--format", "csv")], ids=" ".join)
+def test_an_expiration_of_0_takes_a_lifetime_away(sow, server, more):
+    text = "id\n1\n" if "csv" in more else '{"id":1}'
+    table = server.server.engine.topics["short"].records.table
+    for seconds, is_limited in (("900", True), ("0", False)):
+        sow.ok("publish", "short", "--expiration", seconds, *more, input=text)
+        (expires_us,) = server.call(table.expiries, ["1"], -1)
+        assert (expires_us > 0) == is_limited
+
+
 def test_nothing_is_published_from_nothing(sow):
     assert sow.ok("publish", "orders", input="") == "published 0 messages to orders\n"
 

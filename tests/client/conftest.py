@@ -16,6 +16,8 @@ TOPICS = """
 <KeyDomain>desk</KeyDomain></Topic>
 <Topic><Name>/desk/2</Name><MessageType>json</MessageType><Key>/id</Key>
 <KeyDomain>desk</KeyDomain></Topic>
+<Topic><Name>short</Name><MessageType>json</MessageType><Key>/id</Key>
+<Expiration>900s</Expiration></Topic>
 <Topic><Name>fixes</Name><MessageType>nvfix</MessageType><Key>/1</Key></Topic>
 <Topic><Name>blobs</Name><MessageType>binary</MessageType></Topic>
 """

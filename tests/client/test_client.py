@@ -27,6 +27,19 @@ def test_one_document_or_many_are_published(using, server):
     assert server.records("orders") == [{"id": number} for number in (1, 2, 3, 4)]
 
 
+@pytest.mark.parametrize("body", [b'{"id":1}', b'{"id":\n1}'], ids=["websocket", "http"])
+@pytest.mark.parametrize("method", ["publish", "delta_publish"])
+def test_a_lifetime_of_0_is_for_ever(using, server, method, body):
+    table = server.server.engine.topics["short"].records.table
+
+    def expires_us(**lifetime):
+        using(lambda client: getattr(client, method)("short", body, **lifetime))
+        return server.call(table.expiries, ["1"], -1)[0]
+
+    assert expires_us() > 0
+    assert expires_us(expires_s=0) == 0
+
+
 def test_bookmarks_grow(using):
     first, second = using(publish({"id": 1})), using(publish({"id": 1}))
     assert int(first) < int(second)

@@ -269,7 +269,7 @@ def test_a_record_expires(server):
     assert server.records("short") == []
 
 
-def test_a_patch_leaves_the_lifetime_of_a_record_as_it_is(server):
+def test_a_patch_leaves_the_lifetime_of_a_record_as_it_is_or_takes_it_away(server):
     server.publish("short", {"id": 1}, expiration=900)
     server.publish("short", {"id": 2}, expiration=0)
     table = server.server.engine.topics["short"].records.table
@@ -278,6 +278,8 @@ def test_a_patch_leaves_the_lifetime_of_a_record_as_it_is(server):
     server.request("PATCH", records("short"), json=[{"id": 1, "v": 2}, {"id": 2, "v": 2}])
     assert server.records("short") == [{"id": 1, "v": 2}, {"id": 2, "v": 2}]
     assert server.call(table.expiries, ["1", "2"], -1) == before
+    server.request("PATCH", records("short", expiration=0), json=[{"id": 1, "v": 3}])
+    assert [*server.call(table.expiries, ["1", "2"], -1)] == [0, 0]
 
 
 def test_a_transient_topic_is_queried_like_any_other(server):
