@@ -9,11 +9,12 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from sow.errors import BadMessage, ClientError, clipped
 from sow.media_types import ARROW, CSV, JSON, NDJSON, PREFER_COLUMNS
 
+PREFER = "Prefer"
 QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
 ENTITY_TAG = re.compile(r'(?:W/)?("[^"]*")')
 FORMAT_NAMES = {"json": JSON, "ndjson": NDJSON, "csv": CSV, "arrow": ARROW}
@@ -31,8 +32,8 @@ CHARSETS = (
 """Charsets that a body may be declared in, by Python's names; all are turned into UTF-8."""
 
 
-NEGOTIATED = web.RequestKey("negotiated", bool)
-"""Whether `Accept` chooses the form of the answer."""
+CHOOSERS = web.RequestKey("choosers", dict[str, None])
+"""The headers of a request that choose the form of its answer."""
 
 
 class NotAcceptable(ClientError):
@@ -56,7 +57,7 @@ def accepted(request: web.Request, formats: Sequence[str]) -> str:
     quality a named one goes before one that only a wildcard allows. Raises
     NotAcceptable, ClientError.
     """
-    request[NEGOTIATED] = True
+    _choose_by(request, hdrs.ACCEPT)
     text = ", ".join(request.headers.getall("Accept", ())) or "*/*"
     ranges = _ranges(text)
     liked = [(*_liking(kind, ranges), -place, kind) for place, kind in enumerate(formats)]
@@ -75,8 +76,13 @@ def form_of(request: web.Request, asked: Mapping[str, str], formats: Sequence[st
 
 def wants_columns(request: web.Request) -> bool:
     """Whether the client would like to be told the columns of an answer in JSON (RFC 7240)."""
-    wanted = ", ".join(request.headers.getall("Prefer", ())).lower().split(",")
+    _choose_by(request, PREFER)
+    wanted = ", ".join(request.headers.getall(PREFER, ())).lower().split(",")
     return PREFER_COLUMNS in [one.strip() for one in wanted]
+
+
+def _choose_by(request: web.Request, header: str) -> None:
+    request[CHOOSERS] = {**request.get(CHOOSERS, {}), header: None}
 
 
 def named_format(name: str, formats: Sequence[str]) -> str:

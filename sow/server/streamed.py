@@ -2,11 +2,11 @@
 
 Pieces are made in turns with everybody else's work (`sow.server.turns`), some hundred kilobytes at
 most. An answer of up to `WHOLE_BYTES_MAX` is made whole before its head is written, which says its
-length (`Content-Length`) and its tag (`ETag`, of the bytes), so that a program that reads an
-address by its length can, or a part at a time (`sow.server.ranges`), and who has it already is told
-so. What answers hold meanwhile is counted
-(`sow.budget`); where there is no room for more, and of what is longer, the rest is made as the
-client takes it. Who asks for the head alone has the answer made and counted, and nothing is held.
+length (`Content-Length`) and its tag (`ETag`, of the bytes and what they are), so that a program
+that reads an address by its length can, or a part at a time (`sow.server.ranges`), and who has it
+already is told so. What answers hold meanwhile is counted (`sow.budget`); where there is no room
+for more, and of what is longer, the rest is made as the client takes it. Who asks for the head
+alone has the answer made and counted, and nothing is held.
 
 Who waits for a turn or for the client is cancelled when the client goes, so that nothing more is
 made for it. One that stays and takes nothing is given up, since what is left of its answer is held
@@ -23,6 +23,7 @@ from aiohttp import hdrs, web
 
 from sow.budget import Holder
 from sow.errors import SowError
+from sow.media_types import COLUMNS_HEADER
 from sow.server.conditions import Conditions
 from sow.server.doorman import check_going_on
 from sow.server.negotiation import is_known
@@ -49,19 +50,19 @@ TAKEN_S_MAX = 60.0
 
 class Made:
     """An answer as far as it has been made: its parts, in order, which `holder` holds. `keeps`:
-    they are kept, and not only counted."""
+    they are kept, and not only counted. `digest` is that of what they are."""
 
-    def __init__(self, holder: Holder, keeps: bool) -> None:
+    def __init__(self, holder: Holder, keeps: bool, digest: blake2b) -> None:
         self.parts: deque[bytes] = deque()
         self.is_whole = False
         self.size = 0
         self._holder = holder
         self._keeps = keeps
-        self._digest = blake2b(digest_size=TAG_BYTES)
+        self._digest = digest
 
     @property
     def tag(self) -> str:
-        """What names the bytes of a whole answer."""
+        """What names a whole answer."""
         return f'"{self._digest.hexdigest()}"'
 
     def making(self, pieces: Iterator[bytes]) -> Steps[None]:
@@ -107,7 +108,7 @@ async def answer_in_pieces(
     holder = request.app[REQUESTS].answers.holder(client_key(request))
     more = iter(pieces)
     try:
-        made = Made(holder, keeps)
+        made = Made(holder, keeps, digest_of(kind, headers))
         await turns.take(name, made.making(more))
         if made.is_whole and made.size <= WRITE_BYTES:
             return answer_whole(request, b"".join(made.parts), kind, headers, made.tag)
@@ -135,7 +136,10 @@ def answer_whole(
     tag: str | None = None,
 ) -> web.Response:
     """A short answer that is made already, by its tag; raises PreconditionFailed."""
-    tag = tag or f'"{blake2b(body, digest_size=TAG_BYTES).hexdigest()}"'
+    if tag is None:
+        digest = digest_of(kind, headers)
+        digest.update(body)
+        tag = f'"{digest.hexdigest()}"'
     if known := conditional(request, tag, headers):
         return known
     response = web.Response(content_type=kind, headers=headers)
@@ -144,6 +148,13 @@ def answer_whole(
     # aiohttp says no length of nothing to who asks for the head alone.
     response.headers[hdrs.CONTENT_LENGTH] = str(stop - start)
     return response
+
+
+def digest_of(kind: str, headers: Mapping[str, str] | None) -> blake2b:
+    """The digest of an answer before its bytes: of what headers say that the bytes are. The same
+    bytes under another media type, or with other columns, are another answer."""
+    columns = (headers or {}).get(COLUMNS_HEADER, "")
+    return blake2b(f"{kind}\0{columns}\0".encode(), digest_size=TAG_BYTES)
 
 
 def mark_whole(

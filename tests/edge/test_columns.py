@@ -112,6 +112,19 @@ def test_the_columns_of_an_answer_in_lines_are_told_to_who_prefers_it(place):
         assert known.schema().equals(asked(place, topic, **parameters).schema, check_metadata=True)
 
 
+def test_caches_know_that_what_a_client_prefers_chooses_an_answer_in_lines(place):
+    place.publish("plain", {"id": 1, "v": 1})
+    plain, told = (
+        place.request("GET", records("plain"), headers={"Accept": NDJSON, **prefer})
+        for prefer in ({}, {"Prefer": "sow-columns"})
+    )
+    for answer in (plain, told):
+        vary = ", ".join(answer.headers.getall("Vary"))
+        assert {"Accept", "Prefer"} <= {*vary.split(", ")}
+    assert (plain.body, plain.headers["ETag"] == told.headers["ETag"]) == (told.body, False)
+    assert "Prefer" not in ", ".join(place.get(records("plain")).headers.getall("Vary"))
+
+
 def test_of_many_records_nobody_has_asked_for_in_columns_the_declared_ones_are_told(place):
     place.publish("trades", *({"id": at, "px": 1.5} for at in range(201)))
     known = told(place, "trades", top_n=1)

@@ -4,7 +4,7 @@ import pytest
 from aiohttp import web
 
 from sow.server.caching import mark_kept
-from sow.server.negotiation import accepted
+from sow.server.negotiation import accepted, wants_columns
 from tests.server.stand_ins import request_of, stepped
 
 
@@ -22,12 +22,15 @@ async def test_an_answer_is_kept_and_asked_about():
 
 
 @stepped
-async def test_an_answer_that_accept_has_chosen_says_so_beside_what_else_it_depends_on():
+async def test_an_answer_that_a_header_has_chosen_says_so_beside_what_else_it_depends_on():
     request = request_of()
     assert "Vary" not in await marked(request)
-    accepted(request, ["application/json"])
+    for _ in range(2):
+        accepted(request, ["application/json"])
     found = await marked(request, Vary="Origin")
     assert found.getall("Vary") == ["Origin", "Accept"]
+    assert not wants_columns(request)
+    assert (await marked(request)).getall("Vary") == ["Accept", "Prefer"]
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from sow.security import Allow, Authentication, Role, Security
 from sow.server import streamed
 from sow.server.doorman import DOORMAN, Doorman
 from sow.server.routes import Route
-from sow.server.streamed import answer_in_pieces, gathered, write_pieces
+from sow.server.streamed import answer_in_pieces, answer_whole, gathered, write_pieces
 from sow.steps import at_once
 from sow.users import User
-from tests.server.stand_ins import Served, World, read_answer, stepped, turns
+from tests.server.stand_ins import Served, World, read_answer, request_of, stepped, turns
 from tests.server.test_content_codings import unpacked
 
 
@@ -24,6 +24,7 @@ class Place(Served):
 
     def __init__(self, doorman=None):
         world, self.made = World(), 0
+        self.kind, self.told = "text/csv", {}
         route = Route("GET", "/pieces/{count}", "logon", self.answer, "")
         whole = Route("GET", "/whole/{count}", "logon", self.whole, "")
         super().__init__(world, route, whole, doorman=doorman)
@@ -44,7 +45,8 @@ class Place(Served):
     async def whole(self, request):
         pieces = self.pieces(int(request.match_info["count"]))
         turns = self.world.driver.turns
-        return await answer_in_pieces(turns, "pieces", request, pieces, "text/csv", {"X-Own": "1"})
+        headers = {"X-Own": "1", **self.told}
+        return await answer_in_pieces(turns, "pieces", request, pieces, self.kind, headers)
 
     @property
     def held(self):
@@ -67,6 +69,28 @@ async def test_a_whole_answer_has_its_length_and_a_tag_of_its_bytes(count):
         others = [(await place.get(f"/whole/{count + more}")).headers["ETag"] for more in (0, 1)]
         assert [tag == answer.headers["ETag"] for tag in others] == [True, False]
         assert place.held == 0
+
+
+@pytest.mark.parametrize("count", [0, 1, 999])
+@stepped
+async def test_the_same_bytes_that_are_something_else_have_another_tag(count):
+    async with Place() as place:
+        tags = set()
+        for kind in ("text/csv", "application/x-ndjson"):
+            for told in ({}, {"SOW-Columns": "[]"}, {"SOW-Columns": "{}"}, {"SOW-Matches": "1"}):
+                place.kind, place.told = kind, told
+                tags.add((await place.get(f"/whole/{count}")).headers["ETag"])
+        assert len(tags) == 6
+
+
+@pytest.mark.parametrize("told", [{}, {"SOW-Columns": "[]"}])
+@stepped
+async def test_a_short_answer_has_one_tag_however_it_is_made(told):
+    async with Place() as place:
+        place.told = told
+        in_pieces = (await place.get("/whole/1")).headers["ETag"]
+        at_once = answer_whole(request_of(), b"x" * 1000, place.kind, told)
+        assert at_once.headers["ETag"] == in_pieces
 
 
 @pytest.mark.parametrize("count", [1, 999])
