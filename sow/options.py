@@ -5,7 +5,7 @@ value is read in one place, whether it stands in a line's `opts` or is a paramet
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 from conflated_topics.intervals import IntervalError, interval_us
@@ -25,13 +25,13 @@ loop cannot be relied on to wake at anything finer than a millisecond."""
 
 def read_options(text: str) -> Options:
     """Read `opts`. Raises ClientError, TooLarge or NotAvailable, naming the option."""
-    options, ignored = Options(), dict[str, None]()
-    for word in _words(text):
+    words = [*_words(text)]
+    options = Options(ignored=_ignored(words))
+    for word in words:
         name, equals, value = word.partition("=")
         if name in OPTIONS_LATER:
             raise NotAvailable(f"option {name} is not available yet")
         if name in OPTIONS_IGNORED:
-            ignored[name] = None
             continue
         option = OPTIONS.get(name)
         if option is None:
@@ -42,8 +42,12 @@ def read_options(text: str) -> Options:
             raise _invalid(f"option {name} takes no value")
         else:
             setattr(options, name, True)
-    options.ignored = tuple(ignored)
     return options
+
+
+def _ignored(words: Iterable[str]) -> tuple[str, ...]:
+    names = dict.fromkeys(word.partition("=")[0] for word in words)
+    return tuple(name for name in names if name in OPTIONS_IGNORED)
 
 
 def _words(text: str) -> Iterator[str]:

@@ -48,11 +48,11 @@ def asked_of(request: web.Request) -> dict[str, str]:
 
 def read_options(asked: Mapping[str, str], request: Request) -> Options:
     """The options of commands among the parameters; the topic's name in an address is literal."""
-    options = Options(non_regex_topic=True)
+    ignored = tuple(name for name in OPTIONS_IGNORED if name in asked)
+    options = Options(non_regex_topic=True, ignored=ignored)
     for name in options_of(request):
         if name in asked:
             setattr(options, name, _read_option(asked, OPTIONS[name]))
-    options.ignored = tuple(name for name in OPTIONS_IGNORED if name in asked)
     return options
 
 
