@@ -22,7 +22,7 @@ SWEPT_AT_ONCE = 500
 microseconds to free a filter."""
 
 
-class Kept(Generic[Key, Made]):
+class Cache(Generic[Key, Made]):
     """The things that were used last, of at most `weight_max` in all."""
 
     def __init__(self, weight_max: int) -> None:
@@ -66,7 +66,7 @@ class Kept(Generic[Key, Made]):
         self.weight -= kept.pop(key, (None, 0))[1]
 
 
-_swept: WeakSet[Kept[Any, Any]] = WeakSet()
+_swept: WeakSet[Cache[Any, Any]] = WeakSet()
 _cleared: list[Callable[[], object]] = []
 
 

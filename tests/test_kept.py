@@ -2,7 +2,7 @@
 
 import weakref
 
-from sow.kept import Kept, kept, sweep
+from sow.kept import Cache, kept, sweep
 
 
 class Made:
@@ -10,7 +10,7 @@ class Made:
 
 
 def test_the_latest_are_kept_up_to_a_weight():
-    few = Kept(10)
+    few = Cache(10)
     for name in "abc":
         few.keep(name, name.upper(), 4)
     assert [few.get(name) for name in "acb"] == [None, "C", "B"]
@@ -20,14 +20,14 @@ def test_the_latest_are_kept_up_to_a_weight():
 
 
 def test_one_that_is_too_heavy_is_not_kept_and_costs_the_others_nothing():
-    few = Kept(10)
+    few = Cache(10)
     few.keep("a", "A", 10)
     few.keep("b", "B", 11)
     assert [few.get(name) for name in "ab"] == ["A", None]
 
 
 def test_what_is_kept_again_counts_once():
-    few = Kept(10)
+    few = Cache(10)
     for weight in (9, 3, 3):
         few.keep("a", weight, weight)
     few.keep("a", 11, 11)
@@ -35,7 +35,7 @@ def test_what_is_kept_again_counts_once():
 
 
 def test_what_nobody_asks_for_goes_with_the_second_sweep():
-    few = Kept(10)
+    few = Cache(10)
     few.keep("asked", "A", 3)
     few.keep("unasked", made := Made(), 3)
     gone = weakref.ref(made)
@@ -51,7 +51,7 @@ def test_what_nobody_asks_for_goes_with_the_second_sweep():
 
 
 def test_what_nobody_has_asked_for_goes_first_where_there_is_too_much():
-    few = Kept(10)
+    few = Cache(10)
     few.keep("old", "O", 4)
     few.keep("asked", "A", 4)
     few.sweep()

@@ -30,8 +30,7 @@ class LiveTable:
 
     def __init__(self, topic: str, console: Console | None = None) -> None:
         self._topic = topic
-        self.keys: Sequence[str] = ()
-        """The columns that tell records apart, which stand first."""
+        self._keys: Sequence[str] = ()
         self._console = console or terminal_console()
         self._records: dict[str, bytes] = {}
         self._order: list[str] = []
@@ -81,8 +80,12 @@ class LiveTable:
         rest = len(records) - len(shown)
         heading = f"{self._topic}: {len(records):,} records, {self._messages:,} messages"
         more = f", {rest:,} records below" if rest > 0 else ""
-        table = as_table(shown, self._console.width, self.keys) if shown else Text("")
+        table = as_table(shown, self._console.width, self._keys) if shown else Text("")
         return Group(Text(heading + more, style="dim"), table)
+
+    def begin_with(self, keys: Sequence[str]) -> None:
+        """Put the columns first that tell records apart."""
+        self._keys = keys
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:

@@ -135,7 +135,7 @@ async def _watch(
         _follow(client, topic, focus, page) as messages,
     ):
         if table is not None:
-            table.keys = await key_columns(client, topic, page.get("grouping"))
+            table.begin_with(await key_columns(client, topic, page.get("grouping")))
         while batch := await messages.batch():
             records = [message for message in batch if message.c in SHOWN][:left]
             show(records)

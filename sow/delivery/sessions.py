@@ -170,13 +170,14 @@ class Session:
         """Its socket has gone; it goes on collecting."""
         self.connected = False
 
-    def resume(self, client: str | None) -> None:
+    def resume(self, client: str | None, address: str) -> None:
         """Its client has come back, perhaps under another name, with another socket: whoever had
-        the session loses it."""
+        the session loses it. `address` is where the client is now."""
         owner, self._owner = self._owner(), no_owner
         if owner is not None:
             owner.lose()
         self.connected, self.client = True, client or self.client
+        self.address = address
 
     def give_way_to(self, successor: "Session") -> None:
         """Its client has taken up another session in its place."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from sow.definitions import Limits
 from sow.errors import ClientError
 from sow.expressions import NO_TRAITS, Filter, Trait, compile_filter
-from sow.kept import ENTRY_WEIGHT, Kept
+from sow.kept import ENTRY_WEIGHT, Cache
 from sow.paths import Scalar
 
 FILTERS_KEPT_WEIGHT = 512 * 1024
@@ -27,7 +27,7 @@ class Filters:
     ) -> None:
         self._limits = limits
         self._known = known
-        self._kept: Kept[str, Filter | ClientError] = Kept(FILTERS_KEPT_WEIGHT)
+        self._kept: Cache[str, Filter | ClientError] = Cache(FILTERS_KEPT_WEIGHT)
 
     def get(self, text: str) -> Filter:
         """The filter that `text` says, made now if need be.

@@ -17,7 +17,7 @@ from sow.expressions.filters import bound, compile_column, paths_in, traits_in
 from sow.expressions.nodes import Call, Identifier, Literal, MessageTrait, Node, Source, walk
 from sow.expressions.parser import parse_order
 from sow.expressions.traits import Trait
-from sow.kept import ENTRY_WEIGHT, Kept
+from sow.kept import ENTRY_WEIGHT, Cache
 from sow.paths import Path, Scalar, Value
 
 TERMS_MAX = 32
@@ -126,7 +126,7 @@ def _first(value: Value) -> Scalar:
     return value
 
 
-_kept: Kept[str, tuple[OrderTerm, ...]] = Kept(ORDERS_KEPT_WEIGHT)
+_kept: Cache[str, tuple[OrderTerm, ...]] = Cache(ORDERS_KEPT_WEIGHT)
 
 
 def parse_order_by(text: str) -> tuple[OrderTerm, ...]:

@@ -44,7 +44,7 @@ from sow.indexes.equal_values import number_forms
 from sow.indexes.memo import ABSENT, NULL, NUMBER, OTHER, MemoColumn
 from sow.indexes.sorted_numbers import Interval
 from sow.indexes.verdicts import Judge
-from sow.kept import Kept
+from sow.kept import Cache
 from sow.paths import Path, Scalar
 
 Slots = NDArray[np.int64]
@@ -321,7 +321,7 @@ COMPILED_MAX = 50_000
 """Parts of nodes whose filters are kept, some 100 bytes each, with `FILTER_PARTS`."""
 FILTER_PARTS = 16
 """What a filter takes, however few parts it has."""
-_compiled: Kept[tuple[Node, bool], Filter] = Kept(COMPILED_MAX)
+_compiled: Cache[tuple[Node, bool], Filter] = Cache(COMPILED_MAX)
 
 
 def compiled(node: Node, wanted: bool) -> Filter:

@@ -22,7 +22,7 @@ from sow.indexes.notes import Notes
 from sow.indexes.sorted_numbers import SortedNumbers
 from sow.indexes.text_order import TextOrder
 from sow.indexes.verdicts import Judge, Verdicts
-from sow.kept import Kept
+from sow.kept import Cache
 from sow.messages.base import Column, Decoder
 from sow.paths import Path, Scalar, Value
 from sow.steps import Steps
@@ -72,7 +72,7 @@ class MemoColumn:
         """While it is the same, codes mean what they meant."""
         self._texts_max = TEXTS_SPARE
         self._sweep: Steps[None] | None = None
-        self._verdicts: Kept[object, Verdicts] | None = None
+        self._verdicts: Cache[object, Verdicts] | None = None
         self.text_order = TextOrder(self.texts)
         self.sorted: SortedNumbers | None = None
         """The order of its numbers, once it was asked for."""
@@ -311,7 +311,7 @@ class MemoColumn:
     def verdicts(self, test: object, judge: Judge, cost: int = 1) -> Verdicts:
         """Which texts pass a test, remembered under `test`; `cost` is that of `Verdicts`."""
         if self._verdicts is None:
-            self._verdicts = Kept(VERDICTS_MAX)
+            self._verdicts = Cache(VERDICTS_MAX)
         found = self._verdicts.get(test)
         if found is None:
             found = Verdicts(partial(_texts_of, ref(self)), judge, cost)

@@ -88,7 +88,7 @@ def table_of_rows(
         types.check("this answer")
         more = [(name, type_of(held)) for name, held in types.kinds.items() if name not in known]
         fields += [ArrowColumn(name, ARROW_TYPES[kind], kind).field for name, kind in more]
-    columns = _Columns(rows, records)
+    columns = _AnswerColumns(rows, records)
     made = [columns.made(field) for field in fields]
     if not made:
         return pa.Table.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
@@ -97,7 +97,7 @@ def table_of_rows(
     )
 
 
-class _Columns:
+class _AnswerColumns:
     """Makes columns of rows, of their texts where the type of the column has to be judged by
     them."""
 

@@ -366,8 +366,7 @@ class Executor:
             self.sessions.close(old, why)
             self._refuse_resume(session, command, why)
             return None
-        old.resume(command.client)
-        old.address = session.address
+        old.resume(command.client, session.address)
         self.sessions.come_back(old)
         had, rights = old.rights, session.rights
         self.sessions.entitle(old, rights, session.shown)

@@ -23,7 +23,7 @@ DEPTH_MAX = 32
 """Structs within structs; what is nested deeper stays a JSON text."""
 
 
-class Shape:
+class JsonShape:
     """Of what type values are: one that holds each of them, or none."""
 
     def __init__(self, depth: int = 0) -> None:
@@ -31,8 +31,8 @@ class Shape:
         self._kinds = 0
         """Of texts, numbers and bytes."""
         self._has_flags = False
-        self._fields: dict[str, Shape] | None = None
-        self._items: Shape | None = None
+        self._fields: dict[str, JsonShape] | None = None
+        self._items: JsonShape | None = None
 
     def add(self, value: Any) -> None:
         """Know of a value more."""
@@ -42,9 +42,9 @@ class Shape:
             self._fields = {} if self._fields is None else self._fields
             for name, one in value.items():
                 if self._depth < DEPTH_MAX and len(self._fields) <= COLUMNS_MAX:
-                    self._fields.setdefault(name, Shape(self._depth + 1)).add(one)
+                    self._fields.setdefault(name, JsonShape(self._depth + 1)).add(one)
         elif isinstance(value, list):
-            self._items = self._items or Shape(self._depth + 1)
+            self._items = self._items or JsonShape(self._depth + 1)
             for one in value if self._depth < DEPTH_MAX else ():
                 self._items.add(one)
         else:
@@ -72,7 +72,7 @@ class Shape:
 def inferred(told: pa.Schema, texts: Iterable[Sequence[str]], messages: Messages) -> pa.Schema:
     """The columns of records, of which `texts` are the bodies, batch by batch, and which the server
     has `told` of."""
-    shapes = {field.name: Shape() for field in told if is_json_text(field)}
+    shapes = {field.name: JsonShape() for field in told if is_json_text(field)}
     absent = dict.fromkeys(told.names)
     for some in texts:
         wanted = [*shapes, *(name for name in absent if name not in shapes)]
@@ -86,7 +86,7 @@ def inferred(told: pa.Schema, texts: Iterable[Sequence[str]], messages: Messages
     return pa.schema([_field(one, shapes) for one in told if one.name not in absent])
 
 
-def _field(told: pa.Field, shapes: dict[str, Shape]) -> pa.Field:
+def _field(told: pa.Field, shapes: dict[str, JsonShape]) -> pa.Field:
     shape = shapes.get(told.name)
     kind = None if shape is None else shape.type
     return told if kind is None else pa.field(told.name, kind)

@@ -62,7 +62,7 @@ class _Staging:
     ) -> None:
         self._options = options
         self._server = options.server
-        self._messages = Messages(options, to, json_texts)
+        self._messages = RowMessages(options, to, json_texts)
         self._path = f"/v1/writes/{segment(writer)}/{epoch}"
         part, attempt = part_and_attempt()
         self.staged = Staged(writer, part, attempt, 0, 0, 0)
@@ -121,7 +121,7 @@ class _Staging:
         self.staged.rejected += len(answer["rejected"])
 
 
-class Messages:
+class RowMessages:
     """Makes of rows the columns that the server takes: value, and op and key where they are said.
 
     `json_texts` are columns that hold the JSON text of each value.

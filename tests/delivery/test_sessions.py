@@ -74,10 +74,11 @@ def test_a_session_is_its_sockets_until_another_takes_it_up():
     assert one.belongs_to(socket)
     one.disconnect()
     assert not one.connected
-    one.resume("grid")
+    one.resume("grid", "192.0.2.7")
     assert (socket.lost, one.connected, one.client) == (True, True, "grid")
+    assert one.address == "192.0.2.7"
     assert not one.belongs_to(socket)
-    one.resume(None)
+    one.resume(None, "192.0.2.7")
     assert one.client == "grid"
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from sow.kept import Kept
+from sow.kept import Cache
 from sow.server.step_watch import StepWatch
 from sow.server.sweeping import Sweeping
 from tests.server.stand_ins import stepped
@@ -10,7 +10,7 @@ from tests.server.stand_ins import stepped
 
 @stepped
 async def test_what_is_not_asked_for_is_gone_after_a_minute():
-    few, watch = Kept(10), StepWatch()
+    few, watch = Cache(10), StepWatch()
     swept = Sweeping(watch)
     for name in "abc":
         few.keep(name, name.upper(), 3)

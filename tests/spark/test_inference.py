@@ -13,7 +13,7 @@ from sow.definitions import MessageTypeOptions
 from sow.messages.arrow import JSON_KIND, KIND_OF_COLUMN
 from sow.spark.columns import JSON_MESSAGES, Messages, decoder
 from sow.spark.documents import documents
-from sow.spark.inference import DEPTH_MAX, Shape, inferred
+from sow.spark.inference import DEPTH_MAX, JsonShape, inferred
 from tests.spark.test_columns import rows
 
 TEXTS = pa.field("x", pa.string(), metadata={KIND_OF_COLUMN: JSON_KIND})
@@ -21,7 +21,7 @@ TOLD = pa.schema([("id", pa.int64()), TEXTS])
 
 
 def type_of(*values):
-    shape = Shape()
+    shape = JsonShape()
     for value in values:
         shape.add(value)
     return shape.type
