@@ -111,6 +111,22 @@ class Lines:
             return update._replace(reason="entitlement", parting=None)
         return update
 
+    def within(self, shape: Shape) -> "Lines":
+        """The same with no more of a record than another shape shows: what words its last state for
+        a subscriber who was told it by that shape."""
+        if shape == self.shape:
+            return self
+        key = self.key._replace(shape=self.shape.within(shape))
+        return Lines(self.topic, self.name, self.encoding, key)
+
+    def as_told(self, update: Update) -> Update:
+        """The same where the state that its subscriber holds is what these lines have shown of
+        it."""
+        if not update.old or self.shape.select is None:
+            return update
+        (old,) = self.topic.renderer.shown(self.shape, [update.old])
+        return update._replace(old=old)
+
     # Folding.
 
     @property

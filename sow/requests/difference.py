@@ -206,7 +206,7 @@ class Told:
         self._encoding = encoding
         self._oldest = oldest
         self._updates: list[tuple[Lines, Update]] = []
-        self._lost: list[tuple[Lines, Sequence[Update], Snapshot]] = []
+        self._lost: list[tuple[Lines, Sequence[tuple[Lines, Update]], Snapshot]] = []
         self._taken: list[tuple[Lines, Snapshot]] = []
         self._late: list[tuple[Lines, Snapshot]] = []
         self._late_updates: list[tuple[Lines, Update]] = []
@@ -229,13 +229,16 @@ class Told:
         """What waited to be said of a topic that is not there any more."""
         self._updates.append((lines, lines.as_seen(update)))
 
-    def take(self, lines: Lines, found: Difference) -> None:
-        """What differs of a topic, in these words."""
+    def take(self, lines: Lines, found: Difference, last: Lines | None = None) -> None:
+        """What differs of a topic, in these words; `last` words the last states that were told, if
+        others do."""
+        last = last or lines
         if lines.key.oof and (len(found.lost) or found.parted):
-            parted = [*map(lines.as_seen, found.parted)]
+            seen = map(lines.as_seen, found.parted)
+            parted = [(lines if one.reason == "match" else last, one) for one in seen]
             self._lost.append((lines, parted, Snapshot.take(lines.topic, found.lost)))
         if lines.key.oof and len(found.taken):
-            self._taken.append((lines, Snapshot.take(lines.topic, found.taken)))
+            self._taken.append((last, Snapshot.take(lines.topic, found.taken)))
         if len(found.late):
             rows = Snapshot.take(lines.topic, found.late)
             assert rows.stamps is not None
@@ -262,7 +265,7 @@ class Told:
         for lines, parted, rows in self._lost:
             for start, stop in rows.chunks(rows_at_once(lines.key.shape)):
                 yield lines.left(rows.part(start, stop))
-            yield from _worded([(lines, update) for update in parted])
+            yield from _worded(parted)
         for lines, rows in self._taken:
             for start, stop in rows.chunks(rows_at_once(lines.key.shape)):
                 yield lines.left(rows.part(start, stop), "entitlement")

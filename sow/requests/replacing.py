@@ -269,7 +269,7 @@ class Replacing:
         new = self._following.begin(session, command, asked, complete, name=old.name)
         told = Told(session.encoding, oldest if with_snapshot else None)
         for records, update in gone:
-            told.take_update(_lines(new, records), update)
+            told.take_update(_last_lines(replacement, _lines(new, records)), update)
         taken = TakenAnswer()
         for topic, differs in found.items():
             if with_snapshot:
@@ -279,11 +279,12 @@ class Replacing:
             feed = new.feeds[topic.name]
             if feed.told is not None:
                 feed.keep_account_of(differs.places(topic.records))
-            told.take(feed.lines, differs)
+            told.take(feed.lines, differs, _last_lines(replacement, feed.lines))
         for records, had in held.items():
             differs = all_lost(records, had)
             differs = self._as_seen(records, replacement, answers, had, differs)
-            told.take(_lines(new, records), differs)
+            left = _lines(new, records)
+            told.take(left, differs, _last_lines(replacement, left))
         self._following.join(new)
         if unsent:
             unsent.leave_rest(partial(_lines, new))
@@ -422,6 +423,13 @@ def _lines_now(old: Subscription, lines: Lines) -> Lines:
 
 def _lines(new: Subscription, records: Records) -> Lines:
     return Lines(records, new.name, new.session.encoding, new.seen(records)[0])
+
+
+def _last_lines(replacement: Replacement, lines: Lines) -> Lines:
+    """What words the last states that were told, which under other rights may be of less."""
+    if not replacement.reguards:
+        return lines
+    return lines.within(replacement.old.seen(lines.topic)[0].shape)
 
 
 def _held(feed: Feed, replacement: Replacement, answers: Answers, pending: WaitingRows) -> Held:

@@ -118,7 +118,9 @@ class Unsent:
         return self._seen[id(update)][1] and (slot is None or sees(lines.topic, slot))
 
     def leave_rest(self, lines_of: Callable[[Records], Lines]) -> None:
-        """Let what stays be worded as it may be seen; what was taken is told by another."""
+        """Let what stays be worded as it may be seen; what was taken is told by another. The state
+        that its client holds, which the next oof may tell, is what was seen when it was told."""
+        said: set[tuple[Records, str]] = set()
 
         def told(lines: Lines, update: Update) -> Said | None:
             left = self._instead.get(id(update), update)
@@ -126,6 +128,10 @@ class Unsent:
                 return None
             if lines.shape == self._shape_of(lines.topic):
                 return lines, left
-            return lines_of(lines.topic), left
+            record = lines.topic, update.identity
+            if record in said:
+                return lines_of(lines.topic), left
+            said.add(record)
+            return lines_of(lines.topic), lines.as_told(left)
 
         self._session.outbox.retell(self._name, told)

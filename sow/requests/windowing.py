@@ -29,6 +29,7 @@ from sow.requests.seeing import guard_of, seen_query
 from sow.requests.subscription import Register, Subscription
 from sow.requests.window_rules import window_of
 from sow.steps import Steps
+from sow.topic.rendering import Shape
 
 WINDOWS_MAX = 100
 """Live windows of a session: after each turn those that may have changed are compared with what
@@ -101,7 +102,8 @@ class Windowing:
             session, command, opened.asked, complete=True, name=old.name, shares=False
         )
         shape = shape_for(command, opened.asked.topics[0].records)
-        self._go_on(session, command, new, opened, held, anew=shape != seen)
+        last = seen if reguards else shape
+        self._go_on(session, command, new, opened, held, anew=shape != seen, last=last)
 
     def _open(self, session: Session, command: Command) -> Steps[Opened]:
         window = window_of(command)
@@ -149,8 +151,10 @@ class Windowing:
         opened: Opened,
         held: WindowPage,
         anew: bool = False,
+        last: Shape | None = None,
     ) -> None:
-        """Take the step in which a session goes from what it holds to what the window shows."""
+        """Take the step in which a session goes from what it holds to what the window shows. `last`
+        is how it was told of records that have gone, where that may have been less."""
         engine, window = self._engine, opened.window
         topic = engine.topic(subscription.topic)
         subscription.follow(topic.router)
@@ -162,7 +166,7 @@ class Windowing:
         else:
             feed.succeed(opened.known, engine.seq)
         self._following.join(subscription)
-        answer = strand.begin(session, held, feed.page(), anew)
+        answer = strand.begin(session, held, feed.page(), anew, last)
         acknowledge(session, command, "processed", s=subscription.name)
         self._say(session, answer, answer.leavings())
         session.say(replies.group_begin(subscription.name))

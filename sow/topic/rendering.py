@@ -21,7 +21,7 @@ from sow.errors import ClientError
 from sow.messages.base import MessageType
 from sow.messages.json import json_text
 from sow.paths import Path
-from sow.select_list import check_written, parse_select
+from sow.select_list import check_written, common, parse_select
 
 Kind = Literal["sow", "p", "delta", "oof"]
 """What a line says: a record of an answer, a publish, what has changed of a record, its leaving."""
@@ -37,6 +37,11 @@ class Shape(NamedTuple):
     def shown(self, document: Document) -> Document:
         """The selected part of a document."""
         return document if self.select is None else parse_select(self.select).apply(document)
+
+    def within(self, other: "Shape") -> "Shape":
+        """This shape, with no more of a document than another one shows."""
+        lists = [one.select for one in (self, other) if one.select is not None]
+        return self._replace(select=common(lists) if lists else None)
 
 
 WHOLE = Shape()

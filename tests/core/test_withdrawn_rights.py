@@ -89,9 +89,11 @@ class User:
             if line["reason"] == "match":
                 assert document["desk"] in sight.desks, f"out of sight: {line}"
             elif before is not None:
-                # Of a field that was hidden when it was told he has nothing.
                 known = {name: document[name] for name in document if name in before}
                 assert known.items() <= before.items(), f"never told in this state: {line}"
+                # Without a snapshot nothing arrives anew when more of it may be seen.
+                exact = self.history.way[0].startswith("sow") and self.history.tells_all
+                assert not exact or document == sight.shown(before), f"never told so: {line}"
             return
         if line.get("delta"):
             assert key in self.held, f"a delta of what is not held: {line}"

@@ -126,3 +126,34 @@ def test_nothing_leaves_while_rights_change():
         pass
     world.settle()
     assert told(client.lines()) == [("p", 0, 0)]
+
+
+@pytest.mark.parametrize("opts", ["oof", "oof,conflation=1s", "live,top_n=5"])
+@pytest.mark.parametrize("waits", ["", "in the queue", "deleted"])
+def test_what_he_never_saw_of_a_record_is_not_told_when_it_goes(opts, waits):
+    """Neither the old rights nor the new ones show him the note of this record."""
+    world = world_of()
+    world.publish("orders", A, B | {"note": "not for him"})
+    before = rights(reading("orders", select=("-/note",)))
+    client = follower(world, given=before, opts=opts)
+    if waits == "in the queue":
+        world.publish("orders", B | {"px": 7, "note": "nor this"})
+    if waits == "deleted":
+        world.delete("orders", "/id = 1")
+    lines = regrant(client, desk("a"))
+    left = [line["d"] for line in lines if line["c"] == "oof"]
+    if not left:
+        world.advance(1_000_000)
+        left = [line["d"] for line in client.lines() if line["c"] == "oof"]
+    assert left == [B]
+
+
+def test_after_a_line_that_stays_the_last_state_is_what_that_line_has_told():
+    world = world_of(conflation_policy="off")
+    client = follower(world, given=rights(reading("orders", select=("-/note",))))
+    world.publish("orders", A | {"note": "seen"})
+    world.delete("orders", "/id = 0")
+    assert short(regrant(client, desk("a"))) == [
+        ("p", A | {"note": "seen"}),
+        ("deleted", A | {"note": "seen"}),
+    ]

@@ -112,3 +112,13 @@ def test_a_select_list_needs_fields():
 def test_key_fields_are_the_part_that_the_paths_name(paths, found):
     document = {"id": 1, "at": {"x": 2, "y": 3}, "legs": [{"id": 7}]}
     assert key_fields(tuple(map(parse_path, paths)), document) == found
+
+
+def test_a_shape_within_another_shows_what_both_show():
+    document = {"a": 1, "b": 2, "c": {"d": 3, "e": 4}}
+    whole, some = Shape(), Shape(select=("-/b", "-/c/d"))
+    other = Shape(sow_keys=False, select=("-/a",))
+    assert whole.within(whole) == whole
+    assert whole.within(some).shown(document) == some.within(whole).shown(document)
+    assert some.within(other).shown(document) == {"c": {"e": 4}}
+    assert other.within(some).sow_keys is False

@@ -36,7 +36,7 @@ from sow.delivery.windows.pages import (
 from sow.delta import Document, difference
 from sow.encodings import Encoding
 from sow.topic.batch import Batch
-from sow.topic.rendering import LineColumns
+from sow.topic.rendering import LineColumns, Shape
 from sow.topic.updates import Update
 
 WORDED_AT_ONCE = 500
@@ -85,16 +85,18 @@ class WindowView(Protocol):
 class PageAnswer:
     """What somebody is told who begins to look at a page: what leaves, `left`, and the rows of an
     answer, `come`, each with its place; worded when it is written, some at a time, since a page may
-    have very long records."""
+    have very long records. `last` words the last states of what has gone."""
 
     def __init__(
         self,
         lines: Lines,
+        last: Lines,
         positions: bool,
         left: Sequence[tuple[Update, int]],
         come: Sequence[tuple[str, PageRow, int]],
     ) -> None:
         self._lines = lines
+        self._last = last
         self._positions = positions
         self._left = left
         self._come = come
@@ -111,10 +113,13 @@ class PageAnswer:
         """Lines of what leaves."""
         for start, stop in _pieces([len(update.last) for update, _ in self._left]):
             said = [
-                self._lines.placed_line(update, [at] if self._positions else (), moved=True)
+                self._words(update).placed_line(update, [at] if self._positions else (), moved=True)
                 for update, at in self._left[start:stop]
             ]
             yield [line for line in said if line is not None]
+
+    def _words(self, update: Update) -> Lines:
+        return self._lines if update.reason == "match" else self._last
 
     def answer(self) -> Iterator[list[bytes]]:
         """Lines of the rows."""
@@ -283,10 +288,16 @@ class WindowStrand(Strand):
         return page_before(self._held[session], turns)
 
     def begin(
-        self, session: Session, held: WindowPage, now: WindowPage, anew: bool
+        self,
+        session: Session,
+        held: WindowPage,
+        now: WindowPage,
+        anew: bool,
+        last: Shape | None = None,
     ) -> "PageAnswer":
         """Let a member go from a page to the one that is shown now; returns what is to be said.
-        `anew`: it has seen its records otherwise so far."""
+        `anew`: it has seen its records otherwise so far; of the last state of one that has gone it
+        may be told what both this and the shape `last` show."""
         self._held[session] = now = self._turn_to(now)
         left: list[tuple[Update, int]] = []
         come: list[tuple[str, PageRow, int]] = []
@@ -295,7 +306,8 @@ class WindowStrand(Strand):
                 come.append((step.identity, step.new, step.at))
             elif step.old is not None:
                 left.append((self._leaving(step.identity, step.old, held), step.at))
-        return PageAnswer(self.lines, self._positions, left, come)
+        told = self.lines if last is None else self.lines.within(last)
+        return PageAnswer(self.lines, told, self._positions, left, come)
 
     # Telling.
 
