@@ -39,6 +39,7 @@ SLOW = "slow client: the session's queue is full"
 BACK_PRESSURE = "BACK_PRESSURE"
 AUTHORIZATION = "AUTHORIZATION"
 BARRED = "its user is known no longer; log on again"
+OUTDATED = "the rights of its user have changed while records waited for it; log on again"
 GONE = "the client has gone"
 FAILED = "the server failed on what waits for this session; its log says why"
 
@@ -341,21 +342,21 @@ class Session:
 
     @property
     def is_barred(self) -> bool:
-        """It was given up because its user is known no longer."""
-        return self.ended == BARRED
+        """It was given up because its user, or what he may see, is not what it was."""
+        return self.ended in (BARRED, OUTDATED)
 
-    def bar(self, names: Iterable[str], now_us: int) -> None:
-        """Its user is known no longer: drop what waits and what could be asked for again, and say
-        that its subscriptions, of these names, have ended."""
+    def bar(self, names: Iterable[str], now_us: int, why: str = BARRED) -> None:
+        """Its user is known no longer, or `why`: drop what waits and what could be asked for again,
+        and say that its subscriptions, of these names, have ended."""
         if self.ended is None:
-            self.ended = BARRED
+            self.ended = why
             self._on_end(self)
             self._lines.clear()
             self.outbox.clear()
             self._held_back = None
             self.recovery.restart()
             said = [replies.unsubscribed(name, AUTHORIZATION, None) for name in names]
-            lines = [*map(self.encoding.reply, said), self.encoding.reply(replies.close(BARRED))]
+            lines = [*map(self.encoding.reply, said), self.encoding.reply(replies.close(why))]
             self.outbox.push(self.encoding.frame(lines), len(lines), 0, now_us)
 
     def fail(self, error: Exception, now_us: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import NamedTuple
 
-from sow.delivery.sessions import BACK_PRESSURE, SLOW, Session
+from sow.delivery.sessions import BACK_PRESSURE, BARRED, OUTDATED, SLOW, Session
 from sow.encodings import Encoding
 from sow.engine.engine import Engine
 from sow.errors import clipped
@@ -201,7 +201,7 @@ class OpenSessions:
                 self.bar(session)
                 continue
             if rights.text != had.text and _has_answers(session, rights):
-                self.bar(session)
+                self.bar(session, OUTDATED)
                 continue
             self.entitle(session, rights, session.shown)
             if rights.text != had.text:
@@ -214,10 +214,11 @@ class OpenSessions:
         if expires_us is not None and expires_us <= now_us:
             self.bar(session)
 
-    def bar(self, session: Session) -> None:
-        """The user of a session is known no longer: it ends, and nothing that waits is told."""
+    def bar(self, session: Session, why: str = BARRED) -> None:
+        """The user of a session is known no longer, or `why`: it ends, and nothing that waits is
+        told."""
         self._stop_waiting(session)
-        session.bar([*self._subscriptions.of(session)], self._engine.now_us)
+        session.bar([*self._subscriptions.of(session)], self._engine.now_us, why)
         self._engine.touch(session)
         if not session.connected:
             self.close(session, f"closed for {session.ended}")

@@ -54,6 +54,9 @@ WHY_GONE: Mapping[str, str] = {
         "bring its queue below its bounds"
     ),
     sessions.BARRED: "its user, or what he logged on with, is not good any more",
+    sessions.OUTDATED: (
+        "the rights of its user changed while records waited for it that were found by the old ones"
+    ),
 }
 """What is said of a reason beside the reason itself."""
 AFTER_GONE: Mapping[str, str] = {
@@ -62,6 +65,7 @@ AFTER_GONE: Mapping[str, str] = {
     NOT_ENTITLED: "subscribe again, which begins with a new snapshot",
     "expired": "raise ReconnectTimeout in Sessions, or resume from a bookmark",
     sessions.BARRED: "log on again",
+    sessions.OUTDATED: "log on again, and subscribe again",
 }
 """And what to do about it."""
 

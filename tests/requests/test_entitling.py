@@ -3,7 +3,7 @@
 import pytest
 
 from sow.definitions import SessionSettings
-from sow.delivery.sessions import SLOW
+from sow.delivery.sessions import OUTDATED, SLOW
 from sow.publishes import read_frames
 from sow.requests.entitling import prepare
 from sow.requests.waiting import SaidSince
@@ -172,6 +172,7 @@ def test_an_answer_that_was_found_under_other_rights_is_written_no_further(world
     assert moment(world, "a", client) == [client.session], "the same may go on"
     assert moment(world, "b", client) == []
     assert client.session.is_barred
+    assert client.session.ended == OUTDATED, "its user is known as he was"
 
 
 @pytest.mark.parametrize(
