@@ -186,8 +186,9 @@ class Snapshot:
 
     @property
     def is_short(self) -> bool:
-        """Whether all rows can be written in one go."""
-        return next(self.chunks(), (0, 0))[1] == len(self)
+        """Whether all rows can be written in one go, which one long body cannot."""
+        stop = next(self.chunks(), (0, 0))[1]
+        return stop == len(self) and sum(map(len, self.bodies.part(0, stop))) <= ANSWER_CHUNK_BYTES
 
     def chunks(self, rows_max: int = 0, bytes_max: int = 0) -> Iterator[tuple[int, int]]:
         """Where chunks of at most so many rows and bytes begin and end; one row at least."""

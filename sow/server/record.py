@@ -27,11 +27,14 @@ from sow.server.driver import Driver
 from sow.server.negotiation import accepted, entity_tag, is_known
 from sow.server.parameters import asked_of, read_seconds
 from sow.server.responses import json_response
+from sow.server.streamed import answer_message
 from sow.steps import Steps
 from sow.topic.records import CheckedMessages, Records
 from sow.topic.rendering import WHOLE
 
 PUT_PARAMETERS = ("expiration",)
+READING = "a record over HTTP"
+"""What an operator calls the reading of one."""
 
 
 class RecordDoor:
@@ -42,16 +45,14 @@ class RecordDoor:
         self._executor = executor
         self._engine = executor.engine
 
-    async def read(self, request: web.Request) -> web.Response:
+    async def read(self, request: web.Request) -> web.StreamResponse:
         """The record as it is stored, or as its document."""
         topic = self._engine.topic(request.match_info["topic"])
         kind = topic.records.message_type
         # As it is, unless who asks would rather have it as JSON.
         form = accepted(request, media_types_of(kind))
         sow_key, conditions = request.match_info["key"], Conditions.of_reader(request)
-        await self._driver.turns.take(
-            "a record over HTTP", one_record.at_hand(self._engine, topic.name)
-        )
+        await self._driver.turns.take(READING, one_record.at_hand(self._engine, topic.name))
         records = self._engine.topic(topic.name).records
         state = RecordState(request, records, records.table.find(sow_key))
         conditions.check(state.tags, state.is_there)
@@ -62,7 +63,7 @@ class RecordDoor:
         await self._driver.settled()
         if is_known(request, tag):
             return web.Response(status=304, headers=headers)
-        return web.Response(body=body, content_type=form, headers=headers)
+        return await answer_message(self._driver.turns, READING, request, body, form, headers)
 
     async def put(self, request: web.Request) -> web.Response:
         """Make the record what the one message of the body says; 201 where there was none."""

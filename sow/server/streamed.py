@@ -5,8 +5,9 @@ most. An answer of up to `WHOLE_BYTES_MAX` is made whole before its head is writ
 length (`Content-Length`) and its tag (`ETag`, of the bytes and what they are), so that a program
 that reads an address by its length can, or a part at a time (`sow.server.ranges`), and who has it
 already is told so. What answers hold meanwhile is counted (`sow.budget`); where there is no room
-for more, and of what is longer, the rest is made as the client takes it. Who asks for the head
-alone has the answer made and counted, and nothing is held.
+for more, and of what is longer, the rest is made as the client takes it. A long message cannot be
+made a little at a time: where there is no room for it, the client has to ask again. Who asks for
+the head alone has the answer made and counted, and nothing is held.
 
 Who waits for a turn or for the client is cancelled when the client goes, so that nothing more is
 made for it. One that stays and takes nothing is given up, since what is left of its answer is held
@@ -22,7 +23,7 @@ from hashlib import blake2b
 from aiohttp import hdrs, web
 
 from sow.budget import Holder
-from sow.errors import SowError
+from sow.errors import Busy, SowError
 from sow.media_types import COLUMNS_HEADER
 from sow.server.conditions import Conditions
 from sow.server.doorman import check_going_on
@@ -66,13 +67,17 @@ class Made:
         return f'"{self._digest.hexdigest()}"'
 
     def making(self, pieces: Iterator[bytes]) -> Steps[None]:
-        """Make the whole answer, or as much as there is room for, in steps."""
+        """Make the whole answer, or as much as there is room for, in steps; raises Busy where there
+        is no room for a long message."""
         while part := (yield from gathered(pieces)):
             self._digest.update(part)
             self.size += len(part)
             # What is written in one go waits for nobody.
             is_first = self.size == len(part)
-            lacks = self._keeps and not is_first and self._holder.lack(len(part)) is not None
+            lacks = self._keeps and not (is_first and len(part) <= PART_BYTES)
+            lacks = lacks and self._holder.lack(len(part)) is not None
+            if lacks and len(part) > PART_BYTES:
+                raise no_room(self._holder, len(part))
             if self._keeps or is_first:
                 self.parts.append(part)
                 self._holder.add(len(part))
@@ -82,12 +87,26 @@ class Made:
         self.is_whole = True
 
     def rest(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """What has been made, which is let go part by part, and what has not."""
+        """What has been made, which is let go part by part, and what has not. Each counts until
+        the next is wanted, as the client has taken it by then; raises ConnectionResetError where
+        there is no room for a long message."""
         while self.parts:
-            part = self.parts.popleft()
-            self._holder.add(-len(part))
-            yield part
-        yield from pieces
+            yield self.parts[0]
+            self._holder.add(-len(self.parts.popleft()))
+        for piece in pieces:
+            if len(piece) > PART_BYTES and self._holder.lack(len(piece)) is not None:
+                raise ConnectionResetError(no_room(self._holder, len(piece)).detail)
+            self._holder.add(len(piece))
+            yield piece
+            self._holder.add(-len(piece))
+
+
+def no_room(holder: Holder, size: int) -> Busy:
+    """What a client is told for whose long message there is no room."""
+    return Busy(
+        f"{holder.lack(size)}, of answers that are not read yet (Limits/RequestMemory), and the "
+        f"answer has a message of {size} bytes: read the others first, or ask again in a moment"
+    )
 
 
 async def answer_in_pieces(
@@ -101,8 +120,8 @@ async def answer_in_pieces(
     """An answer of the media type `kind`; each piece is made in a short step, and `name` is what an
     operator calls this work.
 
-    Raises ConnectionResetError if the client takes nothing, or may not have the rest, and
-    PreconditionFailed.
+    Raises ConnectionResetError if the client takes nothing, or may not have the rest,
+    PreconditionFailed, and Busy where there is no room for a long message.
     """
     keeps = request.method != hdrs.METH_HEAD
     holder = request.app[REQUESTS].answers.holder(client_key(request))
@@ -123,6 +142,34 @@ async def answer_in_pieces(
             rest = part_of(rest, start, stop)
         await response.prepare(request)
         await write_pieces(turns, name, request, response, rest)
+        return response
+    finally:
+        holder.release()
+
+
+async def answer_message(
+    turns: Turns,
+    name: str,
+    request: web.Request,
+    body: bytes,
+    kind: str,
+    headers: Mapping[str, str],
+) -> web.StreamResponse:
+    """One message, which is written a part at a time where it is long. Raises ConnectionResetError
+    as `answer_in_pieces` does, and Busy."""
+    if len(body) <= PART_BYTES or request.method == hdrs.METH_HEAD:
+        return web.Response(body=body, content_type=kind, headers=headers)
+    holder = request.app[REQUESTS].answers.holder(client_key(request))
+    try:
+        if holder.lack(len(body)) is not None:
+            raise no_room(holder, len(body))
+        holder.add(len(body))
+        response = web.StreamResponse(headers=headers)
+        response.content_type = kind
+        if has_ranges(request):
+            response.content_length = len(body)
+        await response.prepare(request)
+        await write_pieces(turns, name, request, response, [body])
         return response
     finally:
         holder.release()

@@ -12,7 +12,13 @@ from sow.security import Allow, Authentication, Role, Security
 from sow.server import streamed
 from sow.server.doorman import DOORMAN, Doorman
 from sow.server.routes import Route
-from sow.server.streamed import answer_in_pieces, answer_whole, gathered, write_pieces
+from sow.server.streamed import (
+    answer_in_pieces,
+    answer_message,
+    answer_whole,
+    gathered,
+    write_pieces,
+)
 from sow.steps import at_once
 from sow.users import User
 from tests.server.stand_ins import Served, World, read_answer, request_of, stepped, turns
@@ -155,7 +161,7 @@ async def test_what_is_made_for_a_client_is_held_until_it_takes_it_or_goes():
         socket = await place.begin("GET", "/whole/9000")
         await turns(2000)
         held = place.held
-        assert 8_000_000 < held < 9_000_000
+        assert 8_000_000 < held <= 9_000_000
         socket.take()
         await turns(200)
         assert place.held < held
@@ -321,3 +327,59 @@ def test_a_write_is_of_bounded_size(monkeypatch):
     assert at_once(gathered(pieces)) == b"1234" * 3
     assert at_once(gathered(pieces)) == b"1234"
     assert at_once(gathered(pieces)) == b""
+
+
+LONG = 15_000_000
+
+
+class LongPlace(Place):
+    """A door whose answers are long messages, of which each reader holds a copy."""
+
+    def pieces(self, count):
+        for _ in range(count):
+            self.made += 1
+            yield b"x" * LONG
+
+    async def answer(self, request):
+        turns = self.world.driver.turns
+        body = b"".join(self.pieces(int(request.match_info["count"])))
+        return await answer_message(turns, "a message", request, body, "text/csv", {"ETag": '"1"'})
+
+
+@pytest.mark.parametrize("address", ["/whole/1", "/whole/2", "/pieces/1"])
+@stepped
+async def test_long_messages_that_are_not_taken_hold_no_more_than_all_may(address):
+    async with LongPlace() as place:
+        place.requests.answers.count("another client", 256 * 1024**2 - 4 * LONG)
+        before, sockets = place.held, []
+        for _ in range(4):
+            sockets.append(await place.begin("GET", address))
+            await turns(2000)
+        assert before < place.held <= 256 * 1024**2
+        refused = await place.get(address)
+        assert (refused.status, refused.headers["Retry-After"]) == (503, "1")
+        assert "RequestMemory" in refused.json["detail"]
+        assert (await place.ask("HEAD", address)).status == 200
+        for socket in sockets:
+            await gone(socket)
+        assert place.held == before
+        answer = await place.get(address)
+        assert len(answer.body) == int(answer.headers["Content-Length"])
+        assert place.held == before
+
+
+@stepped
+async def test_a_long_message_for_which_there_is_no_room_any_more_ends_its_answer(monkeypatch):
+    monkeypatch.setattr(streamed, "WHOLE_BYTES_MAX", LONG - 1)
+    async with LongPlace() as place:
+        socket = await place.begin("GET", "/whole/3")
+        await turns(2000)
+        assert place.held == LONG
+        place.requests.answers.count("another client", 256 * 1024**2)
+        for _ in range(40):
+            socket.take()
+            await turns(200)
+        assert socket.closed
+        assert place.made == 2
+        await gone(socket)
+        assert place.held == 256 * 1024**2
