@@ -35,6 +35,9 @@ SAMPLE_ROWS = 100_000
 CALLED_AS_KEY = re.compile(r"(^|_)(id|key|symbol|sym|isin|ticker|code|uuid)$", re.IGNORECASE)
 """What columns are called whose values people tell things by."""
 
+OTHER_COMMAS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+"""What other programs write between the cells of a table, as spreadsheets do in many countries."""
+
 
 class Sample(NamedTuple):
     """What a file suggests: its topic's `name`, the type of each field by path, and a key."""
@@ -97,9 +100,23 @@ def _of_table(table: Any) -> tuple[Columns, int]:
 
 
 def _csv(path: str) -> tuple[Columns, int]:
-    text = _beginning(path).decode("utf-8-sig")
+    try:
+        text = _beginning(path).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ClientError(
+            f"{path} is not UTF-8; save it as UTF-8 (of spreadsheets: CSV UTF-8)"
+        ) from None
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     names = next(rows, [])
+    if not names and text.strip():
+        raise ClientError(
+            f"{path} begins with a blank line; its first line has to name the columns"
+        )
+    if len(names) == 1 and (apart := next((one for one in OTHER_COMMAS if one in names[0]), "")):
+        raise ClientError(
+            f"{path} has one column, {shown(names[0])}; if {OTHER_COMMAS[apart]} stand between its "
+            "cells, save it with commas"
+        )
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ClientError(f"{path} has the column {shown(twice)} twice; rename one")
