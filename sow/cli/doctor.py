@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -71,6 +72,8 @@ def doctor(
     Without --server it reads CONFIG (config.xml) and looks at this machine. Exit code 1 says that
     something is wrong; warnings alone are 0.
     """
+    if not online and ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--url names a server to look at; add --server")
     found = run(_of_server(url)) if online else list(_of_machine(config, variables, data_dir))
     if as_json:
         click.echo(json_text([asdict(one) for one in found]))

@@ -105,6 +105,14 @@ def test_a_server_that_is_not_there_is_a_sentence():
     assert result.stderr.startswith("sow: no server answers at http://127.0.0.1:1")
 
 
+def test_an_address_alone_is_not_passed_over(tmp_path, monkeypatch):
+    result = CliRunner().invoke(main, ["doctor", "--url", "http://127.0.0.1:1"])
+    assert (result.exit_code, "add --server" in result.stderr) == (2, True)
+    # What the environment says is for other commands, too.
+    monkeypatch.setenv("SOW_URL", "http://127.0.0.1:1")
+    assert "clock" in doctor(folder(tmp_path))[1]
+
+
 def test_what_a_person_sees(tmp_path):
     config = folder(tmp_path)
     (tmp_path / "data").chmod(0o755)
