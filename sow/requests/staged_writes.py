@@ -178,6 +178,12 @@ class StagedWrites:
         bookmark: str = last["bookmark"]
         return bookmark
 
+    def may_be_of(self, writer: str, epoch: int, topic: str, attempts: str) -> bool:
+        """Whether a batch that was applied may have consisted of these `attempts`: not if the
+        account says that this epoch did of others."""
+        last = self._last(writer, topic)
+        return last is None or last["epoch"] != epoch or last.get("attempts", attempts) == attempts
+
     def _last(self, writer: str, topic: str) -> dict[str, Any] | None:
         writes = self._engine.catalog.account(WRITES).records
         names = writes.identities_of([orjson.dumps({"writer": writer, "topic": topic})])
@@ -226,9 +232,10 @@ class StagedWrites:
         replaces: bool = False,
         rights: Rights = EVERYTHING,
         content: Content | None = None,
+        attempts: str = "",
     ) -> Steps[int]:
-        """Carry out a whole batch, and say so in the account of its writer, with its `content`;
-        `steps` are emptied.
+        """Carry out a whole batch, and say so in the account of its writer, with its `content` and
+        the `attempts` that it consists of; `steps` are emptied.
 
         Nothing of it is seen before all of it; returns the bookmark of its last change. With
         `replaces` the topic's other records go. Closed when it has begun, it is finished by others.
@@ -253,6 +260,7 @@ class StagedWrites:
         noted = {"writer": writer, "topic": name, "epoch": epoch}
         noted |= {"user": rights.owner_text} if rights.owner_text else {}
         noted |= {"content": str(content)} if content is not None else {}
+        noted |= {"attempts": attempts} if attempts else {}
         return self._engine.undivided.carry_out(lambda: self.topic(name), work)
 
     def _store(

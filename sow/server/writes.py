@@ -10,6 +10,7 @@ changes nothing; another one under its number is refused.
 
 import asyncio
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -46,6 +47,8 @@ WRITER_LENGTH_MAX = 255
 """Characters of a writer's name: what a name of a file or a user has elsewhere."""
 EPOCH_DIGITS_MAX = 18
 """Digits of an epoch: it fits into 64 bits."""
+ATTEMPTS_BYTES = 16
+"""Of a digest: enough that no two commits share it by chance."""
 STAGE_PARAMETERS = ("topic", "part", "attempt", "chunk", "rejects")
 ABORT_PARAMETERS = ("topic",)
 
@@ -232,7 +235,8 @@ class WritesDoor:
                 bookmark = await self._apply(request, batch, staged, commit)
             else:
                 topic = self._writes.topic(batch.topic)
-                content = await self._content(topic, staged, commit.parts)
+                is_known = self._writes.may_be_of(*batch, attempts_digest(commit.parts))
+                content = await self._content(topic, staged, commit.parts, is_known)
                 self._writes.applied(*batch, commit.rerun == "skip", rights, content)
             await self._driver.durable()
         await self._drop(*staged)
@@ -252,8 +256,8 @@ class WritesDoor:
         replaces = commit.mode == "replace"
         if replaces:
             self._writes.check_replaces(topic, steps, commit.allow_empty)
-        now_us = self._driver.now_us()
-        applying = self._writes.applying(*batch, steps, now_us, replaces, rights, content)
+        now_us, attempts = self._driver.now_us(), attempts_digest(commit.parts)
+        applying = self._writes.applying(*batch, steps, now_us, replaces, rights, content, attempts)
         return str(await self._driver.turns.take("a staged commit", applying))
 
     async def _all_staged(
@@ -272,10 +276,15 @@ class WritesDoor:
         return steps, content
 
     async def _content(
-        self, topic: LiveTopic, batch: StagedBatch, parts: Sequence[StagedPart]
+        self,
+        topic: LiveTopic,
+        batch: StagedBatch,
+        parts: Sequence[StagedPart],
+        is_known: bool,
     ) -> Content:
         """What a batch holds that was applied before; of one whose chunks went with the first
-        commit, how many rows it says."""
+        commit, how many rows it says if it `is_known` by its attempts. Raises Missing for others:
+        the chunks of a batch that another writer applies under this epoch go as well."""
         content = Content()
         for part in parts:
             attempt = Attempt(part.part, part.attempt)
@@ -284,6 +293,8 @@ class WritesDoor:
                     read = await self._chunk(topic, Chunk(batch, attempt, chunk))
                     content = content.plus(read.content)
             except Missing:
+                if not is_known:
+                    raise
                 return Content(sum(part.rows for part in parts), None)
         return content
 
@@ -342,6 +353,12 @@ class WritesDoor:
             self._swept_us = now_us
             self._sweeping = asyncio.create_task(asyncio.to_thread(self._staging.sweep, now_us))
         return False
+
+
+def attempts_digest(parts: Sequence[StagedPart]) -> str:
+    """A short text for the attempts that a commit names, in whatever order."""
+    named = sorted((part.part, part.attempt, part.chunks, part.rows) for part in parts)
+    return blake2b(msgspec.json.encode(named), digest_size=ATTEMPTS_BYTES).hexdigest()
 
 
 def _writer_and_epoch(request: web.Request) -> tuple[str, int]:

@@ -65,6 +65,27 @@ def test_another_batch_under_the_epoch_that_was_applied_is_refused(server, more)
     assert {record["id"] for record in server.records("orders")} == {0, 1, 2, 3}
 
 
+def test_a_batch_whose_chunks_went_with_another_one_is_not_taken_for_that_one(server):
+    for attempt, first in (("a", 0), ("b", 10)):
+        rows = [{"id": first}, {"id": first + 1}]
+        staged(server, "orders", rows, writer="shared", epoch=7, attempt=attempt)
+    one, other = [(0, "a", 1, 2)], [(0, "b", 1, 2)]
+    assert committed(server, "orders", *one, writer="shared", epoch=7).json["duplicate"] is False
+    for _ in range(2):
+        answer = committed(server, "orders", *other, writer="shared", epoch=7)
+        assert (answer.status, answer.json["reason"]) == (409, "not staged")
+        assert committed(server, "orders", *one, writer="shared", epoch=7).json["duplicate"] is True
+        server.stop()
+        server.start()
+    staged(server, "orders", [{"id": 10}], writer="shared", epoch=7, attempt="b")
+    halves = (0, "b", 1, 1), (1, "b", 1, 1)
+    answer = committed(server, "orders", *halves, writer="shared", epoch=7)
+    assert answer.json["reason"] == "not staged"
+    older = committed(server, "orders", *other, writer="shared", epoch=6, rerun="skip")
+    assert older.json["duplicate"] is True
+    assert [row["id"] for row in server.records("orders")] == [0, 1]
+
+
 def test_what_was_staged_outlives_the_server(server):
     staged(server, "orders", [{"id": 1}], writer="kept")
     server.stop()
