@@ -80,6 +80,12 @@ class Subscriptions:
 
     def snapshot(self, session: Session, command: Command) -> Steps[None]:
         """`sow`."""
+        if command.bookmark is not None and command.bookmark not in NOW:
+            raise ClientError(
+                "sow tells the present state; GET /v1/topics/TOPIC/records?as_of=BOOKMARK tells "
+                "an earlier one, and subscribe with bm what has changed since",
+                reason="invalid bookmark",
+            )
         name = self._register.new_name("q")
         if not is_aggregated(command):
             yield from self.questions.answer(session, command, name)

@@ -33,6 +33,18 @@ def test_a_query_answers_with_a_group(world, client):
     assert len({line["s"] for line in lines}) == 1
 
 
+@pytest.mark.parametrize("more", [{}, {"projection": "SUM(/id) AS /sum", "grouping": "/id"}])
+def test_a_query_of_another_moment_is_refused_and_not_answered_with_the_present(
+    world, client, more
+):
+    world.publish("orders", {"id": 1}, {"id": 2})
+    ack = client.say(c="sow", t="orders", cid="q", bm="1", **more)[0]
+    assert (ack["status"], ack["reason"]) == ("failure", "invalid bookmark")
+    assert "as_of=" in ack["detail"]
+    lines = client.say(c="sow", t="orders", cid="q", bm="now", **more)
+    assert "sow" in kinds(lines)
+
+
 def test_a_query_is_filtered_ordered_and_paged(world, client):
     world.publish("orders", *({"id": i, "px": i % 5} for i in range(10)))
     lines = client.say(
