@@ -24,7 +24,7 @@ from sow.client.messages import Line, Message
 from sow.client.retry import Retry
 from sow.client.socket import Socket
 from sow.errors import AnotherLog, ClientError, SowError
-from sow.history.bookmarks import going_on, with_log
+from sow.history.bookmarks import going_on, is_range, with_log
 
 ACK = "ack"
 NOT_LOGGED = (AnotherLog.reason, "invalid bookmark", "invalid topic")
@@ -99,7 +99,9 @@ class Subscription:
 
     async def _ask(self, socket: Socket, fields: Mapping[str, object]) -> None:
         self.name = ""
-        self._cid = await socket.command(self._command, **fields)
+        # The end of a range is told by the ack that all of it has been told.
+        acks = "processed,completed" if is_range(str(fields.get("bm") or "")) else None
+        self._cid = await socket.command(self._command, **fields, a=acks)
         while not self.name:
             for line in await self._receive(socket):
                 self._take(line)
@@ -123,6 +125,8 @@ class Subscription:
         if line.c == ACK and line.cid == self._cid and not self.name:
             # Here, not where it was sent from: that may have been given up waiting for.
             self._accept(line)
+        if line.c == ACK and line.cid == self._cid and line.a == "completed":
+            self._ended = True
         if line.c == ACK or (line.c == "heartbeat" and not line.conflated and not line.dropped):
             return
         if line.c in ("p", "group_end") and line.bm is not None:

@@ -143,6 +143,11 @@ def going_on(text: str, bookmark: str) -> str:
     return bookmark
 
 
+def is_range(text: str) -> bool:
+    """Whether a bookmark has an end, so that what begins at it ends as well."""
+    return RANGE.fullmatch(text.strip()) is not None
+
+
 def is_time(text: str) -> bool:
     """Whether a bookmark is a time: what it names depends on when things came."""
     text = text.strip()

@@ -156,6 +156,26 @@ def test_a_bookmark_subscription_goes_on_from_the_log(server, using):
     assert using(work) == ([2, 3], True)
 
 
+def test_a_range_of_the_log_ends_also_when_its_connection_broke(server, using):
+    async def work(client):
+        first = int(await client.publish("orders", {"id": 0}))
+        await client.publish("orders", [{"id": number} for number in range(1, 6)])
+        found = []
+        for cuts in (False, True):
+            async with client.subscribe("orders", bookmark=f"[{first}:{first + 3}]") as messages:
+                read = [(await anext(messages)).document()["id"]]
+                if cuts:
+                    await cut(messages)
+                    end_sessions(server)
+                read += [each.document()["id"] async for each in messages if each.c == "p"]
+                found.append(read)
+        async with client.subscribe("orders", bookmark=f"({first + 5}:]") as messages:
+            found.append([each async for each in messages])
+        return found
+
+    assert using(work) == [[0, 1, 2, 3], [0, 1, 2, 3], []]
+
+
 def test_a_subscription_of_several_topics_goes_on_in_the_order_of_the_changes(server, using):
     async def work(client):
         async with client.subscribe("^(orders|/my/orders)$", bookmark="now") as messages:

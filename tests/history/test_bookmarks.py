@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from sow.errors import AnotherLog, ClientError
-from sow.history.bookmarks import going_on, is_time, parse_bookmark, parse_start, with_log
+from sow.history.bookmarks import going_on, is_range, is_time, parse_bookmark, parse_start, with_log
 from sow.store.protocols import LogEntry
 from sow.store.volatile import MemoryJournal
 
@@ -269,3 +269,11 @@ def test_who_goes_on_asks_for_the_rest(text, asked):
 )
 def test_what_depends_on_when_things_came_is_a_time(text, is_so):
     assert is_time(text) is is_so
+
+
+@pytest.mark.parametrize(
+    "text", ["[1:5]", " (1:5) ", "[20261121T093000Z:]", "(00000000000000aa-3:]"]
+)
+def test_a_range_is_known_from_what_has_no_end(text):
+    assert is_range(text)
+    assert not any(map(is_range, ("5", "now", "1,2", "00000000000000aa-3", "20261121T093000Z")))
