@@ -25,10 +25,11 @@ with nothing but changes of its key (20 us each) would keep everybody waiting fo
 
 REASONS = {
     "KEY_VALUES_MISMATCH": "the key is not that of the certificate {certificate}",
-    "NO_START_LINE": "it holds no certificate in PEM form (-----BEGIN CERTIFICATE-----)",
+    "NO_START_LINE": "it holds no whole certificate in PEM form (-----BEGIN CERTIFICATE-----)",
+    "NO_KEY": "it holds no whole private key in PEM form (-----BEGIN PRIVATE KEY-----)",
     "EE_KEY_TOO_SMALL": "its key is too short for this machine's OpenSSL: 2048 bits for RSA",
 }
-"""Sentences for what OpenSSL says by a name only."""
+"""Sentences for what OpenSSL says by a name only, or not even so (`NO_KEY`)."""
 
 
 def server_context(tls: Tls) -> ssl.SSLContext:
@@ -145,6 +146,9 @@ def _sentence(tls: Tls, error: Exception, is_encrypted: bool) -> str:
             f"for the server alone to read (openssl pkey -in {os.path.basename(tls.private_key)})"
         )
     name = getattr(error, "reason", None) or str(error)
+    if "PEM lib" in name or name == "NO_START_LINE":  # which OpenSSL says of either file
+        name = "NO_START_LINE" if _certificate(tls.certificate) is None else "NO_KEY"
     said = REASONS.get(name, f"OpenSSL says {name}").format(certificate=tls.certificate)
-    file = tls.private_key if name == "KEY_VALUES_MISMATCH" else tls.certificate
+    is_key = name in ("KEY_VALUES_MISMATCH", "NO_KEY")
+    file = tls.private_key if is_key else tls.certificate
     return f"TLS cannot be used: {file}: {said}"

@@ -116,6 +116,17 @@ def test_what_is_no_certificate_is_named_and_not_shown(files, tmp_path):
         assert "secret" not in said
 
 
+@pytest.mark.parametrize("kept", [0, 100])
+def test_of_two_files_the_one_that_was_cut_is_named(files, tmp_path, kept):
+    cut = tmp_path / "cut.pem"
+    cut.write_text(Path(files.certificate).read_text()[:kept])
+    said = refusal(cut, files.key)
+    assert f"{cut}: it holds no whole certificate in PEM form" in said
+    cut.write_text(Path(files.key).read_text()[:kept])
+    said = refusal(files.certificate, cut)
+    assert f"{cut}: it holds no whole private key in PEM form" in said
+
+
 def test_a_key_with_a_passphrase_asks_nobody(files, tmp_path):
     from cryptography.hazmat.primitives import serialization as forms
 
