@@ -35,7 +35,7 @@ def begun(running, request):
     begin = {
         "python": lambda: PythonAgent(running.url),
         "node": lambda: NodeAgent(running.url),
-        "browser": lambda: BrowserAgent(running.url, request.getfixturevalue("browser").page()),
+        "browser": lambda: BrowserAgent(running.url, request.getfixturevalue("one_browser").page()),
     }
     with ExitStack() as stack:
         yield cache(lambda name: stack.enter_context(closing(begin[name]())))

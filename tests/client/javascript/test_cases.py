@@ -31,8 +31,8 @@ def outcomes_in_node():
 
 
 @pytest.fixture(scope="module")
-def outcomes_in_a_page(browser):
-    page = browser.page()
+def outcomes_in_a_page(one_browser):
+    page = one_browser.page()
     page.serve(f"{SITE}/", "<!doctype html><title>cases</title>", "text/html")
     page.serve(f"{SITE}/desk/sow.js", CLIENT, "text/javascript")
     for name in ("cases.mjs", "outcomes.mjs"):
