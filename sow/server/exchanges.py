@@ -59,8 +59,8 @@ ROWS, TABLES = (JSON, NDJSON, CSV, ARROW, FRAMES), (NDJSON, ARROW, CSV)
 
 class Exchange(NamedTuple):
     """What travels: `answer` and `body` are the types of what is JSON, `answers` and `takes` the
-    media types, the usual one first; no media types, no body. `makes` answers 201 as well,
-    `requires` are parameters that have to be there, `tagged` answers have an ETag, and `refusals`
+    media types, the usual one first; no media types, no body. `also` are the statuses beside 200 of
+    such an answer, `requires` are parameters that have to be there, `tagged` answers have an ETag, and `refusals`
     are the statuses of problems that follow from nothing else that is known of the exchange
     (`sow.server.openapi`).
     """
@@ -70,7 +70,7 @@ class Exchange(NamedTuple):
     answers: tuple[str, ...] = (JSON,)
     body: Any = Any
     takes: tuple[str, ...] = ()
-    makes: bool = False
+    also: tuple[int, ...] = ()
     needs_body: bool = True
     requires: tuple[str, ...] = ()
     tagged: bool = False
@@ -84,15 +84,15 @@ EXCHANGES: Mapping[str, Exchange] = {
     "GET /v1/topics": Exchange("list_topics", list[TopicDescribed | str], tagged=True),
     "GET /v1/topics/{topic}": Exchange("describe_topic", TopicDescribed),
     f"GET {_RECORDS}": Exchange(
-        "query", list[Any] | QueryExplained, ROWS, tagged=True, refusals=(409, 507)
+        "query", list[Any] | QueryExplained, ROWS, tagged=True, refusals=(507,)
     ),
     f"POST {_RECORDS}": Exchange("publish", Published, takes=MESSAGES),
     f"PATCH {_RECORDS}": Exchange("delta_publish", Published, takes=MESSAGES),
     f"DELETE {_RECORDS}": Exchange("delete_records", Deleted, takes=MESSAGES, needs_body=False),
     f"GET {_RECORD}": Exchange("get_record", Any, ONE_RECORD, tagged=True),
-    f"PUT {_RECORD}": Exchange("put_record", Published, takes=MESSAGES, makes=True),
-    f"PATCH {_RECORD}": Exchange("merge_record", Published, takes=MESSAGES, makes=True),
-    f"DELETE {_RECORD}": Exchange("delete_record", Deleted),
+    f"PUT {_RECORD}": Exchange("put_record", Published, takes=MESSAGES, also=(201,)),
+    f"PATCH {_RECORD}": Exchange("merge_record", Published, takes=MESSAGES, also=(201,)),
+    f"DELETE {_RECORD}": Exchange("delete_record", Deleted, refusals=(507,)),
     f"GET {_RECORD}/why": Exchange("explain_record", RecordStory),
     "GET /v1/topics/{topic}/stream": Exchange("follow", Any, (EVENT_STREAM,), refusals=(507,)),
     "GET /v1/message-types": Exchange("list_message_types", list[dict[str, Any]]),
@@ -102,7 +102,7 @@ EXCHANGES: Mapping[str, Exchange] = {
     "PUT /v1/log/consumers/{name}": Exchange(
         "move_consumer", ConsumerMoved, body=Position, takes=(JSON,), refusals=(409,)
     ),
-    "DELETE /v1/log/consumers/{name}": Exchange("remove_consumer", Removed),
+    "DELETE /v1/log/consumers/{name}": Exchange("remove_consumer", Removed, refusals=(507,)),
     "POST /v1/snapshots": Exchange("take_snapshot", SnapshotDescribed, requires=("topic",)),
     "GET /v1/snapshots/{id}": Exchange("read_snapshot", Any, (ARROW,)),
     "DELETE /v1/snapshots/{id}": Exchange("release_snapshot", Released),
@@ -141,7 +141,7 @@ EXCHANGES: Mapping[str, Exchange] = {
     "GET /openapi.json": Exchange("read_openapi", dict[str, Any]),
     "GET /metrics": Exchange("read_metrics", Any, (PLAIN_TEXT,)),
     "GET /healthz": Exchange("is_alive", Any, (PLAIN_TEXT,)),
-    "GET /readyz": Exchange("is_ready", Any, (PLAIN_TEXT,)),
+    "GET /readyz": Exchange("is_ready", Any, (PLAIN_TEXT,), also=(503,)),
     "GET /v1/status": Exchange("read_status", ServerStatus),
 }
 """By method and path."""

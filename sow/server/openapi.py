@@ -59,6 +59,8 @@ PROBLEMS = {
     503: "there is no room for it at the moment, or the server is not ready",
     507: "there is no room to store it",
 }
+POSITIONS = {"as_of", "bookmark", "from", "to"}
+"""Parameters that may name another log."""
 ALWAYS = (400, 403, 417, 421, 500, 503)
 """Statuses with which any request may be refused."""
 UNCHANGED: Described = {"description": "what If-None-Match names is still the answer"}
@@ -107,16 +109,7 @@ def _operation(route: Route, exchange: Exchange, named: Mapping[str, Described])
             *(_parameter(name, "query", route, exchange) for name in route.parameters),
             *(_headers() if "key" in names and not route.path.endswith("/why") else ()),
         ],
-        "responses": {
-            **_answers(route, exchange, named),
-            **{
-                str(status): {
-                    "description": PROBLEMS[status],
-                    "content": {PROBLEM: {"schema": named[repr(Problem)]}},
-                }
-                for status in _problems(route, exchange)
-            },
-        },
+        "responses": _responses(route, exchange, named),
     }
     if exchange.takes:
         operation["requestBody"] = {
@@ -128,6 +121,18 @@ def _operation(route: Route, exchange: Exchange, named: Mapping[str, Described])
     if route.path == WEBSOCKET:
         operation |= {"x-commands": _commands(), "x-options": _options()}
     return operation
+
+
+def _responses(route: Route, exchange: Exchange, named: Mapping[str, Described]) -> Described:
+    """Answers and problems by status; of one status there may be both."""
+    responses = _answers(route, exchange, named)
+    for status in _problems(route, exchange):
+        others = responses.get(str(status), {}).get("content", {})
+        responses[str(status)] = {
+            "description": PROBLEMS[status],
+            "content": {**others, PROBLEM: {"schema": named[repr(Problem)]}},
+        }
+    return responses
 
 
 def _answers(route: Route, exchange: Exchange, named: Mapping[str, Described]) -> Described:
@@ -143,7 +148,7 @@ def _answers(route: Route, exchange: Exchange, named: Mapping[str, Described]) -
         done["headers"]["ETag"] = {"description": TAGGED, "schema": {"type": "string"}}
     return (
         {"200": done}
-        | ({"201": done} if exchange.makes else {})
+        | {str(status): done for status in exchange.also}
         | ({"206": done | {"description": PART}} if _has_ranges(route, exchange) else {})
         | ({"304": UNCHANGED} if exchange.tagged else {})
     )
@@ -178,6 +183,7 @@ def _problems(route: Route, exchange: Exchange) -> list[int]:
     found |= {406} if route.method in READ_METHODS else set()
     found |= {413} if parameters & {"filter", "keys"} else set()
     found |= {408, 413, 415, 507} if exchange.takes else set()
+    found |= {409} if parameters & POSITIONS else set()
     found |= {410} if "cursor" in parameters else set()
     found |= {412} if route.path.endswith("/{key}") or (exchange.tagged and _asks(route)) else set()
     found |= {416} if _has_ranges(route, exchange) else set()

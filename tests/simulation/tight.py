@@ -42,7 +42,7 @@ BOUNDS = {
     ("sow.requests.questions:TAKEN_AT_ONCE",): (1, 2, 25),
     ("sow.engine.timers:NOTED_AT_ONCE",): (1, 500),
     ("sow.engine.topic_changes:LEAVING_AT_ONCE",): (1, 25),
-    ("sow.engine.filters:FILTERS_KEPT_CHARS",): (1, 512 * 1024),
+    ("sow.engine.filters:FILTERS_KEPT_WEIGHT",): (1, 512 * 1024),
     ("sow.engine.publications:SLICE_ROWS",): (1, 3, 250),
     ("sow.requests.staged_rows:STORED_AT_ONCE", "sow.requests.commit_plan:STORED_AT_ONCE"): (
         1,
