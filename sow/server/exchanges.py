@@ -60,9 +60,9 @@ ROWS, TABLES = (JSON, NDJSON, CSV, ARROW, FRAMES), (NDJSON, ARROW, CSV)
 class Exchange(NamedTuple):
     """What travels: `answer` and `body` are the types of what is JSON, `answers` and `takes` the
     media types, the usual one first; no media types, no body. `also` are the statuses beside 200 of
-    such an answer, `requires` are parameters that have to be there, `tagged` answers have an ETag, and `refusals`
-    are the statuses of problems that follow from nothing else that is known of the exchange
-    (`sow.server.openapi`).
+    such an answer, `requires` are parameters that have to be there, `tagged` answers have an ETag,
+    and `refusals` are the statuses of problems that follow from nothing else that is known of the
+    exchange (`sow.server.openapi`).
     """
 
     operation: str
