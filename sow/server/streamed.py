@@ -68,7 +68,7 @@ class Made:
 
     def making(self, pieces: Iterator[bytes]) -> Steps[None]:
         """Make the whole answer, or as much as there is room for, in steps; raises Busy where there
-        is no room for a long message."""
+        is no room for a long message, but for what this answer holds itself, which goes first."""
         while part := (yield from gathered(pieces)):
             self._digest.update(part)
             self.size += len(part)
@@ -76,7 +76,8 @@ class Made:
             is_first = self.size == len(part)
             lacks = self._keeps and not (is_first and len(part) <= PART_BYTES)
             lacks = lacks and self._holder.lack(len(part)) is not None
-            if lacks and len(part) > PART_BYTES:
+            held = self.size - len(part)
+            if lacks and len(part) > max(held, PART_BYTES):
                 raise no_room(self._holder, len(part))
             if self._keeps or is_first:
                 self.parts.append(part)

@@ -369,6 +369,14 @@ async def test_long_messages_that_are_not_taken_hold_no_more_than_all_may(addres
 
 
 @stepped
+async def test_many_long_messages_are_written_one_after_the_other_to_who_takes_them():
+    async with LongPlace() as place:
+        answer = await place.get("/whole/9")  # twice what one client may hold
+        assert (answer.status, len(answer.body)) == (200, 9 * LONG)
+        assert place.held == 0
+
+
+@stepped
 async def test_a_long_message_for_which_there_is_no_room_any_more_ends_its_answer(monkeypatch):
     monkeypatch.setattr(streamed, "WHOLE_BYTES_MAX", LONG - 1)
     async with LongPlace() as place:
