@@ -28,7 +28,7 @@ PINGS_AT_ONCE = 50
 FINISHED_LOOK_S = 0.02
 """How often it is looked whether all that a client waits for is answered, when it sends no more."""
 BINARY, TEXT = WSMsgType.BINARY, WSMsgType.TEXT
-GIVEN_UP, STOPPING, BARRED = 1008, 1001, 4401
+GIVEN_UP, STOPPING, LOG_ON = 1008, 1001, 4401
 """Codes of a closed WebSocket (RFC 6455 §7.4.1): a policy was violated; the server goes away. The
 last is ours (§7.4.2), after HTTP's 401: log on again."""
 
@@ -101,7 +101,7 @@ class WebSocketClient:
             )
 
     def _why(self) -> int:
-        return BARRED if self._connection.session.is_barred else GIVEN_UP
+        return LOG_ON if self._connection.session.is_barred else GIVEN_UP
 
     def _begin_to_finish(self) -> None:
         """The client sends no more, perhaps since before its handshake is answered."""

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from conflated_topics.spark import conflate
 from sow.server.writes import Recent
 from sow.spark.columns import ROW
+from sow.spark.http import ServerRefusal
 from sow.spark.http import SowServer as Client
 from sow.spark.options import read_options
 from sow.spark.rows import DataLoss, range_of_log
@@ -245,7 +246,8 @@ def test_of_two_attempts_at_a_part_the_one_that_is_named_is_applied(server):
     first, second = (writer.write(iter([pa.record_batch({"id": pa.array([n])})])) for n in range(2))
     assert first.attempt != second.attempt
     writer.commit([second])
-    writer.commit([first])  # whoever comes late finds the batch applied
+    with pytest.raises(ServerRefusal, match="send the batch again"):
+        writer.commit([first])  # its rows went with the first commit, and they were others
     assert ids(server, "loud", start) == [1]
 
 
