@@ -6,6 +6,7 @@ a session's joining a strand to its leaving it, within which updates are folded.
 own state; where it stands and what all of them come to is the queue's (`sow.delivery.queue`).
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -65,24 +66,25 @@ class QueuedFrames(Queued):
 
 
 class Foldable(Queued):
-    """What a strand has said to a member."""
+    """What a strand has said to a member. Its abstract methods are for the type checker: with
+    `ABC` each `isinstance`, which queues ask of every entry, would take a slower way."""
 
     __slots__ = ("membership",)
 
     membership: "Membership"
 
     @property
+    @abstractmethod
     def source(self) -> object:
         """What it says, which is another object where it says something else."""
-        raise NotImplementedError
 
+    @abstractmethod
     def said(self) -> Sequence[tuple[Lines, Update]]:
         """Its updates, and what words each."""
-        raise NotImplementedError
 
+    @abstractmethod
     def retell(self, told: Retold) -> bool:
         """Say what becomes of each of its updates; False if that is nothing."""
-        raise NotImplementedError
 
 
 class QueuedDelivery(Foldable):
