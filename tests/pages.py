@@ -131,12 +131,25 @@ class Page:
 
     def wait_for(self, condition: str) -> None:
         """Wait until an expression of JavaScript is true in the page."""
-        self.call(self.raw.wait_for_function(condition))
+        self.call(self.raw.wait_for_function(patient(f"() => ({condition})")))
 
     def close(self) -> None:
         # What it is just asking for is answered by nobody any more.
         self.call(self.raw.unroute_all(behavior="ignoreErrors"))
         self.call(self.raw.context.close())
+
+
+def patient(function: str) -> str:
+    """A function of JavaScript as one to wait for: it says no while the page lacks an element that
+    it looks at, instead of throwing, which ends the wait and is an error of the page."""
+    return f"""(given) => {{
+      try {{
+        return ({function})(given);
+      }} catch (error) {{
+        if (error instanceof TypeError) return false;
+        throw error;
+      }}
+    }}"""
 
 
 def origin(url: str) -> str:

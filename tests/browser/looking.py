@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from urllib.parse import quote, urlencode
 
 from tests.edge.serving import records
+from tests.pages import patient
 
 TOPICS = """
 <Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key>
@@ -76,7 +77,7 @@ class Looked:
 
     def until(self, script, *given):
         """Wait until a function of JavaScript says yes in the page."""
-        self.page.wait_for_function(script, arg=list(given))
+        self.page.wait_for_function(patient(script), arg=list(given))
 
     def text(self, selector):
         return self.page.locator(selector).inner_text()
@@ -105,8 +106,9 @@ class Looked:
 
     def check(self):
         own = self.base.replace("http", "ws", 1)
-        assert [url for url in self.sockets if not url.startswith(own)] == []
-        assert self.errors == []
+        elsewhere = [url for url in self.sockets if not url.startswith(own)]
+        assert not elsewhere, elsewhere
+        assert not self.errors, self.errors
 
 
 @contextmanager
