@@ -10,6 +10,7 @@ has no rule for these.
 import random
 import re
 import sqlite3
+from itertools import accumulate
 from typing import NamedTuple
 
 from sow.expressions import (
@@ -46,6 +47,8 @@ FIELDS = {
 PATTERNS = ("a", "^a", "b$", "^$|y", "[0-9]", r"\.", "A|z+", "(?i)AB", "t's", ".")
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
 SMALL = (1, 2, -3, 7)
+NESTED_MAX = 20
+"""Parentheses in parentheses of a question: SQLite's parser holds a hundred symbols."""
 
 
 class Question(NamedTuple):
@@ -153,6 +156,12 @@ def as_number(value: object) -> object:
     return None if isinstance(value, str) else value
 
 
+def nested(question: Question) -> int:
+    """How many parentheses are open at once in its text for SQLite, at most."""
+    steps = ({"(": 1, ")": -1}.get(character, 0) for character in question.sql)
+    return max(accumulate(steps), default=0)
+
+
 class Questions:
     """Random questions, and records that they are about."""
 
@@ -166,6 +175,12 @@ class Questions:
         return {name: value for name, value in fields.items() if self._below(8)}
 
     def question(self) -> Question:
+        """One of them that SQLite can read."""
+        while nested(question := self._question()) > NESTED_MAX:
+            pass
+        return question
+
+    def _question(self) -> Question:
         """One of them; its page is mostly all there is."""
         order = [
             (self.value(1, of_field=True), bool(self._below(2)), not self._below(4))
