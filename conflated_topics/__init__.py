@@ -10,8 +10,8 @@ caller uses, times are integers in microseconds that the caller passes in.
 """
 
 from conflated_topics.conflator import Conflator
-from conflated_topics.schedules import OnDemand, PerKey, Schedule, Tick
 from conflated_topics.topic import FocusedConflator, Offered, Removal
+from conflated_topics.triggers import OnDemand, PerKey, Schedule, Tick
 
 __all__ = [
     "Conflator",

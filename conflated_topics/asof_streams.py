@@ -11,8 +11,8 @@ waits for the other, and where batches begin and end changes nothing about the r
 The *watermark* of a side is its newest time, less the lateness that is allowed for; a row is late
 if it is older than the watermark that earlier batches left behind. Late rows take no part.
 
-Buckets, packed rows and bytes are as those of a conflated stream (`conflated_topics.buckets`). It
-reads no clock and knows nothing of Spark either.
+Buckets, packed rows and bytes are as those of a conflated stream
+(`conflated_topics.state_partitions`). It reads no clock and knows nothing of Spark either.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,11 +24,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from conflated_topics.asof import AsOf
-from conflated_topics.buckets import BUCKET, COUNT, NEVER_US, check_count, divided, gathered
 from conflated_topics.envelope import Envelope
 from conflated_topics.ipc import from_ipc, to_ipc
-from conflated_topics.ordering import AGAIN
 from conflated_topics.recorded import refuse_other_columns, times_us
+from conflated_topics.reorder_buffer import AGAIN
+from conflated_topics.state_partitions import (
+    BUCKET,
+    COUNT,
+    NEVER_US,
+    check_count,
+    divided,
+    gathered,
+)
 
 OUTCOME = "__outcome"
 TAKES_PART = "takes part"
@@ -219,8 +226,8 @@ class JoinBuckets:
         }
 
 
-def _time(told_us: int) -> int | None:
-    return None if told_us == NEVER_US else told_us
+def _time(reported_us: int) -> int | None:
+    return None if reported_us == NEVER_US else reported_us
 
 
 def _unpacked(packed: Iterable[bytes], schema: pa.Schema) -> tuple[Any, list[str]]:

@@ -15,7 +15,7 @@ from functools import reduce
 from itertools import islice
 from typing import Generic, TypeVar
 
-from conflated_topics.schedules import NO_WINDOWS, Schedule, Windows, followed
+from conflated_topics.triggers import NO_WINDOWS, Schedule, Windows, followed
 
 K = TypeVar("K")
 V = TypeVar("V")

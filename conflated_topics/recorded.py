@@ -12,7 +12,7 @@ The idea that makes batches disappear: an open window's row is put in front of t
 were one more record, of the time at which the window began. There is no second way to fold.
 
 It reads no clock and no file, and does not know who provides the batches. These have to come in the
-order of their times; `conflated_topics.ordering` puts those of a stream into it.
+order of their times; `conflated_topics.reorder_buffer` puts those of a stream into it.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from conflated_topics.envelope import Envelope
 from conflated_topics.folds import Groups, accumulator, fold, sortable
 from conflated_topics.ipc import from_ipc, to_ipc
-from conflated_topics.specs import WINDOW_END, WINDOW_START, Policy, Spec, parse_interval
+from conflated_topics.spec import WINDOW_END, WINDOW_START, Policy, Spec, parse_interval
 from conflated_topics.windows import Flags, Ints, cut
 
 __all__ = [
@@ -307,5 +307,5 @@ def _refuse_older(fresh_us: Ints, stream_us: int | None) -> None:
     if stream_us is not None and (older := int(np.count_nonzero(fresh_us < stream_us))):
         raise ValueError(
             f"{older:,} records are older than those of an earlier batch; put records in the order "
-            "of their times first, as conflated_topics.ordering does"
+            "of their times first, as conflated_topics.reorder_buffer does"
         )

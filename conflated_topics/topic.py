@@ -15,7 +15,7 @@ from operator import not_, or_
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from conflated_topics.conflator import Conflator
-from conflated_topics.schedules import Schedule
+from conflated_topics.triggers import Schedule
 
 K = TypeVar("K")
 V = TypeVar("V")

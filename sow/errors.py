@@ -175,7 +175,7 @@ class BadFilter(ClientError):
 
 class UnknownTopic(ClientError):
     """No topic of that name is configured. `wanted` is the name, where it is told which are near:
-    whoever may not see these is told of others (`sow.requests.telling`)."""
+    whoever may not see these is told of others (`sow.sessions.error_redaction`)."""
 
     reason = "invalid topic"
     status = 404

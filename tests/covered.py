@@ -111,22 +111,24 @@ def main():
     parser.add_argument("folders", nargs="*", help="what was measured; all, where none is named")
     parser.add_argument("--modules", action="store_true", help="name those with few own tests")
     parser.add_argument("--write", action="store_true", help="into docs/testing.md")
-    asked = parser.parse_args()
+    requested = parser.parse_args()
     found = modules()
-    if asked.folders:
-        found = {name: of for name, of in found.items() if str(Path(name).parent) in asked.folders}
+    if requested.folders:
+        found = {
+            name: of for name, of in found.items() if str(Path(name).parent) in requested.folders
+        }
     rows = rows_of(found)
     print(table(rows))
-    if asked.modules:
+    if requested.modules:
         print("\nReached for the most part by others' tests:")
         for module, of in sorted(found.items(), key=lambda item: item[1].own / item[1].lines):
             if of.own < OWN_MIN * of.lines:
                 print(f"  {of.own / of.lines:4.0%} of {of.reached / of.lines:4.0%}  {module}")
-    if asked.write:
+    if requested.write:
         before, _, rest = PAGE.read_text().partition(BEGIN)
         old, _, after = rest.partition(END)
-        if asked.folders:
-            rows = {**written_rows(old), **{name: rows[name] for name in asked.folders}}
+        if requested.folders:
+            rows = {**written_rows(old), **{name: rows[name] for name in requested.folders}}
         PAGE.write_text(f"{before}{BEGIN}{table(rows)}\n{END}{after}")
 
 

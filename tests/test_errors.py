@@ -49,7 +49,7 @@ def test_a_reason_of_its_own_goes_before_that_of_the_class(kind):
         assert kind.reason != "other"
 
 
-def test_a_place_is_told_only_where_there_is_one():
+def test_a_place_is_sent_only_where_there_is_one():
     assert ClientError("why").fields() == {}
     assert BadFilter("why").fields() == {"position": 0, "expected": ""}
     told = ClientError("why", position=3, expected="a path").fields()

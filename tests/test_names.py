@@ -104,8 +104,8 @@ def test_a_module_writes_only_its_own_state(trees):
 
 
 def test_a_second_class_of_a_name_is_found():
-    assert not is_one_thing("Entry", ["sow/store/protocols.py", "sow/delivery/outbox.py"])
-    assert not is_one_thing("Client", ["sow/client/client.py", "sow/server/app.py"])
+    assert not is_one_thing("Entry", ["sow/store/protocols.py", "sow/streaming/outbox/outbox.py"])
+    assert not is_one_thing("Client", ["sow/client/client.py", "sow/server/boot/app.py"])
     assert is_one_thing("Client", ["sow/client/client.py", "sow/client/sync/client.py"])
 
 

@@ -66,9 +66,9 @@ def test_processes_of_one_run_are_not_added_up():
     assert left_out.line() == "not run: 1 test that needs a browser; to run them: get browser"
 
 
-@pytest.mark.parametrize(("asked", "fails"), [("", False), ("0", False), ("1", True)])
-def test_a_run_fails_for_what_it_has_to_run(asked, fails, monkeypatch):
-    monkeypatch.setenv("SOW_TRY", asked)
+@pytest.mark.parametrize(("requested", "fails"), [("", False), ("0", False), ("1", True)])
+def test_a_run_fails_for_what_it_has_to_run(requested, fails, monkeypatch):
+    monkeypatch.setenv("SOW_TRY", requested)
     left_out = LeftOut(needing(browser=None))
     assert left_out.fails is False, "nothing was left out"
     left_out.leave_out([Item("browser")])
@@ -137,7 +137,7 @@ def run_without_programs(*arguments, **environment):
 )
 def test_a_run_without_a_browser_passes_and_its_last_line_says_so(processes):
     last, code, said = run_without_programs(
-        "tests/browser", "tests/test_lists.py", *processes, SOW_REQUIRE_BROWSER=""
+        "tests/browser", "tests/core/test_comma_lists.py", *processes, SOW_REQUIRE_BROWSER=""
     )
     assert code == 0, said
     assert re.match(LINE, last), said

@@ -23,7 +23,6 @@ from conflated_topics.asof_streams import (
     JoinBuckets,
     SideName,
 )
-from conflated_topics.buckets import BUCKET, COUNT, COUNT_MAX, NEVER_US
 from conflated_topics.spark.frames import (
     MAX_SKEW,
     Turn,
@@ -41,7 +40,8 @@ from conflated_topics.spark.frames import (
     turned,
     with_bucket,
 )
-from conflated_topics.specs import parse_interval
+from conflated_topics.spec import parse_interval
+from conflated_topics.state_partitions import BUCKET, COUNT, COUNT_MAX, NEVER_US
 
 PACKED = f"{BUCKET} int, left_us long, right_us long, left binary, right binary"
 

@@ -3,8 +3,8 @@
     conflate(df, keys=["key"], time="ts", interval="1s")
 
 A DataFrame is brought together by key and each partition folded at once. A stream is brought
-together in a few *buckets* of keys (`conflated_topics.buckets`), each with one blob of state;
-per-key state costs a thousand times as much.
+together in a few *buckets* of keys (`conflated_topics.state_partitions`), each with one blob of
+state; per-key state costs a thousand times as much.
 
 Windows are cut on record time. A stream hands a window on when records of its end or later have
 come, of whatever key: the stream's time is that of all keys together. A row whose `op` (or `_op`)
@@ -25,8 +25,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from conflated_topics.buckets import BUCKET, COUNT, NEVER_US, Buckets
 from conflated_topics.recorded import Policy, Spec, conflate_table, parse_interval, standing_alone
+from conflated_topics.row_status import AHEAD, ASIDE, COUNTED, KEYLESS, TAKEN, TICK, VERDICT
 from conflated_topics.spark.frames import (
     MAX_SKEW,
     Turn,
@@ -44,7 +44,7 @@ from conflated_topics.spark.frames import (
     turned,
     with_bucket,
 )
-from conflated_topics.verdicts import AHEAD, ASIDE, COUNTED, KEYLESS, TAKEN, TICK, VERDICT
+from conflated_topics.state_partitions import BUCKET, COUNT, NEVER_US, Buckets
 
 PACKED = f"{BUCKET} int, newest_us long, ends boolean, rows binary"
 NullKeys = Literal["refuse", "drop"]

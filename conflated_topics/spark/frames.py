@@ -1,7 +1,7 @@
 """What conflation and joins on Spark have in common: columns, buckets, and packed rows.
 
-Streams are brought together in a few *buckets* of keys (`conflated_topics.buckets`), each with one
-blob of state. What comes of a bucket's turn are rows as Arrow streams in a binary column.
+Streams are brought together in a few *buckets* of keys (`conflated_topics.state_partitions`), each
+with one blob of state. What comes of a bucket's turn are rows as Arrow streams in a binary column.
 """
 
 import itertools
@@ -13,10 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from conflated_topics.buckets import BUCKET
 from conflated_topics.ipc import from_ipc, to_ipc
-from conflated_topics.specs import parse_interval
-from conflated_topics.verdicts import VERDICT
+from conflated_topics.row_status import VERDICT
+from conflated_topics.spec import parse_interval
+from conflated_topics.state_partitions import BUCKET
 
 Turn = Callable[[Any, Iterable[Any], Any], Iterator[Any]]
 """A bucket's turn as Spark calls for it: of what bucket, the packed rows, and its state."""

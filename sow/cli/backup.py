@@ -13,12 +13,12 @@ from rich.progress import DownloadColumn, Progress, TextColumn, TransferSpeedCol
 
 from sow.cli.connecting import connected, of_a_server
 from sow.cli.options import example, json_option, run, url_option
-from sow.cli.printing import json_text
+from sow.cli.plain_output import json_text
 from sow.client import Disconnected
-from sow.client.failures import reported
-from sow.media_types import FRAMES
-from sow.no_room import written_whole
-from sow.quantities import size
+from sow.client.errors import reported
+from sow.core.disk_full import written_whole
+from sow.core.humanize import size
+from sow.core.media_types import FRAMES
 from sow.store.backup import FrameReader
 from sow.store.backup_files import BackupContents, BackupWriter
 

@@ -22,15 +22,15 @@ from click.core import ParameterSource
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option
-from sow.cli.printing import json_text
+from sow.cli.percentiles import Percentiles
+from sow.cli.plain_output import json_text
+from sow.cli.probe_records import ProbeRecords
 from sow.cli.query import terminal_console
-from sow.cli.scratch import Scratch
-from sow.cli.spread import Spread
 from sow.cli.tables import Column, figures
 from sow.cli.topic_names import topic_names
 from sow.client import Client
+from sow.core.humanize import duration
 from sow.errors import ClientError
-from sow.quantities import duration
 
 SECONDS = 60.0
 """Long enough that a disk's cache and a checkpoint have their part in it."""
@@ -58,7 +58,7 @@ class BenchResult(NamedTuple):
 
     what: str
     per_s: float
-    spread: Spread
+    spread: Percentiles
 
     def row(self) -> dict[str, str]:
         """A row of a table with `BENCH_COLUMNS`."""
@@ -148,7 +148,7 @@ async def _server(folder: str) -> AsyncIterator[str]:
 
 async def _of(url: str, topic: str, seconds: float) -> list[BenchResult]:
     async with connected(url, "sow bench") as client:
-        scratch = await Scratch.begin(client, topic, WORD)
+        scratch = await ProbeRecords.begin(client, topic, WORD)
         try:
             return [
                 await _publishing(client, scratch, seconds / 3),
@@ -161,7 +161,7 @@ async def _of(url: str, topic: str, seconds: float) -> list[BenchResult]:
 
 
 async def _publishing(
-    client: Client, scratch: Scratch, seconds: float, clock: Clock = time.perf_counter
+    client: Client, scratch: ProbeRecords, seconds: float, clock: Clock = time.perf_counter
 ) -> BenchResult:
     """Frames one after the other, as many on their way as a publisher has; then each by itself."""
     numbers = range(BENCH_RECORDS)
@@ -185,11 +185,11 @@ async def _publishing(
             await publisher.send(encoded[len(taken_s) % len(encoded)])
             await publisher.drain()
             taken_s.append(clock() - at_s)
-    return BenchResult(f"publish, durable, {FRAME} in a frame", per_s, Spread.of(taken_s))
+    return BenchResult(f"publish, durable, {FRAME} in a frame", per_s, Percentiles.of(taken_s))
 
 
 async def _asking(
-    client: Client, scratch: Scratch, seconds: float, clock: Clock = time.perf_counter
+    client: Client, scratch: ProbeRecords, seconds: float, clock: Clock = time.perf_counter
 ) -> BenchResult:
     """Questions for one record by its key, one after the other."""
     taken_s: list[float] = []
@@ -198,11 +198,11 @@ async def _asking(
         at_s = clock()
         await client.query(scratch.topic, filter=scratch.filter_of(len(taken_s) % BENCH_RECORDS))
         taken_s.append(clock() - at_s)
-    return BenchResult("query by key", len(taken_s) / (clock() - began_s), Spread.of(taken_s))
+    return BenchResult("query by key", len(taken_s) / (clock() - began_s), Percentiles.of(taken_s))
 
 
 async def _following(
-    client: Client, scratch: Scratch, seconds: float, clock: Clock = time.perf_counter
+    client: Client, scratch: ProbeRecords, seconds: float, clock: Clock = time.perf_counter
 ) -> BenchResult:
     """One message after the other, from its publish until a subscriber has it, durable."""
     taken_s: list[float] = []
@@ -218,4 +218,4 @@ async def _following(
                 pass
             taken_s.append(clock() - at_s)
         per_s = len(taken_s) / (clock() - began_s)
-    return BenchResult("publish until delivered", per_s, Spread.of(taken_s))
+    return BenchResult("publish until delivered", per_s, Percentiles.of(taken_s))

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import click
 
-from sow.cli.files_of_users import unreadable
+from sow.cli.credential_files import unreadable
 from sow.cli.options import example, filter_option, json_option, pairs, url_option, variables_option
-from sow.cli.printing import json_text
+from sow.cli.plain_output import json_text
 from sow.config import Finding, Loaded, load
-from sow.config.findings import file_of
+from sow.config.diagnostics import file_of
 from sow.config.xsd import schema
+from sow.core.humanize import counted
+from sow.core.pipelines import Pipeline
 from sow.errors import shown
-from sow.pipelines import Pipeline
-from sow.quantities import counted
 
 
 @click.command(epilog=example("sow check", "sow check desk.xml orders --as ann"))
@@ -62,7 +62,7 @@ def check(
     config, topic = _named(words, topic_too=as_user is not None)
     if as_user is not None:
         # Only here: it brings what asks a server.
-        from sow.cli.entitled import lines, seen
+        from sow.cli.permission_check import lines, seen
 
         found = seen(
             config,
@@ -102,11 +102,11 @@ def _parsed(config: str, loaded: Loaded, pipelines: Sequence[Pipeline]) -> Loade
     """The same with what Spark says of the queries."""
     from sow.spark.sql import problems, spark_java
 
-    asked = [one for one in pipelines if one.sql is not None]
-    if not asked:
+    requested = [one for one in pipelines if one.sql is not None]
+    if not requested:
         return loaded
     with spark_java() as jvm:
-        found = problems(jvm, [one.sql or "" for one in asked])
+        found = problems(jvm, [one.sql or "" for one in requested])
     errors = [
         Finding(
             file_of(one.line) or config,
@@ -115,7 +115,7 @@ def _parsed(config: str, loaded: Loaded, pipelines: Sequence[Pipeline]) -> Loade
             "error",
             f"pipeline {one.name}: {said}",
         )
-        for one, said in zip(asked, found, strict=True)
+        for one, said in zip(requested, found, strict=True)
         if said
     ]
     return loaded.with_errors(errors)

@@ -17,9 +17,9 @@ from sow.cli.options import (
     TOKEN_SAID,
     USER_SAID,
 )
-from sow.cli.printing import printable
+from sow.cli.plain_output import printable
 from sow.cli.report import AS_JSON
-from sow.cli.unanswered import ToldClient, Unanswered
+from sow.cli.wait_notice import NotifyingClient, WaitNotice
 from sow.client import Client, Unreachable
 from sow.errors import ClientError
 
@@ -46,9 +46,9 @@ def connected(url: str, name: str) -> Client:
         raise ClientError("there is a --certificate-key, but no certificate; give --certificate")
     # Programs read errors there, and nothing else.
     is_quiet = click.get_current_context().meta.get(AS_JSON)
-    return ToldClient(
+    return NotifyingClient(
         url,
-        None if is_quiet else Unanswered(url, lambda text: click.echo(printable(text), err=True)),
+        None if is_quiet else WaitNotice(url, lambda text: click.echo(printable(text), err=True)),
         name=name,
         token=token,
         user=user,

@@ -4,9 +4,9 @@ import click
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, filter_option, json_option, run, url_option
-from sow.cli.printing import json_text
+from sow.cli.plain_output import json_text
 from sow.cli.topic_names import topic_names
-from sow.quantities import counted
+from sow.core.humanize import counted
 
 
 @click.command(epilog=example("sow delete orders --filter '/qty = 0'"))

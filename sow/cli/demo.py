@@ -27,17 +27,17 @@ from rich.text import Text
 from sow.cli.browser import open_page
 from sow.cli.options import example, json_option, run
 from sow.cli.pipeline import beside
-from sow.cli.printing import json_text
+from sow.cli.plain_output import json_text
 from sow.cli.rates import RATE_COLUMNS, Look, TopicRates, activity
 from sow.cli.supervision import Beside, command, supervised
 from sow.cli.tables import Column, figures
 from sow.client import Client
 from sow.config import require, review
-from sow.definitions import Configuration
+from sow.core.definitions import Configuration
+from sow.core.origin_parsing import LOOPBACK
 from sow.errors import ClientError, SowError
-from sow.hosts import LOOPBACK
-from sow.server.app import Server
-from sow.server.describe import describe_topic
+from sow.server.api.describe import describe_topic
+from sow.server.boot.app import Server
 
 CONFIG = "demo.xml"
 """The demo's own configuration, a file of the package."""
@@ -144,7 +144,7 @@ async def _feed(url: str, rate: float, seed: int, ended: Callable[[], None]) -> 
     Without it there is nothing to see: when it ends by itself `ended` is called, and leaving this
     raises ClientError with what it complained of.
     """
-    arguments = ("-m", "sow.cli.feed", url, str(rate), str(seed))
+    arguments = ("-m", "sow.cli.market_feed", url, str(rate), str(seed))
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *arguments,

@@ -21,24 +21,24 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sow.cli import checkups
-from sow.cli.checkups import Checkup
+from sow.cli import health_checks
 from sow.cli.connecting import connected
+from sow.cli.health_checks import HealthCheck
 from sow.cli.options import example, json_option, run, url_option, variables_option
+from sow.cli.percentiles import Percentiles
 from sow.cli.ping import answered
-from sow.cli.printing import json_text, printable
+from sow.cli.plain_output import json_text, printable
 from sow.cli.query import terminal_console
 from sow.cli.scrape import scraped
-from sow.cli.spread import Spread
 from sow.client import Client
-from sow.client.answers import understood
 from sow.client.http import taken
+from sow.client.responses import understood
 from sow.config import load
-from sow.definitions import Configuration, Limits
+from sow.core.definitions import Configuration, Limits
+from sow.core.humanize import counted
+from sow.core.media_types import PLAIN_TEXT
+from sow.core.security_definitions import Tls
 from sow.errors import ConfigError
-from sow.media_types import PLAIN_TEXT
-from sow.quantities import counted
-from sow.security import Tls
 from sow.store.environment import space
 
 FLUSHES = 20
@@ -87,14 +87,16 @@ def doctor(
 
 def _of_machine(
     config: str, variables: Mapping[str, str], data_dir: str | None
-) -> Iterator[Checkup]:
+) -> Iterator[HealthCheck]:
     loaded = load(config, variables, os.environ).checked
     for finding in loaded.findings:
         told = f"{finding.place}: {finding.message}"
-        yield Checkup("config", finding.severity, told, finding.instead)
+        yield HealthCheck("config", finding.severity, told, finding.instead)
     configuration = loaded.configuration
     if configuration is not None and not loaded.findings:
-        yield Checkup("config", "ok", f"{config}: {counted(len(configuration.topics), 'topic')}")
+        yield HealthCheck(
+            "config", "ok", f"{config}: {counted(len(configuration.topics), 'topic')}"
+        )
     if configuration is not None:
         yield from _of_certificates(configuration.security.tls)
     directory = Path(data_dir or (configuration.data_directory if configuration else "data"))
@@ -102,49 +104,51 @@ def _of_machine(
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limits = configuration.limits if configuration is not None else Limits()
     may_have = None if hard == resource.RLIM_INFINITY else hard
-    yield checkups.files(may_have, limits.connections_max)
+    yield health_checks.files(may_have, limits.connections_max)
 
 
-def _of_certificates(tls: Tls | None) -> Iterator[Checkup]:
+def _of_certificates(tls: Tls | None) -> Iterator[HealthCheck]:
     if tls is None:
         return
     # Only here: a machine may have a configuration without TLS, and no library for it.
-    from sow.server.tls import certificates
+    from sow.server.http.tls import certificates
 
     try:
         found = {file: one.expires_s for file, one in certificates(tls).items()}
     except ConfigError as error:
-        yield Checkup("certificate", "error", str(error))
+        yield HealthCheck("certificate", "error", str(error))
     else:
-        yield from checkups.certificates(found, time.time())
+        yield from health_checks.certificates(found, time.time())
 
 
-def _of_directory(directory: Path, configuration: Configuration | None) -> Iterator[Checkup]:
+def _of_directory(directory: Path, configuration: Configuration | None) -> Iterator[HealthCheck]:
     there = next(one for one in (directory, *directory.absolute().parents) if one.is_dir())
     free_bytes, reserve_bytes = space(there)
-    yield checkups.disk(free_bytes, shutil.disk_usage(there).total, reserve_bytes, str(directory))
+    yield health_checks.disk(
+        free_bytes, shutil.disk_usage(there).total, reserve_bytes, str(directory)
+    )
     files = [one.stat() for one in directory.rglob("*") if one.is_file()]
     if configuration is not None:
         journal = directory / configuration.journal.directory
         taken = sum(one.stat().st_blocks * 512 for one in journal.rglob("*") if one.is_file())
-        yield checkups.retention(configuration.journal.retention_bytes, taken, free_bytes)
+        yield health_checks.retention(configuration.journal.retention_bytes, taken, free_bytes)
     if directory.is_dir() and stat.S_IMODE(directory.stat().st_mode) & 0o077:
-        yield Checkup(
+        yield HealthCheck(
             "directory",
             "warning",
             f"other users can look into {directory}",
             f"chmod 700 {directory}",
         )
     newest_s = max((one.st_mtime for one in files), default=0.0)
-    yield checkups.clock(newest_s - time.time())
+    yield health_checks.clock(newest_s - time.time())
     try:
-        yield checkups.fsync(_flushed(there))
+        yield health_checks.fsync(_flushed(there))
     except OSError as error:
         told = f"{there} cannot be written: {error.strerror}"
-        yield Checkup("fsync", "error", told, "run this as the user who runs the server")
+        yield HealthCheck("fsync", "error", told, "run this as the user who runs the server")
 
 
-def _flushed(directory: Path) -> Spread:
+def _flushed(directory: Path) -> Percentiles:
     """How long the disk takes to have a small write for good."""
     taken_s = []
     with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
@@ -153,53 +157,53 @@ def _flushed(directory: Path) -> Spread:
             began_s = time.perf_counter()
             os.fsync(file.fileno())
             taken_s.append(time.perf_counter() - began_s)
-    return Spread.of(taken_s)
+    return Percentiles.of(taken_s)
 
 
 # A server.
 
 
-async def _of_server(url: str) -> list[Checkup]:
+async def _of_server(url: str) -> list[HealthCheck]:
     async with connected(url, "sow doctor") as client:
         found = await _readiness(client)
-        found.append(checkups.answers(await answered(client, ANSWERS)))
+        found.append(health_checks.answers(await answered(client, ANSWERS)))
         if found[0].level == "error":
             # What else it is asked may wait until it is ready.
             return found
         topics = await client.topics()
         sessions = await client.http.json("GET", "/v1/sessions", kind=list)
         with understood(url):
-            found += [checkups.topics(topics), checkups.sessions(sessions)]
+            found += [health_checks.topics(topics), health_checks.sessions(sessions)]
         found += await _figures(client)
         return found
 
 
-async def _readiness(client: Client) -> list[Checkup]:
+async def _readiness(client: Client) -> list[HealthCheck]:
     request = client.http.request("GET", "/readyz", accept=PLAIN_TEXT, any_status=True)
     async with request as answer:
         text = (await taken(client.http.url, answer)).decode(errors="replace")
-    return checkups.readiness(answer.status, text.strip())
+    return health_checks.readiness(answer.status, text.strip())
 
 
-async def _figures(client: Client) -> list[Checkup]:
+async def _figures(client: Client) -> list[HealthCheck]:
     known = await scraped(client)
     if known is None:
         told = "the metrics are for administrators"
-        return [Checkup("metrics", "warning", told, "ask with a token that may: --token TOKEN")]
+        return [HealthCheck("metrics", "warning", told, "ask with a token that may: --token TOKEN")]
 
     def figure(name: str) -> float:
         return known.get(name, {}).get("", 0.0)
 
     return [
-        checkups.memory(figure("sow_memory_bytes"), figure("sow_memory_limit_bytes")),
-        checkups.connections(figure("sow_connections"), figure("sow_connections_max")),
-        checkups.clock(figure("sow_clock_ahead_seconds")),
-        checkups.steps(known.get("sow_step_longest_seconds", {})),
-        *checkups.certificates(known.get("sow_certificate_expiry_seconds", {}), time.time()),
+        health_checks.memory(figure("sow_memory_bytes"), figure("sow_memory_limit_bytes")),
+        health_checks.connections(figure("sow_connections"), figure("sow_connections_max")),
+        health_checks.clock(figure("sow_clock_ahead_seconds")),
+        health_checks.steps(known.get("sow_step_longest_seconds", {})),
+        *health_checks.certificates(known.get("sow_certificate_expiry_seconds", {}), time.time()),
     ]
 
 
-def _show(found: list[Checkup], console: Console) -> None:
+def _show(found: list[HealthCheck], console: Console) -> None:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
     for one in found:
         said = Text(printable(one.found))

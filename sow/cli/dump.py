@@ -16,20 +16,20 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
+from sow.cli.atomic_file import check_is_new, new_file
 from sow.cli.connecting import connected, of_a_server
-from sow.cli.new_file import check_is_new, new_file
 from sow.cli.options import example, filter_option, json_option, run, url_option
-from sow.cli.printing import json_text
+from sow.cli.plain_output import json_text
 from sow.cli.publish import BYTES_TYPES, message_type, module_of
 from sow.cli.table_files import CSV_FILE, FILE_FORMS, FILE_ROWS, NDJSON_FILE, CsvFields, form_of
 from sow.cli.topic_names import topic_names
 from sow.client import Client, Disconnected, Rows
-from sow.client.failures import reported
+from sow.client.errors import reported
 from sow.client.http import records_of
 from sow.client.tables import arrow
-from sow.media_types import ARROW, FRAMES
+from sow.core.humanize import counted
+from sow.core.media_types import ARROW, FRAMES
 from sow.messages.lines import base64_line, string_line
-from sow.quantities import counted
 
 SPOOLED_BYTES = 16 * 1024**2
 """So much of an answer is kept in memory before it goes to a temporary file."""
@@ -80,8 +80,8 @@ def dump(
         told = json_text({"records": dumped.records, "bookmark": dumped.bookmark})
         click.echo(told, err=file == "-")
     else:
-        told_text = f"{counted(dumped.records, 'record')} of {topic}, bookmark {dumped.bookmark}"
-        click.echo(told_text, err=True)
+        sent_text = f"{counted(dumped.records, 'record')} of {topic}, bookmark {dumped.bookmark}"
+        click.echo(sent_text, err=True)
     if dumped.warning:
         click.echo(f"sow: {dumped.warning}", err=True)
 
@@ -100,27 +100,27 @@ async def _dump(
     url: str, dumped: Dumped, path: str, kind: str, filter_text: str | None, force: bool
 ) -> None:
     async with connected(url, "sow dump") as client:
-        asked = {"filter": filter_text}
+        requested = {"filter": filter_text}
         if kind == NDJSON_FILE:
             module = await module_of(client, await message_type(client, dumped.topic))
             with new_file(path, force) as file:
                 if module == "json":
-                    await _write_documents(client, dumped, asked, file)
+                    await _write_documents(client, dumped, requested, file)
                 else:
-                    await _write_messages(client, dumped, asked, file, module in BYTES_TYPES)
+                    await _write_messages(client, dumped, requested, file, module in BYTES_TYPES)
             return
         with tempfile.SpooledTemporaryFile(SPOOLED_BYTES) as kept, new_file(path, force) as file:
             if kind == CSV_FILE:
-                await _write_csv(client, dumped, asked, kept, file)
+                await _write_csv(client, dumped, requested, kept, file)
             else:
-                await _write_parquet(client, dumped, asked, kept, file)
+                await _write_parquet(client, dumped, requested, kept, file)
 
 
 async def _write_documents(
-    client: Client, dumped: Dumped, asked: dict[str, Any], file: Any
+    client: Client, dumped: Dumped, requested: dict[str, Any], file: Any
 ) -> None:
     """Documents of JSON, a line each."""
-    async with client.http.rows(dumped.topic, asked) as rows:
+    async with client.http.rows(dumped.topic, requested) as rows:
         dumped.bookmark = rows.bookmark
         with progress("dumping", rows.matches) as advance:
             async for chunk in _whole(rows):
@@ -145,11 +145,11 @@ def _check_all(dumped: Dumped, promised: int) -> None:
 
 
 async def _write_messages(
-    client: Client, dumped: Dumped, asked: dict[str, Any], file: Any, in_base64: bool
+    client: Client, dumped: Dumped, requested: dict[str, Any], file: Any, in_base64: bool
 ) -> None:
     """Messages of another type, each as the JSON string that stands for it in a line."""
     to_line = base64_line if in_base64 else string_line
-    request = client.http.request("GET", records_of(dumped.topic), asked, accept=FRAMES)
+    request = client.http.request("GET", records_of(dumped.topic), requested, accept=FRAMES)
     async with request as response:
         dumped.bookmark = response.headers.get("SOW-Bookmark", "")
         matches = int(response.headers.get("SOW-Matches", 0))
@@ -180,9 +180,9 @@ def cut_frames(data: bytes) -> tuple[list[bytes], bytes]:
 
 
 async def _write_csv(
-    client: Client, dumped: Dumped, asked: dict[str, Any], kept: Any, file: BinaryIO
+    client: Client, dumped: Dumped, requested: dict[str, Any], kept: Any, file: BinaryIO
 ) -> None:
-    await _write_documents(client, dumped, asked, kept)
+    await _write_documents(client, dumped, requested, kept)
     is_json = await module_of(client, await message_type(client, dumped.topic)) == "json"
     fields = CsvFields()
     for rows in _kept_rows(kept):
@@ -205,12 +205,12 @@ def _kept_rows(kept: Any) -> Iterator[list[bytes]]:
 
 
 async def _write_parquet(
-    client: Client, dumped: Dumped, asked: dict[str, Any], kept: Any, file: BinaryIO
+    client: Client, dumped: Dumped, requested: dict[str, Any], kept: Any, file: BinaryIO
 ) -> None:
     pa = arrow()
     import pyarrow.parquet as pq
 
-    request = client.http.request("GET", records_of(dumped.topic), asked, accept=ARROW)
+    request = client.http.request("GET", records_of(dumped.topic), requested, accept=ARROW)
     async with request as response:
         dumped.bookmark = response.headers.get("SOW-Bookmark", "")
         matches = int(response.headers.get("SOW-Matches", 0))

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import click
 
+from sow.cli.config_templates import COPY, StarterTopic, document, named_topic
 from sow.cli.options import example, json_option
-from sow.cli.printing import json_text
-from sow.cli.samples import Sample, sample
-from sow.cli.starters import COPY, StarterTopic, document, named_topic
+from sow.cli.plain_output import json_text
+from sow.cli.schema_inference import Sample, sample
 from sow.config import loads
+from sow.core.humanize import counted
 from sow.errors import ClientError, shown
-from sow.quantities import counted
 
 NONE = "none"
 INTERVAL = "1s"

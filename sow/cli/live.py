@@ -15,8 +15,8 @@ from rich.text import Text
 
 from sow.cli.query import as_table, terminal_console
 from sow.client import Message
-from sow.delta import merged
-from sow.messages.cells import cells
+from sow.core.delta import merged
+from sow.messages.flat_cells import cells
 
 REFRESHES_PER_S = 8
 """How often the table is drawn: as often as eyes can follow figures."""

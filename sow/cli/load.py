@@ -18,7 +18,7 @@ from sow.cli.connecting import connected
 from sow.cli.csv_tables import csv_tables
 from sow.cli.dump import progress
 from sow.cli.options import example, json_option, run, url_option
-from sow.cli.printing import json_text
+from sow.cli.plain_output import json_text
 from sow.cli.publish import file_size, frames
 from sow.cli.reading import MessagePlaces, chunks, lines
 from sow.cli.table_files import (
@@ -32,9 +32,9 @@ from sow.cli.table_files import (
 from sow.cli.topic_names import topic_names
 from sow.client import Client
 from sow.client.http import records_of
+from sow.core.humanize import counted
+from sow.core.media_types import CSV, NDJSON
 from sow.errors import BadMessage, SowError
-from sow.media_types import CSV, NDJSON
-from sow.quantities import counted
 
 STANDARD_INPUT = "standard input"
 

@@ -18,8 +18,8 @@ from click.shell_completion import CompletionItem
 from sow import __version__
 from sow.cli.options import example
 from sow.cli.report import show_error
+from sow.core.suggest import nearest
 from sow.errors import NotAvailable, SowError, shown
-from sow.suggest import nearest
 
 WRONG_USAGE = 2
 """The exit code of what does not exist, as click has it, or not yet."""
@@ -156,9 +156,9 @@ class LazyGroup(click.Group):
         except ModuleNotFoundError as error:
             if not _is_library(error):
                 raise
-            asked = ctx.invoked_subcommand
+            requested = ctx.invoked_subcommand
             click.echo(
-                f"sow: sow {asked} needs the server's libraries, and {error.name} is not "
+                f"sow: sow {requested} needs the server's libraries, and {error.name} is not "
                 f"installed; {SERVER_INSTALL}",
                 err=True,
             )

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from sow.cli.report import AS_JSON, EXPRESSIONS
-from sow.definitions import URL_DEFAULT
+from sow.core.definitions import URL_DEFAULT
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Result = TypeVar("Result")

@@ -11,14 +11,14 @@ import click
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option
-from sow.cli.printing import json_text
+from sow.cli.percentiles import SPREAD_COLUMNS, Percentiles
+from sow.cli.plain_output import json_text
+from sow.cli.probe_records import ProbeRecords
 from sow.cli.query import terminal_console
-from sow.cli.scratch import Scratch
-from sow.cli.spread import SPREAD_COLUMNS, Spread
 from sow.cli.tables import figures
 from sow.cli.topic_names import topic_names
 from sow.client import Client
-from sow.client.failures import not_sow
+from sow.client.errors import not_sow
 from sow.client.http import taken
 
 ALIVE = b"ok\n"
@@ -69,15 +69,15 @@ def ping(topic: str | None, count: int, url: str, as_json: bool) -> None:
         click.echo(f"sow: {UNWRITTEN}", err=True)
 
 
-async def _ping(url: str, topic: str | None, count: int) -> tuple[Spread, Spread | None]:
+async def _ping(url: str, topic: str | None, count: int) -> tuple[Percentiles, Percentiles | None]:
     async with connected(url, "sow ping") as client:
         # What is refused is refused at once.
-        scratch = None if topic is None else await Scratch.begin(client, topic, WORD)
+        scratch = None if topic is None else await ProbeRecords.begin(client, topic, WORD)
         back = await answered(client, count)
         return back, None if scratch is None else await _durable(client, scratch, count)
 
 
-async def answered(client: Client, count: int) -> Spread:
+async def answered(client: Client, count: int) -> Percentiles:
     """How long a server takes to answer a question that needs no thought, so many times."""
     taken_s, url = [], client.http.url
     for _ in range(count + 1):
@@ -88,10 +88,10 @@ async def answered(client: Client, count: int) -> Spread:
             raise not_sow(url, "something else to /healthz")
         taken_s.append(time.perf_counter() - began_s)
     # The first one has made the connection.
-    return Spread.of(taken_s[1:])
+    return Percentiles.of(taken_s[1:])
 
 
-async def _durable(client: Client, scratch: Scratch, count: int) -> Spread:
+async def _durable(client: Client, scratch: ProbeRecords, count: int) -> Percentiles:
     taken_s = []
     async with await client.publisher(scratch.topic) as publisher:
         try:
@@ -104,4 +104,4 @@ async def _durable(client: Client, scratch: Scratch, count: int) -> Spread:
         finally:
             if publisher.is_open:
                 await scratch.take_away(publisher)
-    return Spread.of(taken_s)
+    return Percentiles.of(taken_s)

@@ -14,15 +14,15 @@ import click
 import orjson
 
 from sow.cli.options import example, json_option, variables_option
-from sow.cli.orphaned import end_with_input
-from sow.cli.printing import json_text
+from sow.cli.parent_death import end_with_input
+from sow.cli.plain_output import json_text
 from sow.config import require
-from sow.config.findings import MistakeError
-from sow.config.pipeline_kinds import spark_master
-from sow.definitions import Configuration, ConflatedTopic, View
+from sow.config.diagnostics import MistakeError
+from sow.config.elements.pipeline_types import spark_master
+from sow.core.definitions import Configuration, ConflatedTopic, View
+from sow.core.pipelines import Pipeline
+from sow.core.suggest import did_you_mean
 from sow.errors import ClientError
-from sow.pipelines import Pipeline
-from sow.suggest import did_you_mean
 
 REFRESH_S = 0.5
 """How often a run is asked how far it is: batches come once a second at most."""
@@ -115,7 +115,7 @@ def run_pipeline(
     else:
         run_for = _run_for(found, configuration)
         running = Running(topic_pipeline(found), address, directory, once, master, run_for)
-    _follow(running, PipelineScreen(name, as_json, tells=until_input_ends))
+    _follow(running, PipelineScreen(name, as_json, reports=until_input_ends))
 
 
 def log_on_by(one: Pipeline) -> None:
@@ -176,7 +176,7 @@ def _named(configuration: Configuration, name: str) -> Pipeline | ConflatedTopic
 
 def _follow(running: Any, screen: "PipelineScreen") -> None:
     """Start a run and say how it goes until it ends; raises ClientError when it fails."""
-    from sow.spark.reasons import reason
+    from sow.spark.error_text import reason
 
     wanted = threading.Event()
 
@@ -215,12 +215,12 @@ class PipelineScreen:
     now and then, with `as_json` as JSON. `tells`: whoever has started it reads the figures of each
     batch as JSON."""
 
-    def __init__(self, name: str, as_json: bool, tells: bool = False) -> None:
+    def __init__(self, name: str, as_json: bool, reports: bool = False) -> None:
         self._name = name
-        self._tells = tells
+        self._reports = reports
         self._as_json = as_json
         self._live: Any = None
-        self._batch = self._told = -1
+        self._batch = self._sent = -1
         self._rows_in = self._rows_out = self._rows_per_s = 0
         self._aside = dict.fromkeys(ASIDE_WORDS, 0)
         self._figures: dict[str, Any] = {}
@@ -251,7 +251,7 @@ class PipelineScreen:
                 self._take(progress)
         if not is_new:
             return
-        if self._tells and not self._as_json:
+        if self._reports and not self._as_json:
             click.echo(json_text({"pipeline": self._name, **self._figures}))
         if not self._as_json and sys.stderr.isatty() and self._live is not None:
             from rich.text import Text
@@ -263,11 +263,11 @@ class PipelineScreen:
 
     def end(self) -> None:
         """Say how it ended, unless that was said already."""
-        if self._told < self._batch:
+        if self._sent < self._batch:
             self._tell()
 
     def _tell(self) -> None:
-        self._told = self._batch
+        self._sent = self._batch
         if self._as_json:
             click.echo(json_text({"pipeline": self._name, **self._figures}))
         elif self._figures:

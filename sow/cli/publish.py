@@ -14,15 +14,15 @@ from rich.progress import Progress
 from sow.cli.connecting import connected
 from sow.cli.csv_tables import csv_tables
 from sow.cli.options import example, json_option, run, url_option
-from sow.cli.printing import json_text
+from sow.cli.plain_output import json_text
 from sow.cli.reading import MessagePlaces, chunks, documents, lines, records
 from sow.cli.topic_names import topic_names
 from sow.client import Client, Publisher
 from sow.client.client import FRAME_MESSAGES
 from sow.client.http import topic_path
+from sow.core.humanize import counted
+from sow.core.media_types import CSV
 from sow.errors import BadMessage, SowError, UnknownTopic
-from sow.media_types import CSV
-from sow.quantities import counted
 
 FRAME_BYTES = 1024**2
 """Bodies of one frame: far below what a frame may have, and long enough to share its cost."""
@@ -160,12 +160,12 @@ async def _publish_csv(
 ) -> tuple[int, str]:
     count, bookmark = 0, ""
     method = "PATCH" if how["delta"] else "POST"
-    asked = {"k": how["key"], "expiration": how["expires_s"]}
+    requested = {"k": how["key"], "expiration": how["expires_s"]}
     async with connected(url, "sow publish") as client:
         try:
             async for table, size_bytes in csv_tables(chunks(file)):
                 answer = await client.http.json(
-                    method, f"{topic_path(topic)}/records", asked, body=table, content_type=CSV
+                    method, f"{topic_path(topic)}/records", requested, body=table, content_type=CSV
                 )
                 count, bookmark = count + answer["published"], str(answer["bookmark"])
                 advance(size_bytes)

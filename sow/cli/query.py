@@ -23,12 +23,12 @@ from sow.cli.options import (
     select_option,
     url_option,
 )
-from sow.cli.printing import json_text, printable, write_data
+from sow.cli.plain_output import json_text, printable, write_data
 from sow.cli.topic_names import topic_names
 from sow.client import Client, Rows
+from sow.core.humanize import counted
 from sow.errors import SowError
-from sow.messages.cells import cells, column_of, columns
-from sow.quantities import counted
+from sow.messages.flat_cells import cells, column_of, columns
 
 TABLE_ROWS = 1000
 """Records of a table when nobody says how many: more than anybody reads, and widths are known only

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from sow.cli.sessions import slowness
 from sow.cli.tables import Column
-from sow.quantities import duration
+from sow.core.humanize import duration
 
 Described = Mapping[str, Any]
 PATTERN = "pattern"

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from sow.core.paths import parse_path
+from sow.core.suggest import did_you_mean
 from sow.errors import BadFilter, ClientError, shown
 from sow.expressions import Filter, Identifier, check_fields_alone, compile_filter
 from sow.expressions.nodes import walk
-from sow.paths import parse_path
-from sow.suggest import did_you_mean
 
 BATCH_ROWS = 20_000
 """Rows that are made into messages at once: calls over whole columns are worth it from thousands

@@ -4,7 +4,7 @@ import click
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option
-from sow.cli.printing import json_text, printable
+from sow.cli.plain_output import json_text, printable
 
 
 @click.command(epilog=example("sow reload"))

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, note_expression, run, url_option
-from sow.cli.printing import json_text
+from sow.cli.plain_output import json_text
 from sow.cli.recording import Recording, Segment
 from sow.cli.topic_names import topic_names
 from sow.errors import ClientError

@@ -2,7 +2,7 @@
 
 import click
 
-from sow.cli.printing import json_text, lines_printable
+from sow.cli.plain_output import json_text, lines_printable
 from sow.errors import ClientError, SowError
 
 AS_JSON = "sow.cli.json"

@@ -6,10 +6,10 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from sow.client import Client
-from sow.client.failures import OlderServer, not_sow
+from sow.client.errors import OlderServer, not_sow
 from sow.client.http import taken
+from sow.core.media_types import PLAIN_TEXT
 from sow.errors import NotEntitled
-from sow.media_types import PLAIN_TEXT
 
 Samples = Mapping[str, Mapping[str, float]]
 """By name, and by the value of its only label, "" where it has none."""
@@ -30,8 +30,8 @@ async def scraped(client: Client) -> Samples | None:
         raise not_sow(client.http.url, "other figures than those of /metrics") from error
 
 
-async def _exposition(client: Client, asked: Mapping[str, object]) -> str:
-    async with client.http.request("GET", "/metrics", asked, accept=PLAIN_TEXT) as answer:
+async def _exposition(client: Client, requested: Mapping[str, object]) -> str:
+    async with client.http.request("GET", "/metrics", requested, accept=PLAIN_TEXT) as answer:
         return (await taken(client.http.url, answer)).decode(errors="replace")
 
 

@@ -14,19 +14,19 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from sow.authentication.tokens import new_token
-from sow.cli.notify import notify_of
+from sow.cli.config_templates import DATA_DIRECTORY, document, named_topic
 from sow.cli.options import example, json_option, run, variables_option
 from sow.cli.pipeline import beside, run_by_spark
-from sow.cli.printing import json_text
-from sow.cli.starters import DATA_DIRECTORY, document, named_topic
+from sow.cli.plain_output import json_text
 from sow.cli.supervision import Beside, command, supervised
+from sow.cli.systemd import notify_of
 from sow.config import Reviewed, exposed, load, loads, require, review
-from sow.definitions import Configuration
+from sow.core.definitions import Configuration
 from sow.errors import ClientError, SowError
-from sow.server import server_log
-from sow.server.app import Server
-from sow.server.loop import LOOPS, loop_factory
+from sow.security.authentication.tokens import new_token
+from sow.server.boot import server_log
+from sow.server.boot.app import Server
+from sow.server.loop.event_loop import LOOPS, loop_factory
 from sow.store.manifest import MANIFEST_FILE
 
 log = logging.getLogger("sow.serve")

@@ -8,11 +8,11 @@ import click
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option
-from sow.cli.printing import json_text, printable
+from sow.cli.plain_output import json_text, printable
 from sow.cli.query import terminal_console
 from sow.cli.tables import Column, Row, figures
-from sow.client.answers import understood
-from sow.quantities import counted, duration, size
+from sow.client.responses import understood
+from sow.core.humanize import counted, duration, size
 
 SESSION_COLUMNS = (
     Column("client"),
@@ -38,9 +38,9 @@ Described = Mapping[str, Any]
 def sessions(session_id: str | None, url: str, as_json: bool) -> None:
     """List sessions, those that are furthest behind first; or say of one, ID, how it stands."""
     if session_id is not None:
-        show_story(run(_asked(url, session_path(session_id), dict)), as_json)
+        show_story(run(_requested(url, session_path(session_id), dict)), as_json)
         return
-    answered = run(_asked(url, "/v1/sessions", list))
+    answered = run(_requested(url, "/v1/sessions", list))
     with understood(url):
         found = sorted(answered, key=slowness, reverse=True)
     if as_json:
@@ -55,7 +55,7 @@ def sessions(session_id: str | None, url: str, as_json: bool) -> None:
     click.echo(counted(len(found), "session"), err=True)
 
 
-async def _asked(url: str, path: str, kind: type[Any]) -> Any:
+async def _requested(url: str, path: str, kind: type[Any]) -> Any:
     async with connected(url, "sow sessions") as client:
         return await client.http.json("GET", path, kind=kind)
 

@@ -2,7 +2,7 @@
 
 A pipeline must not slow the server down, so it runs at a lower priority; where Spark or Java are
 missing, or it fails again and again, the server goes on without it. Its input ends when the server
-does, also where that was killed, and it ends then (`sow.cli.orphaned`).
+does, also where that was killed, and it ends then (`sow.cli.parent_death`).
 """
 
 import asyncio
@@ -45,7 +45,7 @@ nothing, since a batch that was cut off is made again."""
 Say = Callable[[str], None]
 Note = Callable[..., None]
 """Called with a pipeline's name and, by name, what is known of it: `Board` in
-`sow.server.operations`."""
+`sow.server.api.admin`."""
 
 
 def _unnoted(_name: str, **_known: object) -> None:

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from sow.cli.printing import printable
+from sow.cli.plain_output import printable
 
 GAP = 1
 """Blanks between two columns."""

@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from sow.authentication import tokens
-from sow.cli.files_of_users import config_options, file_named, refused
+from sow.cli.credential_files import config_options, file_named, refused
 from sow.cli.options import example, json_option
-from sow.cli.printing import json_text
-from sow.config.findings import MistakeError
+from sow.cli.plain_output import json_text
+from sow.config.diagnostics import MistakeError
 from sow.config.units import duration_us
+from sow.security.authentication import tokens
 
 
 @click.group(epilog=example("sow token create feed --expires 90d", "sow token list"))

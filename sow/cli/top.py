@@ -22,7 +22,7 @@ from rich.text import Text
 from sow.cli.connecting import connected
 from sow.cli.keyboard import keys
 from sow.cli.options import example, json_option, run, url_option
-from sow.cli.printing import json_text, printable
+from sow.cli.plain_output import json_text, printable
 from sow.cli.query import terminal_console
 from sow.cli.rates import RATE_COLUMNS, SORTS, Activity, Look, activity, ordered
 from sow.cli.scrape import scraped
@@ -31,8 +31,8 @@ from sow.cli.sessions import row as session_row
 from sow.cli.tables import figures
 from sow.cli.topics import listed
 from sow.client import Client, Disconnected, Unreachable
-from sow.client.answers import understood
-from sow.quantities import duration
+from sow.client.responses import understood
+from sow.core.humanize import duration
 
 ASKING_MAX = 0.1
 """So much of the time goes by with answers: nobody should have to think twice before he looks."""

@@ -16,8 +16,8 @@ from click.shell_completion import CompletionItem
 
 from sow.cli.options import CA_SAID, TOKEN_SAID, USER_SAID
 from sow.client import Client
+from sow.core.origin_parsing import is_loopback
 from sow.errors import SowError
-from sow.hosts import is_loopback
 
 WITHIN_S = 0.5
 """Who waits longer for TAB types on; a server on the same continent has answered by then."""
@@ -34,14 +34,14 @@ def topic_names(
     if incomplete and not WORD.fullmatch(incomplete):
         return []
     try:
-        found = asyncio.run(_asked(ctx, incomplete))
+        found = asyncio.run(_requested(ctx, incomplete))
     except (SowError, OSError, TimeoutError, ValueError):
         return []
     names = found if isinstance(found, list) else []
     return [CompletionItem(one) for one in names if isinstance(one, str) and WORD.fullmatch(one)]
 
 
-async def _asked(ctx: click.Context, prefix: str) -> object:
+async def _requested(ctx: click.Context, prefix: str) -> object:
     async with asyncio.timeout(WITHIN_S), _client(ctx) as client:
         question = {"prefix": prefix, "top_n": OFFERED_MAX, "names": True}
         return await client.http.json("GET", "/v1/topics", question)

@@ -7,13 +7,13 @@ import click
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option
-from sow.cli.printing import json_text, printable
+from sow.cli.plain_output import json_text, printable
 from sow.cli.query import terminal_console
 from sow.cli.tables import Column, figures
 from sow.client import Client
-from sow.client.answers import understood
-from sow.client.failures import OlderServer
-from sow.quantities import counted, size
+from sow.client.errors import OlderServer
+from sow.client.responses import understood
+from sow.core.humanize import counted, size
 
 TOPIC_COLUMNS = (
     Column("topic"),
@@ -58,10 +58,10 @@ async def _topics(url: str, every: bool) -> Sequence[Described]:
 async def listed(client: Client, every: bool) -> Sequence[Described]:
     """The topics of a server, with `every` those of patterns, too; a server that is too old to
     leave these out tells them anyway."""
-    asked = {} if every else {"members": False}
+    requested = {} if every else {"members": False}
     found: Sequence[Described]
     try:
-        found = await client.http.json("GET", "/v1/topics", asked, kind=list)
+        found = await client.http.json("GET", "/v1/topics", requested, kind=list)
     except OlderServer:
         found = await client.http.json("GET", "/v1/topics", kind=list)
     return found

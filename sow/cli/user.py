@@ -7,10 +7,10 @@ import sys
 
 import click
 
-from sow.authentication import htpasswd
-from sow.cli.files_of_users import config_options, file_named, refused
+from sow.cli.credential_files import config_options, file_named, refused
 from sow.cli.options import example, json_option
-from sow.cli.printing import json_text
+from sow.cli.plain_output import json_text
+from sow.security.authentication import htpasswd
 
 
 @click.group(epilog=example("sow user add ann --group desk", "sow user list"))

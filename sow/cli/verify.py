@@ -7,8 +7,8 @@ import click
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option
-from sow.cli.printing import json_text, printable
-from sow.quantities import size
+from sow.cli.plain_output import json_text, printable
+from sow.core.humanize import size
 from sow.store.backup_files import CONTENTS_FILE, StoredBackup
 from sow.store.verifying import VerifiedFile, verify_directory
 

@@ -19,7 +19,7 @@ from sow.cli.options import (
     select_option,
     url_option,
 )
-from sow.cli.printing import write_data
+from sow.cli.plain_output import write_data
 from sow.cli.query import key_columns
 from sow.cli.topic_names import topic_names
 from sow.client import Client, Disconnected, Message, Subscription

@@ -12,7 +12,7 @@ import msgspec
 
 from sow.cli.connecting import connected
 from sow.cli.options import example, filter_option, json_option, run, url_option
-from sow.cli.printing import json_text, printable
+from sow.cli.plain_output import json_text, printable
 from sow.cli.query import terminal_console
 from sow.cli.sessions import session_path, show_story
 from sow.cli.tables import Column, figures
@@ -64,7 +64,7 @@ def why(
     if session is not None:
         if topic is not None or of_query or filter_text is not None:
             raise click.UsageError("--session ID stands alone: a session has no TOPIC")
-        show_story(run(_asked(url, session_path(session))), as_json)
+        show_story(run(_requested(url, session_path(session))), as_json)
     elif topic is None:
         raise click.UsageError("give a TOPIC and one of its records, or --session ID")
     elif of_query:
@@ -101,7 +101,7 @@ def _say(sentences: Iterable[str]) -> None:
         click.echo(printable(sentence))
 
 
-async def _asked(url: str, path: str) -> Story:
+async def _requested(url: str, path: str) -> Story:
     async with connected(url, "sow why") as client:
         found: Story = await client.http.json("GET", path, kind=dict)
         return found

@@ -6,7 +6,7 @@ One `Client` speaks to one server. What goes wrong is raised as the same errors 
 """
 
 from sow.client.client import Client
-from sow.client.failures import ClosedByServer, Disconnected, Unreachable
+from sow.client.errors import ClosedByServer, Disconnected, Unreachable
 from sow.client.http import Answer, Rows
 from sow.client.live import Live
 from sow.client.live_view import Change

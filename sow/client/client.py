@@ -13,12 +13,11 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from sow.client.access import ClientAccess, Token
-from sow.client.asking import Asking
-from sow.client.bodies import Document, RowBodies, encode_all
+from sow.client.auth import ClientAuth, Token
 from sow.client.connector import Connector
 from sow.client.data_frames import is_data_frame
-from sow.client.failures import Disconnected
+from sow.client.encode import Document, RowBodies, encode_all
+from sow.client.errors import Disconnected
 from sow.client.http import (
     CONNECT_S,
     Http,
@@ -30,15 +29,16 @@ from sow.client.http import (
 from sow.client.live import Live
 from sow.client.live_window import LiveWindow
 from sow.client.publisher import WINDOW_FRAMES, Publisher
-from sow.client.questions import Interval, Paths, given, parameters, subscription
+from sow.client.query_request import QueryRequest
 from sow.client.redirects import refused_redirects
+from sow.client.request_parameters import Interval, Paths, given, parameters, subscription
 from sow.client.retry import Retry
 from sow.client.socket import Socket
 from sow.client.staged_batch import RepeatableBatch
 from sow.client.subscription import Subscription
-from sow.definitions import URL_DEFAULT
+from sow.core.definitions import URL_DEFAULT
+from sow.core.media_types import FRAMES
 from sow.errors import BadMessage, ClientError, shown
-from sow.media_types import FRAMES
 
 FRAME_MESSAGES = 1000
 """Messages of one frame, which is stored completely or not at all: enough to share the cost of a
@@ -77,7 +77,7 @@ class Client:
         ca: str | None = None,
     ) -> None:
         self.url = checked_url(url)
-        self._access = ClientAccess(
+        self._access = ClientAuth(
             token=token, user=user, password=password, certificate=certificate, key=key, ca=ca
         )
         self.name = name
@@ -343,7 +343,7 @@ class Client:
         projection: Paths | None = None,
         grouping: Paths | None = None,
         as_of: str | None = None,
-    ) -> Asking:
+    ) -> QueryRequest:
         """The records that match, as they stood at one moment.
 
         With asyncio it is asked when it is awaited. It gives an `Answer`, with the records decoded,
@@ -359,7 +359,7 @@ class Client:
         the records are those of then. Raises BadFilter with the position for what does not compile,
         UnknownTopic, ClientError.
         """
-        asked = given(
+        requested = given(
             filter=filter,
             keys=keys,
             order_by=order_by,
@@ -370,7 +370,7 @@ class Client:
             grouping=grouping,
             as_of=as_of,
         )
-        return Asking(self.http, topic, parameters(asked))
+        return QueryRequest(self.http, topic, parameters(requested))
 
     def rows(
         self,
@@ -392,7 +392,7 @@ class Client:
         Arguments and errors are those of `query`. With `meta` each text is an object with `k` (the
         SowKey), `bm` (the bookmark of its newest change), `ts` (when that was) and `d`, the record.
         """
-        asked = given(
+        requested = given(
             filter=filter,
             keys=keys,
             order_by=order_by,
@@ -403,7 +403,7 @@ class Client:
             grouping=grouping,
             as_of=as_of,
         )
-        return self.http.rows(topic, {**parameters(asked), "meta": meta})
+        return self.http.rows(topic, {**parameters(requested), "meta": meta})
 
     async def explain(
         self,
@@ -432,8 +432,8 @@ class Client:
             grouping=grouping,
             as_of=as_of,
         )
-        asked = {**parameters(question), "explain": True}
-        found: dict[str, Any] = await self.http.json("GET", records_of(topic), asked, kind=dict)
+        requested = {**parameters(question), "explain": True}
+        found: dict[str, Any] = await self.http.json("GET", records_of(topic), requested, kind=dict)
         return found
 
     # Following.
@@ -617,8 +617,8 @@ class Client:
         followed = self._subscription(*subscription(topic, focus, snapshot=True))
         return LiveWindow(followed, topic, columns)
 
-    def _subscription(self, command: str, asked: dict[str, object]) -> Subscription:
-        made = Subscription(self._connect, command, asked, self.retry, self._forget)
+    def _subscription(self, command: str, requested: dict[str, object]) -> Subscription:
+        made = Subscription(self._connect, command, requested, self.retry, self._forget)
         self._subscriptions[made] = None
         return made
 

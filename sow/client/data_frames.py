@@ -2,7 +2,7 @@
 
 Columns are made into Python's values a thousand rows at a time, so that a frame of any length takes
 no more memory than it has already. What says that there is no value (None, NA, a null) is null in
-the document; NaN is a number that is none, and stays what it is, for `sow.client.bodies` to refuse
+the document; NaN is a number that is none, and stays what it is, for `sow.client.encode` to refuse
 or to write as null, as is said to it. No package of frames is imported here: whoever has a frame
 has imported it.
 """

@@ -16,13 +16,13 @@ import msgspec
 import orjson
 from yarl import URL
 
-from sow.client.access import ANYBODY, ClientAccess
-from sow.client.answers import decoded
-from sow.client.failures import OlderServer, failure, not_sow, reported
+from sow.client.auth import ANYBODY, ClientAuth
+from sow.client.errors import OlderServer, failure, not_sow, reported
 from sow.client.notebooks import ShownTable, shown_table
+from sow.client.responses import decoded
 from sow.client.tables import AnswerTable, from_stream, to_pandas, to_polars
+from sow.core.media_types import ARROW, COLUMNS_HEADER, JSON, NDJSON, PREFER_COLUMNS
 from sow.errors import SowError, Unauthenticated, shown
-from sow.media_types import ARROW, COLUMNS_HEADER, JSON, NDJSON, PREFER_COLUMNS
 
 CONNECT_S = 10.0
 """How long a connection may take to be made: a packet that was lost is sent again after 1, 3 and 7
@@ -134,7 +134,7 @@ class Http:
     """
 
     def __init__(
-        self, url: str, session: aiohttp.ClientSession, access: ClientAccess = ANYBODY
+        self, url: str, session: aiohttp.ClientSession, access: ClientAuth = ANYBODY
     ) -> None:
         self.url = url
         self._session = session
@@ -145,7 +145,7 @@ class Http:
         self,
         method: str,
         path: str,
-        asked: Mapping[str, object] | None = None,
+        requested: Mapping[str, object] | None = None,
         *,
         accept: str = JSON,
         body: bytes | None = None,
@@ -160,7 +160,9 @@ class Http:
         are None are left out; `accept` and `content_type` are media types, `body` is sent as it is,
         `prefer` is what a server may leave out (RFC 7240).
         """
-        params = {name: _text(value) for name, value in (asked or {}).items() if value is not None}
+        params = {
+            name: _text(value) for name, value in (requested or {}).items() if value is not None
+        }
         # Packing takes either side longer than a local network takes for what it saves.
         headers = {"Accept": accept, "Accept-Encoding": "identity", **self._access.headers()}
         if content_type is not None:
@@ -182,7 +184,7 @@ class Http:
         self,
         method: str,
         path: str,
-        asked: Mapping[str, object] | None = None,
+        requested: Mapping[str, object] | None = None,
         *,
         accept: str = JSON,
         body: bytes | None = None,
@@ -199,7 +201,7 @@ class Http:
         opening = self.request(
             method,
             path,
-            asked,
+            requested,
             accept=accept,
             body=body,
             content_type=content_type,
@@ -209,12 +211,12 @@ class Http:
             content = await taken(self.url, response)
         return decoded(self.url, content, kind)
 
-    async def table(self, topic: str, asked: Mapping[str, object]) -> Any:
+    async def table(self, topic: str, requested: Mapping[str, object]) -> Any:
         """A query answer as a pyarrow Table, of the types that the server says.
 
         `asked` are parameters of `GET /v1/topics/{topic}/records`.
         """
-        async with self.request("GET", records_of(topic), asked, accept=ARROW) as response:
+        async with self.request("GET", records_of(topic), requested, accept=ARROW) as response:
             with reported(self.url):
                 content = await response.read()
         return from_stream(content)
@@ -229,25 +231,27 @@ class Http:
     ) -> Any:
         """The pyarrow Schema of tables of a topic's records, or of some of their fields; or of rows
         of groups of them, by `projection` and `grouping`."""
-        asked = {"select": select, "projection": projection, "grouping": grouping}
-        return (await self.table(topic, {"top_n": 0, **asked})).schema
+        requested = {"select": select, "projection": projection, "grouping": grouping}
+        return (await self.table(topic, {"top_n": 0, **requested})).schema
 
     @asynccontextmanager
-    async def rows(self, topic: str, asked: Mapping[str, object]) -> AsyncIterator[Rows]:
+    async def rows(self, topic: str, requested: Mapping[str, object]) -> AsyncIterator[Rows]:
         """A query answer that is read as it arrives (`async with`).
 
         `asked` are parameters of `GET /v1/topics/{topic}/records`.
         """
-        asking = self.request("GET", records_of(topic), asked, accept=NDJSON, prefer=PREFER_COLUMNS)
+        asking = self.request(
+            "GET", records_of(topic), requested, accept=NDJSON, prefer=PREFER_COLUMNS
+        )
         async with asking as response:
             kind = response.headers.get("Content-Type", NDJSON)
             if not kind.startswith(NDJSON):
                 raise not_sow(self.url, kind)
-            yield Rows(self.url, response, topic, partial(self._schema, topic, asked))
+            yield Rows(self.url, response, topic, partial(self._schema, topic, requested))
 
-    async def _schema(self, topic: str, asked: Mapping[str, object]) -> Any:
+    async def _schema(self, topic: str, requested: Mapping[str, object]) -> Any:
         """The pyarrow Schema of the answer to a question, which is asked for no rows."""
-        return (await self.table(topic, {**asked, "top_n": 0, "skip_n": None})).schema
+        return (await self.table(topic, {**requested, "top_n": 0, "skip_n": None})).schema
 
 
 async def taken(url: str, response: aiohttp.ClientResponse) -> bytes:

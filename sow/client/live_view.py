@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from sow.client.failures import ClosedByServer, Disconnected
+from sow.client.errors import ClosedByServer, Disconnected
 from sow.client.messages import Message
 from sow.client.notebooks import (
     ShownTable,
@@ -29,7 +29,7 @@ from sow.client.notebooks import (
 )
 from sow.client.subscription import Subscription
 from sow.client.tables import KeptTable, to_pandas, to_polars
-from sow.delta import merged
+from sow.core.delta import merged
 
 Document = Any
 CLOSED = "it was closed"

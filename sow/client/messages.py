@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from sow.client.failures import failure
-from sow.digits import Digits
+from sow.client.errors import failure
+from sow.core.lossless_numbers import LosslessNumber
 from sow.errors import SowError
 
 _NOTHING = msgspec.Raw(b"")
@@ -16,7 +16,7 @@ AS_ZEROS = bytes.maketrans(b"0123456789.", b"0" * 11)
 
 
 def _exact(text: str) -> float:
-    found = Digits(text)
+    found = LosslessNumber(text)
     return float(found) if found.is_double else found
 
 
@@ -85,7 +85,7 @@ class Message(msgspec.Struct, omit_defaults=True):
 
     def exact_document(self) -> Any:
         """The same with each number exactly: one that no double holds is a float that knows its
-        text (`sow.digits.Digits`)."""
+        text (`sow.core.lossless_numbers.LosslessNumber`)."""
         if self.enc == "base64":
             return self.body
         return exactly(bytes(self.d))

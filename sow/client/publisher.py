@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from sow.client.bodies import Document, encode_all
+from sow.client.encode import Document, encode_all
 from sow.client.messages import Line
 from sow.client.socket import Socket, framed
 from sow.errors import BadMessage, SowError

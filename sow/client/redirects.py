@@ -8,7 +8,7 @@ redirect is an error, which says where it points: whoever trusts that gives it a
 import aiohttp
 from aiohttp import hdrs
 
-from sow.client.failures import Unreachable
+from sow.client.errors import Unreachable
 from sow.errors import clipped
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import aiohttp
 import orjson
 
-from sow.client.failures import ClosedByServer, Disconnected, reported
+from sow.client.errors import ClosedByServer, Disconnected, reported
 from sow.client.messages import Line, read_lines
 
 HEARTBEAT_S = 30.0

@@ -17,8 +17,8 @@ import orjson
 from sow.client.http import Http
 from sow.client.retry import Retry
 from sow.client.tables import arrow
+from sow.core.media_types import ARROW, JSON
 from sow.errors import BadMessage, SowError
-from sow.media_types import ARROW, JSON
 
 CHUNK_BYTES = 4 * 1024**2
 """Of one request: far below the 64 MB that a server takes by default, and enough that a round trip
@@ -73,7 +73,7 @@ class RepeatableBatch:
         part = {"part": 0, "attempt": self._attempt, "chunks": self._chunks, "rows": self._rows}
         parts = [part] if self._chunks else []
         body = {"topic": self._topic, "parts": parts}
-        answer = await self._asked(f"{self._path}/commit", {}, orjson.dumps(body), JSON)
+        answer = await self._requested(f"{self._path}/commit", {}, orjson.dumps(body), JSON)
         return str(answer["bookmark"])
 
     async def forget(self) -> None:
@@ -82,9 +82,14 @@ class RepeatableBatch:
             await self._http().json("DELETE", self._path, {"topic": self._topic})
 
     async def _send(self) -> None:
-        asked = {"topic": self._topic, "part": 0, "attempt": self._attempt, "chunk": self._chunks}
+        requested = {
+            "topic": self._topic,
+            "part": 0,
+            "attempt": self._attempt,
+            "chunk": self._chunks,
+        }
         try:
-            await self._asked(self._path, asked, _stream(self._waiting, self._op), ARROW)
+            await self._requested(self._path, requested, _stream(self._waiting, self._op), ARROW)
         except BadMessage as error:
             error.index += self._rows
             raise
@@ -97,11 +102,13 @@ class RepeatableBatch:
         self._rows += len(self._waiting)
         self._waiting, self._bytes = [], 0
 
-    async def _asked(self, path: str, asked: dict[str, object], body: bytes, kind: str) -> Any:
+    async def _requested(
+        self, path: str, requested: dict[str, object], body: bytes, kind: str
+    ) -> Any:
         """The answer to a request that may be sent again, of a server that may be away."""
 
         async def ask() -> Any:
-            return await self._http().json("POST", path, asked, body=body, content_type=kind)
+            return await self._http().json("POST", path, requested, body=body, content_type=kind)
 
         try:
             return await ask()

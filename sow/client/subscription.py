@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from sow.client.failures import ClosedByServer, Disconnected, Unreachable
+from sow.client.errors import ClosedByServer, Disconnected, Unreachable
 from sow.client.messages import Line, Message
 from sow.client.retry import Retry
 from sow.client.socket import Socket
@@ -195,11 +195,11 @@ class Subscription:
                     self._socket = socket
                     self.resumed += 1
                 else:
-                    await self._begin_anew(socket)
+                    await self._restart(socket)
                 return
         raise error
 
-    async def _begin_anew(self, socket: Socket) -> None:
+    async def _restart(self, socket: Socket) -> None:
         """Follow again on a new session, from the last bookmark where one was asked for at first.
 
         Every line's bookmark will do, whatever its topic: the server keeps them in order.

@@ -50,7 +50,7 @@ class KeptTable:
 
     What is kept is the last table and the documents that it was made of: a document that is still
     the same object is not looked at again, its row is copied by Arrow. Documents are replaced when
-    they change, never written into (`sow.delta.merged` makes new ones).
+    they change, never written into (`sow.core.delta.merged` makes new ones).
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class AnswerTable:
         """`told` is the server's text, `ask` asks for the schema."""
         self.topic = topic
         self._rows = rows
-        self._told = told
+        self._sent = told
         self._ask = ask
         self._schema: Any = None
 
@@ -116,11 +116,11 @@ class AnswerTable:
 
     def _known(self) -> Any:
         arrow()
-        from sow.messages.answer_columns import ToldColumns, read_told
+        from sow.messages.answer_columns import SentColumns, read_sent
 
         if self._schema is not None:
-            return ToldColumns(True, [])
-        return ToldColumns(False, []) if self._told is None else read_told(self._told)
+            return SentColumns(True, [])
+        return SentColumns(False, []) if self._sent is None else read_sent(self._sent)
 
     async def settle(self) -> None:
         """Know the columns, and ask for them if need be."""

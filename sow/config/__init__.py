@@ -1,4 +1,4 @@
-"""config.xml: read, checked and turned into the plain data of `sow.definitions`.
+"""config.xml: read, checked and turned into the plain data of `sow.core.definitions`.
 
 Text becomes nodes (`document`), those of other files come in (`includes`), nodes become sections
 by the table of elements (`structure`, `elements`), the rules say what must agree (`rules`), and
@@ -12,15 +12,15 @@ import os.path
 import stat
 from collections.abc import Mapping
 
+from sow.config.binder import Section, read_root
 from sow.config.build import build
+from sow.config.diagnostics import Diagnostics, Finding, Loaded, Reviewed, Severity
 from sow.config.document import DOCUMENT_BYTES_MAX, parse_document
-from sow.config.exposure import exposed, exposure
-from sow.config.findings import Finding, Findings, Loaded, Reviewed, Severity
 from sow.config.includes import Reader, include
-from sow.config.rules import check
-from sow.config.structure import Section, read_root
+from sow.config.rules.document_rules import check
+from sow.config.rules.open_server_check import exposed, exposure
 from sow.config.variables import Variables
-from sow.definitions import Configuration
+from sow.core.definitions import Configuration
 from sow.errors import ConfigError
 
 __all__ = [
@@ -65,7 +65,7 @@ def loads(
     `${NAME}` is looked up in `variables`, then in `environment`. Files that are included are got
     by `read`, by paths relative to `file`.
     """
-    findings = Findings(file)
+    findings = Diagnostics(file)
     configuration = exposing = None
     root = _root(text, Variables(file, variables, environment), findings, read)
     if root is not None:
@@ -77,7 +77,7 @@ def loads(
 
 
 def _root(
-    text: str | bytes, variables: Variables, findings: Findings, read: Reader
+    text: str | bytes, variables: Variables, findings: Diagnostics, read: Reader
 ) -> Section | None:
     """The document with all that it includes; None, with a finding, where not all of it is there:
     what is missing could not be told from what stands in a file that was not read."""
@@ -97,7 +97,7 @@ def load(
             # One byte over the bound is enough to see that the file is over it.
             text = file.read(DOCUMENT_BYTES_MAX + 1)
     except OSError as error:
-        findings = Findings(path)
+        findings = Diagnostics(path)
         message = f"cannot be read: {error.strerror}"
         findings.error(1, "file", message, "give the path of a configuration file")
         return Loaded(None, findings.in_order())

@@ -1,14 +1,14 @@
-"""From sections to the dataclasses of `sow.definitions`, once the rules have passed them."""
+"""From sections to the dataclasses of `sow.core.definitions`, once the rules have passed them."""
 
 import dataclasses
 import os.path
 
+from sow.config.binder import Section
 from sow.config.files import file_name
 from sow.config.message_types import message_types_of
-from sow.config.structure import Section
-from sow.config.underlying import underlyings
-from sow.definitions import Configuration, Topic, View
-from sow.security import Security, Tls
+from sow.config.rules.source_rules import underlyings
+from sow.core.definitions import Configuration, Topic, View
+from sow.core.security_definitions import Security, Tls
 
 
 def build(root: Section, directory: str) -> Configuration:

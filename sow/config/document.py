@@ -10,7 +10,7 @@ from typing import cast
 
 from lxml import etree
 
-from sow.config.findings import FileLine, Findings
+from sow.config.diagnostics import Diagnostics, FileLine
 
 DOCUMENT_BYTES_MAX = 5 * 1024**2
 """Thousands of topics with everything written out; the whole tree is held while it is checked."""
@@ -35,7 +35,7 @@ class XmlElement:
     children: list["XmlElement"] = field(default_factory=list)
 
 
-def parse_document(text: str | bytes, file: str, findings: Findings) -> XmlElement | None:
+def parse_document(text: str | bytes, file: str, findings: Diagnostics) -> XmlElement | None:
     """The root of the document in `file`; None, with a finding, when it is not one we read."""
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     if len(data) > DOCUMENT_BYTES_MAX:
@@ -59,7 +59,7 @@ def parse_document(text: str | bytes, file: str, findings: Findings) -> XmlEleme
     return _to_node(root, file, findings)
 
 
-def _refuse_doctype(file: str, findings: Findings) -> None:
+def _refuse_doctype(file: str, findings: Diagnostics) -> None:
     findings.error(
         FileLine(1, file),
         "DOCTYPE",
@@ -82,7 +82,7 @@ def _parser(encoding: str | None) -> etree.XMLParser:
     )
 
 
-def _report(error: etree.XMLSyntaxError, file: str, findings: Findings) -> None:
+def _report(error: etree.XMLSyntaxError, file: str, findings: Diagnostics) -> None:
     line, column = error.position
     # The message ends in its place, which is reported separately, or in advice for programmers.
     message = re.sub(r",? (line \d+, column|use XML_|see xml).*", "", str(error.msg), flags=re.S)
@@ -95,7 +95,7 @@ def _report(error: etree.XMLSyntaxError, file: str, findings: Findings) -> None:
     findings.error(place, "document", f"not well-formed XML: {message}", instead)
 
 
-def _to_node(root: etree._Element, file: str, findings: Findings) -> XmlElement | None:
+def _to_node(root: etree._Element, file: str, findings: Diagnostics) -> XmlElement | None:
     """Copy the tree, without recursion: its depth is not ours to choose."""
     top = XmlElement("", FileLine(0, file))
     pending = [(root, top, 1)]

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 from urllib.parse import quote
 
-from sow.config.findings import Findings
-from sow.config.structure import Section
+from sow.config.binder import Section
+from sow.config.diagnostics import Diagnostics
 
 DEFAULT_NAME = "%n.sow"
 DEFAULT_JOURNAL = "journal"
@@ -40,7 +40,7 @@ def _file_safe(name: str, message_type: str) -> str:
     return f"{safe[: LONGEST_PART - 17]}~{digest}"
 
 
-def check_files(root: Section, findings: Findings) -> None:
+def check_files(root: Section, findings: Diagnostics) -> None:
     """No two of the lock, the journal and the topics' files may be the same path, nor may one
     lie inside another."""
     taken = _Taken()

@@ -10,9 +10,9 @@ import os.path
 from collections.abc import Callable
 from dataclasses import replace
 
+from sow.config.diagnostics import Diagnostics, MistakeError
 from sow.config.document import DOCUMENT_BYTES_MAX, XmlElement, parse_document
-from sow.config.elements import INCLUDE
-from sow.config.findings import Findings, MistakeError
+from sow.config.elements.table import INCLUDE
 from sow.config.variables import Variables
 
 DEPTH_MAX = 8
@@ -31,7 +31,7 @@ Reader = Callable[[str, int], bytes]
 
 
 def include(
-    document: XmlElement, size: int, variables: Variables, findings: Findings, read: Reader
+    document: XmlElement, size: int, variables: Variables, findings: Diagnostics, read: Reader
 ) -> XmlElement:
     """The `document`, which has `size` bytes itself, with what it includes."""
     room = DOCUMENT_BYTES_MAX - size
@@ -40,7 +40,7 @@ def include(
 
 class _Includer:
     def __init__(
-        self, variables: Variables, findings: Findings, read: Reader, room_bytes: int
+        self, variables: Variables, findings: Diagnostics, read: Reader, room_bytes: int
     ) -> None:
         self._variables = variables
         self._findings = findings

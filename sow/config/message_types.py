@@ -9,9 +9,9 @@ blamed.
 
 from typing import NamedTuple, cast
 
-from sow.config.findings import Findings, at, halves
-from sow.config.structure import Section
-from sow.definitions import MessageTypeOptions, RecordField, RecordFieldType
+from sow.config.binder import Section
+from sow.config.diagnostics import Diagnostics, at, halves
+from sow.core.definitions import MessageTypeOptions, RecordField, RecordFieldType
 from sow.errors import ClientError, ConfigError
 from sow.messages import message_type
 from sow.messages.composite import NO_PART
@@ -32,14 +32,14 @@ Known = dict[str, MessageTypeOptions | None]
 """The entries by name; None for one that was refused."""
 
 
-def check_message_types(root: Section, findings: Findings) -> Known:
+def check_message_types(root: Section, findings: Diagnostics) -> Known:
     """Report what is wrong with the entries, and return them."""
     return _Entries(root, findings).known
 
 
 def message_types_of(root: Section) -> tuple[MessageTypeOptions, ...]:
     """The entries of a document that has nothing wrong."""
-    known = check_message_types(root, Findings(""))
+    known = check_message_types(root, Diagnostics(""))
     return tuple(options for options in known.values() if options is not None)
 
 
@@ -54,7 +54,7 @@ class _Resolved(NamedTuple):
 class _Entries:
     """Follows names from entry to entry; each is followed once."""
 
-    def __init__(self, root: Section, findings: Findings) -> None:
+    def __init__(self, root: Section, findings: Diagnostics) -> None:
         self._findings = findings
         self._sections: dict[str, Section] = {}
         for section in root.sections("message_types"):

@@ -1,10 +1,10 @@
 """What others call the elements of config.xml: a name that means one here is answered with it.
 
 Names come from the configurations of other servers, from SQL and from what stands next to them in
-this one. What is only misspelt is found by likeness (`sow.suggest`) and is not listed.
+this one. What is only misspelt is found by likeness (`sow.core.suggest`) and is not listed.
 """
 
-from sow.config.element import Element
+from sow.config.elements.element import Element
 
 _KEY = dict.fromkeys(("Field", "Path", "Column", "KeyField", "Name"), "Key")
 _FIELD = dict.fromkeys(("Key", "Path", "Column", "Name", "Expression", "Construct"), "Field")

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from sow.config.element import Element, Status
-from sow.config.elements import ROOT
+from sow.config.elements.element import Element, Status
+from sow.config.elements.table import ROOT
 
 
 def reference() -> str:

@@ -7,7 +7,7 @@ a source makes of the columns is another matter.
 import re
 from collections.abc import Callable
 
-from sow.suggest import nearest
+from sow.core.suggest import nearest
 
 SIMPLE = (
     "boolean", "byte", "tinyint", "short", "smallint", "int", "integer", "long", "bigint", "float",

@@ -8,7 +8,7 @@ import re
 from fractions import Fraction
 
 from conflated_topics.intervals import IntervalError, interval_us
-from sow.config.findings import MistakeError
+from sow.config.diagnostics import MistakeError
 
 NUMBER_AND_UNIT = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)", re.ASCII)
 # Beyond this a value no longer fits the 64-bit integers that it is stored in.

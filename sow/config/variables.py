@@ -9,8 +9,8 @@ import re
 from collections import ChainMap
 from collections.abc import Mapping
 
-from sow.config.findings import MistakeError
-from sow.suggest import nearest
+from sow.config.diagnostics import MistakeError
+from sow.core.suggest import nearest
 
 REFERENCE = re.compile(r"\$\{([^}]*)\}")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)

@@ -7,8 +7,8 @@ once, nor what a filter is. What is planned or refused is left out, so an editor
 
 from xml.sax.saxutils import escape, quoteattr
 
-from sow.config.element import Element
-from sow.config.elements import INCLUDE, ROOT
+from sow.config.elements.element import Element
+from sow.config.elements.table import INCLUDE, ROOT
 from sow.config.includes import COMMENT
 
 XS = "http://www.w3.org/2001/XMLSchema"

@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from sow.definitions import Topic
+from sow.core.cooperative import Task
+from sow.core.definitions import Topic
 from sow.engine.catalog import Catalog
-from sow.engine.live_topics import LiveTopic
+from sow.engine.running_topics import LiveTopic
 from sow.errors import Full
-from sow.steps import Steps
 from sow.store.memory import RECORD_BYTES, Table
 
 NEAR = 0.9
@@ -117,7 +117,7 @@ class Capacity:
 
     def check(
         self, topic: LiveTopic, deeds: Sequence[Deed], own: Reservation | None = None
-    ) -> Steps[None]:
+    ) -> Task[None]:
         """Raise Full if this cannot all be stored; `own` is what is reserved for it."""
         if not self.bounds(topic):
             return
@@ -156,7 +156,7 @@ def records_max(topic: LiveTopic) -> int | None:
     return topic.definition.records_max if isinstance(topic.definition, Topic) else None
 
 
-def growth(table: Table, deeds: Sequence[Deed]) -> Steps[tuple[int, int]]:
+def growth(table: Table, deeds: Sequence[Deed]) -> Task[tuple[int, int]]:
     """How many records and bytes there would be more, negative for less; a step for each deed."""
     after: dict[str, int] = {}
     records = grown = 0

@@ -3,7 +3,7 @@
 A topic of the configuration is there from the start. One whose definition has a `Pattern` comes
 into being when it is first published to, and with it the conflated topics made from the pattern,
 named by their `TopicFormat`; exact names go first, then patterns in the order of the
-configuration. All of them are live topics (`sow.engine.live_topics`).
+configuration. All of them are live topics (`sow.engine.running_topics`).
 
 What is done to a topic's records is the engine's business. So is looking after topics that have
 come into being: whatever makes some returns them.
@@ -13,8 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 from typing import Literal
 
-from sow.commands import Command
-from sow.definitions import (
+from sow.core.definitions import (
     Configuration,
     ConflatedTopic,
     Definition,
@@ -22,12 +21,11 @@ from sow.definitions import (
     Topic,
     View,
 )
-from sow.delivery.pattern_followers import PatternFollowers
-from sow.delivery.router import Router
-from sow.engine.ledger import Ledger
-from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
+from sow.core.suggest import no_topic
 from sow.engine.patterns import PatternTopic, copied_from, copy_name
+from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.view_maker import ViewMaker
+from sow.engine.wal import CommitSequencer
 from sow.errors import (
     ClientError,
     InvalidTopic,
@@ -38,12 +36,14 @@ from sow.errors import (
 from sow.expressions import Filter
 from sow.expressions.patterns import Search
 from sow.messages import message_type
+from sow.protocol.commands import Command
+from sow.security.topic_patterns import is_pattern, topic_search
 from sow.store.memory import RECORD_BYTES, Usage
-from sow.suggest import no_topic
-from sow.topic.conflated_copy import ConflatedCopy
+from sow.streaming.pattern_subscriptions import PatternSubscriptions
+from sow.streaming.router import Router
+from sow.topic.conflated_topic import ConflatedCopy
 from sow.topic.records import Records
 from sow.topic.views.view import MaterializedView
-from sow.topic_patterns import is_pattern, topic_search
 
 NAME_LENGTH_MAX = 255
 """Characters of a name, as in config.xml: what a client can make up is bounded like what an
@@ -67,14 +67,14 @@ class Catalog:
         self,
         configuration: Configuration,
         compile_filter: Callable[[str], Filter],
-        ledger: Ledger,
+        ledger: CommitSequencer,
         wake: Callable[[MaterializedView], None] = lambda _view: None,
     ) -> None:
         self.configuration = configuration
         self.usage = Usage()
         """What all records take, but for the server's own."""
         self.topics: dict[str, LiveTopic] = {}
-        self.followers: PatternFollowers[Router] = PatternFollowers()
+        self.followers: PatternSubscriptions[Router] = PatternSubscriptions()
         """Who follows topics by patterns of names."""
         self.patterns: dict[str, PatternTopic] = {}
         self._coming: set[str] = set()

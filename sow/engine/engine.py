@@ -13,38 +13,38 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from conflated_topics import Removal
-from sow.definitions import KNOWN_COLUMNS, Configuration
-from sow.delivery.arrears import Arrears
-from sow.delivery.conflated_strands import ConflatedStrand
-from sow.delivery.sessions import Session
-from sow.delivery.strands import Strand
-from sow.delivery.windows.window_strands import WindowStrand
+from sow.core.cooperative import Task, run_to_completion
+from sow.core.definitions import KNOWN_COLUMNS, Configuration
+from sow.engine.atomic_change import AtomicBatch
+from sow.engine.bulk_delete import BulkDelete
+from sow.engine.bulk_publish import BulkPublish, is_one_slice, reading
 from sow.engine.capacity import Capacity
 from sow.engine.catalog import Catalog
-from sow.engine.disk_room import DiskRoom
-from sow.engine.filters import Filters
-from sow.engine.forgetting import Forgetting
-from sow.engine.homeless import Homeless
-from sow.engine.known_columns import KnownColumns
-from sow.engine.ledger import Group, Ledger
-from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
-from sow.engine.open_requests import OpenRequests
+from sow.engine.column_type_tracking import ColumnTypeTracker
+from sow.engine.disk_reserve import DiskReserve
+from sow.engine.filter_cache import FilterCache
 from sow.engine.progress import Progress
-from sow.engine.publications import Publications, is_one_slice, reading
 from sow.engine.queries import Queries
-from sow.engine.removals import Removals
-from sow.engine.restart import restore, restore_accounts
+from sow.engine.recovery.orphaned_records import OrphanedRecords
+from sow.engine.recovery.recovery import restore, restore_accounts
+from sow.engine.request_boundaries import RequestBoundaries
+from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.timers import Timers
-from sow.engine.undivided import Undivided
+from sow.engine.view_gc import ViewGc
 from sow.engine.views import Views
+from sow.engine.wal import CommitSequencer, Group
 from sow.errors import Stopped, StoreError, TooLarge
 from sow.expressions import Filter, Trait
-from sow.steps import Steps, at_once
 from sow.store.columns import Slots
 from sow.store.protocols import Checkpoint, LogEntry, Op
 from sow.store.stored_definitions import Past, past_of
+from sow.streaming.channel import Channel
+from sow.streaming.conflated_channel import ConflatedChannel
+from sow.streaming.conflation_budget import ConflationBudget
+from sow.streaming.sessions import Session
+from sow.streaming.windows.window_channel import WindowChannel
 from sow.topic.batch import Batch
-from sow.topic.conflated_copy import ConflatedCopy, CopyUpdate
+from sow.topic.conflated_topic import ConflatedCopy, CopyUpdate
 from sow.topic.records import CheckedMessages, Records
 from sow.topic.views.view import MaterializedView
 
@@ -72,16 +72,16 @@ class Engine:
     ) -> None:
         self.configuration = configuration
         self.timers = Timers()
-        self.ledger = Ledger()
-        self.disk = DiskRoom(self.ledger, has_room, takes or has_room, lost)
+        self.ledger = CommitSequencer()
+        self.disk = DiskReserve(self.ledger, has_room, takes or has_room, lost)
         self._work_listeners: list[Callable[[], None]] = []
         self._stop_listeners: list[Callable[[str], None]] = []
-        self._waiting: dict[Strand, None] = {}
+        self._waiting: dict[Channel, None] = {}
         self._untidy: dict[LiveTopic, None] = {}
         self._noting: tuple[dict[LiveTopic, None], ...] = ()
         self._hearing: tuple[ChangesListener, ...] = ()
         known = {Trait.AMPS_INSTANCE_NAME: configuration.name}
-        self.filters = Filters(lambda: self.configuration.limits, known)
+        self.filters = FilterCache(lambda: self.configuration.limits, known)
         self.views = Views(
             self._view,
             self.route,
@@ -92,30 +92,30 @@ class Engine:
         )
         self.catalog = Catalog(configuration, self.filter, self.ledger, self.views.wake)
         self.capacity = Capacity(self.catalog)
-        self.undivided = Undivided(lambda: self.seq, self._go_on_after)
+        self.undivided = AtomicBatch(lambda: self.seq, self._go_on_after)
         self.queries = Queries(self.topic, self.topics, self.ledger, self.undivided)
-        self.requests = OpenRequests(lambda: self.now_us, self._let_go)
+        self.requests = RequestBoundaries(lambda: self.now_us, self._let_go)
         self.timers.add(self.requests, lambda requests, _now_us: requests.let_go())
-        self.arrears: Arrears[Session] = Arrears()
-        self.removals = Removals(
+        self.conflation_budget: ConflationBudget[Session] = ConflationBudget()
+        self.removals = BulkDelete(
             self.disk,
             lambda topic, identities, now_us: self.remove(topic, identities, "delete", now_us),
             lambda topic: self.topics.get(topic.name) is topic,
-            self.arrears.work_off,
+            self.conflation_budget.work_off,
         )
-        self.publications = Publications(
+        self.publications = BulkPublish(
             self.publishable,
             self.finished,
             self.put,
             self.check_sizes,
             self.capacity,
             self.disk,
-            self.undivided.let_by,
+            self.undivided.finish_before,
             self.requests.together,
-            self.arrears.work_off,
+            self.conflation_budget.work_off,
         )
         # Of the reserve there has to stay what it takes to delete everything.
-        self.columns = KnownColumns(
+        self.columns = ColumnTypeTracker(
             self.catalog,
             self._note_columns,
             lambda size: self.disk.spares(size + self.catalog.usage.named_bytes),
@@ -125,7 +125,7 @@ class Engine:
         for topic in self.catalog:
             self.look_after_topic(topic)
         self.timers.add(self.views, self._release_views)
-        self.forgetting = Forgetting()
+        self.forgetting = ViewGc()
         """What views kept that have gone or stopped."""
         self.timers.add(self.forgetting, lambda forgetting, _now_us: forgetting.go_on())
 
@@ -136,9 +136,9 @@ class Engine:
         caused."""
         self._work_listeners.append(listener)
 
-    def hear_of_stopped(self, listener: Callable[[str], None]) -> None:
+    def on_stopped(self, listener: Callable[[str], None]) -> None:
         """Have `listener` told of each view and conflated topic that has stopped, in a sentence."""
-        self.views.hear_of_stopped(listener)
+        self.views.on_stopped(listener)
         self._stop_listeners.append(listener)
 
     def tell_of_work(self) -> None:
@@ -245,8 +245,10 @@ class Engine:
                     topic, read[0], now_us, expires_us, delta, keeps=keeps
                 )
         else:
-            read = at_once(reading(bodies, lambda part: self.read(topic, part, now_us=now_us)))
-        return at_once(
+            read = run_to_completion(
+                reading(bodies, lambda part: self.read(topic, part, now_us=now_us))
+            )
+        return run_to_completion(
             self.publications.carry_out(name, read, now_us, expires_s=expires_s, delta=delta)
         )
 
@@ -254,7 +256,7 @@ class Engine:
         """Nobody has to be waited for before something is stored there: nothing is left of other
         publishes, no undivided change concerns the topic, and nobody is in arrears with what he
         was told."""
-        waits = self.publications.has_left or self.arrears.exist
+        waits = self.publications.has_left or self.conflation_budget.exist
         return not waits and not self.undivided.concerns((name,))
 
     def publish_slice(self, topic: SourceTopic, bodies: Sequence[bytes], now_us: int) -> int:
@@ -340,12 +342,12 @@ class Engine:
                 f"{limit.message_bytes_max} bytes (Limits/MessageSize)"
             )
 
-    def removal(self, name: str, slots: Slots, now_us: int) -> Steps[int]:
+    def removal(self, name: str, slots: Slots, now_us: int) -> Task[int]:
         """Remove the records in `slots` of the topic `name`, some in each step; returns how many
         there were.
 
         Slots are as `query` gives them, and to be given before anything changes; empty ones are
-        passed over. What becomes of others' changes meanwhile says `sow.engine.removals`. Raises
+        passed over. What becomes of others' changes meanwhile says `sow.engine.bulk_delete`. Raises
         UnknownTopic, InvalidTopic for a copy, DiskFull, and what the disk said while it fails.
         """
         topic = self.catalog.deletable(name)
@@ -399,8 +401,8 @@ class Engine:
             self.requests.current.topics.add(topic.name)
         feeds, woken = topic.route(batch, self.ledger.now_us)
         for feed in feeds:
-            self._waiting[feed.strand] = None
-            self.timers.expect(feed.strand)
+            self._waiting[feed.channel] = None
+            self.timers.expect(feed.channel)
         for listener in woken:
             self.timers.note(listener)
 
@@ -416,21 +418,21 @@ class Engine:
 
     def advance(self, now_us: int) -> None:
         """Carry out what is due by `now_us`, in one step; see `fall_due`."""
-        at_once(self.fall_due(now_us))
+        run_to_completion(self.fall_due(now_us))
 
-    def fall_due(self, now_us: int) -> Steps[None]:
+    def fall_due(self, now_us: int) -> Task[None]:
         """Carry out what is due by `now_us`: records expire, conflated updates are released.
 
         Each topic and each subscription does a bounded part of it; what is left is due again.
         """
         yield from self.timers.run(self.ledger.moment(now_us))
 
-    def _go_on_after(self, topic: LiveTopic, strands: list[Strand]) -> None:
+    def _go_on_after(self, topic: LiveTopic, channels: list[Channel]) -> None:
         """An undivided change is over: what has fallen due meanwhile is due."""
-        for strand in strands:
-            strand.hear_all(self.now_us)
-            self._waiting[strand] = None
-            self.timers.expect(strand)
+        for channel in channels:
+            channel.release_others(self.now_us)
+            self._waiting[channel] = None
+            self.timers.expect(channel)
         for name in self.catalog.with_copies(topic) if topic.name in self.topics else ():
             changed = self.topics[name]
             self.timers.note(changed.copy if isinstance(changed, CopyTopic) else changed)
@@ -465,40 +467,40 @@ class Engine:
         for batch in topic.accept(updates, removals):
             self.route(topic, batch)
 
-    def release_strand(self, strand: ConflatedStrand, now_us: int) -> None:
+    def release_channel(self, channel: ConflatedChannel, now_us: int) -> None:
         """Let a conflated subscription have what is due at `now_us`, or some of it."""
-        strand.release(now_us)
-        self.flush_strand(strand)
+        channel.release(now_us)
+        self.flush_channel(channel)
 
-    def release_window(self, strand: WindowStrand, now_us: int) -> None:
+    def release_window(self, channel: WindowChannel, now_us: int) -> None:
         """Let a live window go on with what is due at `now_us`; once its topic is in order again,
         all who wait for that are told."""
         try:
-            for other in strand.go_on(now_us):
+            for other in channel.go_on(now_us):
                 self._waiting[other] = None
         except Exception as error:
-            strand.fail(error)
-        if not self._is_held(strand):
-            self.flush_strand(strand)
+            channel.fail(error)
+        if not self._is_held(channel):
+            self.flush_channel(channel)
 
-    def _is_held(self, strand: Strand) -> bool:
+    def _is_held(self, channel: Channel) -> bool:
         """Whether a strand waits for the end of a request, and is flushed then."""
-        if not (isinstance(strand, WindowStrand) and self.requests.holds(strand)):
+        if not (isinstance(channel, WindowChannel) and self.requests.holds(channel)):
             return False
         self.timers.note(self.requests)
         return True
 
-    def _let_go(self, strands: Iterable[WindowStrand]) -> None:
+    def _let_go(self, channels: Iterable[WindowChannel]) -> None:
         """What live windows waited for has ended."""
-        self._waiting.update(dict.fromkeys(strands))
+        self._waiting.update(dict.fromkeys(channels))
         self.tell_of_work()
 
-    def look_after(self, strand: Strand) -> None:
+    def look_after(self, channel: Channel) -> None:
         """Flush a strand with the open group if it has something to hand out."""
-        if self._is_held(strand):
+        if self._is_held(channel):
             return
-        self._waiting[strand] = None
-        self.timers.note(strand)
+        self._waiting[channel] = None
+        self.timers.note(channel)
         self.tell_of_work()
 
     # Live changes of the configuration (`sow.engine.topic_changes`).
@@ -559,17 +561,17 @@ class Engine:
         handed = self._waiting or group.entries or group.sessions
         return bool(handed) or self.views.has_work
 
-    def flush_strand(self, strand: Strand) -> None:
+    def flush_channel(self, channel: Channel) -> None:
         """Hand out what `strand` has gathered; to be done whenever its members change."""
-        if strand.waiting:
+        if channel.waiting:
             group = self.ledger.open
             try:
-                strand.flush(group.number, self.ledger.now_us)
+                channel.flush(group.number, self.ledger.now_us)
             except Exception as error:
-                strand.fail(error)
-            group.sessions.update(strand.members)
+                channel.fail(error)
+            group.sessions.update(channel.members)
             # One that follows its client's pace may have been asked for more than a step gives.
-            self.timers.note(strand)
+            self.timers.note(channel)
 
     def flush(self) -> Group:
         """Close the open group and hand it over, its strands handed out and its sessions sealed.
@@ -578,9 +580,9 @@ class Engine:
         """
         if self.views.is_dirty:
             self._release_views(self.views, self.now_us)
-        for strand in self._waiting:
-            if not self._is_held(strand):
-                self.flush_strand(strand)
+        for channel in self._waiting:
+            if not self._is_held(channel):
+                self.flush_channel(channel)
         self._waiting.clear()
         group, now_us = self.ledger.open, self.ledger.now_us
         for session in group.sessions:
@@ -616,7 +618,7 @@ class Engine:
         last_seq: int,
         past: Past | None = None,
         progress: Progress | None = None,
-    ) -> Steps[list[Homeless]]:
+    ) -> Task[list[OrphanedRecords]]:
         """Rebuild all records: each topic's checkpoint, then the log after it, then the copies.
 
         `checkpoints` has one for each definition in `past`, by default for each persistent topic;
@@ -628,7 +630,7 @@ class Engine:
         """
         known = set(self.topics)
         past = past or past_of(self.configuration)
-        homeless = yield from restore(
+        orphaned = yield from restore(
             self.catalog, self.ledger, past, checkpoints, log, last_seq, progress or Progress()
         )
         for name, topic in self.topics.items():
@@ -636,7 +638,7 @@ class Engine:
                 self.timers.note(topic.copy if isinstance(topic, CopyTopic) else topic)
             else:
                 self.look_after_topic(topic)
-        return homeless
+        return orphaned
 
     def restore_accounts(self, accounts: Iterable[LogEntry] | None) -> None:
         """Let the server's own topics hold what the journal keeps as accounts; after `restore`.

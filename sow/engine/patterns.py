@@ -8,10 +8,10 @@ Here is which names a pattern claims and which topics it has; making them is the
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from sow import topic_patterns
-from sow.definitions import ConflatedTopic, Definition
-from sow.engine.live_topics import LiveTopic
+from sow.core.definitions import ConflatedTopic, Definition
+from sow.engine.running_topics import LiveTopic
 from sow.expressions.patterns import Search
+from sow.security import topic_patterns
 
 
 @dataclass(slots=True, eq=False)

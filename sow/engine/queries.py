@@ -8,14 +8,14 @@ of index that served them.
 
 from collections.abc import Callable, Mapping
 
-from sow.engine.ledger import Ledger
-from sow.engine.live_topics import LiveTopic, SourceTopic
-from sow.engine.undivided import Undivided
+from sow.core.cooperative import Task, run_to_completion
+from sow.core.histograms import Histogram
+from sow.engine.atomic_change import AtomicBatch
+from sow.engine.running_topics import LiveTopic, SourceTopic
+from sow.engine.wal import CommitSequencer
 from sow.errors import ClientError
 from sow.expressions import Filter
-from sow.histograms import Histogram
 from sow.query import Query, QueryAnswer, answering
-from sow.steps import Steps, at_once
 from sow.topic.records import Records
 
 JUDGED_MAX = 500
@@ -31,8 +31,8 @@ class Queries:
         self,
         topic: Callable[[str], LiveTopic],
         topics: Mapping[str, LiveTopic],
-        ledger: Ledger,
-        undivided: Undivided,
+        ledger: CommitSequencer,
+        undivided: AtomicBatch,
     ) -> None:
         self._topic = topic
         self._topics = topics
@@ -41,7 +41,7 @@ class Queries:
         self._tick_s: Callable[[], float] = lambda: 0.0
         self.times: dict[str, Histogram] = {}
         """Of each query, what its steps took, by the kind of index that it began with; kinds are
-        those of `sow.query.ways`, `scan`, and `all` of a query that asks for everything."""
+        those of `sow.query.access_paths`, `scan`, and `all` of a query that asks for everything."""
 
     def measure(self, tick_s: Callable[[], float]) -> None:
         """From now on note how long queries take, by a clock that only goes forward."""
@@ -54,19 +54,20 @@ class Queries:
         Raises UnknownTopic, and ClientError where it asks for fields of messages that have none.
         A query that needs a new column of a large topic takes seconds: see `answering`.
         """
-        return at_once(self.answering(name, query))
+        return run_to_completion(self.answering(name, query))
 
-    def answering(self, name: str, query: Query) -> Steps[QueryAnswer]:
+    def answering(self, name: str, query: Query) -> Task[QueryAnswer]:
         """The same in steps, of a millisecond or so but for the last, which takes a few.
 
         The answer is as of the last step, and its slots are valid until the next change: whoever
         goes on after other work takes the bodies in the step in which the answer comes.
-        Raises at once what `at_once` does; from a later step UnknownTopic, if the topic has gone.
+        Raises at once what `run_to_completion` does; from a later step UnknownTopic, if the topic
+        has gone.
         """
         self.checked(name, query)
         return self._undivided.apart(name, self._answering(name, query.at(self._ledger.now_us)))
 
-    def _answering(self, name: str, query: Query) -> Steps[QueryAnswer]:
+    def _answering(self, name: str, query: Query) -> Task[QueryAnswer]:
         while True:
             indexes = self.checked(name, query).indexes
             steps, took_s = answering(indexes, query), 0.0
@@ -83,7 +84,7 @@ class Queries:
                 yield
 
     def checked(self, name: str, query: Query) -> Records:
-        """The records that a query is about; raises what `at_once` does."""
+        """The records that a query is about; raises what `run_to_completion` does."""
         records = self._topic(name).records
         records.check_filter(query.filter)
         if query.order_by and not records.message_type.structured:

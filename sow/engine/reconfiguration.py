@@ -22,15 +22,22 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from sow.definitions import BackPressure, Configuration, ConflatedTopic, Definition, Topic, View
+from sow.core.cooperative import Task
+from sow.core.definitions import (
+    BackPressure,
+    Configuration,
+    ConflatedTopic,
+    Definition,
+    Topic,
+    View,
+)
+from sow.core.paths import Path
 from sow.engine.engine import Engine
-from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
-from sow.engine.new_names import check_definition, without_place
+from sow.engine.recovery.name_changes import check_definition, without_place
+from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.topic_changes import TopicChanges
 from sow.errors import ConfigError
 from sow.expressions import compile_projection
-from sow.paths import Path
-from sow.steps import Steps
 
 INDEX_FIELDS = frozenset({"hash_indexes", "indexes"})
 BACK_PRESSURE_FIELDS = frozenset(field.name for field in dataclasses.fields(BackPressure))
@@ -52,7 +59,7 @@ REFUSALS_MAX = 5
 UNCHANGING = ("name", "message_types", "host", "port", "data_directory", "journal")
 
 
-GiveUp = Callable[[dict[LiveTopic, str]], Steps[None]]
+GiveUp = Callable[[dict[LiveTopic, str]], Task[None]]
 """Takes the records of topics that go, with the reasons, some in each step."""
 
 
@@ -61,7 +68,7 @@ class ReconfigurationStep:
     """One change: what is said of it when it is done, and what does it, at once or step by step."""
 
     texts: list[str]
-    apply: Callable[[], Steps[None] | None]
+    apply: Callable[[], Task[None] | None]
 
 
 class Reconfiguration:
@@ -87,7 +94,7 @@ class Reconfiguration:
         self._refused: list[str] = []
         self._added: list[ConflatedTopic | View] = []
 
-    def apply(self, now_us: int) -> Steps[list[str]]:
+    def apply(self, now_us: int) -> Task[list[str]]:
         """Take every step, or none: raises ConfigError with all that cannot be changed.
 
         What has been begun is to be carried to its end. Returns what was changed.
@@ -110,7 +117,7 @@ class Reconfiguration:
         engine.adopt(new)
         return [text for step in steps for text in step.texts]
 
-    def _settled(self) -> Steps[list[ReconfigurationStep]]:
+    def _settled(self) -> Task[list[ReconfigurationStep]]:
         """The steps to be taken, all of them possible in the step in which they come.
 
         Before that the records of what goes are given up. It is closed as long as that takes, so
@@ -144,12 +151,12 @@ class Reconfiguration:
             topic.close(False)
         return steps
 
-    def _finish_changes(self) -> Steps[None]:
+    def _finish_changes(self) -> Task[None]:
         """Finish what clients have begun to write to topics that go."""
         engine = self._engine
         while busy := self._find_leaving():
             for name in busy:
-                yield from engine.undivided.let_by(name)
+                yield from engine.undivided.finish_before(name)
                 yield from engine.publications.finish_all(name)
 
     def _checked(self) -> list[ReconfigurationStep]:
@@ -213,7 +220,7 @@ class Reconfiguration:
             going = self._leaving
             yield ReconfigurationStep(said, lambda: self._give_up_all(going, said))
 
-    def _give_up_all(self, going: Iterable[LiveTopic], said: list[str]) -> Steps[None]:
+    def _give_up_all(self, going: Iterable[LiveTopic], said: list[str]) -> Task[None]:
         """Let topics of patterns go, and say so of each."""
         for topic in going:
             assert isinstance(topic, SourceTopic)
@@ -230,7 +237,7 @@ class Reconfiguration:
             lambda: self._remove(definition.name),
         )
 
-    def _remove(self, name: str) -> Steps[None]:
+    def _remove(self, name: str) -> Task[None]:
         """A view or a conflated topic less, or all those of a pattern."""
         engine = self._engine
         yield from engine.undivided.let_all_by()
@@ -252,7 +259,7 @@ class Reconfiguration:
             [f"{_what(definition)} {definition.name} added"], lambda: self._add(definition)
         )
 
-    def _add(self, definition: ConflatedTopic | View) -> Steps[None]:
+    def _add(self, definition: ConflatedTopic | View) -> Task[None]:
         if isinstance(definition, View):
             return self._changes.add_view(definition)
         return self._changes.add_copies(definition)
@@ -309,8 +316,8 @@ class Reconfiguration:
     def _each(
         self,
         definition: Definition,
-        apply: Callable[[LiveTopic, Definition], Steps[None] | None],
-    ) -> Steps[None]:
+        apply: Callable[[LiveTopic, Definition], Task[None] | None],
+    ) -> Task[None]:
         """Change a topic, or every topic of a pattern."""
         pattern = self._engine.catalog.patterns.get(definition.name)
         if pattern is not None:
@@ -330,7 +337,7 @@ class Reconfiguration:
         return list(pattern.members.values())
 
     @staticmethod
-    def _reindex(topic: LiveTopic, definition: Definition) -> Steps[None]:
+    def _reindex(topic: LiveTopic, definition: Definition) -> Task[None]:
         return topic.reindex(definition)
 
     @staticmethod
@@ -353,12 +360,12 @@ class Reconfiguration:
         assert isinstance(definition, ConflatedTopic)
         self._changes.retime(topic, definition)
 
-    def _regroup(self, topic: LiveTopic, definition: Definition) -> Steps[None]:
+    def _regroup(self, topic: LiveTopic, definition: Definition) -> Task[None]:
         assert isinstance(topic, ViewTopic)
         assert isinstance(definition, View)
         return self._changes.change_view(topic, definition)
 
-    def _refocus(self, topic: LiveTopic, definition: Definition) -> Steps[None]:
+    def _refocus(self, topic: LiveTopic, definition: Definition) -> Task[None]:
         assert isinstance(topic, CopyTopic)
         assert isinstance(definition, ConflatedTopic)
         return self._changes.refocus(topic, definition)

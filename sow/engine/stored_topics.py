@@ -1,8 +1,9 @@
 """What a checkpoint holds of the topics of a definition: their records, some slots at a time.
 
 The topics of a pattern share one checkpoint, in which a topic's name stands before each identity
-(`sow.engine.restoration` takes it off). What indexes know of records goes with them, bound to all
-that it follows from. Writing is the store's business, and when to write the server's.
+(`sow.engine.recovery.checkpoint_restore` takes it off). What indexes know of records goes with
+them, bound to all that it follows from. Writing is the store's business, and when to write the
+server's.
 """
 
 import json
@@ -12,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from sow import __version__
+from sow.core.cooperative import Task
 from sow.engine.catalog import Catalog
-from sow.steps import Steps
 from sow.store.memory import Table
 from sow.store.protocols import Slice
 from sow.topic.records import Records
@@ -69,7 +70,7 @@ def binding(catalog: Catalog, records: Records) -> str:
     return json.dumps([__version__, kind, options, records.indexes.definition])
 
 
-def stored_bytes(catalog: Catalog, stored_as: str) -> Steps[int]:
+def stored_bytes(catalog: Catalog, stored_as: str) -> Task[int]:
     """Bytes of bodies that a checkpoint would hold; some topics of a pattern in each step."""
     topics = catalog.members(stored_as)
     size_bytes = 0

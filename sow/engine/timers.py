@@ -12,7 +12,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, Protocol
 
-from sow.steps import Steps
+from sow.core.cooperative import Task
 
 NOTED_AT_ONCE = 500
 """Things that are waited for again in one step when a run is over: a microsecond or two each."""
@@ -93,7 +93,7 @@ class Timers:
         for at in range(1, len(self._heap)):
             assert self._heap[(at - 1) // 2] <= self._heap[at]
 
-    def run(self, now_us: int) -> Steps[None]:
+    def run(self, now_us: int) -> Task[None]:
         """Do what is due by now, one thing at each step and each thing once: what is due again at
         once waits its turn, which comes when everything else has had its own."""
         try:

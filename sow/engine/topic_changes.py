@@ -7,20 +7,20 @@ records go some in each step, where somebody wants to know of each, and takes wi
 of it.
 
 What is to come, to go and to change is found out, and found possible, before
-(`sow.engine.reconfiguration`; `sow.requests.aggregations`, for views that are made for a client).
+(`sow.engine.reconfiguration`; `sow.sessions.aggregations`, for views that are made for a client).
 What a topic is, and what it is made of, belongs to the catalog; nothing is kept here.
 """
 
 from collections.abc import Callable, Sequence
 from typing import TypeGuard
 
-from sow.definitions import ConflatedTopic, View
+from sow.core.cooperative import Task, run_to_completion
+from sow.core.definitions import ConflatedTopic, View
 from sow.engine.engine import Engine
-from sow.engine.live_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
-from sow.engine.private_names import is_private
-from sow.steps import Steps, at_once
+from sow.engine.hidden_topics import is_hidden
+from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.topic.views.groups import RowGroups
-from sow.topic.views.row_changes import RowProducer
+from sow.topic.views.row_deltas import RowProducer
 from sow.topic.views.view import MaterializedView
 
 LEAVING_AT_ONCE = 25
@@ -39,7 +39,7 @@ class TopicChanges:
 
     # Topics that come.
 
-    def add_copies(self, definition: ConflatedTopic) -> Steps[None]:
+    def add_copies(self, definition: ConflatedTopic) -> Task[None]:
         """A conflated topic more, or one for each topic of a pattern, expected by the catalog;
         each is filled before anybody can ask it."""
         for topic in self._catalog.coming(definition):
@@ -48,7 +48,7 @@ class TopicChanges:
             self._engine.look_after_topic(topic)
             yield from self._introduce(topic)
 
-    def add_view(self, definition: View) -> Steps[None]:
+    def add_view(self, definition: View) -> Task[None]:
         """A view more, expected by the catalog, filled before anybody can ask it."""
         yield from self._have_newest(definition)
         topic = self._catalog.view_maker.make(definition)
@@ -66,7 +66,7 @@ class TopicChanges:
         definition: View,
         check: Callable[[RowGroups], None],
         producer: RowProducer | None = None,
-    ) -> Steps[ViewTopic]:
+    ) -> Task[ViewTopic]:
         """A view whose name is private, filled before it is returned: it goes on hearing of its
         underlying topic; or holds what `producer` gives of it, once. `check` raises what speaks
         against so many groups."""
@@ -95,12 +95,12 @@ class TopicChanges:
         """A view less that nobody follows any more; one that has gone already is passed over."""
         if self._catalog.topics.get(topic.name) is topic:
             # Nobody wants to know of each of its rows, so that this is one step.
-            at_once(self._leave(topic, lambda _topic: None))
+            run_to_completion(self._leave(topic, lambda _topic: None))
             self._catalog.forget(topic)
 
     def _remove_private_of(
         self, topic: LiveTopic, end_topic: Callable[[LiveTopic], None]
-    ) -> Steps[None]:
+    ) -> Task[None]:
         """The private views of a topic that is going go with it."""
         for listener in topic.router.listeners:
             # One that is being filled is no topic yet.
@@ -113,7 +113,7 @@ class TopicChanges:
 
     # Topics that change.
 
-    def change_view(self, topic: ViewTopic, definition: View) -> Steps[None]:
+    def change_view(self, topic: ViewTopic, definition: View) -> Task[None]:
         """Make the rows of a view otherwise, beside those that there are, which serve until then;
         who follows it is told what differs."""
         yield from self._have_newest(definition)
@@ -125,13 +125,13 @@ class TopicChanges:
         view.succeed(self._engine.seq, self._engine.now_us)
         self._engine.tell_of_work()
 
-    def _have_newest(self, definition: View) -> Steps[None]:
+    def _have_newest(self, definition: View) -> Task[None]:
         """Have views say which of their rows is the newest if a view that is to be made asks it,
         and they do not yet: what that takes is kept for who needs it alone."""
         for topic in self._catalog.view_maker.ask_newest(definition):
             yield from self.change_view(topic, topic.definition)
 
-    def _filling(self, view: MaterializedView, definition: View, steps: Steps[None]) -> Steps[None]:
+    def _filling(self, view: MaterializedView, definition: View, steps: Task[None]) -> Task[None]:
         """Take steps in which a view is filled; it hears of all that changes meanwhile."""
         steps = self._begun(view, definition, steps)
         for name in definition.underlyings:
@@ -146,13 +146,13 @@ class TopicChanges:
                 view.stop()
                 self._engine.forget_kept(view)
 
-    def _begun(self, view: MaterializedView, definition: View, steps: Steps[None]) -> Steps[None]:
+    def _begun(self, view: MaterializedView, definition: View, steps: Task[None]) -> Task[None]:
         """The same, the view hearing from the first one on: before, it would take what changes for
         changes of what it has."""
         self._catalog.follow(view, definition.underlyings)
         yield from steps
 
-    def _introduce(self, topic: LiveTopic) -> Steps[None]:
+    def _introduce(self, topic: LiveTopic) -> Task[None]:
         """Tell who has followed a topic by a pattern from its beginning what it begins with, while
         no other change is undivided: it does not change until all has been told, and whoever asks
         for it waits."""
@@ -161,8 +161,8 @@ class TopicChanges:
             yield from self._engine.undivided.carry_out(lambda: topic, self._introducing)
         self._engine.tell_of_work()
 
-    def _introducing(self, topic: LiveTopic) -> Steps[None]:
-        self._engine.undivided.speak_alone(topic)
+    def _introducing(self, topic: LiveTopic) -> Task[None]:
+        self._engine.undivided.speak_exclusively(topic)
         for batch in topic.introduced():
             self._engine.route(topic, batch)
             self._engine.tell_of_work()
@@ -182,7 +182,7 @@ class TopicChanges:
         topic.retime(definition, self._engine.now_us)
         self._engine.timers.note(topic.copy)
 
-    def refocus(self, topic: CopyTopic, definition: ConflatedTopic) -> Steps[None]:
+    def refocus(self, topic: CopyTopic, definition: ConflatedTopic) -> Task[None]:
         """Go on with another filter of a conflated topic, by which its records enter or leave, some
         in each step; one that has stopped is made again."""
         while topic.copy.is_clearing:
@@ -198,7 +198,7 @@ class TopicChanges:
             self._engine.timers.note(topic.copy)
             yield
 
-    def _fill(self, topic: CopyTopic) -> Steps[None]:
+    def _fill(self, topic: CopyTopic) -> Task[None]:
         router = self._catalog.topics[topic.underlying].router
         router.follow(topic.copy)
         is_full = False
@@ -212,7 +212,7 @@ class TopicChanges:
 
     # Topics that go.
 
-    def remove_copies(self, name: str, end_topic: Callable[[LiveTopic], None]) -> Steps[None]:
+    def remove_copies(self, name: str, end_topic: Callable[[LiveTopic], None]) -> Task[None]:
         """The view or conflated topic `name` less, or all those of a pattern, some in each step.
 
         `end_topic` is called with each when its last lines have been said.
@@ -225,7 +225,7 @@ class TopicChanges:
             self._catalog.forget(topic)
         self._catalog.remove(name)
 
-    def _leave(self, topic: LiveTopic, end_topic: Callable[[LiveTopic], None]) -> Steps[None]:
+    def _leave(self, topic: LiveTopic, end_topic: Callable[[LiveTopic], None]) -> Task[None]:
         """Let the records go of a topic that is going, some in each step, where somebody wants to
         know of each; in the last do nothing more for it."""
         yield from self._remove_private_of(topic, end_topic)
@@ -245,7 +245,7 @@ class TopicChanges:
             self._engine.route(topic, batch)
 
     @staticmethod
-    def _empty(topic: LiveTopic, take_out: Callable[[Sequence[str]], object]) -> Steps[None]:
+    def _empty(topic: LiveTopic, take_out: Callable[[Sequence[str]], object]) -> Task[None]:
         """Have all records of a topic taken out, some in each step: after the last none is there,
         whatever has come between two of them."""
         table = topic.records.table
@@ -255,7 +255,7 @@ class TopicChanges:
                 if len(table):
                     yield
 
-    def give_up(self, topic: SourceTopic, end_topic: Callable[[LiveTopic], None]) -> Steps[None]:
+    def give_up(self, topic: SourceTopic, end_topic: Callable[[LiveTopic], None]) -> Task[None]:
         """A topic of a pattern less, some of its records in each step: they are deleted, and its
         copies go with it.
 
@@ -273,4 +273,4 @@ class TopicChanges:
 
 def _is_of_client(listener: object) -> TypeGuard[MaterializedView]:
     """Whether it is a view that was made for a client's question."""
-    return isinstance(listener, MaterializedView) and is_private(listener.name)
+    return isinstance(listener, MaterializedView) and is_hidden(listener.name)

@@ -8,21 +8,21 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping
 from weakref import WeakSet
 
-from sow.definitions import Configuration, ConflatedTopic, Definition, Topic, View
-from sow.delivery.pattern_followers import PatternFollowers
-from sow.delivery.router import Router
-from sow.engine.live_topics import LiveTopic, ViewTopic
-from sow.engine.private_names import is_private
+from sow.core.definitions import Configuration, ConflatedTopic, Definition, Topic, View
+from sow.core.join_tree import join_levels
+from sow.engine.hidden_topics import is_hidden
+from sow.engine.running_topics import LiveTopic, ViewTopic
 from sow.expressions import Filter, Projection, compile_projection
-from sow.join_tree import join_levels
 from sow.messages import message_type
 from sow.store.memory import Usage, UsageOfSome
+from sow.streaming.pattern_subscriptions import PatternSubscriptions
+from sow.streaming.router import Router
 from sow.topic.records import Records
 from sow.topic.views.accumulators import goes_by_newest
 from sow.topic.views.groups import RowGroups
 from sow.topic.views.joins import Joins
-from sow.topic.views.row_changes import RowProducer
-from sow.topic.views.single_rows import SingleRows
+from sow.topic.views.row_deltas import RowProducer
+from sow.topic.views.single_source import SingleSource
 from sow.topic.views.view import MaterializedView
 
 
@@ -38,7 +38,7 @@ class ViewMaker:
         compile_filter: Callable[[str], Filter],
         usage: Usage,
         wake: Callable[[MaterializedView], None],
-        followers: PatternFollowers[Router],
+        followers: PatternSubscriptions[Router],
     ) -> None:
         self._topics = topics
         self._configuration = configuration
@@ -51,7 +51,7 @@ class ViewMaker:
         self._numbers = itertools.count()
         self._groups: WeakSet[RowGroups] = WeakSet()
         """Those of views that are there, that are being filled, and that are being forgotten."""
-        self._asked_newest: set[str] = set()
+        self._requested_newest: set[str] = set()
         """Topics of which a view asks which of their records is the newest."""
         definitions = configuration().topics
         types = {one.name: one.message_type for one in definitions}
@@ -71,7 +71,7 @@ class ViewMaker:
         view = self.materialized(definition, records, producer)
         heard = definition.underlyings if producer is None else ()
         # Patterns are of names that everybody may know.
-        followers = PatternFollowers() if is_private(definition.name) else self._followers
+        followers = PatternSubscriptions() if is_hidden(definition.name) else self._followers
         return ViewTopic(definition, view, heard, followers)
 
     def projection(self, definition: View) -> Projection:
@@ -96,9 +96,9 @@ class ViewMaker:
         rank = above, next(self._numbers)
         view = MaterializedView(
             records, producer, projection, rank, sources, self._wake,
-            definition.name in self._asked_newest,
-            self.usage_of_clients if is_private(definition.name) else self._usage,
-            None if is_private(definition.name) else self._check_groups,
+            definition.name in self._requested_newest,
+            self.usage_of_clients if is_hidden(definition.name) else self._usage,
+            None if is_hidden(definition.name) else self._check_groups,
         )  # fmt: skip
         self._groups.add(view.groups)
         return view
@@ -114,12 +114,12 @@ class ViewMaker:
 
     def _ask_newest(self, definition: Definition, types: Mapping[str, str]) -> list[ViewTopic]:
         found: list[ViewTopic] = []
-        for name in _asked_newest(definition, types, definition.name in self._asked_newest):
-            self._asked_newest.add(name)
+        for name in _requested_newest(definition, types, definition.name in self._requested_newest):
+            self._requested_newest.add(name)
             topic = self._topics.get(name)
             if topic is not None:
                 found += self._ask_newest(topic.definition, types)
-            if isinstance(topic, ViewTopic) and not topic.view.tells_newest:
+            if isinstance(topic, ViewTopic) and not topic.view.reports_newest:
                 found.append(topic)
         return found
 
@@ -150,7 +150,7 @@ class ViewMaker:
         condition = None if definition.filter is None else self._compile_filter(definition.filter)
         (name,) = definition.underlyings
         paths = [source.path for source in projection.inputs]
-        return SingleRows(self._topics[name].records, paths, condition)
+        return SingleSource(self._topics[name].records, paths, condition)
 
     def _made_of(self, names: Iterable[str]) -> tuple[int, frozenset[str]]:
         """How many views stand above each other in what is made of these topics, and the names of
@@ -164,17 +164,17 @@ class ViewMaker:
         return above, frozenset(sources)
 
 
-def _asked_newest(
-    definition: Definition, types: Mapping[str, str], is_asked: bool
+def _requested_newest(
+    definition: Definition, types: Mapping[str, str], is_requested: bool
 ) -> tuple[str, ...]:
-    """Of which topics a definition has to know which record is the newest; `is_asked`: so has
+    """Of which topics a definition has to know which record is the newest; `is_requested`: so has
     somebody of its own records."""
     if isinstance(definition, ConflatedTopic):
-        return (definition.underlying,) if is_asked else ()
+        return (definition.underlying,) if is_requested else ()
     if isinstance(definition, Topic):
         return ()
-    if not is_asked:
+    if not is_requested:
         of_view = {name: types[name] for name in definition.underlyings}
         projection = compile_projection(definition.projection, definition.grouping, of_view)
-        is_asked = goes_by_newest(projection)
-    return definition.underlyings if is_asked else ()
+        is_requested = goes_by_newest(projection)
+    return definition.underlyings if is_requested else ()

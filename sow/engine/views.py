@@ -7,13 +7,13 @@ has very much to do takes its turns with the others: it delays nobody but those 
 
 A turn ends when the engine is flushed; a publish, a removal or a commit that is carried out in
 slices is one turn. Others go on meanwhile and should be seen, so a request is not waited for
-without end (`sow.engine.open_requests`). Of a commit nobody is to see half: it is waited for to its
-end.
+without end (`sow.engine.request_boundaries`). Of a commit nobody is to see half: it is waited for
+to its end.
 """
 
 from collections.abc import Callable, Collection, Iterator, Set
 
-from sow.engine.live_topics import ViewTopic
+from sow.engine.running_topics import ViewTopic
 from sow.topic.batch import Batch
 from sow.topic.views.view import MaterializedView
 
@@ -71,7 +71,7 @@ class Views:
         """`view` has something to release at the end of the turn."""
         self._dirty.setdefault(view, self._now_us())
 
-    def hear_of_stopped(self, listener: Callable[[str], None]) -> None:
+    def on_stopped(self, listener: Callable[[str], None]) -> None:
         """Have `listener` told of each view that has stopped, in a sentence."""
         self._stop_listeners.append(listener)
 

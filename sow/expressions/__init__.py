@@ -5,15 +5,6 @@ whole batches of columns; `compile_fields` what makes fields; `parse_order_by` r
 query. Nothing here knows where values come from.
 """
 
-from sow.expressions.access import (
-    Access,
-    AccessTerm,
-    PatternTerm,
-    RangeTerm,
-    ValueTerm,
-    access_of,
-    find_access,
-)
 from sow.expressions.aggregates import AGGREGATES, LAST, ORDERLESS
 from sow.expressions.compare import MIRRORED, as_number, as_text, compare, elements
 from sow.expressions.fields import Fields, Known, compile_fields, nested
@@ -31,6 +22,7 @@ from sow.expressions.filters import (
     traits_in,
 )
 from sow.expressions.functions import FUNCTIONS, described_functions
+from sow.expressions.message_attributes import NO_TRAITS, UNSTEADY, MessageColumns, Trait, seconds
 from sow.expressions.nodes import (
     Affix,
     And,
@@ -63,8 +55,16 @@ from sow.expressions.parser import (
     parse_projected,
 )
 from sow.expressions.pattern_sets import RESTLESS_CHARS_MAX, PatternSets, is_restless
+from sow.expressions.predicate_terms import (
+    Access,
+    AccessTerm,
+    PatternTerm,
+    RangeTerm,
+    ValueTerm,
+    access_of,
+    find_access,
+)
 from sow.expressions.projections import Aggregate, Argument, Projection, compile_projection
-from sow.expressions.traits import NO_TRAITS, UNSTEADY, MessageColumns, Trait, seconds
 
 __all__ = [
     "AGGREGATES",

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from lark import Token, Transformer
 
+from sow.core.paths import INDEX_DIGITS_MAX, Path, parse_path
 from sow.errors import BadFilter, clipped, shown
 from sow.expressions.compare import as_number
 from sow.expressions.functions import called
@@ -34,7 +35,6 @@ from sow.expressions.nodes import (
     Parameter,
     as_condition,
 )
-from sow.paths import INDEX_DIGITS_MAX, Path, parse_path
 
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.S)
 _JSON_STEP = re.compile(r"""\.([\w@-]+)|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]""", re.S)

@@ -16,6 +16,7 @@ of records or batches.
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from sow.core.paths import Path, Value
 from sow.errors import TooLarge, shown
 from sow.expressions.compare import (
     MIRRORED,
@@ -29,7 +30,7 @@ from sow.expressions.compare import (
 )
 from sow.expressions.function import Function
 from sow.expressions.functions import FUNCTIONS
-from sow.expressions.membership import Members
+from sow.expressions.in_set import Members
 from sow.expressions.nodes import (
     HANDED_IN,
     VALUES,
@@ -62,7 +63,6 @@ from sow.expressions.pattern_costs import (
 )
 from sow.expressions.patterns import Patterns, Search, like
 from sow.expressions.values import ARITHMETIC, first
-from sow.paths import Path, Value
 
 # Python's own parser gives up at 200 open parentheses; deeper parts become functions.
 _LEVELS_PER_FUNCTION = 40
@@ -152,9 +152,9 @@ class SourceText:
                 value, again = self._twice(operand)
                 null = f"({value} is None or {self._shared(is_null)}({again}))"
                 return null if wanted else f"not {null}"
-        return f"{self._asked(node)} is {wanted}"
+        return f"{self._requested(node)} is {wanted}"
 
-    def _asked(self, node: Node) -> str:
+    def _requested(self, node: Node) -> str:
         """The outcome of a test, of values of any type."""
         match node:
             case Compare(operator, left, right):
@@ -200,7 +200,7 @@ class SourceText:
     def _between(self, node: Between, wanted: bool) -> str:
         kind = self._kind(node.operand, node.low, node.high)
         if kind is None:
-            return f"{self._asked(node)} is {wanted}"
+            return f"{self._requested(node)} is {wanted}"
         low, high, run = self._value(node.low), self._value(node.high), self._shared(between)
         value = self._twice(node.operand)
         fast, general = f"{low} <= {value[1]} <= {high}", f"{run}({value[1]}, {low}, {high})"
@@ -209,7 +209,7 @@ class SourceText:
     def _in(self, node: In, wanted: bool) -> str:
         kind = self._kind(node.operand, *node.members)
         if kind is None:
-            return f"{self._asked(node)} is {wanted}"
+            return f"{self._requested(node)} is {wanted}"
         literals = _members(node.members)
         run = self._name(literals.contain)
         value = self._twice(node.operand)
@@ -343,7 +343,7 @@ class SourceText:
                 return self._joined(node, operands, False)
             case Or(operands):
                 return self._joined(node, operands, True)
-        return self._asked(node)
+        return self._requested(node)
 
     def _joined(self, node: Node, operands: Sequence[Node], decisive: bool) -> str:
         """The outcome of AND, which one false operand decides, or of OR, which a true one does."""

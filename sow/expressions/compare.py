@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from sow.paths import Scalar, Value
+from sow.core.paths import Scalar, Value
 
 Outcome = bool | None
 

@@ -1,21 +1,21 @@
 """Functions of times: seconds since 1970 UTC, to text and back. All are in UTC.
 
 Formats are those of strftime(3), with ``%f`` for microseconds and ``%03f`` for milliseconds. What
-time it is comes with the messages (`sow.expressions.traits`): nothing here reads a clock. AMPS has
-forms in local time and in UTC of some; here a server gives the same wherever it runs, so both are
-UTC.
+time it is comes with the messages (`sow.expressions.message_attributes`): nothing here reads a
+clock. AMPS has forms in local time and in UTC of some; here a server gives the same wherever it
+runs, so both are UTC.
 """
 
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+from sow.core.paths import Value
 from sow.errors import BadFilter, clipped, shown
 from sow.expressions.function import NULL_BY_NULL, Example, Function, of_number
+from sow.expressions.message_attributes import Trait
 from sow.expressions.nodes import Call, Literal, MessageTrait
-from sow.expressions.traits import Trait
 from sow.expressions.values import number, text
-from sow.paths import Value
 
 FORMATTED_BYTES_MAX = 128
 """Of a time as text, as in AMPS; longer ones are NULL."""

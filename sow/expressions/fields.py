@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sow.delta import merged
+from sow.core.delta import merged
+from sow.core.paths import Path, Value, container_at, value_at
 from sow.expressions.builder import Construction
 from sow.expressions.filters import compile_value, paths_in, traits_in
+from sow.expressions.message_attributes import NO_TRAITS, Trait
 from sow.expressions.nodes import Identifier
 from sow.expressions.parser import STATES, parse_field
-from sow.expressions.traits import NO_TRAITS, Trait
-from sow.paths import Path, Value, container_at, value_at
 
 PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
 Document = dict[str, Any]

@@ -12,10 +12,13 @@ from functools import cached_property
 from types import CodeType
 from typing import Any
 
+from sow.core.cache import kept
+from sow.core.paths import Path, Scalar, Value
 from sow.errors import BadFilter, TooLarge
 from sow.expressions.codegen import TESTS_IN_PLACE_MAX, SourceText
 from sow.expressions.compare import Outcome
 from sow.expressions.functions import FUNCTIONS
+from sow.expressions.message_attributes import NO_TRAITS, UNSTEADY, MessageColumns, Trait, seconds
 from sow.expressions.nodes import (
     Arithmetic,
     Call,
@@ -33,9 +36,6 @@ from sow.expressions.nodes import (
 )
 from sow.expressions.parser import BYTES_MAX, EXPRESSION_DEPTH_MAX, parse
 from sow.expressions.pattern_costs import search_cost
-from sow.expressions.traits import NO_TRAITS, UNSTEADY, MessageColumns, Trait, seconds
-from sow.kept import kept
-from sow.paths import Path, Scalar, Value
 
 _TESTS = Identifier | MessageTrait | Arithmetic | Call
 """What makes the generated text longer."""

@@ -8,10 +8,10 @@ any) is the business of the makers here, so that bodies are about one thing: `of
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from sow.core.paths import Scalar, Value
+from sow.expressions.message_attributes import Trait
 from sow.expressions.nodes import Node
-from sow.expressions.traits import Trait
 from sow.expressions.values import number, text
-from sow.paths import Scalar, Value
 
 ANY = 99
 """As many arguments as there are."""

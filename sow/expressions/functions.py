@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from sow.core.suggest import nearest
 from sow.errors import BadFilter, ClientError, clipped
 from sow.expressions.aggregates import AGGREGATES, AggregateFunction
 from sow.expressions.array_functions import ARRAY_FUNCTIONS
@@ -19,7 +20,6 @@ from sow.expressions.message_functions import MESSAGE_FUNCTIONS, NOT_KEPT
 from sow.expressions.nodes import Call, Literal, Node
 from sow.expressions.numeric_functions import NUMERIC_FUNCTIONS
 from sow.expressions.text_functions import TEXT_FUNCTIONS
-from sow.suggest import nearest
 
 _SPECIAL = {
     "COALESCE": Function(

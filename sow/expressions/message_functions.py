@@ -1,14 +1,14 @@
 """Functions of the message that holds a record: its SowKey, topic, size, bookmark and times.
 
-They have no arguments, and are read as traits (`sow.expressions.traits`), which whoever has the
-messages gives beside their fields. What AMPS knows of a message and nobody keeps here is refused
-with the reason.
+They have no arguments, and are read as traits (`sow.expressions.message_attributes`), which whoever
+has the messages gives beside their fields. What AMPS knows of a message and nobody keeps here is
+refused with the reason.
 """
 
+from sow.core.paths import Scalar
 from sow.expressions.function import Example, Function
+from sow.expressions.message_attributes import Trait
 from sow.expressions.nodes import MessageTrait
-from sow.expressions.traits import Trait
-from sow.paths import Scalar
 
 
 def _of_message(trait: Trait, about: str, null: str, example: tuple[str, Scalar]) -> Function:

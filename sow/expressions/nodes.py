@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from sow.expressions.traits import Trait
-from sow.paths import Path, Scalar, TopicPath
+from sow.core.paths import Path, Scalar, TopicPath
+from sow.expressions.message_attributes import Trait
 
 PLAIN_NAME = r"[^\s/\[\](){},;=<>!'\"*+%&|^~?\\]+"
 _PLAIN_STEP = re.compile(PLAIN_NAME + r"\Z")

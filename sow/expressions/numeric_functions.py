@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from sow.core.paths import Value
 from sow.expressions.function import ANY, NULL_BY_NULL, Example, Function, of_number, of_numbers
 from sow.expressions.values import Number, number
-from sow.paths import Value
 
 EARTH_RADIUS_M = 6_371_008.8
 """The mean radius of the Earth (IUGG)."""

@@ -11,8 +11,8 @@ other patterns as well.
 import re
 import sys
 
+from sow.core.cache import kept
 from sow.expressions.patterns import is_plain, steps_of
-from sow.kept import kept
 
 FREE_MAX = 8
 """Free positions that a simple pattern has at most: 256 states of a thousand bytes."""

@@ -20,9 +20,9 @@ from collections.abc import Iterable, Iterator
 
 import re2
 
+from sow.core.cache import kept
 from sow.expressions.pattern_costs import free_positions, is_simple
 from sow.expressions.patterns import engine_options, steps_of
-from sow.kept import kept
 
 SMALL_SET_MAX = 64
 """Patterns of the small set: a third of a millisecond to make."""

@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import re2
 
+from sow.core.cache import clear_at_sweeps
+from sow.core.paths import Scalar, Value
 from sow.errors import BadFilter, TooLarge, clipped, shown
 from sow.expressions.compare import Outcome, any_of, as_text
-from sow.kept import clear_at_sweeps
-from sow.paths import Scalar, Value
 
 clear_at_sweeps(re2.purge)  # the library keeps a hundred of the last patterns
 

@@ -16,11 +16,14 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from sow.core.paths import Member, Path, TopicPath, Value
+from sow.core.suggest import nearest
 from sow.errors import BadFilter, ClientError, TooLarge, shown
 from sow.expressions.aggregates import AGGREGATES, DEFAULT_SEPARATOR, LAST
 from sow.expressions.builder import Construction
 from sow.expressions.codegen import SourceText
 from sow.expressions.filters import of_each, run_source
+from sow.expressions.message_attributes import Trait
 from sow.expressions.nodes import (
     Call,
     Identifier,
@@ -31,9 +34,6 @@ from sow.expressions.nodes import (
     walk,
 )
 from sow.expressions.parser import parse_grouped, parse_projected
-from sow.expressions.traits import Trait
-from sow.paths import Member, Path, TopicPath, Value
-from sow.suggest import nearest
 
 Columns = Sequence[Sequence[Value]]
 Row = dict[str, Any]

@@ -7,6 +7,7 @@ from functools import cache, lru_cache
 
 import re2
 
+from sow.core.paths import Value
 from sow.expressions.compare import as_text
 from sow.expressions.function import (
     ANY,
@@ -21,7 +22,6 @@ from sow.expressions.function import (
 from sow.expressions.pattern_costs import searched_chars_max
 from sow.expressions.patterns import ENGINE_BYTES_MAX, engine_options, searcher
 from sow.expressions.values import number, text
-from sow.paths import Value
 
 LONG_CHARS = 4096
 """A text of more takes microseconds to be made small letters of."""

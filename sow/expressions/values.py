@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from sow.core.paths import Scalar, Value
 from sow.expressions.compare import as_number, as_text
-from sow.paths import Scalar, Value
 
 Number = int | float
 DIGITS_MAX = 1000

@@ -7,17 +7,17 @@ failure, gets the same rows. Only what is durable is in the log.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from sow.core.cooperative import Task, run_to_completion
+from sow.core.keys import sow_key
 from sow.expressions import Filter, MessageColumns
-from sow.guards import Guard
-from sow.keys import sow_key
-from sow.steps import Steps, at_once
+from sow.security.row_level_security import RowPolicy
 from sow.store.protocols import Journal, LogEntry, Op
 from sow.topic.records import Records
 from sow.topic.rendering import Shape
 
 RECORDS_AT_ONCE = 500
 """Records of one entry that are made rows at once: a millisecond, with their keys and as text."""
-NO_GUARDS: Mapping[str, Guard] = {}
+NO_GUARDS: Mapping[str, RowPolicy] = {}
 SOW_KEYS_MAX = 100_000
 """Keys that one reading of the log keeps, since the same records come again: some 17 MB."""
 
@@ -57,7 +57,7 @@ def extent(
 
     It goes as far as it can without another row, so that the next one starts with a row.
     """
-    return at_once(cutting(journal, after, until, limit, topics))
+    return run_to_completion(cutting(journal, after, until, limit, topics))
 
 
 def cutting(
@@ -66,7 +66,7 @@ def cutting(
     until: int | None,
     limit: int,
     topics: Mapping[str, Records],
-) -> Steps[Extent]:
+) -> Task[Extent]:
     """The same in steps, an entry of the log in each."""
     reached, rows = after, 0
     for entry in journal.read(after):
@@ -91,7 +91,7 @@ def log_rows(
     part: Extent,
     topics: Mapping[str, Records],
     condition: Filter | None = None,
-    guards: Mapping[str, Guard] = NO_GUARDS,
+    guards: Mapping[str, RowPolicy] = NO_GUARDS,
 ) -> Iterator[LogRows]:
     """The rows of a part of the log, in order; of publishes only those that pass a filter, and of
     topics that have a guard only what it shows."""
@@ -104,7 +104,7 @@ def log_pieces(
     part: Extent,
     topics: Mapping[str, Records],
     condition: Filter | None = None,
-    guards: Mapping[str, Guard] = NO_GUARDS,
+    guards: Mapping[str, RowPolicy] = NO_GUARDS,
 ) -> Iterator[LogRows | None]:
     """The same a little at a time; None for what was read and passed over."""
     if part.until <= part.after:
@@ -159,7 +159,7 @@ def _rows(
     return LogRows(topic, entry.op, seqs, entry.ts_us, keys, bodies)
 
 
-def _seen(rows: LogRows, condition: Filter | None, guard: Guard) -> LogRows | None:
+def _seen(rows: LogRows, condition: Filter | None, guard: RowPolicy) -> LogRows | None:
     """What of rows may be seen. Of what was deleted nobody knows here whether it might have been,
     so that who sees some records alone is told of no delete."""
     if rows.op != "publish":

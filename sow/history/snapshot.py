@@ -1,9 +1,9 @@
 """Snapshots: the rows of an answer, held still while they are written out.
 
 An answer names slots, and slots change with the next publish. A snapshot takes hold of the
-bodies themselves (8 bytes a row: bodies never change, `sow.history.held`) and copies the numbers
-beside them, so that a million rows can be written piece by piece, as fast as a client takes them,
-and still be the state of one moment. Texts are made of numbers a chunk at a time.
+bodies themselves (8 bytes a row: bodies never change, `sow.history.pinned_columns`) and copies the
+numbers beside them, so that a million rows can be written piece by piece, as fast as a client takes
+them, and still be the state of one moment. Texts are made of numbers a chunk at a time.
 """
 
 from bisect import bisect_right
@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.encodings import Encoding, Frames
-from sow.history.held import HeldColumn, Rows
-from sow.steps import Steps, at_once
+from sow.core.cooperative import Task, run_to_completion
+from sow.history.pinned_columns import PinnedColumn, Rows
+from sow.protocol.encodings import Encoding, Frames
 from sow.topic.records import Records
 from sow.topic.rendering import WHOLE, LineColumns, Shape
 
@@ -40,17 +40,17 @@ def rows_at_once(shape: Shape) -> int:
     return max(1, ANSWER_CHUNK_ROWS // SELECTED_PART)
 
 
-def held_identities(topic: Records, slots: Rows) -> HeldColumn[str]:
+def held_identities(topic: Records, slots: Rows) -> PinnedColumn[str]:
     """What the records in some slots are called."""
     table = topic.table
     identities: list[str] = table.identities  # type: ignore[assignment]
-    return HeldColumn.take(identities, slots, table.hold_identities)  # type: ignore[arg-type]
+    return PinnedColumn.take(identities, slots, table.hold_identities)  # type: ignore[arg-type]
 
 
-def _held_bodies(topic: Records, slots: Rows) -> HeldColumn[bytes]:
+def _held_bodies(topic: Records, slots: Rows) -> PinnedColumn[bytes]:
     table = topic.table
     bodies: list[bytes] = table.bodies  # type: ignore[assignment]
-    return HeldColumn.take(bodies, slots, table.hold_bodies)  # type: ignore[arg-type]
+    return PinnedColumn.take(bodies, slots, table.hold_bodies)  # type: ignore[arg-type]
 
 
 class HeldKeys:
@@ -58,7 +58,7 @@ class HeldKeys:
 
     __slots__ = ("_numbers", "_texts")
 
-    def __init__(self, numbers: NDArray[np.uint64] | None, texts: HeldColumn[str] | None) -> None:
+    def __init__(self, numbers: NDArray[np.uint64] | None, texts: PinnedColumn[str] | None) -> None:
         self._numbers = numbers
         self._texts = texts
 
@@ -96,7 +96,7 @@ class HeldKeys:
         assert self._numbers is not None
         return HeldKeys(np.append(self._numbers, np.array(keys, np.uint64)), None)
 
-    def settle(self) -> Steps[None]:
+    def settle(self) -> Task[None]:
         """Let go of whatever is in no row."""
         if self._texts is not None:
             yield from self._texts.settle()
@@ -119,7 +119,7 @@ class Snapshot:
 
     topic: Records
     slots: Rows
-    bodies: HeldColumn[bytes]
+    bodies: PinnedColumn[bytes]
     stamps: Stamps | None
 
     @classmethod
@@ -133,7 +133,7 @@ class Snapshot:
             stamps = Stamps(keys, table.seqs[slots], table.ts_us[slots])
         return cls(topic, slots, _held_bodies(topic, slots), stamps)
 
-    def settle(self) -> Steps[None]:
+    def settle(self) -> Task[None]:
         """Hold nothing but the rows; they can be read at any time, and are the same."""
         yield from self.bodies.settle()
         if self.stamps is not None:
@@ -149,9 +149,9 @@ class Snapshot:
 
     def at(self, rows: Rows) -> "Snapshot":
         """Some of the rows."""
-        return at_once(self.picking(rows))
+        return run_to_completion(self.picking(rows))
 
-    def picking(self, rows: Rows) -> Steps["Snapshot"]:
+    def picking(self, rows: Rows) -> Task["Snapshot"]:
         """The same, a column in each step."""
         stamps = None
         if self.stamps is not None:
@@ -171,7 +171,7 @@ class Snapshot:
         bodies: Sequence[bytes],
         seqs: Sequence[int],
         ts_us: Sequence[int],
-    ) -> Steps["Snapshot"]:
+    ) -> Task["Snapshot"]:
         """The rows, and after them others, which stand nowhere; a column in each step."""
         assert self.stamps is not None
         keys = self.stamps.sow_keys.and_more(sow_keys)

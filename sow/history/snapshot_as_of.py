@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sow.core.cooperative import Task
+from sow.core.keys import sow_key
 from sow.errors import ClientError, TooLarge
 from sow.expressions import Filter, MessageColumns, OrderTerm
 from sow.expressions.ordering import SortKey
-from sow.history.held import HeldColumn, Rows
+from sow.history.pinned_columns import PinnedColumn, Rows
 from sow.history.snapshot import Snapshot, held_identities
 from sow.indexes.sorting import sorting
 from sow.indexes.text_order import TextOrder
-from sow.keys import sow_key
-from sow.steps import Steps
-from sow.store.parted import PartedDict
 from sow.store.protocols import Journal, LogEntry
+from sow.store.sharded_dict import ShardedDict
 from sow.topic.records import Records
 from sow.topic.rendering import LineColumns
 
@@ -37,7 +37,7 @@ class Present:
     """All records of a topic at bookmark `newest`, from which its past is worked out."""
 
     rows: Snapshot
-    identities: HeldColumn[str]
+    identities: PinnedColumn[str]
     born: Rows
     newest: int
 
@@ -49,7 +49,7 @@ class Present:
         rows = Snapshot.take(topic, slots)
         return cls(rows, held_identities(topic, slots), table.born[slots], newest)
 
-    def settle(self) -> Steps[None]:
+    def settle(self) -> Task[None]:
         """Hold nothing but that."""
         yield from self.rows.settle()
         yield from self.identities.settle()
@@ -72,7 +72,7 @@ class Logged(NamedTuple):
     identities: list[str]
 
 
-def as_of(now: Present, bookmark: int, journal: Journal, bytes_max: int = 2**63) -> Steps[Snapshot]:
+def as_of(now: Present, bookmark: int, journal: Journal, bytes_max: int = 2**63) -> Task[Snapshot]:
     """What a topic was at `bookmark`, in the order of first publication.
 
     `now` must be durable. Raises ClientError when the log does not reach back far enough, and
@@ -100,7 +100,7 @@ def as_of(now: Present, bookmark: int, journal: Journal, bytes_max: int = 2**63)
 
 def narrowed(
     snapshot: Snapshot, condition: Filter | None, keys: tuple[str, ...] | None
-) -> Steps[Snapshot]:
+) -> Task[Snapshot]:
     """The rows that pass a filter and have one of some HeldKeys; None for either: any."""
     if condition is None and keys is None:
         return snapshot
@@ -122,7 +122,7 @@ def narrowed(
     return snapshot
 
 
-def ordered(snapshot: Snapshot, terms: Sequence[OrderTerm]) -> Steps[Snapshot]:
+def ordered(snapshot: Snapshot, terms: Sequence[OrderTerm]) -> Task[Snapshot]:
     """The rows in the order of `terms`, equal ones as they stand."""
     ranks: list[NDArray[np.float64]] = []
     for term in terms:
@@ -133,7 +133,7 @@ def ordered(snapshot: Snapshot, terms: Sequence[OrderTerm]) -> Steps[Snapshot]:
     return found
 
 
-def _ranks(snapshot: Snapshot, term: OrderTerm) -> Steps[NDArray[np.float64]]:
+def _ranks(snapshot: Snapshot, term: OrderTerm) -> Task[NDArray[np.float64]]:
     """Numbers that sort as the rows' values of a term do."""
     codes = np.zeros(len(snapshot), np.int64)
     code_of: dict[SortKey, int] = {}
@@ -182,9 +182,9 @@ def _pieces(topic: Records, journal: Journal, after: int, until: int) -> Iterato
             yield Logged(entry, start, identities)
 
 
-def _changed(now: Present, bookmark: int, journal: Journal) -> Steps[PartedDict[str, bool]]:
+def _changed(now: Present, bookmark: int, journal: Journal) -> Task[ShardedDict[str, bool]]:
     """Records that changed after a bookmark, and whether only by being published."""
-    changed: PartedDict[str, bool] = PartedDict()
+    changed: ShardedDict[str, bool] = ShardedDict()
     for piece in _pieces(now.rows.topic, journal, bookmark, now.newest):
         if piece is not None:
             published = piece.entry.op == "publish"
@@ -220,12 +220,12 @@ def _check_size(size_bytes: int, bytes_max: int) -> None:
         )
 
 
-def _born(now: Present, bookmark: int) -> Steps[PartedDict[str, int]]:
+def _born(now: Present, bookmark: int) -> Task[ShardedDict[str, int]]:
     """When the records that have changed since a bookmark were first published."""
     assert now.rows.stamps is not None
     changed = np.flatnonzero(now.rows.stamps.seqs > bookmark)
     names, born = now.identities.at(changed), now.born[changed]
-    found: PartedDict[str, int] = PartedDict()
+    found: ShardedDict[str, int] = ShardedDict()
     for start in range(0, len(changed), RECORDS_AT_ONCE):
         stop = start + RECORDS_AT_ONCE
         found.update(zip(names.part(start, stop), born[start:stop].tolist(), strict=True))
@@ -239,7 +239,7 @@ def _check_known(
     later: Mapping[str, bool],
     states: dict[str, LoggedState | None],
     born: Mapping[str, int],
-) -> Steps[None]:
+) -> Task[None]:
     """Every changed record must be known, or known not to have been there yet."""
     for at, (identity, only_published) in enumerate(later.items()):
         is_new = only_published and born.get(identity, 0) > bookmark
@@ -259,7 +259,7 @@ def _with_states(
     bookmark: int,
     states: dict[str, LoggedState | None],
     born: Mapping[str, int],
-) -> Steps[Snapshot]:
+) -> Task[Snapshot]:
     """The rows that have not changed since, and those that the log has told of, as first published.
 
     `born` is since when those are there that have changed; one that was there already at the

@@ -12,31 +12,31 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from sow.core.cooperative import Task
+from sow.core.paths import Path
 from sow.expressions import Filter, MessageColumns, OrderTerm
+from sow.indexes.column_cache import MemoColumn
+from sow.indexes.computed_columns import ComputedColumn
+from sow.indexes.condition_cache import ConditionCache
 from sow.indexes.hash import HashIndex
 from sow.indexes.keys import KeyIndex, SowKeyIndex
-from sow.indexes.memo import MemoColumn
-from sow.indexes.notes import CHUNK_ROWS, Deferred, parts_cost
+from sow.indexes.pending_rows import CHUNK_ROWS, Deferred, parts_cost
 from sow.indexes.sort_keys import SortKeys
 from sow.indexes.sorted_numbers import SortedNumbers
 from sow.indexes.stored_values import StoredValues, ValuesWriter
-from sow.indexes.truths import Truths
-from sow.indexes.wanted import WantedColumn
 from sow.messages.base import Column, Decoder
-from sow.paths import Path
-from sow.steps import Steps
 from sow.store.memory import Table
 from sow.store.protocols import Slice
 
 __all__ = [
+    "ComputedColumn",
+    "ConditionCache",
     "Deferred",
     "HashIndex",
     "Indexes",
     "KeyIndex",
     "MemoColumn",
     "SortedNumbers",
-    "Truths",
-    "WantedColumn",
 ]
 
 MEMO_COLUMNS_MAX = 64
@@ -136,7 +136,7 @@ class Indexes:
             index.put(slots, list(map(column, index.paths)))
         self.touch(slots)
 
-    def fill(self) -> Steps[None]:
+    def fill(self) -> Task[None]:
         """Take in all records of the table, of which nothing was said yet; nothing may change
         between two steps."""
         if not self.watched and not self._memos:
@@ -188,7 +188,7 @@ class Indexes:
         same may be written the same."""
         return [[index.paths for index in self.hashes], list(dict.fromkeys(self._pinned))]
 
-    def filling(self) -> Steps[None]:
+    def filling(self) -> Task[None]:
         """What `fill` does, some records in each step, of a table that changes meanwhile: `put` and
         `drop` are to say what does from the first step on."""
         bodies, decoder = self.table.bodies, self._decoder(self.watched)
@@ -316,7 +316,7 @@ class Indexes:
                 column.extend(more)
         return columns
 
-    def truths(self, condition: Filter) -> Truths:
+    def truths(self, condition: Filter) -> ConditionCache:
         """What bodies say of a condition, for a query that holds it."""
 
         def read(slots: Slots) -> Mask:
@@ -326,17 +326,17 @@ class Indexes:
             mask[mask] = self.passing(condition, slots[mask])
             return mask
 
-        return Truths(read, max(1, len(condition.paths)) + parts_cost(condition.expression))
+        return ConditionCache(read, max(1, len(condition.paths)) + parts_cost(condition.expression))
 
     def sort_keys(self, term: OrderTerm) -> SortKeys:
         """What to sort by for a term, whatever the values are, for a query that holds it."""
         return SortKeys(term, self._decoder(term.paths), self.table.bodies)
 
-    def wanted(self, term: OrderTerm, as_keys: bool = False) -> WantedColumn:
+    def wanted(self, term: OrderTerm, as_keys: bool = False) -> ComputedColumn:
         """What a term calculates, or what to sort by for it, for a query that holds it and says of
         which records."""
         decoder = self._decoder(term.paths)
-        return WantedColumn(term, decoder, self.table.bodies, self.messages, as_keys)
+        return ComputedColumn(term, decoder, self.table.bodies, self.messages, as_keys)
 
     def passing(self, condition: Filter, slots: Slots) -> Mask:
         """Which of these records match, by their bodies; a filter may read thousands of fields, so

@@ -9,8 +9,8 @@ from the number; unusual ones and lists cannot be guessed, so they are noted as 
 import math
 from typing import TypeVar
 
+from sow.core.paths import Scalar
 from sow.expressions import as_number
-from sow.paths import Scalar
 
 Number = int | float
 Single = Scalar | tuple[Scalar, ...]

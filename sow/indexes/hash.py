@@ -24,10 +24,10 @@ import numpy as np
 import numpy.ma
 from numpy.typing import NDArray
 
+from sow.core.paths import Path, Scalar, Value
 from sow.expressions.compare import is_null
 from sow.indexes.equal_values import Single, Spellings
 from sow.messages.base import Column
-from sow.paths import Path, Scalar, Value
 
 Slots = NDArray[np.int64]
 Codes = NDArray[np.int32]

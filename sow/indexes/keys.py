@@ -12,10 +12,10 @@ from math import prod
 
 import numpy as np
 
+from sow.core.keys import KEY_SEPARATOR, identities
+from sow.core.paths import Path, Scalar
 from sow.indexes.equal_values import equal_values, unusual_number
-from sow.indexes.notes import Notes
-from sow.keys import KEY_SEPARATOR, identities
-from sow.paths import Path, Scalar
+from sow.indexes.pending_rows import PendingRows
 from sow.store.memory import Table
 
 COMBINATIONS_MAX = 100_000
@@ -40,7 +40,7 @@ class KeyIndex:
         """Slots of which a key text spells a number in an unusual way, or did when they had one."""
         self._born = np.zeros(0, np.int64)
         """By slot, the birth of the record that was looked at there: its key never changes."""
-        self._notes = Notes()
+        self._notes = PendingRows()
 
     @property
     def dirty_count(self) -> int:

@@ -9,10 +9,10 @@ like any other.
 import numpy as np
 from numpy.typing import NDArray
 
+from sow.core.paths import Path
 from sow.expressions import OrderTerm
-from sow.indexes.memo import Bodies, MemoColumn
+from sow.indexes.column_cache import Bodies, MemoColumn
 from sow.messages.base import Column, Decoder
-from sow.paths import Path
 
 
 class SortKeys(MemoColumn):

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sow.core.cooperative import Task
 from sow.indexes.sorting import picked, sorting
-from sow.steps import Steps
 
 MERGE_ROWS = 32_768
 """Of the old order, those that are merged in one step."""
@@ -113,7 +113,7 @@ class SortedNumbers:
         self._moved.add(np.flatnonzero(~np.isnan(numbers)))
         self._being_merged = Moved(0)
         """Those that have moved before the merge began that is going on."""
-        self._merge: Steps[None] | None = None
+        self._merge: Task[None] | None = None
         self.merges = 0
         """How often an order was merged since it was last used."""
 
@@ -159,7 +159,7 @@ class SortedNumbers:
             done += STEP_NOTES
         return done
 
-    def _merging(self) -> Steps[None]:
+    def _merging(self) -> Task[None]:
         self._being_merged, self._moved = self._moved, Moved(len(self._numbers))
         moved = self._being_merged
         slots = moved.slots()
@@ -234,7 +234,7 @@ Ordered = tuple[Order, Numbers]
 """Slots in the order of their numbers, and these."""
 
 
-def merging(old: Ordered, more: Ordered, without: Moved) -> Steps[Ordered]:
+def merging(old: Ordered, more: Ordered, without: Moved) -> Task[Ordered]:
     """The old order without what has moved, and `more` in its places."""
     orders: list[Order] = []
     numbers: list[Numbers] = []

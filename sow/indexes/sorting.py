@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.steps import Steps
+from sow.core.cooperative import Task
 
 ROWS_AT_ONCE = 16_384
 """Rows that are sorted by one key in a step, in a millisecond; of more keys, fewer."""
@@ -33,7 +33,7 @@ Keys = Callable[[Rows], NDArray[np.float64]]
 """The keys of some rows, ascending; no NaN."""
 
 
-def sorting(rows: Rows, keys: Sequence[Keys]) -> Steps[Rows]:
+def sorting(rows: Rows, keys: Sequence[Keys]) -> Task[Rows]:
     """The rows in the order of the first of `keys`, equal ones in that of the next, and so on.
 
     The keys of rows that change meanwhile must be those of one moment, or these rows stand
@@ -63,7 +63,7 @@ def sorting(rows: Rows, keys: Sequence[Keys]) -> Steps[Rows]:
     return np.concatenate(done)
 
 
-def picked(column: NDArray[Items], rows: Rows) -> Steps[NDArray[Items]]:
+def picked(column: NDArray[Items], rows: Rows) -> Task[NDArray[Items]]:
     """``column[rows]``; a place that changes meanwhile may be picked before or after it does."""
     found = np.empty(len(rows), column.dtype)
     for start in range(0, len(rows), PICKED_AT_ONCE):

@@ -21,10 +21,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from sow.core.paths import Path, Value
+from sow.indexes.column_cache import MemoColumn
 from sow.indexes.hash import Codes, HashIndex
-from sow.indexes.memo import MemoColumn
 from sow.messages.base import Column
-from sow.paths import Path, Value
 from sow.store.columns import NO_SLOTS
 from sow.store.protocols import Numbers
 

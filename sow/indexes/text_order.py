@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.steps import Steps
+from sow.core.cooperative import Task
 
 TEXTS_AT_ONCE = 2_048
 """Texts that are sorted in one step, in a millisecond or two."""
@@ -29,7 +29,7 @@ class TextOrder:
         self._texts = texts
         self._order: list[int] = []
         self._ranks = np.full(1, -np.inf)
-        self._sorting: Steps[list[int]] | None = None
+        self._sorting: Task[list[int]] | None = None
 
     @property
     def dirty_count(self) -> int:
@@ -77,7 +77,7 @@ class TextOrder:
             self._ranks[later[first : first + count]] = gap - 1 + between
 
 
-def _sorting(texts: Sequence[str]) -> Steps[list[int]]:
+def _sorting(texts: Sequence[str]) -> Task[list[int]]:
     """The codes of the texts there are now, in their order."""
     count, text_of = len(texts), texts.__getitem__
     bounds = sorted(texts[at] for at in range(0, count, TEXTS_AT_ONCE // 2))

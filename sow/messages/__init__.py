@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from sow.definitions import MessageTypeOptions
+from sow.core.definitions import MessageTypeOptions
+from sow.core.paths import Path
+from sow.core.suggest import nearest
 from sow.errors import ClientError, NotAvailable
 from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.bflat import BFlat
@@ -20,8 +22,6 @@ from sow.messages.msgpack import MsgPack
 from sow.messages.record import Record
 from sow.messages.scalars import Binary, Double, Int64, String
 from sow.messages.xml import Xml
-from sow.paths import Path
-from sow.suggest import nearest
 
 __all__ = [
     "MESSAGE_TYPES",

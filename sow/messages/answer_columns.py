@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from sow.definitions import MessageTypeOptions
+from sow.core.definitions import MessageTypeOptions
+from sow.core.paths import parse_path
 from sow.messages.arrow import (
     ARROW_TYPES,
     JSON_KIND,
@@ -26,15 +27,14 @@ from sow.messages.column_types import VALUE_COLUMN, ColumnTypes, type_of
 from sow.messages.json import Json
 from sow.messages.json_texts import JSON_NULL, FieldTexts, Texts, text_within
 from sow.messages.value_types import from_text, text_of, value_type
-from sow.paths import parse_path
 
 BUILT_IN = MessageTypeOptions("json", "json")
 INT64 = range(-(2**63), 2**63)
-TOLD_CHARS_MAX = 4_000
+SENT_CHARS_MAX = 4_000
 """Of a header: proxies take 8 KiB of all of them together, or 4 of one."""
 
 
-class ToldColumns(msgspec.Struct):
+class SentColumns(msgspec.Struct):
     """Columns as they are told: names and kinds, and the path of a field within another one. `all`
     says that they are those of the topic and not only the declared ones."""
 
@@ -51,12 +51,12 @@ def _field(name: str, kind: str, path: str = "") -> pa.Field:
     return ArrowColumn(name, found or arrow_type(value_type(kind)), kind, path=path).field
 
 
-def told_columns(columns: Sequence[ArrowColumn], are_all: bool) -> str:
+def sent_columns(columns: Sequence[ArrowColumn], are_all: bool) -> str:
     """Columns as a text in ASCII; empty if it would be too long for a header."""
     rows = [[one.name, one.kind, *([one.path] if one.path else [])] for one in columns]
-    text = msgspec.json.encode(ToldColumns(are_all, rows)).decode()
+    text = msgspec.json.encode(SentColumns(are_all, rows)).decode()
     escaped = "".join(char if char.isascii() else _escaped(char) for char in text)
-    return escaped if len(escaped) <= TOLD_CHARS_MAX else ""
+    return escaped if len(escaped) <= SENT_CHARS_MAX else ""
 
 
 def _escaped(char: str) -> str:
@@ -64,7 +64,7 @@ def _escaped(char: str) -> str:
     return "".join(f"\\u{pairs[at : at + 4]}" for at in range(0, len(pairs), 4))
 
 
-read_told = msgspec.json.Decoder(ToldColumns).decode
+read_sent = msgspec.json.Decoder(SentColumns).decode
 """What such a text says; raises msgspec.MsgspecError."""
 
 

@@ -20,16 +20,16 @@ import msgspec
 import pyarrow as pa
 import pyarrow.json
 
+from sow.core.gc_untracked import untracked
+from sow.core.paths import parse_path
 from sow.errors import clipped
 from sow.messages.base import MessageType
 from sow.messages.column_types import VALUE_COLUMN, ColumnType, ColumnTypes, type_of
 from sow.messages.declared import DeclaredFields
 from sow.messages.json import Json
 from sow.messages.json_texts import JSON_NULL, FieldTexts, Texts, json_text
-from sow.messages.making import Making, made, parts, pieces
+from sow.messages.stepwise_columns import Making, made, parts, pieces
 from sow.messages.value_types import ValueType, day_of, moment_us, value_type
-from sow.paths import parse_path
-from sow.untracked import untracked
 
 UTC_US = pa.timestamp("us", tz="UTC")
 ARROW_TYPES: Mapping[ColumnType, pa.DataType] = {

@@ -5,14 +5,14 @@ one list of values per path that keys, indexes or filters name. It parses whole 
 when asked to. Another type is one file beside this one and a line in `sow.messages`.
 
 Values are str, int, float, bool, None (absent or null) or a list of these (a path met more than
-once). Containers have no value: None. What a column holds is exactly what `sow.paths.value_at`
+once). Containers have no value: None. What a column holds is exactly what `sow.core.paths.value_at`
 finds in the parsed message.
 """
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from sow.paths import Path, Value
+from sow.core.paths import Path, Value
 
 Column = list[Value]
 

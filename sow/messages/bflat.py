@@ -10,13 +10,13 @@ written in the most compact form. All input is bounded: no length or count excee
 
 import struct
 
-from sow.definitions import MessageTypeOptions
+from sow.core.definitions import MessageTypeOptions
+from sow.core.media_types import BYTES
+from sow.core.paths import Path, Scalar, Value
 from sow.errors import BadMessage
-from sow.media_types import BYTES
 from sow.messages.documents import DocumentDecoder
 from sow.messages.lines import base64_body, base64_line, bytes_of
-from sow.messages.marked import Base64
-from sow.paths import Path, Scalar, Value
+from sow.messages.typed_scalars import Base64
 
 ARRAY, TYPE, TAG_LENGTH = 0x80, 0x78, 0x07
 NULL, STRING, BINARY, INT8, INT16, INT32, INT64, DOUBLE, DATETIME, LEB128 = range(0, 80, 8)

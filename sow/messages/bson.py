@@ -2,8 +2,9 @@
 
 They are read and written by MongoDB's own library, all of a message at once, which checks lengths
 and texts as it goes. What JSON has no kind for is a text or a number in documents that knows what
-it was (`sow.messages.marked`): an ObjectId its 24 digits, a time its milliseconds since 1970, a
-decimal its digits, bytes their base64 form. The library is loaded with the first topic of the type.
+it was (`sow.messages.typed_scalars`): an ObjectId its 24 digits, a time its milliseconds since
+1970, a decimal its digits, bytes their base64 form. The library is loaded with the first topic of
+the type.
 """
 
 from collections.abc import Callable
@@ -14,19 +15,19 @@ import bson
 from bson.codec_options import CodecOptions, DatetimeConversion, TypeDecoder, TypeRegistry
 from bson.errors import BSONError
 
-from sow.definitions import MessageTypeOptions
+from sow.core.definitions import MessageTypeOptions
+from sow.core.media_types import BSON
+from sow.core.paths import Path
 from sow.errors import BadMessage, clipped
-from sow.media_types import BSON
+from sow.messages.binary_types import BinaryTypes, too_deep
 from sow.messages.documents import (
     VALUES_MAX,
     DocumentDecoder,
     check_values,
     too_many_values,
 )
-from sow.messages.kinds import Kinds, too_deep
 from sow.messages.lines import base64_body, base64_line
-from sow.messages.marked import Base64, MarkedInt, MarkedText
-from sow.paths import Path
+from sow.messages.typed_scalars import Base64, TypedInt, TypedText
 
 # Times as they are: a Python datetime ends with the year 9999.
 CODEC: CodecOptions[dict[str, Any]] = CodecOptions(
@@ -131,18 +132,18 @@ def _marked(value: Any) -> Any:
         case bytes() if type(value) is bytes:
             return Base64.of(value)
         case bson.Int64() | bson.DatetimeMS():
-            return MarkedInt(int(value), value)
+            return TypedInt(int(value), value)
         case bson.ObjectId() | bson.Decimal128():
-            return MarkedText(str(value), value)
+            return TypedText(str(value), value)
         case bson.Binary():
-            return MarkedText(Base64.of(bytes(value)), value)
+            return TypedText(Base64.of(bytes(value)), value)
         case bson.Timestamp():
-            return MarkedInt(value.time << 32 | value.inc, value)
+            return TypedInt(value.time << 32 | value.inc, value)
         case bson.Regex():
-            return MarkedText(str(value.pattern), value)
+            return TypedText(str(value.pattern), value)
         case str():  # code in JavaScript
-            return MarkedText(str(value), value)
-    return MarkedText(type(value).__name__, value)  # the least and the greatest of all keys
+            return TypedText(str(value), value)
+    return TypedText(type(value).__name__, value)  # the least and the greatest of all keys
 
 
 OWN_KINDS = (
@@ -162,7 +163,7 @@ DEAR_VALUES = [_counted(kind) for kind in (dict, list, bson.DBRef, *OWN_KINDS)]
 """What takes the library up to two microseconds to make, 16 MiB of them more than a second."""
 
 
-class _BsonKinds(Kinds):
+class _BsonKinds(BinaryTypes):
     """What BSON has and JSON has not."""
 
     def shown(self, value: Any, level: int) -> Any:
@@ -171,7 +172,7 @@ class _BsonKinds(Kinds):
             return self.document(dict(value.as_doc()), level + 1)
         return _marked(value)
 
-    def remembered(self, value: MarkedText | MarkedInt) -> Any:
+    def remembered(self, value: TypedText | TypedInt) -> Any:
         """What it was, if that was a kind of BSON's."""
         if isinstance(value.original, OWN_KINDS):
             return value.original

@@ -16,7 +16,7 @@ of a value twice, or in another order, makes the same types.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from sow.digits import Digits
+from sow.core.lossless_numbers import LosslessNumber
 from sow.errors import TooLarge
 from sow.messages.base import MessageType
 from sow.messages.json import Json
@@ -91,7 +91,7 @@ def kind_of_value(value: object) -> int:
     if isinstance(value, int):
         is_long = abs(value) >= 10**INT_DIGITS_MAX
         return LONG_NUMBER if is_long else _kind_of_number(b"%d" % value)
-    if isinstance(value, Digits):
+    if isinstance(value, LosslessNumber):
         return _kind_of_number(value.text.encode())
     if isinstance(value, float):
         return DOUBLE_ONLY if abs(value) < float("inf") else OTHER_KIND

@@ -15,18 +15,18 @@ from base64 import b64decode
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sow.definitions import MessageTypeOptions
+from sow.core.definitions import MessageTypeOptions
+from sow.core.media_types import BYTES
+from sow.core.paths import Path
 from sow.errors import BadMessage, ConfigError, shown
-from sow.media_types import BYTES
 from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.bflat import BFlat
 from sow.messages.document_columns import DocumentColumns
 from sow.messages.fix import Fix
 from sow.messages.lines import base64_body, base64_line
-from sow.messages.marked import Base64
 from sow.messages.record import Record
 from sow.messages.scalars import ONLY_FIELD, OneValue
-from sow.paths import Path
+from sow.messages.typed_scalars import Base64
 
 LENGTH_BYTES = 4
 """Of the length before a part, as AMPS has it: four gigabytes, far more than a message may have."""

@@ -1,7 +1,7 @@
 """Records as CSV (RFC 4180), and CSV as records, some rows at a time.
 
 Out: a line of names, then a line for each record; a nested field is a column of its own
-(`sow.messages.cells`). The names are those that the topic declares, and those that the first
+(`sow.messages.flat_cells`). The names are those that the topic declares, and those that the first
 `HEADER_ROWS` records have: a stream cannot take a column back. A field that is met only later has
 no column.
 
@@ -21,16 +21,16 @@ from typing import Any
 
 import msgspec
 
-from sow.digits import number
+from sow.core.cooperative import Task
+from sow.core.lossless_numbers import number
 from sow.errors import BadMessage, ClientError, TooLarge, clipped, shown
 from sow.messages.base import MessageType
-from sow.messages.cells import Cells, column_of, steps_of
 from sow.messages.declared import DeclaredFields
+from sow.messages.flat_cells import Cells, column_of, steps_of
 from sow.messages.json import Json, read_document
 from sow.messages.numbers import NUMBER_TEXT
 from sow.messages.record import Record
 from sow.messages.value_types import VALUE_TYPES, ValueType, from_text
-from sow.steps import Steps
 
 HEADER_ROWS = 1_000
 """Records that are looked at for names before the first line is written."""
@@ -69,7 +69,7 @@ def declared_columns(declared: DeclaredFields | None) -> dict[str, ValueType]:
     return {column_of(path.steps): kind for path, kind in pairs}
 
 
-def header(first: Iterable[str], chunks: Iterable[Sequence[Cells]]) -> Steps[list[str]]:
+def header(first: Iterable[str], chunks: Iterable[Sequence[Cells]]) -> Task[list[str]]:
     """The names of the columns, in steps: those of `first`, and those that the first rows have.
     Raises TooLarge for too many."""
     names = dict.fromkeys(first)

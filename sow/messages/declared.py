@@ -12,13 +12,13 @@ one is told which record it is (`sow.messages.arrow`).
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from sow.definitions import Declared
+from sow.core.definitions import Declared
+from sow.core.paths import Path, parse_path
 from sow.errors import BadMessage, clipped
 from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.json import Json
 from sow.messages.json_texts import JSON_NULL, FieldTexts, Texts, json_text, text_within
 from sow.messages.value_types import ValueType, from_text, value_type
-from sow.paths import Path, parse_path
 
 SCHEMAS_MAX = 256
 """Schemas that are kept ready, some kilobytes each."""

@@ -4,7 +4,7 @@ What reading takes goes by the fields that the documents have, not by the paths 
 a thousand followers may each name a field of their own, and no message has more than a few of them.
 Paths are kept as a tree of names; a name that no document has is not looked for, and its columns
 are one shared list without values, so columns are only to be looked at. A field that holds an array
-somewhere is read value by value (`sow.paths.value_at`), which always gives the same answer.
+somewhere is read value by value (`sow.core.paths.value_at`), which always gives the same answer.
 
 Nor is the tree made anew for each path that one more follower asks for: it is that of the first so
 many paths, which others have had before, and a few more.
@@ -14,12 +14,12 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
+from sow.core.paths import Path, value_at
 from sow.messages.base import Column
-from sow.messages.marked import Base64, MarkedInt, MarkedText, plain
-from sow.paths import Path, value_at
+from sow.messages.typed_scalars import Base64, TypedInt, TypedText, plain
 
 SCALARS = frozenset({str, int, float, bool, type(None)})
-MARKED = (Base64, MarkedText, MarkedInt)
+MARKED = (Base64, TypedText, TypedInt)
 """What stands for values that only some formats have."""
 LEVELS_MAX = 32
 """Names of a path that are levels of the tree. Deeper ones are rare, and the stack has an end."""

@@ -7,10 +7,10 @@ is quick enough. JSON has a faster one of its own.
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from sow.core.paths import Path
 from sow.errors import BadMessage, LargeMessage
 from sow.messages.base import Column
 from sow.messages.document_columns import DocumentColumns
-from sow.paths import Path
 
 VALUES_MAX = 100_000
 """Values of one message that Python looks at one by one, in one step: a microsecond or two each.

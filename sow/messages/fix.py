@@ -6,12 +6,12 @@ tag that comes more than once has the list of its values. Messages are flat and 
 header and trailer fields are fields like any other, and checksums are not verified.
 """
 
-from sow.definitions import MessageTypeOptions
+from sow.core.definitions import MessageTypeOptions
+from sow.core.media_types import PLAIN_TEXT
+from sow.core.paths import Path
 from sow.errors import BadMessage, ConfigError, shown
-from sow.media_types import PLAIN_TEXT
 from sow.messages.documents import VALUES_MAX, DocumentDecoder
 from sow.messages.lines import bytes_of, string_body, string_line, text_of
-from sow.paths import Path
 
 Fields = dict[str, str | list[str]]
 

@@ -15,15 +15,15 @@ from math import isfinite
 import msgspec
 import orjson
 
-from sow.definitions import MessageTypeOptions
-from sow.digits import Digits
+from sow.core.definitions import MessageTypeOptions
+from sow.core.lossless_numbers import LosslessNumber
+from sow.core.media_types import JSON
+from sow.core.paths import Path
 from sow.errors import BadMessage, LargeMessage, clipped
-from sow.media_types import JSON
 from sow.messages.base import Column
 from sow.messages.document_columns import DocumentColumns, document_columns
 from sow.messages.json_columns import READ_FAILURES, columns_reader
-from sow.messages.marked import bare
-from sow.paths import Path
+from sow.messages.typed_scalars import bare
 
 NESTING_MAX = 250
 """Levels of objects and arrays in one message; what the JSON libraries can also write."""
@@ -110,7 +110,7 @@ def _as_written(text: str) -> float:
     if not isfinite(double):
         raise ValueError("number out of range")
     # An exponent is written in other ways than Python's: 1e-05 would become 0.00001.
-    return double if repr(double) == text and "e" not in text else Digits(text)
+    return double if repr(double) == text and "e" not in text else LosslessNumber(text)
 
 
 _decode = msgspec.json.Decoder(float_hook=_as_written).decode
@@ -124,8 +124,8 @@ def _with_numbers(body: bytes) -> object:
     return _decode(body)
 
 
-def _whole_as_written(text: str) -> int | Digits:
-    return Digits(text) if text == "-0" else int(text)
+def _whole_as_written(text: str) -> int | LosslessNumber:
+    return LosslessNumber(text) if text == "-0" else int(text)
 
 
 def json_text(document: object) -> bytes:
@@ -164,7 +164,7 @@ def _with_all_digits(value: object) -> msgspec.Raw:
 
 
 def _digits_of(value: object) -> bytes:
-    if isinstance(value, Digits):
+    if isinstance(value, LosslessNumber):
         return value.text.encode()
     raise TypeError(f"it holds a value of the type {type(value).__name__}")
 
@@ -180,8 +180,8 @@ def read_document(text: bytes, numbers_as_texts: bool = False) -> object:
         raise BadMessage(f"not a JSON object: {clipped(str(error))}") from None
 
 
-def _finite(text: str) -> Digits:
-    number = Digits(text)
+def _finite(text: str) -> LosslessNumber:
+    number = LosslessNumber(text)
     if not isfinite(number):
         raise ValueError("number out of range, at most 1.8e308 fits")
     return number

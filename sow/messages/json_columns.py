@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
+from sow.core.paths import Path
 from sow.messages.base import Column
 from sow.messages.document_columns import document_columns
-from sow.paths import Path
 
 ColumnsReader = Callable[[bytes, int], list[Column]]
 """Reads columns from so many records joined by line feeds."""

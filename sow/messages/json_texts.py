@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from sow.digits import Digits
+from sow.core.lossless_numbers import LosslessNumber
 
 Texts = list[bytes | None]
 """The JSON texts of a field's values; None where it is absent."""
@@ -80,11 +80,15 @@ def _text(value: object) -> bytes:
 def _has_digits(value: object) -> bool:
     if isinstance(value, dict):
         return any(map(_has_digits, value.values()))
-    return any(map(_has_digits, value)) if isinstance(value, list) else isinstance(value, Digits)
+    return (
+        any(map(_has_digits, value))
+        if isinstance(value, list)
+        else isinstance(value, LosslessNumber)
+    )
 
 
 def _with_digits(value: object) -> bytes:
-    if isinstance(value, Digits):
+    if isinstance(value, LosslessNumber):
         return value.text.encode()
     if isinstance(value, dict):
         fields = [b"%b:%b" % (_text(name), _with_digits(one)) for name, one in value.items()]

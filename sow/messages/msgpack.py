@@ -17,17 +17,17 @@ from typing import Any
 
 import msgspec
 
-from sow.definitions import MessageTypeOptions
+from sow.core.definitions import MessageTypeOptions
+from sow.core.media_types import MSGPACK
+from sow.core.paths import Path
 from sow.errors import BadMessage, clipped
-from sow.media_types import MSGPACK
 from sow.messages.base import Column
+from sow.messages.binary_types import BinaryTypes, too_deep
 from sow.messages.documents import VALUES_MAX, DocumentDecoder, too_many_values
 from sow.messages.json_columns import READ_FAILURES, UnsuitedError, struct_reader
-from sow.messages.kinds import Kinds, too_deep
 from sow.messages.lines import base64_body, base64_line
-from sow.messages.marked import Base64, MarkedInt, MarkedText
 from sow.messages.msgpack_values import ARRAYS, MAPS, Extension, extension_bytes, read_map
-from sow.paths import Path
+from sow.messages.typed_scalars import Base64, TypedInt, TypedText
 
 INTEGERS = range(-(2**63), 2**64)
 """What the format holds."""
@@ -198,7 +198,7 @@ class _TimeError(ValueError):
     """There is a time in it that has to be read in another way."""
 
 
-class _MsgPackKinds(Kinds):
+class _MsgPackKinds(BinaryTypes):
     """What MessagePack has and JSON has not."""
 
     def shown(self, value: Any, _level: int) -> Any:
@@ -207,7 +207,7 @@ class _MsgPackKinds(Kinds):
         if kind is bytes:
             return Base64.of(value)
         if kind is Extension:
-            return MarkedText(Base64.of(value.data), value)
+            return TypedText(Base64.of(value.data), value)
         raise _TimeError
 
     def named(self, key: Any) -> str:
@@ -215,10 +215,10 @@ class _MsgPackKinds(Kinds):
         if isinstance(key, bytes):
             return Base64.of(key)
         if key is None or isinstance(key, bool | int | float):
-            return MarkedText(msgspec.json.encode(key).decode(), key)
+            return TypedText(msgspec.json.encode(key).decode(), key)
         raise UnsuitedError("a key is a container, an extension or a time; name fields by text")
 
-    def remembered(self, value: MarkedText | MarkedInt) -> Any:
+    def remembered(self, value: TypedText | TypedInt) -> Any:
         """An extension; other kinds are not this format's."""
         if isinstance(value.original, Extension):
             return msgspec.Raw(extension_bytes(value.original))
@@ -229,7 +229,7 @@ class _MsgPackKinds(Kinds):
         match name:
             case Base64():
                 return name.data
-            case MarkedText(original=original):
+            case TypedText(original=original):
                 return original
         return super().key(name)
 

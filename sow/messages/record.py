@@ -6,19 +6,19 @@ A separator stands between two values, and U+0001 behind a record where several 
 An empty value is a field that is absent, and so are those that are missing at the end. So a record
 of which some values are empty is a delta that changes the others, by the rule that all deltas go
 by. What a field holds is text, a whole number of any size, or a decimal number that keeps its
-digits (`sow.digits`). Bodies are kept as they come, without a final U+0001.
+digits (`sow.core.lossless_numbers`). Bodies are kept as they come, without a final U+0001.
 """
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from sow.definitions import MessageTypeOptions, RecordFieldType
-from sow.digits import NUMBER_CHARS_MAX, number, written
+from sow.core.definitions import MessageTypeOptions, RecordFieldType
+from sow.core.lossless_numbers import NUMBER_CHARS_MAX, number, written
+from sow.core.media_types import PLAIN_TEXT
+from sow.core.paths import Path, Scalar
 from sow.errors import BadMessage, ConfigError, shown
-from sow.media_types import PLAIN_TEXT
 from sow.messages.base import Column, MessageType
 from sow.messages.lines import bytes_of, string_body, string_line, text_of
-from sow.paths import Path, Scalar
 
 RECORD_END = "\x01"
 """What stands between records that come in one text."""

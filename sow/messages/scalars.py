@@ -10,9 +10,10 @@ from abc import ABC, abstractmethod
 from math import isfinite
 from typing import ClassVar
 
-from sow.definitions import MessageTypeOptions
+from sow.core.definitions import MessageTypeOptions
+from sow.core.media_types import BYTES, PLAIN_TEXT
+from sow.core.paths import Path
 from sow.errors import BadMessage
-from sow.media_types import BYTES, PLAIN_TEXT
 from sow.messages.documents import DocumentDecoder
 from sow.messages.lines import (
     base64_body,
@@ -22,7 +23,6 @@ from sow.messages.lines import (
     string_line,
     text_of,
 )
-from sow.paths import Path
 
 ONLY_FIELD = "value"
 """The name of the only field."""

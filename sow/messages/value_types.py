@@ -12,9 +12,9 @@ from datetime import UTC, date, datetime
 
 import msgspec
 
+from sow.core.suggest import nearest
 from sow.errors import ClientError, shown
 from sow.messages.numbers import NUMBER_TEXT, fits_decimal, fits_double, fits_int64
-from sow.suggest import nearest
 
 DECIMAL_DIGITS_MAX = 38
 """What 128 bits hold: Arrow's and Spark's decimals have no more."""

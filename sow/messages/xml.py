@@ -20,12 +20,12 @@ from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
 from conflated_topics.documents import TEXT_FIELD, ObjectWithText
-from sow.definitions import MessageTypeOptions
+from sow.core.definitions import MessageTypeOptions
+from sow.core.media_types import XML
+from sow.core.paths import Path
 from sow.errors import BadMessage, LargeMessage, clipped, shown
-from sow.media_types import XML
 from sow.messages.documents import DocumentDecoder
 from sow.messages.lines import bytes_of, string_body, string_line
-from sow.paths import Path
 
 NESTING_MAX = 64
 """Levels of elements in one message, as in AMPS."""

@@ -3,26 +3,26 @@
 `answering` narrows the topic down with its indexes (`search`), then sorts and pages what is left
 (`order`). Whatever has to be made for that, such as the column of a field, is made first, in steps
 (`readiness`). It answers with slots, valid until the table changes next; whoever asked takes the
-bodies. Several queries whose answers are to be of one moment are asked `Together`.
+bodies. Several queries whose answers are to be of one moment are asked `ConsistentBatch`.
 """
 
+from sow.core.cooperative import Task
 from sow.indexes import Indexes
 from sow.query.answer import answer
+from sow.query.consistent_batch import ConsistentBatch
+from sow.query.index_build import IndexBuild, Unready
 from sow.query.query import PlanStep, Query, QueryAnswer
-from sow.query.readiness import Readiness, Unready
-from sow.query.together import Together
-from sow.steps import Steps
 
-__all__ = ["PlanStep", "Query", "QueryAnswer", "Together", "answering"]
+__all__ = ["ConsistentBatch", "PlanStep", "Query", "QueryAnswer", "answering"]
 
 
-def answering(indexes: Indexes, query: Query) -> Steps[QueryAnswer]:
+def answering(indexes: Indexes, query: Query) -> Task[QueryAnswer]:
     """The answer to `query` from the topic that `indexes` belong to.
 
     Each step takes a millisecond or so, the last one a few more. The answer is that of the moment
     at which it is returned, and its slots are valid until the next change.
     """
-    ready = Readiness(indexes)
+    ready = IndexBuild(indexes)
     try:
         while True:
             try:

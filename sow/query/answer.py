@@ -4,13 +4,13 @@ It narrows the topic down (`sow.query.search`), then sorts and pages what is lef
 (`sow.query.order`), all in one step.
 """
 
+from sow.query.index_build import IndexBuild
 from sow.query.order import arrange
 from sow.query.query import Query, QueryAnswer
-from sow.query.readiness import Readiness
 from sow.query.search import Search
 
 
-def answer(ready: Readiness, query: Query) -> QueryAnswer:
+def answer(ready: IndexBuild, query: Query) -> QueryAnswer:
     """The answer as of now; raises Unready where something has to be made first."""
     search = Search(ready, query)
     found = search.run()

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from sow.expressions import OrderTerm
 from sow.indexes import Indexes
-from sow.indexes.memo import ABSENT, NULL, NUMBER, OTHER, TEXT, MemoColumn
-from sow.query import ways
-from sow.query.arrangement import Ranked, Ranking, Ranks
+from sow.indexes.column_cache import ABSENT, NULL, NUMBER, OTHER, TEXT, MemoColumn
+from sow.query import access_paths
+from sow.query.incremental_sort import Ranked, Ranking, Ranks
+from sow.query.index_build import IndexBuild
 from sow.query.query import SCAN, PlanStep, Query
-from sow.query.readiness import Readiness
 from sow.query.search import FEW_ROWS
 
 SAMPLE_EVERY = 64
@@ -31,7 +31,7 @@ RANKS_AT_ONCE = 100_000
 Slots = NDArray[np.int64]
 
 
-def arrange(ready: Readiness, found: Slots | None, query: Query) -> tuple[Slots, PlanStep | None]:
+def arrange(ready: IndexBuild, found: Slots | None, query: Query) -> tuple[Slots, PlanStep | None]:
     """The page of a query, in order, from the records found (None: all), and how it was sorted.
 
     Raises Unready.
@@ -60,7 +60,7 @@ def arrange(ready: Readiness, found: Slots | None, query: Query) -> tuple[Slots,
 
 
 def _by_rankings(
-    ready: Readiness, rankings: Sequence[Ranking], found: Slots, end: int | None
+    ready: IndexBuild, rankings: Sequence[Ranking], found: Slots, end: int | None
 ) -> Slots:
     """What was found in order, the first `end` at least; raises Unready."""
     table = ready.indexes.table
@@ -78,7 +78,7 @@ def _are_few(slots: Slots, terms: Sequence[object]) -> bool:
     return len(slots) * len(terms) <= RANKS_AT_ONCE
 
 
-def _all(ready: Readiness, query: Query) -> Slots:
+def _all(ready: IndexBuild, query: Query) -> Slots:
     """All records that can be in the answer; from a column, if there will be one."""
     table, term = ready.indexes.table, query.order_by[0]
     if len(table) <= FEW_ROWS:
@@ -86,7 +86,7 @@ def _all(ready: Readiness, query: Query) -> Slots:
     if term.path is None:
         return table.live()
     column = ready.columns([term.path])[term.path]
-    if query.end and len(table) >= ways.SORTED_ROWS_MIN and _has_ends(column, term):
+    if query.end and len(table) >= access_paths.SORTED_ROWS_MIN and _has_ends(column, term):
         foremost = ready.in_order(column).first(query.end, term.descending)
         # What is sorted in steps has to hold whoever becomes one of the first meanwhile.
         if foremost is not None and _are_few(foremost, query.order_by):
@@ -99,7 +99,7 @@ def _has_ends(column: MemoColumn, term: OrderTerm) -> bool:
     return column.is_numeric and not term.text and (term.descending or not column.counts[NULL])
 
 
-def _columns(ready: Readiness, terms: Sequence[OrderTerm], found: Slots) -> list[MemoColumn]:
+def _columns(ready: IndexBuild, terms: Sequence[OrderTerm], found: Slots) -> list[MemoColumn]:
     """The columns to sort by, or none if it costs less to read so few bodies."""
     paths, has_memo = [term.path for term in terms], ready.indexes.has_memo
     if len(found) > FEW_ROWS or all(path and has_memo(path, len(found)) for path in paths):
@@ -139,7 +139,7 @@ def _bound(ranks: Ranks, count: int) -> float:
 
 
 def _rankings(
-    ready: Readiness, columns: Sequence[MemoColumn], terms: Sequence[OrderTerm], found: Slots
+    ready: IndexBuild, columns: Sequence[MemoColumn], terms: Sequence[OrderTerm], found: Slots
 ) -> list[Ranking]:
     """How to rank what was found by each term; raises Unready."""
     pairs = list(zip(columns, terms, strict=True))

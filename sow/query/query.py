@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from sow.core.humanize import counted
 from sow.errors import ClientError
 from sow.expressions import Filter, OrderTerm
-from sow.quantities import counted
 
 SCAN = "scan"
 

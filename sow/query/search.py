@@ -13,15 +13,22 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from sow.core.paths import Path
 from sow.expressions import Node, paths_in, sow_keys_in, traits_in
 from sow.indexes import MEMO_COLUMNS_MAX
-from sow.indexes.masks import Columns, Masks, compiled, dear_tests, is_columnar, is_quick
-from sow.indexes.memo import OTHER
-from sow.paths import Path
+from sow.indexes.column_cache import OTHER
+from sow.indexes.vector_filter import (
+    Columns,
+    VectorFilter,
+    compiled,
+    dear_tests,
+    is_columnar,
+    is_quick,
+)
+from sow.query.access_paths import AccessPath, hash_access_paths, interval_access_paths, pins_of
 from sow.query.candidates import Candidates
+from sow.query.index_build import IndexBuild
 from sow.query.query import SCAN, PlanStep, Query
-from sow.query.readiness import Readiness
-from sow.query.ways import Way, hash_ways, interval_ways, pins_of
 
 TERMS_BY_COLUMNS_MAX = 32
 """Terms of an AND that columns are asked about: whenever something has to be made ready first, all
@@ -42,7 +49,7 @@ NOTHING: Slots = np.zeros(0, np.int64)
 class Search:
     """One run of a query over the indexes of a topic, as far as they are `ready`."""
 
-    def __init__(self, ready: Readiness, query: Query) -> None:
+    def __init__(self, ready: IndexBuild, query: Query) -> None:
         self._ready = ready
         self._indexes = ready.indexes
         self._query = query
@@ -83,15 +90,15 @@ class Search:
 
     def _by_sow_keys(self) -> None:
         """By the SowKeys that the query names beside its filter, and those that its terms name."""
-        asked = [] if self._query.keys is None else [self._query.keys]
+        requested = [] if self._query.keys is None else [self._query.keys]
         for term in list(self._terms):
             named = sow_keys_in(term)
             if named is not None:
-                asked.append(named)
+                requested.append(named)
                 self._terms.remove(term)
-        if not asked:
+        if not requested:
             return
-        keys = set(asked[0]).intersection(*asked[1:])
+        keys = set(requested[0]).intersection(*requested[1:])
         self._ready.need(self._indexes.sow_keys)
         found = map(self._indexes.table.find, keys)
         self._left.become(np.array([*{slot for slot in found if slot is not None}], np.int64))
@@ -122,13 +129,13 @@ class Search:
 
     def _by_ways(self) -> None:
         """That with the fewest candidates first; others then only thin them out."""
-        ways: list[Way] = [*hash_ways(self._indexes.hashes, pins_of(self._terms))]
+        ways: list[AccessPath] = [*hash_access_paths(self._indexes.hashes, pins_of(self._terms))]
         if not ways:
             self._advise()
         if all(way.estimate() > FEW_ROWS for way in ways):
             served = {id(term) for way in ways for term in way.terms}
             terms = [term for term in self._terms if id(term) not in served]
-            ways += interval_ways(self._ready, terms)
+            ways += interval_access_paths(self._ready, terms)
         for way in sorted(ways, key=lambda way: way.estimate()):
             if self._left.are_all and way.is_selective():
                 self._left.become(way.slots())
@@ -178,7 +185,7 @@ class Search:
     def _at_once(self, term: Node, columns: Columns) -> tuple[Mask, Mask | None]:
         """Where a term holds among what is left, and where that is not sure."""
         size = len(self._indexes.table.bodies)
-        judge = Masks(columns, self._left.listed, size, self._ready.judged)
+        judge = VectorFilter(columns, self._left.listed, size, self._ready.judged)
         return judge.where(term), judge.unsure
 
     def _in_steps(self, term: Node, columns: Columns) -> tuple[Mask, Mask | None]:

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import orjson
 
-from sow.definitions import MessageTypeOptions
+from sow.core.definitions import MessageTypeOptions
 from sow.messages import message_type
 from sow.messages.base import MessageType
 

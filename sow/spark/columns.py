@@ -23,13 +23,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from sow.definitions import MessageTypeOptions
+from sow.core.definitions import MessageTypeOptions
 from sow.errors import BadMessage, ClientError
 from sow.messages import message_type
 from sow.messages.arrow import is_json_text
 from sow.messages.json_texts import JSON_NULL, FieldTexts
 from sow.messages.json_texts import json_text as value_text
-from sow.spark.fitting import Fitting, document_of
+from sow.spark.arrow_cast import ArrowCast, document_of
 
 ONE_BY_ONE = 64
 """Among so few rows the odd one is not looked for any further."""
@@ -152,7 +152,7 @@ class _Typed:
         self._json_fields = [field.name for field in fields if is_json_text(field)]
         self._is_json = messages.is_json
         self._parse = messages.parser()
-        self._fitting = Fitting(from_texts=messages.module in TEXT_MODULES)
+        self._fitting = ArrowCast(from_texts=messages.module in TEXT_MODULES)
         self._quick = _quick_schema(self._fields) if messages.is_json else None
 
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from conflated_topics.recorded import Spec
-from sow.definitions import ConflatedTopic, MessageTypeOptions
+from sow.core.definitions import ConflatedTopic, MessageTypeOptions
 from sow.expressions import compile_filter
 from sow.spark.bodies import body_of, kind_of, text_of
 from sow.topic.merging import Merger, make_merger

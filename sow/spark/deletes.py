@@ -11,10 +11,10 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sow.core.paths import parse_path
 from sow.errors import ClientError
-from sow.paths import parse_path
 from sow.spark.http import ServerRefusal, SowServer, segment
-from sow.spark.target import Target
+from sow.spark.write_target import WriteTarget
 
 DELETES = pa.array(["delete", "expire", "match"])
 """What a row of a log or of a view does that takes its record away."""
@@ -44,7 +44,7 @@ class KeysOfTopics:
     """The topics whose SowKeys are those of the one that is written to. Asks the server once for
     each other topic."""
 
-    def __init__(self, server: SowServer, to: Target) -> None:
+    def __init__(self, server: SowServer, to: WriteTarget) -> None:
         self._server = server
         self._to = to
         self._known: set[str] = {to.topic}
@@ -57,7 +57,7 @@ class KeysOfTopics:
             if (domain := self._domain(name)) != self._to.domain:
                 raise ClientError(
                     f"a delete of {name} says its record by a SowKey, and {self._to.topic} has "
-                    f"other SowKeys: {_told(name, domain)}, that of {self._to.topic} is "
+                    f"other SowKeys: {_sent(name, domain)}, that of {self._to.topic} is "
                     f"{self._to.domain}. Give both topics one KeyDomain, add the key fields to the "
                     "rows that delete, or leave these out"
                 )
@@ -73,7 +73,7 @@ class KeysOfTopics:
         return domain
 
 
-def _told(name: str, domain: str | None) -> str:
+def _sent(name: str, domain: str | None) -> str:
     if domain is None:
         return f"the server has no topic {name}"
     return f"the KeyDomain of {name} is {domain}"

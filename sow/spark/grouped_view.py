@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from sow.definitions import MessageTypeOptions, View
-from sow.digits import Digits
+from sow.core.definitions import MessageTypeOptions, View
+from sow.core.keys import sow_key
+from sow.core.lossless_numbers import LosslessNumber
+from sow.core.paths import Value
 from sow.expressions import compile_filter, compile_projection
-from sow.keys import sow_key
-from sow.paths import Value
 from sow.spark.bodies import body_of, kind_of, text_of
 from sow.topic.views.accumulators import Keeping
 from sow.topic.views.groups import RowGroup, grouped_rows
@@ -182,7 +182,7 @@ def _plain(value: Any) -> Any:
     """A value as JSON has it, which Python's keeps apart: 1, 1.0, true, NaN and infinities."""
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
-    return {DIGITS: value.text} if isinstance(value, Digits) else value
+    return {DIGITS: value.text} if isinstance(value, LosslessNumber) else value
 
 
 def _of_text(text: str) -> Any:
@@ -190,7 +190,7 @@ def _of_text(text: str) -> Any:
 
 
 def _digits(found: dict[str, str]) -> Value:
-    return Digits(found[DIGITS])
+    return LosslessNumber(found[DIGITS])
 
 
 @lru_cache(maxsize=VIEWS_KEPT)

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
+from sow.core.media_types import ARROW, JSON
 from sow.errors import ClientError, SowError
-from sow.media_types import ARROW, JSON
 
 PAUSE_S = 0.2
 """Before a request is tried again for the first time: a mere hiccup is over by then."""
@@ -99,27 +99,29 @@ class SowServer:
         self._retry_s = retry_s
         self._ca = ca
 
-    def json(self, method: str, path: str, body: object = None, **asked: object) -> Any:
+    def json(self, method: str, path: str, body: object = None, **requested: object) -> Any:
         """The decoded answer; `body` is sent as JSON."""
         content = None if body is None else json.dumps(body).encode()
-        return json.loads(self.request(method, path, asked, content).body)
+        return json.loads(self.request(method, path, requested, content).body)
 
-    def arrow(self, path: str, **asked: object) -> Reply:
+    def arrow(self, path: str, **requested: object) -> Reply:
         """An answer in Arrow."""
-        return self.request("GET", path, asked, accept=ARROW)
+        return self.request("GET", path, requested, accept=ARROW)
 
     def request(
         self,
         method: str,
         path: str,
-        asked: Mapping[str, object],
+        requested: Mapping[str, object],
         content: bytes | None = None,
         *,
         accept: str = JSON,
         content_type: str = JSON,
     ) -> Reply:
         """The whole answer; raises ServerRefusal, or SowError when the server stays away."""
-        query = urlencode({k: _text(v) for k, v in asked.items() if v is not None}, quote_via=quote)
+        query = urlencode(
+            {k: _text(v) for k, v in requested.items() if v is not None}, quote_via=quote
+        )
         target = f"{self._prefix}{path}" + (f"?{query}" if query else "")
         headers = {"Accept": accept, "Content-Type": content_type}
         if self._token:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sow.digits import Digits
+from sow.core.lossless_numbers import LosslessNumber
 from sow.messages.arrow import ARROW_TYPES, is_json_text
 from sow.messages.column_types import COLUMNS_MAX, INT_DIGITS_MAX, kind_of_value, type_of
 from sow.messages.json_texts import JSON_NULL, FieldTexts
@@ -108,8 +108,8 @@ def _values(
 
 def _decoded(text: bytes | None) -> Any:
     assert text is not None
-    return json.loads(text, parse_float=Digits, parse_int=_whole)
+    return json.loads(text, parse_float=LosslessNumber, parse_int=_whole)
 
 
 def _whole(text: str) -> float:
-    return Digits(text) if len(text) >= INT_DIGITS_MAX else int(text)
+    return LosslessNumber(text) if len(text) >= INT_DIGITS_MAX else int(text)

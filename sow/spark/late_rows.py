@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyarrow.fs import FileType
 
 from sow.spark.storage import opened
-from sow.spark.tasks import part_and_attempt, query_and_batch
+from sow.spark.task_context import part_and_attempt, query_and_batch
 
 
 def kept_aside(

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 from conflated_topics.intervals import interval_us
-from conflated_topics.specs import parse_interval
-from sow.definitions import URL_DEFAULT
+from conflated_topics.spec import parse_interval
+from sow.core.comma_lists import comma_list
+from sow.core.definitions import URL_DEFAULT
+from sow.core.source_options import LOG, NAMES, STREAM_WRITE, USES, WRITE, Use, misuse, plain
+from sow.core.suggest import did_you_mean
 from sow.errors import ClientError
-from sow.lists import comma_list
-from sow.source_options import LOG, NAMES, STREAM_WRITE, USES, WRITE, Use, misuse, plain
 from sow.spark.http import SowServer, certificates, token_of_environment
-from sow.suggest import did_you_mean
 
 # What Spark itself hands over with ours.
 SPARKS = ("checkpointlocation", "queryname")
@@ -62,8 +62,8 @@ class SourceOptions:
     def groups(self) -> dict[str, str]:
         """What rows are made of groups of the records, as parameters of a query; none of them for
         the records themselves."""
-        asked = {"projection": self.projection, "grouping": self.grouping}
-        return {name: text for name, text in asked.items() if text is not None}
+        requested = {"projection": self.projection, "grouping": self.grouping}
+        return {name: text for name, text in requested.items() if text is not None}
 
     @property
     def server(self) -> SowServer:
@@ -74,7 +74,7 @@ class SourceOptions:
 def read_options(given: Mapping[str, str], use: Use | None = None) -> SourceOptions:
     """Check options; names are written in any case, `asOf` or `as_of`. Raises ClientError, also for
     one that means nothing in what it is to be used for."""
-    asked: dict[str, str] = {}
+    requested: dict[str, str] = {}
     for name, value in given.items():
         known = NAMES.get(plain(name))
         if plain(name) in SPARKS:
@@ -89,68 +89,73 @@ def read_options(given: Mapping[str, str], use: Use | None = None) -> SourceOpti
             raise ClientError(f"no option {name!r}{did_you_mean(name, list(USES))}")
         if use is not None and (problem := misuse(known, use)):
             raise ClientError(problem)
-        asked[known] = value
-    if empty := next((name for name in NEVER_EMPTY if asked.get(name, "set").strip() == ""), None):
+        requested[known] = value
+    if empty := next(
+        (name for name in NEVER_EMPTY if requested.get(name, "set").strip() == ""), None
+    ):
         raise ClientError(f"the option {empty} is empty; give it a value, or leave it out")
-    _check_together(asked, use)
-    if not asked.get("topic", "").strip():
+    _check_together(requested, use)
+    if not requested.get("topic", "").strip():
         raise ClientError('give the topic: .option("topic", "orders")')
     return SourceOptions(
-        url=asked.get("url", URL_DEFAULT),
-        topic=asked["topic"],
-        token=_token(asked.get("token") or token_of_environment()),
-        ca=certificates(asked.get("ca")),
-        retry_s=_seconds(asked.get("retryTimeout", "60")),
-        filter=asked.get("filter"),
-        columns=_list(asked.get("columns", "")),
-        as_of=asked.get("asOf"),
-        projection=asked.get("projection"),
-        grouping=asked.get("grouping"),
-        infer_schema=_flag("inferSchema", asked.get("inferSchema", "false")),
-        partitions=_count("partitions", asked.get("partitions")),
-        pushdown=_flag("pushdown", asked.get("pushdown", "false")),
-        starting=asked.get("startingBookmark", "earliest"),
-        ending=asked.get("endingBookmark"),
-        rows_max=_count("maxRowsPerTrigger", asked.get("maxRowsPerTrigger")),
-        latest=_choice("readMode", asked.get("readMode", "changes"), "changes", "latest")
+        url=requested.get("url", URL_DEFAULT),
+        topic=requested["topic"],
+        token=_token(requested.get("token") or token_of_environment()),
+        ca=certificates(requested.get("ca")),
+        retry_s=_seconds(requested.get("retryTimeout", "60")),
+        filter=requested.get("filter"),
+        columns=_list(requested.get("columns", "")),
+        as_of=requested.get("asOf"),
+        projection=requested.get("projection"),
+        grouping=requested.get("grouping"),
+        infer_schema=_flag("inferSchema", requested.get("inferSchema", "false")),
+        partitions=_count("partitions", requested.get("partitions")),
+        pushdown=_flag("pushdown", requested.get("pushdown", "false")),
+        starting=requested.get("startingBookmark", "earliest"),
+        ending=requested.get("endingBookmark"),
+        rows_max=_count("maxRowsPerTrigger", requested.get("maxRowsPerTrigger")),
+        latest=_choice("readMode", requested.get("readMode", "changes"), "changes", "latest")
         == "latest",
-        fail_on_data_loss=_flag("failOnDataLoss", asked.get("failOnDataLoss", "true")),
-        consumer=asked.get("consumer"),
-        closes_within_us=_closes_within_us(asked.get("closesWithin")),
+        fail_on_data_loss=_flag("failOnDataLoss", requested.get("failOnDataLoss", "true")),
+        consumer=requested.get("consumer"),
+        closes_within_us=_closes_within_us(requested.get("closesWithin")),
         mode=cast(
             "WriteMode",
-            _choice("mode", asked.get("mode", "publish"), *get_args(WriteMode)),
+            _choice("mode", requested.get("mode", "publish"), *get_args(WriteMode)),
         ),
-        allow_empty=_flag("allowEmpty", asked.get("allowEmpty", "false")),
-        writer=asked.get("writer"),
-        epoch=_count("epoch", asked.get("epoch"), minimum=0),
-        rerun=_choice("rerun", asked.get("rerun", "fail"), "fail", "skip"),
-        batch_rows=_count("batchRows", asked.get("batchRows")) or 50_000,
-        dead_letter_path=asked.get("deadLetterPath"),
-        key_column=asked.get("keyColumn", "key"),
-        op_column=asked.get("opColumn", "op"),
+        allow_empty=_flag("allowEmpty", requested.get("allowEmpty", "false")),
+        writer=requested.get("writer"),
+        epoch=_count("epoch", requested.get("epoch"), minimum=0),
+        rerun=_choice("rerun", requested.get("rerun", "fail"), "fail", "skip"),
+        batch_rows=_count("batchRows", requested.get("batchRows")) or 50_000,
+        dead_letter_path=requested.get("deadLetterPath"),
+        key_column=requested.get("keyColumn", "key"),
+        op_column=requested.get("opColumn", "op"),
     )
 
 
-def _check_together(asked: Mapping[str, str], use: Use | None) -> None:
+def _check_together(requested: Mapping[str, str], use: Use | None) -> None:
     """Values that mean nothing in what they are used for, or without others."""
-    if use == LOG and asked.get("startingBookmark") == "snapshot":
+    if use == LOG and requested.get("startingBookmark") == "snapshot":
         raise ClientError(
             "startingBookmark snapshot is for streams, where the log follows the records; to read "
             "the records alone leave it out"
         )
-    if {"projection", "grouping"} & asked.keys() and {"partitions", "pushdown"} & asked.keys():
+    if {"projection", "grouping"} & requested.keys() and {
+        "partitions",
+        "pushdown",
+    } & requested.keys():
         raise ClientError(
             "rows of groups are made by the server and come in one piece: leave out partitions and "
             "pushdown"
         )
-    replaces = asked.get("mode") == "replace"
+    replaces = requested.get("mode") == "replace"
     if use == STREAM_WRITE and replaces:
         raise ClientError(
             "mode replace is for batch writes: each batch of a stream would remove what those "
             "before it wrote; remove records by rows whose op is delete"
         )
-    if use == WRITE and "allowEmpty" in asked and not replaces:
+    if use == WRITE and "allowEmpty" in requested and not replaces:
         raise ClientError("the option allowEmpty means nothing without mode replace: remove it")
 
 

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from conflated_topics.spark import conflate
+from sow.core.paths import Path as FieldPath
+from sow.core.paths import parse_path
+from sow.core.pipelines import Conflate, Pipeline, located
 from sow.errors import ClientError
 from sow.expressions import compile_filter
 from sow.messages import message_type
-from sow.paths import Path as FieldPath
-from sow.paths import parse_path
-from sow.pipelines import Conflate, Pipeline, located
 from sow.spark.conflation import GONE_COLUMN, SparkConflation
 from sow.spark.http import own_server, segment
 from sow.spark.late_rows import kept_aside

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sow.pipelines import Pipeline
+from sow.core.pipelines import Pipeline
 from sow.spark.columns import ROW
 
 RowColumn = Literal["bookmark", "topic", "key", "op"]

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sow.pipelines import Pipeline, located
+from sow.core.pipelines import Pipeline, located
 from sow.spark.pipeline_rows import for_topic
 from sow.spark.pipeline_source import given
 from sow.spark.run_state import RunState
-from sow.spark.target import writer_of
+from sow.spark.write_target import writer_of
 
 
 def written(
@@ -24,10 +24,10 @@ def written(
     data_directory: Path,
     state: RunState,
     once: bool,
-    begins_anew: bool = False,
+    restarts: bool = False,
 ) -> Any:
     """The query that writes the rows; what it has to remember is in `state`. Where it
-    `begins_anew`, its first batch is all that the topic is to hold."""
+    `restarts`, its first batch is all that the topic is to hold."""
     sink = pipeline.sink
     frame, written_by = (frame, {}) if sink.topic is None else for_topic(frame, pipeline)
     writer = frame.writeStream.queryName(pipeline.name).outputMode(pipeline.output_mode)
@@ -45,10 +45,10 @@ def written(
         writer = writer.format(sink.format).options(**options)
         return (writer.partitionBy(*columns) if columns else writer).start()
     options = {"url": url, "topic": sink.topic, **written_by, **options}
-    if pipeline.output_mode == "append" and not begins_anew:
+    if pipeline.output_mode == "append" and not restarts:
         return writer.format("sow").options(**options).start()
     name = _writer_name(state, pipeline)
-    return writer.foreachBatch(_upsert(options, name, begins_anew)).start()
+    return writer.foreachBatch(_upsert(options, name, restarts)).start()
 
 
 def _writer_name(state: RunState, pipeline: Pipeline) -> str:
@@ -61,13 +61,13 @@ def _writer_name(state: RunState, pipeline: Pipeline) -> str:
     return name
 
 
-def _upsert(options: Mapping[str, str], name: str, begins_anew: bool) -> Callable[[Any, int], None]:
+def _upsert(options: Mapping[str, str], name: str, restarts: bool) -> Callable[[Any, int], None]:
     """Writes a batch under the pipeline's name: a Python sink takes no updates otherwise, and
     replaces nothing."""
 
     def write(frame: Any, batch: int) -> None:
         writer = frame.write.format("sow").options(**options, writer=name, epoch=str(batch))
-        if begins_anew and batch == 0:
+        if restarts and batch == 0:
             writer = writer.options(mode="replace", allowEmpty="true")
         writer.mode("append").save()
 

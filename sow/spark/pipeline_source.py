@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from sow.core.pipelines import UNITS, Input, Pipeline, PipelineOption, Source, Static, located
 from sow.errors import ClientError
-from sow.pipelines import UNITS, Input, Pipeline, PipelineOption, Source, Static, located
 from sow.spark.conflation import SparkConflation
 from sow.spark.grouped_view import SparkView
 from sow.spark.http import own_server, segment

@@ -5,7 +5,8 @@ from which the next run goes on exactly, and the name under which batches are wr
 time holds it. A path or checkpoint with a scheme (`s3a://…`) is handed to Spark as it is.
 
 Files that are taken up once come to an end, where their windows are all handed on
-(`sow.spark.ending`); every other source has none, and its open windows wait in the checkpoint.
+(`sow.spark.end_of_stream`); every other source has none, and its open windows wait in the
+checkpoint.
 """
 
 import os
@@ -15,18 +16,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sow.definitions import ConflatedTopic, View
+from sow.core.definitions import ConflatedTopic, View
+from sow.core.pipelines import Pipeline, Sink, Source, has_scheme
 from sow.errors import ClientError
-from sow.pipelines import Pipeline, Sink, Source, has_scheme
 from sow.spark.conflation import SparkConflation
-from sow.spark.ending import ToItsEnd, endings
+from sow.spark.end_of_stream import ToItsEnd, endings
+from sow.spark.error_text import reason
 from sow.spark.grouped_view import SparkView
 from sow.spark.http import own_server, segment
 from sow.spark.pipeline_conflation import conflated, copied
 from sow.spark.pipeline_rows import row_columns
 from sow.spark.pipeline_sink import written
 from sow.spark.pipeline_source import SourceRows, given
-from sow.spark.reasons import reason
 from sow.spark.run_state import HadoopFiles, LeasedState, LocalState, RunState, directory_of
 from sow.spark.session import has_session, session
 from sow.spark.view_stream import following_operators, rows_of_groups

@@ -66,9 +66,9 @@ def _changes(
     server: SowServer, topic: str, after: str, until: str, condition: str | None
 ) -> Reply | None:
     """What one request for a range gives; None where its beginning is not in the log."""
-    asked = {"topics": member(topic), "from": after, "to": until, "limit": ROWS_AT_ONCE}
+    requested = {"topics": member(topic), "from": after, "to": until, "limit": ROWS_AT_ONCE}
     try:
-        return server.arrow("/v1/log", filter=condition, **asked)
+        return server.arrow("/v1/log", filter=condition, **requested)
     except ServerRefusal as error:
         if error.reason != "invalid bookmark":
             raise

@@ -18,9 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from sow.core.pipelines import Pipeline, located
 from sow.errors import ClientError
-from sow.pipelines import Pipeline, located
-from sow.store.private import make_directory, open_file
+from sow.store.secure_files import make_directory, open_file
 
 LEASE_S = 60.0
 """How long a holder that says nothing is believed to be alive: many times as long as it takes to

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sow.core.origin_parsing import LOOPBACK
 from sow.errors import ClientError
-from sow.hosts import LOOPBACK
 from sow.spark.cache import private_directory
-from sow.spark.told import is_submitted, told
+from sow.spark.session_conf import is_submitted, told
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 HOST = "spark.driver.host"
@@ -90,14 +90,14 @@ def settings_for(
     before what a file says, and behind what was said to spark-submit. There the Java is running
     already, and whether Spark is quiet and where its driver listens is no business of ours.
     """
-    asked = {**({} if master is None else {MASTER: master}), **conf}
+    requested = {**({} if master is None else {MASTER: master}), **conf}
     if by_submit:
-        asked = {name: value for name, value in asked.items() if name not in said}
+        requested = {name: value for name, value in requested.items() if name not in said}
     ours = {**EXACT, **ARROW_SETTINGS, "spark.app.name": app}
     if not by_submit:
-        where = {**said, **asked}.get(MASTER, "local[*]")
+        where = {**said, **requested}.get(MASTER, "local[*]")
         ours |= {MASTER: where, **QUIET, **_on(where)}
-    return {name: value for name, value in ours.items() if name not in said} | asked
+    return {name: value for name, value in ours.items() if name not in said} | requested
 
 
 def has_session() -> bool:

@@ -37,7 +37,7 @@ class TakenSnapshot(NamedTuple):
     name of the log."""
 
     name: str
-    asked: dict[str, Any]
+    requested: dict[str, Any]
     bookmark: str
 
     @property
@@ -48,17 +48,17 @@ class TakenSnapshot(NamedTuple):
     @property
     def parts(self) -> "list[SnapshotPart]":
         """What tasks are given."""
-        numbers = range(self.asked["parts"])
-        return [SnapshotPart(self.name, part, self.asked, self.bookmark) for part in numbers]
+        numbers = range(self.requested["parts"])
+        return [SnapshotPart(self.name, part, self.requested, self.bookmark) for part in numbers]
 
 
 class SnapshotPart(InputPartition):
     """One part of a snapshot; `asked` and `bookmark` say how to take the same one again."""
 
-    def __init__(self, snapshot: str, part: int, asked: dict[str, Any], bookmark: str) -> None:
+    def __init__(self, snapshot: str, part: int, requested: dict[str, Any], bookmark: str) -> None:
         self.snapshot = snapshot
         self.part = part
-        self.asked = asked
+        self.requested = requested
         self.bookmark = bookmark
 
     def read(self, server: SowServer) -> Iterator[pa.RecordBatch]:
@@ -69,7 +69,7 @@ class SnapshotPart(InputPartition):
         except ServerRefusal as error:
             if error.reason != "not found":
                 raise
-        again = server.json("POST", "/v1/snapshots", **{**self.asked, "as_of": self.bookmark})
+        again = server.json("POST", "/v1/snapshots", **{**self.requested, "as_of": self.bookmark})
         return part_of_snapshot(server, again["snapshot"], self.part)
 
 
@@ -106,15 +106,15 @@ def _topics(server: SowServer, name: str) -> Sequence[Mapping[str, Any]]:
 def _one(
     server: SowServer, topic: Mapping[str, Any], wanted: Wanted, moment: str | None, log: str
 ) -> TakenSnapshot:
-    asked = {
+    requested = {
         "topic": topic["name"],
         "filter": wanted.condition,
         "keys": None if wanted.keys is None else ",".join(wanted.keys),
         "as_of": moment,
         "parts": wanted.parts or _enough(topic["records"]),
     }
-    found = server.json("POST", "/v1/snapshots", **asked)
-    return TakenSnapshot(found["snapshot"], asked, position(log, int(found["bookmark"])))
+    found = server.json("POST", "/v1/snapshots", **requested)
+    return TakenSnapshot(found["snapshot"], requested, position(log, int(found["bookmark"])))
 
 
 def _enough(records: int) -> int:

@@ -18,11 +18,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from sow.definitions import MessageTypeOptions
+from sow.core.definitions import MessageTypeOptions
+from sow.core.message_options import options_of
+from sow.core.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE, Use
+from sow.core.suggest import did_you_mean
 from sow.errors import ClientError
-from sow.message_options import options_of
 from sow.messages.arrow import JSON_KIND, KIND_OF_COLUMN, PATH_OF_COLUMN, is_json_text
-from sow.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE, Use
 from sow.spark.columns import (
     JSON_MESSAGES,
     OF_THE_ROW,
@@ -39,7 +40,6 @@ from sow.spark.snapshots import Wanted, take
 from sow.spark.stream import SowStreamReader
 from sow.spark.types import check_types
 from sow.spark.writer import SowStreamWriter, SowWriter
-from sow.suggest import did_you_mean
 
 
 class SowDataSource(DataSource):

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from sow.core.origin_parsing import LOOPBACK
 from sow.errors import ClientError
-from sow.hosts import LOOPBACK
 from sow.spark.java import ensure_java
 from sow.spark.session import JAVA_OPTIONS, quiet_java
 

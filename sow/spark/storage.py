@@ -7,8 +7,8 @@ hdfs), with the keys that the machines have for it. What is written there, and w
 from pyarrow import ArrowException
 from pyarrow.fs import FileSystem, LocalFileSystem
 
+from sow.core.pipelines import ARROW_SCHEMES, has_scheme
 from sow.errors import ClientError
-from sow.pipelines import ARROW_SCHEMES, has_scheme
 
 
 def opened(path: str, what: str) -> tuple[FileSystem, str]:

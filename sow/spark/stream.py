@@ -141,7 +141,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Asked afterwards, so that no record is younger than the clock that it says.
         found = self._here(here)
         offset = self._offset(start, found, bookmark, bookmark, at_us=found["ts_us"])
-        return offset | {"records": [[one.name, one.asked] for one in taken]}
+        return offset | {"records": [[one.name, one.requested] for one in taken]}
 
     def _offset(
         self,
@@ -220,7 +220,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after, until = int(end["after"]), int(end["bookmark"])
         if "records" in end:
             moment = position(self._here(end)["log"], until)
-            taken = [TakenSnapshot(name, asked, moment) for name, asked in end["records"]]
+            taken = [TakenSnapshot(name, requested, moment) for name, requested in end["records"]]
             return [part for one in taken for part in one.parts]
         if "tick_us" in end:
             return [TickPartition(until, int(end["tick_us"]))]

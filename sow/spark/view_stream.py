@@ -1,7 +1,7 @@
 """A view on Spark: the log of a topic as a stream, brought to the rows of its groups.
 
 Two operators with state follow one another, that of records and that of groups
-(`sow.spark.view_buckets`): what a batch has brought is in the rows of the same batch, and both
+(`sow.spark.view_state`): what a batch has brought is in the rows of the same batch, and both
 states are of one checkpoint.
 """
 
@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from conflated_topics.buckets import BUCKET, COUNT, divided, gathered
 from conflated_topics.spark.frames import Turn, handed_on, turned, with_bucket
+from conflated_topics.state_partitions import BUCKET, COUNT, divided, gathered
 from sow.spark.grouped_view import SparkView
-from sow.spark.view_buckets import CHANGES_PACKED, LOGGED, VIEW_ROWS, take_changes, take_records
+from sow.spark.view_state import CHANGES_PACKED, LOGGED, VIEW_ROWS, take_changes, take_records
 
 PACKED = f"{BUCKET} int, rows binary"
 LOGGED_SCHEMA = pa.schema(

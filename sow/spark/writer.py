@@ -21,8 +21,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from conflated_topics.ipc import to_ipc
+from sow.core.media_types import ARROW
 from sow.errors import ClientError
-from sow.media_types import ARROW
 from sow.messages.arrow import JSON_KIND, KIND_OF_COLUMN
 from sow.spark.columns import OF_THE_ROW
 from sow.spark.dead_letters import DeadLetters
@@ -30,8 +30,8 @@ from sow.spark.deletes import KeysOfTopics, by_sow_key
 from sow.spark.documents import documents
 from sow.spark.http import ServerRefusal, segment
 from sow.spark.options import SourceOptions
-from sow.spark.target import Target, check_columns, target
-from sow.spark.tasks import makes_a_table, part_and_attempt, query_and_batch
+from sow.spark.task_context import makes_a_table, part_and_attempt, query_and_batch
+from sow.spark.write_target import WriteTarget, check_columns, target
 
 CHUNK_BYTES_MAX = 16 * 1024**2
 """Of one request: well below the largest body that the server takes (Limits/FrameSize, 64 MiB)."""
@@ -57,7 +57,7 @@ class _Staging:
         options: SourceOptions,
         writer: str,
         epoch: int,
-        to: Target,
+        to: WriteTarget,
         json_texts: frozenset[str] = frozenset(),
     ) -> None:
         self._options = options
@@ -91,7 +91,7 @@ class _Staging:
             return
         table = pa.Table.from_batches(batches)
         skips = self._options.dead_letter_path is not None
-        asked = {
+        requested = {
             "topic": self._options.topic,
             "part": self.staged.part,
             "attempt": self.staged.attempt,
@@ -100,7 +100,7 @@ class _Staging:
         }
         try:
             reply = self._server.request(
-                "POST", self._path, asked, to_ipc(table), content_type=ARROW
+                "POST", self._path, requested, to_ipc(table), content_type=ARROW
             )
         except ServerRefusal as error:
             if error.reason == "bad message" and self._messages.are_values:
@@ -128,7 +128,7 @@ class RowMessages:
     """
 
     def __init__(
-        self, options: SourceOptions, to: Target, json_texts: frozenset[str] = frozenset()
+        self, options: SourceOptions, to: WriteTarget, json_texts: frozenset[str] = frozenset()
     ) -> None:
         self._options = options
         self._to = to

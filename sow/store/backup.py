@@ -153,7 +153,7 @@ class FrameReader:
         del self._rest[:at]
 
 
-def told_in(content: bytes) -> dict[str, Any]:
+def reported_in(content: bytes) -> dict[str, Any]:
     """What a frame says in JSON; raises Damaged."""
     try:
         found = json.loads(content)

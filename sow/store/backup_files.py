@@ -25,12 +25,12 @@ from sow.store.backup import (
     FAILED_FRAME,
     LOG_FRAME,
     MANIFEST_FRAME,
-    told_in,
+    reported_in,
 )
 from sow.store.environment import sync_directory
 from sow.store.layout import HEADER_BYTES, read_header, unseal
 from sow.store.manifest import Manifest, parse_manifest
-from sow.store.private import make_directory, write_anew
+from sow.store.secure_files import make_directory, rewrite
 
 CONTENTS_FILE = "backup.json"
 MANIFEST_NAME = "manifest.json"
@@ -121,9 +121,9 @@ class BackupWriter:
             self._write(content)
             self._blocks += 1
         elif kind == END_FRAME and self._files and self._files[-1].name == LOG_NAME:
-            self._finish(told_in(content))
+            self._finish(reported_in(content))
         elif kind == FAILED_FRAME:
-            told = told_in(content)
+            told = reported_in(content)
             raise StoreError(str(told.get("detail")), reason=str(told.get("reason")))
         else:
             raise Damaged("what came is no backup")
@@ -132,7 +132,7 @@ class BackupWriter:
         self._end_file()
         self._files.append(file)
         self._sum = sha256()
-        self._file = write_anew(self._unfinished / file.name)
+        self._file = rewrite(self._unfinished / file.name)
 
     def _write(self, content: bytes) -> None:
         assert self._file is not None
@@ -162,7 +162,7 @@ class BackupWriter:
             raise Damaged("what came is no backup") from None
         content = asdict(contents)
         text = json.dumps({**content, "checksum": _checksum(content)}, indent=1).encode()
-        with write_anew(self._unfinished / CONTENTS_FILE) as file:
+        with rewrite(self._unfinished / CONTENTS_FILE) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

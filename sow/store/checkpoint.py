@@ -50,8 +50,8 @@ from sow.store.layout import (
     slice_records,
     unseal,
 )
-from sow.store.private import make_directory
 from sow.store.protocols import Slice
+from sow.store.secure_files import make_directory
 
 log = logging.getLogger("sow")
 

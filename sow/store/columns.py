@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.store.larger_block import LargerBlock
-from sow.store.parted import get_all
-from sow.untracked import untracked
+from sow.core.gc_untracked import untracked
+from sow.store.growable_array import GrowableArray
+from sow.store.sharded_dict import get_all
 
 Slots = NDArray[np.int64]
 NO_SLOTS: Slots = np.zeros(0, np.int64)
@@ -41,7 +41,7 @@ five milliseconds."""
 FREE_PART = 16
 """When less than this part of long columns is free they begin to grow."""
 SowKeys = Callable[[str, Sequence[str]], "array[int]"]
-"""Makes the SowKeys of identities in a domain (`sow.keys.sow_keys`)."""
+"""Makes the SowKeys of identities in a domain (`sow.core.keys.sow_keys`)."""
 SOW_KEY = re.compile(r"0|[1-9][0-9]{0,19}")
 
 
@@ -71,7 +71,7 @@ class Columns:
         self.bodies: list[bytes | None] = untracked([])
         self.identities: list[str | None] = untracked([])
         self._numbers = NO_NUMBERS
-        self._larger: LargerBlock | None = None
+        self._larger: GrowableArray | None = None
         """What is to take the place of the block of numbers."""
         self.expires_us: NDArray[np.int64] | None = None
         self._by_sow_key = NONE_KEYED
@@ -180,7 +180,7 @@ class Columns:
         this one is nearly full."""
         size = self._numbers.shape[1]
         if self._larger is None and len(self.bodies) > size - size // FREE_PART:
-            self._larger = LargerBlock(self._numbers, size + size // GROWTH_PART)
+            self._larger = GrowableArray(self._numbers, size + size // GROWTH_PART)
         if self._larger is not None and self._larger.write(np.array(written, np.int64)):
             self._use(self._larger.block)
 

@@ -24,9 +24,9 @@ from typing import Any
 import lmdb
 import lmdb.verify
 
+from sow.core.disk_full import NO_ROOM
 from sow.errors import DiskFull, StoreError, StoreFailing
-from sow.no_room import NO_ROOM
-from sow.store.private import FILE_MODE, close_to_others
+from sow.store.secure_files import FILE_MODE, close_to_others
 
 MAP_BYTES = 256 * 1024**2
 """Addresses that are reserved at first. It costs no memory, and is doubled when the file outgrows

@@ -33,6 +33,7 @@ from sow.store.environment import (
     sync_directory,
     used_bytes,
 )
+from sow.store.high_water_mark import HighWaterMark, read_high_water_mark
 from sow.store.layout import (
     ACCOUNT,
     BASE,
@@ -45,9 +46,8 @@ from sow.store.layout import (
     split,
     unseal,
 )
-from sow.store.newest import Newest, read_newest
-from sow.store.private import make_directory
 from sow.store.protocols import LogEntry, accounts_of
+from sow.store.secure_files import make_directory
 
 DATA_FILE = "data.mdb"
 NEWEST_FILE = "newest"
@@ -122,7 +122,7 @@ class LmdbJournal:
         except BaseException:
             self._env.close()
             raise
-        self._newest = Newest(directory / NEWEST_FILE)
+        self._newest = HighWaterMark(directory / NEWEST_FILE)
         self._newest.mark(self._last_seq)
         sync_directory(directory)
         sync_directory(directory.parent)
@@ -130,7 +130,9 @@ class LmdbJournal:
     def _check_files(self) -> None:
         """Refuse files that LMDB could not survive, and a journal that has gone missing."""
         data_file = self._directory / DATA_FILE
-        self._expected_seq = max(self._at_least_seq, read_newest(self._directory / NEWEST_FILE))
+        self._expected_seq = max(
+            self._at_least_seq, read_high_water_mark(self._directory / NEWEST_FILE)
+        )
         self._base_seq = self._last_seq = self._chain = 0
         # An empty one was just being made: there was no room for it, or no time.
         if data_file.exists() and data_file.stat().st_size:

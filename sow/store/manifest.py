@@ -18,12 +18,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sow.definitions import MessageTypeOptions, Topic
+from sow.core.cooperative import Task, run_to_completion
+from sow.core.definitions import MessageTypeOptions, Topic
+from sow.core.message_options import described, fields_of, options_of
 from sow.errors import Damaged, StoreError
-from sow.message_options import described, fields_of, options_of
-from sow.steps import Steps, at_once
 from sow.store.environment import repair_command, sync_directory
-from sow.store.private import close_to_others, write_anew
+from sow.store.secure_files import close_to_others, rewrite
 from sow.store.stored_definitions import Era, Names, StoredDefinition
 
 MANIFEST_FILE = "manifest.json"
@@ -106,17 +106,17 @@ class ManifestFile:
         self.manifest = replace(manifest, generation=generation)
         content = manifest_text(self.manifest)
         for name in (MANIFEST_FILE, COPY_FILE):
-            at_once(write_file(self._directory / name, (content,)))
+            run_to_completion(write_file(self._directory / name, (content,)))
         self.missing = []
         return self.manifest
 
 
-def write_file(path: Path, pieces: Iterable[bytes]) -> Steps[None]:
+def write_file(path: Path, pieces: Iterable[bytes]) -> Task[None]:
     """Replace a file in one step, the last, durably: it is there as it was, or as it is now. Each
     piece is written in a step of its own."""
     unfinished = path.with_name(path.name + ".writing")
     try:
-        with write_anew(unfinished) as file:
+        with rewrite(unfinished) as file:
             for piece in pieces:
                 file.write(piece)
                 yield

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sow.store.columns import BORN, GROWTH_PART, LONG_COLUMNS, SEQ, TS_US, Columns, Slots, SowKeys
-from sow.store.holds import Before, Holds
-from sow.store.parted import get_all, parted_if_long
+from sow.store.copy_on_write import Before, CopyOnWrite
 from sow.store.protocols import Numbers, Slice, numbers
+from sow.store.sharded_dict import get_all, sharded_if_long
 
 NONE_FREE: "array[int]" = array("q")
 """What every table has from which no record has gone: shared by them, and never added to."""
@@ -92,9 +92,9 @@ class Table(Columns):
         """How many have come, where that is their order."""
         self._bears = False
         """Records have been given their births."""
-        self._body_holds: Holds[bytes | None] | None = None
+        self._body_holds: CopyOnWrite[bytes | None] | None = None
         """Who wants to know what is replaced; None while nobody does."""
-        self._identity_holds: Holds[str | None] | None = None
+        self._identity_holds: CopyOnWrite[str | None] | None = None
         """The same of what is removed."""
         self.bytes = 0
 
@@ -150,7 +150,7 @@ class Table(Columns):
         """Records that are new stand in these slots."""
         new = list(fresh.values())
         self.slots.update(fresh)
-        self.slots = parted_if_long(self.slots)
+        self.slots = sharded_if_long(self.slots)
         self._name(new, list(fresh))
         self._count_names(fresh, 1)
         if self._bears:
@@ -278,13 +278,13 @@ class Table(Columns):
     def hold_bodies(self) -> Before[bytes | None]:
         """What is replaced or removed in `bodies` from now on, while somebody refers to this."""
         if self._body_holds is None:
-            self._body_holds = Holds()
+            self._body_holds = CopyOnWrite()
         return self._body_holds.take()
 
     def hold_identities(self) -> Before[str | None]:
         """The same of `identities`."""
         if self._identity_holds is None:
-            self._identity_holds = Holds()
+            self._identity_holds = CopyOnWrite()
         return self._identity_holds.take()
 
     def held_names(self, count: int) -> Iterator[list[str]]:

@@ -3,7 +3,7 @@
 The log is the truth: an `LogEntry` is appended for every accepted batch, and a `Journal` makes it
 durable. A checkpoint is a conflated copy of the log: the same entries with only the last change
 of each record. `sow.store.journal` and `sow.store.checkpoint` keep them on disk,
-`sow.store.volatile` in memory.
+`sow.store.in_memory` in memory.
 """
 
 from array import array
@@ -30,7 +30,7 @@ class LogEntry:
     `op` is what was done to them; an expiry is a delete by the server. Record `i` has sequence
     number `seq + i` (from 1, dense over all topics), and all share `ts_us`, microseconds since 1970
     UTC.
-    `identities` are the records' identities within the topic (see `sow.keys`); None for a
+    `identities` are the records' identities within the topic (see `sow.core.keys`); None for a
     publish whose identities follow from its bodies. `bodies` are the messages byte for byte, one
     for each record; none unless `op` is publish, and empty ones where the topic is not stored.
     `expires_us` is the time, since 1970 too, at which the batch's records expire, of all of them or

@@ -1,7 +1,7 @@
 """Saves what is whole of a damaged journal or checkpoint: ``python -m sow.store.repair``.
 
-Whole blocks (`sow.store.whole_blocks`) that belong together are copied to a new file; the damaged
-one is set aside (`sow.store.set_aside`), never deleted.
+Whole blocks (`sow.store.block_scan`) that belong together are copied to a new file; the damaged
+one is set aside (`sow.store.quarantine`), never deleted.
 
 What a repair could not save is written into the manifest, as what does not count for a topic any
 more; otherwise the next start would go on missing it. A repair may be interrupted at any point and
@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from sow.errors import Damaged, SowError, StoreError
+from sow.store.block_scan import Found, holds, read_blocks, scan, unbroken_run
 from sow.store.checkpoint import (
     CONTENTS_KEY,
     contents_fingerprint,
@@ -26,6 +27,7 @@ from sow.store.checkpoint import (
 )
 from sow.store.directory import DataDirectory
 from sow.store.environment import Environment, Transaction, sync_directory
+from sow.store.high_water_mark import HighWaterMark, read_high_water_mark
 from sow.store.journal import (
     ACCOUNTS_KEY,
     BASE_KEY,
@@ -47,11 +49,9 @@ from sow.store.layout import (
     seal,
 )
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE, ManifestFile
-from sow.store.newest import Newest, read_newest
-from sow.store.private import make_directory
-from sow.store.set_aside import begin, finish, is_unfinished, put_in_place, set_aside
+from sow.store.quarantine import begin, finish, is_unfinished, put_in_place, set_aside
+from sow.store.secure_files import make_directory
 from sow.store.stored_definitions import StoredDefinition, file_name
-from sow.store.whole_blocks import Found, holds, read_blocks, scan, unbroken_run
 
 COPY_BLOCKS = 16
 """Groups that one commit of a repair copies: some 16 MiB of the usual largest."""
@@ -92,7 +92,9 @@ def repair_journal(directory: Path, after_seq: int = 0) -> Report:
     last_seq = run[-1][0].last_seq if run else base
     fresh = begin(directory)
     _write_journal(fresh, base, data_file, run, _accounts(data_file, last_seq))
-    newest_seq = max([read_newest(directory / NEWEST_FILE), *(h.last_seq for h, _ in groups)])
+    newest_seq = max(
+        [read_high_water_mark(directory / NEWEST_FILE), *(h.last_seq for h, _ in groups)]
+    )
     aside = put_in_place(directory, fresh)
     return Report(
         kept=f"records {base + 1} to {last_seq}" if run else f"no record, going on from {base}",
@@ -135,7 +137,7 @@ def _write_journal(
         blocks = list(read_blocks(data_file, run[start : start + COPY_BLOCKS]))
         env.write(partial(_put, blocks=[(key_of(h.seq), block) for h, block in blocks]))
     env.close()
-    newest = Newest(directory / NEWEST_FILE)
+    newest = HighWaterMark(directory / NEWEST_FILE)
     newest.mark(run[-1][0].last_seq if run else base_seq)
     newest.close()
     sync_directory(directory)

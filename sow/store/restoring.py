@@ -19,7 +19,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from sow.definitions import CONSUMERS
+from sow.core.definitions import CONSUMERS
 from sow.errors import StoreError
 from sow.store.backup_files import StoredBackup
 from sow.store.checkpoint import LmdbCheckpoint
@@ -33,8 +33,8 @@ from sow.store.layout import (
     read_header,
 )
 from sow.store.manifest import Manifest, ManifestFile
-from sow.store.private import make_directory
 from sow.store.protocols import LogEntry, Slice, numbers, part_of
+from sow.store.secure_files import make_directory
 from sow.store.stored_definitions import Era, StoredDefinition, file_name, fingerprint
 
 APPENDED_BYTES = 16 * 1024**2
@@ -89,8 +89,8 @@ def restore(
         shifted = _shifted_manifest(manifest, until, shift)
         ManifestFile(directory).write(shifted)
         for kept in shifted.kept:
-            is_told = until == backup.bookmark and kept.name != CONSUMERS.name
-            blocks = backup.checkpoint(kept.name) if is_told else iter(())
+            is_sent = until == backup.bookmark and kept.name != CONSUMERS.name
+            blocks = backup.checkpoint(kept.name) if is_sent else iter(())
             _restore_checkpoint(directory, kept, blocks, shift, advance)
         _restore_log(backup, directory, manifest.journal, restored, advance)
     except BaseException:

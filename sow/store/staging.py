@@ -25,10 +25,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
+from sow.core.disk_full import NO_ROOM
 from sow.errors import DiskFull, StoreError, StoreFailing
-from sow.no_room import NO_ROOM
 from sow.store.environment import Statvfs, space
-from sow.store.private import close_to_others, make_directory, write_anew
+from sow.store.secure_files import close_to_others, make_directory, rewrite
 
 CHECKSUM_BYTES = 4
 """Of a CRC-32, which stands before a chunk."""
@@ -124,7 +124,7 @@ class Staging:
         held, gone = self._admit(path.parent, size_bytes, now_us)
         _remove(gone)
         try:
-            with write_anew(unfinished) as file:
+            with rewrite(unfinished) as file:
                 file.write(zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "big") + content)
             with self._lock:
                 before_bytes = _on_disk(path.stat().st_size) if path.exists() else 0

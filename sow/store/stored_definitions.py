@@ -3,7 +3,7 @@
 A topic's stored records are read by its message type, named by its keys and kept in its file. If
 one of these is another when the server starts again, the records that are there belong to the old
 definition, and the new one must not be taken for it. `sow.store.manifest` writes this down;
-`sow.engine.restoration` goes by it.
+`sow.engine.recovery.checkpoint_restore` goes by it.
 """
 
 import json
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from sow.definitions import (
+from sow.core.definitions import (
     Configuration,
     Definition,
     MessageTypeOptions,
@@ -19,7 +19,7 @@ from sow.definitions import (
     View,
     is_persistent,
 )
-from sow.message_options import reads
+from sow.core.message_options import reads
 
 
 def file_name(topic: Topic) -> str:

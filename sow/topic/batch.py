@@ -7,11 +7,11 @@ and the attribute index all read from the same batch.
 
 from collections.abc import Callable, Collection, Sequence
 
-from sow.changes import Changes
-from sow.delta import Document, difference
+from sow.core.changes import Changes
+from sow.core.delta import Document, difference
+from sow.core.paths import Path, Value
 from sow.expressions import UNSTEADY, Filter, MessageColumns, OrderTerm, Trait
 from sow.messages.base import Column, Decoder
-from sow.paths import Path, Value
 from sow.topic.rendering import Kind, LineColumns, Renderer, Shape
 
 Select = tuple[str, ...] | None

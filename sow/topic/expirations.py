@@ -16,8 +16,8 @@ from operator import itemgetter
 
 import numpy as np
 
+from sow.core.cooperative import Task
 from sow.indexes.sorting import sorting
-from sow.steps import Steps
 from sow.store.memory import Table
 
 STALE_FACTOR_MAX = 4
@@ -78,7 +78,7 @@ class Expirations:
             if kept:
                 heapq.heappush(self._heap, (expires_us, kept))
 
-    def restore(self) -> Steps[None]:
+    def restore(self) -> Task[None]:
         """Take over the expiries that a restored table holds, some in each step; nothing may change
         between two of them."""
         column, identities = self._table.expires_us, self._table.identities

@@ -22,13 +22,13 @@ from functools import partial
 from math import isfinite
 from typing import Any, NamedTuple, Protocol
 
-from sow.definitions import BackPressure, Merge, Operation
-from sow.delta import merged, same
+from sow.core.definitions import BackPressure, Merge, Operation
+from sow.core.delta import merged, same
+from sow.core.paths import Path, Scalar, Value, parse_path, value_at
 from sow.errors import BadMessage, ConfigError
 from sow.expressions.compare import as_number
 from sow.messages.base import MessageType
 from sow.messages.scalars import ONLY_FIELD, OneValue
-from sow.paths import Path, Scalar, Value, parse_path, value_at
 
 PAIRS_KEPT_MAX = 10_000
 """Merges that are remembered, so that those of one pair are made once for all sessions. Sessions

@@ -6,7 +6,7 @@
     Placement          where the result goes: in the older one's place, or at the end
 
 `QueuePolicy` answers these questions for one topic; who holds a queue, and when it is full, is the
-outbox's business (`sow.delivery.outbox`).
+outbox's business (`sow.streaming.outbox.outbox`).
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
-from sow.definitions import BackPressure, ConflatedTopic, Definition
-from sow.keys import key_text
+from sow.core.definitions import BackPressure, ConflatedTopic, Definition
+from sow.core.keys import key_text
+from sow.core.paths import Path, Value, parse_path, value_at
 from sow.messages.base import MessageType
-from sow.paths import Path, Value, parse_path, value_at
 from sow.topic.merging import CachedMerger, make_merger
 from sow.topic.updates import Update, compose
 

@@ -10,33 +10,33 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from sow.changes import Changes, Reason
-from sow.definitions import Definition, Topic, is_persistent
-from sow.delta import Nulls
+from sow.core.changes import Changes, Reason
+from sow.core.cooperative import Task
+from sow.core.definitions import Definition, Topic, is_persistent
+from sow.core.delta import Nulls
+from sow.core.gc_untracked import untracked
+from sow.core.keys import check_explicit_key, identities, sow_key, sow_keys
+from sow.core.paths import Path, parse_path
 from sow.errors import BadFilter, BadMessage, Busy, ClientError, clipped
 from sow.expressions import NO_TRAITS, Filter, Known, MessageColumns, Trait
 from sow.indexes import Indexes
-from sow.keys import check_explicit_key, identities, sow_key, sow_keys
 from sow.messages import decoder_of, decoders_of
 from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.column_types import ColumnTypes
 from sow.messages.declared import DeclaredFields, JudgingDecoder, declared_fields
-from sow.paths import Path, parse_path
-from sow.steps import Steps
 from sow.store.memory import Table, Usage
 from sow.store.protocols import LogEntry
 from sow.topic.batch import Batch
-from sow.topic.made_fields import MadeFields, PreprocessingDecoder, made_fields
+from sow.topic.computed_fields import ComputedFields, PreprocessingDecoder, computed_fields
+from sow.topic.extracted_fields import ExtractedFields
 from sow.topic.queue_policy import queue_policy
 from sow.topic.rendering import Renderer
-from sow.topic.watched_fields import WatchedFields
-from sow.untracked import untracked
 
 Columns = dict[Path, Column]
 UNTRACKED_ROWS_MIN = 100
-"""Lists of so many rows are kept from the collector (`sow.untracked`): those of a large publish
-wait to be stored all together, and it would look through all of them several times; to say so of
-one takes less than reading a row does. Lists in a column are in no circle with it."""
+"""Lists of so many rows are kept from the collector (`sow.core.gc_untracked`): those of a large
+publish wait to be stored all together, and it would look through all of them several times; to say
+so of one takes less than reading a row does. Lists in a column are in no circle with it."""
 INTRODUCED_AT_ONCE = 250
 """Records that somebody is told of in one step as if they had just come: a millisecond or two."""
 PATHS_MAX = 1024
@@ -111,8 +111,8 @@ class Records:
         self._reader: tuple[tuple[Path, ...], Decoder] | None
         """The decoder of the fields that are read, found again without looking at each of them."""
         self._declared: DeclaredFields | None
-        self._preprocessing: MadeFields | None
-        self._enrichment: MadeFields | None
+        self._preprocessing: ComputedFields | None
+        self._enrichment: ComputedFields | None
         self.is_timed: bool
         """Fields are made of the time of arrival before keys are read."""
         self.remake()
@@ -135,7 +135,7 @@ class Records:
         self.indexes = self._make_indexes(definition)
         self._coming: Indexes | None = None
         """The indexes that will take their place, while they are being made."""
-        self.watched = WatchedFields(self.keys)
+        self.watched = ExtractedFields(self.keys)
         """The fields of every message that are read; their decoder is made when one has come."""
         if self.indexes.watched:
             self.watched.add(self.indexes.watched)
@@ -171,9 +171,9 @@ class Records:
             if definition.schema:
                 self._declared = declared_fields(kind, definition.schema)
             if definition.preprocessing:
-                self._preprocessing = made_fields(kind, definition.preprocessing)
+                self._preprocessing = computed_fields(kind, definition.preprocessing)
             if definition.enrichment:
-                self._enrichment = made_fields(kind, definition.enrichment)
+                self._enrichment = computed_fields(kind, definition.enrichment)
         made = self._preprocessing
         self.is_timed = made is not None and Trait.UNIX_TIMESTAMP in made.traits
         self._reader = None
@@ -191,7 +191,7 @@ class Records:
         another's."""
         return entry.topic == self.name and entry.seq > self.since_seq
 
-    def reindex(self, definition: Definition) -> Steps[None]:
+    def reindex(self, definition: Definition) -> Task[None]:
         """Make the indexes of another definition beside those there are, which serve until the last
         step; closed before it, all is as it was."""
         new = self._coming = self._make_indexes(definition)
@@ -339,7 +339,7 @@ class Records:
         kind = self.message_type
         if not kind.partial:
             return list(bodies)
-        fields = self._enrichment or made_fields(kind, ())
+        fields = self._enrichment or computed_fields(kind, ())
         held = held if self.retains else None
         found: list[bytes] = []
         newest: dict[str, bytes] = {}
@@ -467,7 +467,7 @@ class Records:
             self.instance,
         )
 
-    def settle(self) -> Steps[None]:
+    def settle(self) -> Task[None]:
         """Make what is made of records, now that all are there: the table was rebuilt."""
         self.table.settle()
         yield from self.indexes.fill()

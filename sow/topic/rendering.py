@@ -15,13 +15,13 @@ from typing import Literal, NamedTuple
 
 import orjson
 
-from sow.delta import Document, merged
-from sow.encodings import quoted, record_lines, timestamp
+from sow.core.delta import Document, merged
+from sow.core.paths import Path
+from sow.core.select_list import check_written, common, parse_select
 from sow.errors import ClientError
 from sow.messages.base import MessageType
 from sow.messages.json import json_text
-from sow.paths import Path
-from sow.select_list import check_written, common, parse_select
+from sow.protocol.encodings import quoted, record_lines, timestamp
 
 Kind = Literal["sow", "p", "delta", "oof"]
 """What a line says: a record of an answer, a publish, what has changed of a record, its leaving."""

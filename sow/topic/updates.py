@@ -11,13 +11,13 @@ folded:
     yes      yes      p, whole or as a delta
     yes      -        oof
 
-An update knows nothing of sessions, queues or time; `sow.delivery.feeds` makes and renders them.
+An update knows nothing of sessions, queues or time; `sow.streaming.feeds` makes and renders them.
 """
 
 from typing import NamedTuple
 
-from sow.changes import Reason
-from sow.delta import Document, composed
+from sow.core.changes import Reason
+from sow.core.delta import Document, composed
 
 
 class Update(NamedTuple):

@@ -14,17 +14,17 @@ STALLS = "stalls"
 
 def main() -> None:
     """Run what was asked for, show it, and keep it if that was asked for."""
-    asked = arguments("tests.benchmarks", CATALOGUE, (FULL, QUICK, TINY), alone=(STALLS,))
+    requested = arguments("tests.benchmarks", CATALOGUE, (FULL, QUICK, TINY), alone=(STALLS,))
     allow_many_sockets()
     before = facts()
-    figures, took_s = measured(CATALOGUE, asked.names, asked.size)
-    is_bench = asked.names != [STALLS]
+    figures, took_s = measured(CATALOGUE, requested.names, requested.size)
+    is_bench = requested.names != [STALLS]
     show(figures, BUDGETS if is_bench else STALLS_BUDGETS)
-    if asked.write:
-        size = f"{asked.size.name}, {asked.size.repetitions if is_bench else 1} repetitions"
+    if requested.write:
+        size = f"{requested.size.name}, {requested.size.repetitions if is_bench else 1} repetitions"
         run = Run(size, before, took_s, figures)
-        publish("bench" if is_bench else STALLS, run, asked.is_part)
-    check_all(asked.names, took_s)
+        publish("bench" if is_bench else STALLS, run, requested.is_part)
+    check_all(requested.names, took_s)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def arguments(
     """What was asked for; ends with usage if it makes no sense.
 
     The first of the sizes is the real one. Those in `alone` have a part of the page to themselves
-    and are no part of the whole; `asked.is_part` says that some of the whole were asked for.
+    and are no part of the whole; `requested.is_part` says that some of the whole were asked for.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {prog}")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(catalogue))
@@ -39,15 +39,19 @@ def arguments(
     parser.add_argument(
         "--write", action="store_true", help="keep the results in docs/results, and show them"
     )
-    asked = parser.parse_args()
-    unknown = set(asked.names) - set(catalogue)
+    requested = parser.parse_args()
+    unknown = set(requested.names) - set(catalogue)
     if unknown:
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(catalogue)}")
-    if asked.write and len(asked.names) > 1 and any(name in alone for name in asked.names):
+    if (
+        requested.write
+        and len(requested.names) > 1
+        and any(name in alone for name in requested.names)
+    ):
         parser.error(f"--write keeps {', '.join(alone)} without others")
-    asked.is_part = bool(asked.names) and asked.names[0] not in alone
-    asked.names = asked.names or [name for name in catalogue if name not in alone]
-    return asked
+    requested.is_part = bool(requested.names) and requested.names[0] not in alone
+    requested.names = requested.names or [name for name in catalogue if name not in alone]
+    return requested
 
 
 def measured(

@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Sequence
 
 from sow.config import loads
-from sow.definitions import Configuration
-from sow.delivery.sessions import Session
-from sow.encodings import LINES
+from sow.core.definitions import Configuration
 from sow.engine.engine import Engine
-from sow.requests.executor import Executor
-from sow.server.app import new_session_name
-from sow.server.inbox import Inbox
-from sow.store.volatile import MemoryJournal
-from sow.wire import read_frame
+from sow.protocol.encodings import LINES
+from sow.protocol.wire import read_frame
+from sow.server.boot.app import new_session_name
+from sow.server.net.receive_queue import ReceiveQueue
+from sow.sessions.executor import Executor
+from sow.store.in_memory import MemoryJournal
+from sow.streaming.sessions import Session
 
 FRAME_US = 400
 """Time that passes between two frames: 100 records each make 250,000 a second."""
@@ -46,7 +46,7 @@ class EngineDriver:
         """Carry out frames as a client sends them, one after the other."""
         if self._client is None:
             self._client = self.executor.sessions.open(LINES, self.now_us)
-        inbox = Inbox()
+        inbox = ReceiveQueue()
         for frame in frames:
             self.now_us += FRAME_US
             inbox.add(frame)

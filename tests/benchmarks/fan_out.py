@@ -12,12 +12,12 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 
-from sow.encodings import LINES
 from sow.engine.engine import Engine
-from sow.requests.executor import Executor
-from sow.server.app import new_session_name
-from sow.store.volatile import MemoryJournal
-from sow.wire import read_frame
+from sow.protocol.encodings import LINES
+from sow.protocol.wire import read_frame
+from sow.server.boot.app import new_session_name
+from sow.sessions.executor import Executor
+from sow.store.in_memory import MemoryJournal
 from tests.benchmarks.engines import parsed
 from tests.benchmarks.measure import Figure, in_turn, seconds
 from tests.benchmarks.processes import ServerProcess

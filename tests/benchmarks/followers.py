@@ -176,7 +176,7 @@ class Load:
         self._selector.register(self._publisher.socket, selectors.EVENT_READ, self._acks)
         self._numbers = itertools.count()
         self._published_at: list[float] = []
-        self._told = [0] * scene.keys
+        self._sent = [0] * scene.keys
         self.ages_ms: list[float] = []
         self.acknowledged = 0
         self.bytes = 0
@@ -187,7 +187,7 @@ class Load:
         self._probe = Client(*self._address)
         self._probe.socket.sendall(frame(SUBSCRIBE.encode()))
         self._probe.read()
-        self._told = [len(self._published_at)] * self._scene.keys
+        self._sent = [len(self._published_at)] * self._scene.keys
         self._selector.register(self._probe.socket, selectors.EVENT_READ, self._lines)
 
     def stall(self) -> None:
@@ -251,10 +251,10 @@ class Load:
             number, end = int(found[1]), found.end()
             key = number % keys
             # The first update of this key that the probe had not been told of.
-            first = self._told[key] + (key - self._told[key]) % keys
+            first = self._sent[key] + (key - self._sent[key]) % keys
             if first <= number:
                 self.ages_ms.append((now - self._published_at[first]) * 1000)
-            self._told[key] = number + 1
+            self._sent[key] = number + 1
         self._buffer = self._buffer[max(end, len(self._buffer) - NUMBER_BYTES_MAX) :]
 
     def p99_ms(self) -> float:

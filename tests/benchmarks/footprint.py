@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.benchmarks.measure import Figure, in_turn
 from tests.benchmarks.processes import ROOT
 from tests.benchmarks.sizes import Sizes
-from tests.installed.handed_out import asked_for
+from tests.installed.handed_out import requested_for
 
 PACKAGES = ("sow", "conflated_topics")
 PARTS = ("client", "server")
@@ -29,7 +29,7 @@ def footprint(sizes: Sizes) -> Iterator[Figure]:
     for part in PARTS:
         brought = sum(
             found.locate_file(file).stat().st_size
-            for found in asked_for(frozenset({part}))
+            for found in requested_for(frozenset({part}))
             for file in found.files or ()
             if found.locate_file(file).is_file()
         )

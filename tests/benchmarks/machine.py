@@ -37,9 +37,11 @@ def installed(package: str) -> str:
 
 def commit() -> str:
     """Which commit this is, and whether more has changed since."""
-    asked = ("git", "describe", "--always", "--dirty")
+    requested = ("git", "describe", "--always", "--dirty")
     try:
-        said = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        said = subprocess.run(
+            requested, cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
     except (OSError, subprocess.CalledProcessError):
         return ""
     return f" at {said.strip()}"

@@ -13,9 +13,9 @@ from xml.parsers import expat
 import bson
 import msgspec
 
-from sow.definitions import MessageTypeOptions, RecordField
+from sow.core.definitions import MessageTypeOptions, RecordField
+from sow.core.paths import parse_path
 from sow.messages import message_type
-from sow.paths import parse_path
 from tests.benchmarks.measure import Figure, Measure, cpu_seconds, in_turn
 from tests.benchmarks.sizes import Sizes
 

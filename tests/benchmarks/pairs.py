@@ -118,10 +118,10 @@ def main() -> None:
     parser.add_argument("before", type=Path)
     parser.add_argument("now", type=Path, nargs="?", default=ROOT)
     parser.add_argument("--pairs", type=int, default=PAIRS)
-    asked = parser.parse_args()
+    requested = parser.parse_args()
     print("| work | median | from | to |\n| --- | --- | --- | --- |")
-    trees = asked.before.resolve(), asked.now.resolve()
-    for kind, found in ratios(*trees, asked.pairs, Size()):
+    trees = requested.before.resolve(), requested.now.resolve()
+    for kind, found in ratios(*trees, requested.pairs, Size()):
         print(f"| {kind} | {statistics.median(found):.3f} | {min(found):.3f} | {max(found):.3f} |")
 
 

@@ -77,7 +77,7 @@ def main(host: str, port: str) -> None:
     """The child."""
     socket = Client(host, int(port)).socket
     socket.setblocking(False)
-    waits, asked = Waits(), False
+    waits, requested = Waits(), False
     next_s = time.monotonic()
     with selectors.DefaultSelector() as selector:
         selector.register(socket, selectors.EVENT_READ)
@@ -88,14 +88,14 @@ def main(host: str, port: str) -> None:
                 if key.fileobj is not socket:
                     if not os.read(0, 64):
                         return
-                    asked = True
+                    requested = True
                 else:
                     waits.feed(socket.recv(READ_BYTES), time.monotonic())
-            if asked and not waits.unanswered:
+            if requested and not waits.unanswered:
                 print(waits.longest_s * 1000, waits.count, flush=True)
                 waits.begin()
-                asked = False
-            if not asked and (now_s := time.monotonic()) >= next_s:
+                requested = False
+            if not requested and (now_s := time.monotonic()) >= next_s:
                 socket.send(waits.ping(now_s))
                 next_s = max(next_s + EVERY_S, now_s)
 

@@ -50,21 +50,21 @@ REST = "everything else"
 SUBJECTS = {
     "sow/indexes/": "the hash index",
     "sow/messages/": "reading: commands, JSON, keys",
-    "sow/keys.py": "reading: commands, JSON, keys",
-    "sow/publishes.py": "reading: commands, JSON, keys",
-    "sow/server/inbox.py": "reading: commands, JSON, keys",
-    "sow/topic/conflated_copy.py": "the conflated copy: windows, its table",
+    "sow/core/keys.py": "reading: commands, JSON, keys",
+    "sow/protocol/publish_batching.py": "reading: commands, JSON, keys",
+    "sow/server/net/receive_queue.py": "reading: commands, JSON, keys",
+    "sow/topic/conflated_topic.py": "the conflated copy: windows, its table",
     "conflated_topics/": "the conflated copy: windows, its table",
-    "sow/server/connection.py": "writing to sockets",
+    "sow/server/net/session_writer.py": "writing to sockets",
     "sow/topic/rendering.py": "telling: acks, updates of the copy",
-    "sow/encodings.py": "telling: acks, updates of the copy",
-    "sow/delivery/": "telling: acks, updates of the copy",
-    "sow/requests/": "carrying out: limits, log entries, groups",
+    "sow/protocol/encodings.py": "telling: acks, updates of the copy",
+    "sow/streaming/": "telling: acks, updates of the copy",
+    "sow/sessions/": "carrying out: limits, log entries, groups",
     "sow/store/journal.py": "carrying out: limits, log entries, groups",
-    "sow/engine/live_topics.py": "the table of the topic",
+    "sow/engine/running_topics.py": "the table of the topic",
     "sow/engine/": "carrying out: limits, log entries, groups",
     "sow/server/websocket": ELSEWHERE,
-    "sow/server/speaking.py": ELSEWHERE,
+    "sow/server/net/http_protocol.py": ELSEWHERE,
     "sow/server/": "carrying out: limits, log entries, groups",
 }
 """What a function of a file is about, whoever has called it; of any other its caller says it."""
@@ -228,14 +228,14 @@ def ranges(sizes: Sizes) -> Iterator[Share]:
     """The first range of 1 % after many updates."""
     driver = EngineDriver(configuration(index=True))
     driver.load(every_order(sizes.records))
-    asked = queries.QUESTIONS[3].asked
-    queries.answer(driver, asked)
+    requested = queries.QUESTIONS[3].requested
+    queries.answer(driver, requested)
     found: dict[str, float] = {}
     cpu_s, times = 0.0, 20
     frames = framed(updates(min(queries.DIRTY, sizes.records), sizes.records), 100)
     for _ in range(times):
         driver.publish(frames)
-        one = sampled(lambda: queries.answer(driver, asked))
+        one = sampled(lambda: queries.answer(driver, requested))
         cpu_s += one.cpu_s
         for part, part_s in one.found.items():
             found[part] = found.get(part, 0.0) + part_s
@@ -247,8 +247,8 @@ def waited(sizes: Sizes) -> Iterator[Share]:
     """What a question over HTTP waits for beside updates: asked without any, beside those of a
     topic that is not stored, and beside those of one that is, whose answer waits for the disk."""
     for question in (queries.QUESTIONS[2], queries.QUESTIONS[4]):
-        alone_ms, volatile_ms = _asked_beside(sizes, question, durable=False)
-        _, stored_ms = _asked_beside(sizes, question, durable=True)
+        alone_ms, volatile_ms = _requested_beside(sizes, question, durable=False)
+        _, stored_ms = _requested_beside(sizes, question, durable=True)
         parts = {
             "the question, HTTP and the client": alone_ms,
             "turns of updates, what they have changed, colder caches": volatile_ms - alone_ms,
@@ -259,7 +259,9 @@ def waited(sizes: Sizes) -> Iterator[Share]:
             yield Share(path, part, took_ms, "ms", took_ms / stored_ms)
 
 
-def _asked_beside(sizes: Sizes, question: queries.Question, durable: bool) -> tuple[float, float]:
+def _requested_beside(
+    sizes: Sizes, question: queries.Question, durable: bool
+) -> tuple[float, float]:
     """Milliseconds of a question without updates, and beside 20,000 a second."""
     with ServerProcess(configuration(index=True, durable=durable)) as server:
         queries.load(server, sizes.records)
@@ -399,15 +401,15 @@ PROFILES: dict[str, Profile] = {
 
 def main() -> None:
     """Take the profiles that were asked for, show them, and keep them if that was asked for."""
-    asked = arguments("tests.benchmarks.profiles", PROFILES, (FULL, QUICK, TINY))
+    requested = arguments("tests.benchmarks.profiles", PROFILES, (FULL, QUICK, TINY))
     allow_many_sockets()
     before = facts()
-    found, took_s = measured(PROFILES, asked.names, asked.size)
-    run = Run(f"{asked.size.name}, 1 repetitions", before, took_s, found)
+    found, took_s = measured(PROFILES, requested.names, requested.size)
+    run = Run(f"{requested.size.name}, 1 repetitions", before, took_s, found)
     print(of_profiles(run))
-    if asked.write:
-        publish("profiles", run, asked.is_part)
-    check_all(asked.names, took_s)
+    if requested.write:
+        publish("profiles", run, requested.is_part)
+    check_all(requested.names, took_s)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ class Question(NamedTuple):
     """A query as a client writes it, and as numpy is told."""
 
     case: str
-    asked: dict[str, str]
+    requested: dict[str, str]
     by_numpy: Callable[[Columns], NDArray[np.int64]]
 
 
@@ -103,37 +103,37 @@ def in_engine(sizes: Sizes) -> Iterator[Figure]:
     gc.freeze()  # as the server does: the records are no garbage
     try:
         for question in QUESTIONS:
-            yield _asked(sizes, driver, columns, question)
-        yield _asked_after_updates(sizes, driver, columns, QUESTIONS[3])
+            yield _requested(sizes, driver, columns, question)
+        yield _requested_after_updates(sizes, driver, columns, QUESTIONS[3])
     finally:
         gc.unfreeze()
 
 
-def answer(driver: EngineDriver, asked: dict[str, str]) -> bytes:
+def answer(driver: EngineDriver, requested: dict[str, str]) -> bytes:
     """A query as the engine answers it, as a JSON array."""
     query = Query(
-        filter=driver.engine.filter(asked["filter"]) if "filter" in asked else None,
-        order_by=parse_order_by(asked["order_by"]) if "order_by" in asked else (),
-        top_n=int(asked["top_n"]) if "top_n" in asked else None,
+        filter=driver.engine.filter(requested["filter"]) if "filter" in requested else None,
+        order_by=parse_order_by(requested["order_by"]) if "order_by" in requested else (),
+        top_n=int(requested["top_n"]) if "top_n" in requested else None,
     )
     slots = driver.engine.queries.at_once("orders", query).slots.tolist()
     bodies = driver.engine.topic("orders").records.table.bodies
     return b"[%b]" % b",".join([bodies[slot] or b"" for slot in slots])
 
 
-def _asked(sizes: Sizes, driver: EngineDriver, columns: Columns, question: Question) -> Figure:
-    ours_bytes = answer(driver, question.asked)
+def _requested(sizes: Sizes, driver: EngineDriver, columns: Columns, question: Question) -> Figure:
+    ours_bytes = answer(driver, question.requested)
     assert ours_bytes == columns.joined(question.by_numpy(columns)), question.case
     ours, floor = in_turn(
         sizes.repetitions,
-        lambda: 1e3 * seconds_each(lambda: answer(driver, question.asked)),
+        lambda: 1e3 * seconds_each(lambda: answer(driver, question.requested)),
         lambda: 1e3 * seconds_each(lambda: columns.joined(question.by_numpy(columns))),
     )
     note = f"{len(orjson.loads(ours_bytes))} rows"
     return Figure("query in the engine", question.case, "ms", ours, floor, "numpy", note=note)
 
 
-def _asked_after_updates(
+def _requested_after_updates(
     sizes: Sizes, driver: EngineDriver, columns: Columns, question: Question
 ) -> Figure:
     dirty = min(DIRTY, sizes.records)
@@ -141,7 +141,7 @@ def _asked_after_updates(
 
     def ours() -> float:
         driver.publish(frames)
-        return 1e3 * seconds_each(lambda: answer(driver, question.asked), 0.0)
+        return 1e3 * seconds_each(lambda: answer(driver, question.requested), 0.0)
 
     taken = in_turn(
         sizes.repetitions,
@@ -202,7 +202,7 @@ def _long_s(sizes: Sizes) -> float:
 def _got(
     sizes: Sizes, connection: HTTPConnection, question: Question, at_least_s: float = 0.02
 ) -> Figure:
-    path = WAY + urlencode(question.asked)
+    path = WAY + urlencode(question.requested)
     ours, floor = in_turn(
         sizes.repetitions,
         lambda: 1e3 * seconds_each(lambda: get(connection, path), at_least_s),

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from sow.authentication.tokens import sum_of
+from sow.security.authentication.tokens import sum_of
 from tests.benchmarks.measure import Figure, in_turn
 from tests.benchmarks.processes import ServerProcess
 from tests.benchmarks.readers import Readers

@@ -71,12 +71,12 @@ class Bystander:
     # HTTP.
 
     def request(
-        self, method: str, path: str, body: bytes | None = None, kind: str = "", **asked: object
+        self, method: str, path: str, body: bytes | None = None, kind: str = "", **requested: object
     ) -> bytes:
         """Ask, read all of the answer, and check that it is good; returns its last bytes."""
         connection = HTTPConnection(self._server.host, self._server.port)
         headers = {"Accept": kind} if method == "GET" else {"Content-Type": kind}
-        query = f"?{urlencode(asked)}" if asked else ""
+        query = f"?{urlencode(requested)}" if requested else ""
         connection.request(method, path + query, body, headers if kind else {})
         response = connection.getresponse()
         last = read_all(response)
@@ -84,14 +84,14 @@ class Bystander:
         assert response.status == 200, f"{method} {path}: {response.status} {last[:500]!r}"
         return last
 
-    def records(self, kind: str = "application/json", **asked: object) -> None:
+    def records(self, kind: str = "application/json", **requested: object) -> None:
         """A query."""
-        self.request("GET", "/v1/topics/orders/records", None, kind, **asked)
+        self.request("GET", "/v1/topics/orders/records", None, kind, **requested)
 
-    def publish(self, bodies: list[bytes], method: str = "POST", **asked: object) -> None:
+    def publish(self, bodies: list[bytes], method: str = "POST", **requested: object) -> None:
         """One request with all of these records."""
         path, body = "/v1/topics/orders/records", b"\n".join(bodies)
-        self.request(method, path, body, NDJSON, **asked)
+        self.request(method, path, body, NDJSON, **requested)
 
     # WebSocket.
 
@@ -135,9 +135,9 @@ class Operation(NamedTuple):
     before: Act = lambda _by: None
 
 
-def reading(name: str, kind: str = "application/json", **asked: object) -> Operation:
+def reading(name: str, kind: str = "application/json", **requested: object) -> Operation:
     """A query over HTTP."""
-    return Operation(name, lambda by: by.records(kind, **asked))
+    return Operation(name, lambda by: by.records(kind, **requested))
 
 
 def following(name: str, **fields: object) -> Operation:
@@ -150,8 +150,8 @@ def replay(by: Bystander) -> None:
     by.follow([command(c="subscribe", t="orders", bm="0", cid="1", a="completed")], b'"completed"')
 
 
-def snapshot(by: Bystander, **asked: object) -> None:
-    answer = by.request("POST", "/v1/snapshots", None, "", topic="orders", parts=4, **asked)
+def snapshot(by: Bystander, **requested: object) -> None:
+    answer = by.request("POST", "/v1/snapshots", None, "", topic="orders", parts=4, **requested)
     taken = json.loads(answer)["snapshot"]
     for part in range(4):
         by.request("GET", f"/v1/snapshots/{taken}", part=part)
@@ -188,8 +188,8 @@ def stage(by: Bystander) -> None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    asked = {"topic": "orders", "part": 0, "attempt": "0", "chunk": 0}
-    by.request("POST", "/v1/writes/bench/1", sink.getvalue().to_pybytes(), ARROW, **asked)
+    requested = {"topic": "orders", "part": 0, "attempt": "0", "chunk": 0}
+    by.request("POST", "/v1/writes/bench/1", sink.getvalue().to_pybytes(), ARROW, **requested)
 
 
 def expiring(by: Bystander) -> None:
@@ -234,8 +234,8 @@ def join(by: Bystander) -> None:
     """A record that an eighth of all orders meet, until its rows are told."""
     by.request("POST", "/v1/topics/regions/records", b'{"region":"A","rate":2}', "application/json")
     give_up = time.monotonic() + EXPIRY_S_MAX
-    asked = {"filter": "/region = 'A' AND /worth > 0"}
-    while by.request("GET", "/v1/topics/exposure/records", **asked) == b"[]":
+    requested = {"filter": "/region = 'A' AND /worth > 0"}
+    while by.request("GET", "/v1/topics/exposure/records", **requested) == b"[]":
         assert time.monotonic() < give_up, "what is joined is not told"
         time.sleep(LOOK_S)
 

@@ -97,7 +97,7 @@ def test_queries_in_the_engine_and_in_numpy_agree():
 
 @pytest.mark.slow
 @pytest.mark.edge
-def test_queries_are_asked_while_updates_are_taken():
+def test_queries_are_requested_while_updates_are_taken():
     found = list(under_updates(TINY))
     assert len(found) == len(QUESTIONS)
     assert all(re.match("[1-9].* updates/s were taken", figure.note) for figure in found)

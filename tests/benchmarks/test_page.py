@@ -142,8 +142,8 @@ def test_what_is_measured_again_is_replaced_subject_by_subject():
     paths = ("a", "a", "b"), ("b", "b", "c")
     kept, again = (run_of(*[Share(path, "part", 1, "ms", 1) for path in one]) for one in paths)
     facts = {**FACTS, "SOW": "1"}
-    anew = [one._replace(value=2) for one in again.measured]
-    found = put_in(kept, Run(kept.size, facts, {"x": 1.0}, anew))
+    from_scratch = [one._replace(value=2) for one in again.measured]
+    found = put_in(kept, Run(kept.size, facts, {"x": 1.0}, from_scratch))
     assert [(one.path, one.value) for one in found.measured] == [
         ("a", 1), ("a", 1), ("b", 2), ("b", 2), ("c", 2),
     ]  # fmt: skip

@@ -45,7 +45,7 @@ def test_a_sample_is_the_innermost_function_of_ours():
         for _ in range(1000):
             read_document(b'{"a":[%b]}' % b",".join([b"1.50"] * 1000))
     modules = {name.partition(" ")[0] for name in found}
-    assert modules <= {"sow/messages/json.py", "sow/digits.py"}
+    assert modules <= {"sow/messages/json.py", "sow/core/lossless_numbers.py"}
 
 
 def test_the_smaller_parts_are_put_together():
@@ -72,8 +72,8 @@ def test_what_other_threads_take_is_counted_apart():
 
 
 def test_what_calls_are_about_is_said_by_the_last_that_says_it():
-    put, copied = "sow/store/memory.py put", "sow/topic/conflated_copy.py _put"
-    published = "sow/engine/live_topics.py publish"
+    put, copied = "sow/store/memory.py put", "sow/topic/conflated_topic.py _put"
+    published = "sow/engine/running_topics.py publish"
     about = [subject(CALLS.join(calls)) for calls in ((published, put), (published, copied, put))]
     assert about == ["the table of the topic", "the conflated copy: windows, its table"]
     assert subject(THREADS) == THREADS

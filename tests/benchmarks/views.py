@@ -15,8 +15,8 @@ from random import Random
 
 import msgspec
 
-from sow.steps import at_once
-from sow.wire import read_frame
+from sow.core.cooperative import run_to_completion
+from sow.protocol.wire import read_frame
 from tests.benchmarks.engines import EngineDriver
 from tests.benchmarks.measure import Figure, cpu_seconds, in_turn
 from tests.benchmarks.processes import ServerProcess
@@ -68,7 +68,7 @@ def views(sizes: Sizes) -> Iterator[Figure]:
     floor, *ours = in_turn(sizes.repetitions, *measures)
     for case, found in zip((GROUPED, JOINED), ours, strict=True):
         yield Figure("views", case, "µs/update", found, floor, "no view")
-    yield _asked(drivers[0], orders, sizes)
+    yield _requested(drivers[0], orders, sizes)
 
 
 def served(sizes: Sizes) -> Iterator[Figure]:
@@ -112,7 +112,7 @@ def _each_us(driver: EngineDriver, frames: Sequence[bytes]) -> Callable[[], floa
     return lambda: cpu_seconds(lambda: driver.publish(frames)) * 1e6 / (len(frames) * BATCH)
 
 
-def _asked(driver: EngineDriver, orders: Sequence[bytes], sizes: Sizes) -> Figure:
+def _requested(driver: EngineDriver, orders: Sequence[bytes], sizes: Sizes) -> Figure:
     fields = ",".join(("/acct", *FIELDS)).encode()
     line = b'{"c":"sow","t":"orders","projection":"%b","grouping":"/acct"}' % fields
     (command,) = read_frame(line)
@@ -121,7 +121,7 @@ def _asked(driver: EngineDriver, orders: Sequence[bytes], sizes: Sizes) -> Figur
     def answer() -> None:
         aggregations = driver.executor.subscriptions.aggregations
         question = aggregations.question(command)
-        made = at_once(aggregations.computed(question, lambda _records: None))
+        made = run_to_completion(aggregations.computed(question, lambda _records: None))
         assert len(made.topic.records.table.slots) == groups
         made.let_go()
 

@@ -54,7 +54,7 @@ class Look(NamedTuple):
     """What there was to see in some seconds."""
 
     published_per_s: float
-    told_per_s: float
+    sent_per_s: float
     frames_per_s: float
     rows_drawn_per_s: float
     behind_s: float
@@ -147,11 +147,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--rate", type=int, default=10_000)
-    asked = parser.parse_args()
+    requested = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         browser = Browser()
-        page = Smoothness(browser, directory, asked.rate)
-        looks = [page.look(LOOK_S) for _ in range(max(2, asked.seconds // LOOK_S))]
+        page = Smoothness(browser, directory, requested.rate)
+        looks = [page.look(LOOK_S) for _ in range(max(2, requested.seconds // LOOK_S))]
         errors = page.close()
         browser.close()
     for name, each in zip(Look._fields, zip(*looks, strict=True), strict=True):

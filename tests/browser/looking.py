@@ -62,8 +62,8 @@ class Looked:
         self.errors = self._page.errors
         self.sockets = self._page.sockets
 
-    def open(self, page="topics", name="", **asked):
-        query = "?" + urlencode(asked, quote_via=quote) if asked else ""
+    def open(self, page="topics", name="", **requested):
+        query = "?" + urlencode(requested, quote_via=quote) if requested else ""
         self._page.open(f"{self.base}#/{page}{'/' + quote(name, safe='') if name else ''}{query}")
         return self
 

@@ -52,7 +52,7 @@ def shown():
     assert configuration is not None
     with tempfile.TemporaryDirectory() as directory:
         server = Running(replace(configuration, port=0), Path(directory))
-        commands = [["sow.cli.feed", server.url, str(RATE), "1"]]
+        commands = [["sow.cli.market_feed", server.url, str(RATE), "1"]]
         folder = recordings(Path(directory) / "made")
         for name, *options in REPLAYS:
             (found,) = folder.glob(name)
@@ -69,10 +69,10 @@ def shown():
 
 def take(browser, server, name, place, settle):
     """Take a picture once its page shows something, and `settle` has been called."""
-    scheme, (page, topic, asked) = PICTURES[name]
+    scheme, (page, topic, requested) = PICTURES[name]
     options = {"viewport": SIZE, "color_scheme": scheme}
     console = Looked(browser, server.url + "/", options)
-    console.open(page, topic, **asked)
+    console.open(page, topic, **requested)
     console.until("() => document.querySelector('main').textContent.length > 20")
     settle()
     path = place / f"console-{name}.png"

@@ -15,7 +15,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from sow.authentication import htpasswd, tokens
+from sow.security.authentication import htpasswd, tokens
 from tests.edge.serving import Running, configuration
 from tests.needs import chromium
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sow.pipelines import Pipeline, Sink, Source
+from sow.core.pipelines import Pipeline, Sink, Source
 from sow.query.search import ADVISE_ROWS
 from tests.browser.looking import TOPICS, looked, publishing
 from tests.edge.serving import Running, configuration
@@ -34,12 +34,12 @@ def test_topics_of_a_pattern_are_folded_under_it(console, server):
     console.page.get_by_role("link", name="desk/2").wait_for(state="detached")
 
 
-def test_topics_of_a_pattern_are_asked_for_while_one_looks_at_them(console, server):
+def test_topics_of_a_pattern_are_requested_for_while_one_looks_at_them(console, server):
     server.publish("desk/1", {"id": 1})
-    asked = "() => performance.getEntriesByType('resource').map((one) => one.name)"
+    requested = "() => performance.getEntriesByType('resource').map((one) => one.name)"
     console.open()
     console.page.get_by_role("button", name="Topics of desks").wait_for()
-    first = [url for url in console.page.evaluate(asked) if "/v1/topics" in url]
+    first = [url for url in console.page.evaluate(requested) if "/v1/topics" in url]
     assert {url.partition("?")[2] for url in first} == {"members=false"}
     console.page.get_by_role("searchbox", name="Find a topic").fill("desk/1")
     console.page.get_by_role("link", name="desk/1").wait_for()

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from sow.authentication.tokens import sum_of
 from sow.config import require as required
+from sow.security.authentication.tokens import sum_of
 from tests.browser.looking import TOPICS, looked
 from tests.browser.prefix import Prefixed
 from tests.edge.serving import Running, records
@@ -22,7 +22,7 @@ def test_what_records_hold_is_never_markup(console, server):
     with server.socket() as ws:
         ws.ask({"c": "logon", "client": HOSTILE})
         ws.ask({"c": "subscribe", "t": "orders", "filter": f'/symbol = r"{HOSTILE[:20]}"'})
-        for page, name, asked in (
+        for page, name, requested in (
             ("topics", "", {}),
             ("topic", "orders", {"order": "/price"}),
             ("topic", f"desk/{HOSTILE}", {}),
@@ -33,7 +33,7 @@ def test_what_records_hold_is_never_markup(console, server):
             ("explain", "orders", {"filter": f"/symbol = r'{HOSTILE[:20]}'"}),
             (HOSTILE, HOSTILE, {HOSTILE: HOSTILE}),
         ):
-            console.open(page, name, **asked)
+            console.open(page, name, **requested)
             console.page.reload()
             console.until("() => document.querySelector('main').textContent.length > 20")
             console.page.wait_for_load_state("networkidle")
@@ -207,8 +207,8 @@ def test_every_page_can_be_read_on_a_wide_screen_and_on_a_narrow_one(browser, se
     """Texts have the contrast that WCAG asks for (AA: 4.5), and nothing stands upon another."""
     wide, narrow = {"width": 1200, "height": 800}, {"width": 400, "height": 700}
     with looked(browser, server.url + "/", color_scheme=scheme, viewport=wide) as console:
-        for page, name, asked in PAGES:
-            console.open(page, name, **asked)
+        for page, name, requested in PAGES:
+            console.open(page, name, **requested)
             console.until("() => document.querySelector('main').textContent.length > 20")
             if name == "orders-C":
                 console.until_grid("1", "2", "3")

@@ -27,7 +27,7 @@ def market(tmp_path):
     """The server of the demo, and what is published to it."""
     configuration = loads(files("sow.cli").joinpath("demo.xml").read_bytes()).configuration
     server = Running(replace(configuration, port=0), tmp_path / "data")
-    command = [sys.executable, "-m", "sow.cli.feed", server.url, str(RATE), "1"]
+    command = [sys.executable, "-m", "sow.cli.market_feed", server.url, str(RATE), "1"]
     feed = forks.started(command)
     yield server
     feed.terminate()

@@ -7,7 +7,7 @@ from tests.browser.looking import publishing
 pytestmark = pytest.mark.browser
 
 
-def test_the_slider_changes_how_much_is_told(console, server):
+def test_the_slider_changes_how_much_is_sent(console, server):
     console.open("slider", "orders", interval="10s", filter="/id = 1")
     number = "Number(document.querySelector('{}').textContent.replaceAll(',', ''))"
     taken, given = number.format("#updates-in"), number.format("#updates-out")

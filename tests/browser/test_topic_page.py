@@ -170,7 +170,7 @@ SPOKEN = """() => {
 }"""
 
 
-def test_who_hears_the_page_is_not_told_of_every_record_that_leaves(console, server):
+def test_who_hears_the_page_is_not_sent_of_every_record_that_leaves(console, server):
     rows = [{"id": number, "price": number} for number in range(40)]
     server.publish("orders", *rows)
     console.open("topic", "orders", filter="/price > 0", order="/id")
@@ -212,11 +212,11 @@ def test_fields_are_shown_whatever_they_are_called(console, server):
 
 
 def test_a_field_with_a_slash_in_its_name_is_found_ordered_and_offered(console, server):
-    both, asked = """it's "a/b\\""", r"""$['it\'s "a/b\\']"""
+    both, requested = """it's "a/b\\""", r"""$['it\'s "a/b\\']"""
     odd = {"id": 4, "a/b": "slashed", "x]y": {"it's, so": "bracketed"}, both: "quoted"}
     server.publish("orders", odd, {"id": 5, "a/b": "other"})
     path, within = "$['a/b']", """$['x]y']["it's, so"]"""
-    columns = f"/id,{path},{within},{asked}"
+    columns = f"/id,{path},{within},{requested}"
     console.open("topic", "orders", filter=f"{path} = 'slashed'", columns=columns)
     console.until_grid("4")
     assert console.grid() == [["4", "slashed", "bracketed", "quoted"]]

@@ -42,7 +42,7 @@ def state(server):
     return {topic: server.records(topic) for topic in ("orders", "trades")}
 
 
-def told_by_the_log(server, bookmark):
+def sent_by_the_log(server, bookmark):
     """What a naive reader of the log makes of it."""
     found = {"orders": {}, "trades": {}}
     answer = server.get(f"/v1/log?topics=orders,trades&from=0&to={bookmark}&limit=1000000")
@@ -79,7 +79,7 @@ def test_a_backup_of_a_busy_server_is_what_its_log_says_at_the_bookmark(busy, tm
         stop.set()
         publisher.join()
     assert int(busy.get("/v1/log/extent").json["newest"]) >= int(told["bookmark"])
-    wanted = told_by_the_log(busy, told["bookmark"])
+    wanted = sent_by_the_log(busy, told["bookmark"])
     assert all(wanted.values())
     copy = restored(tmp_path / "b", tmp_path / "copy")
     try:
@@ -137,10 +137,12 @@ def test_a_moment_to_restore_may_name_the_log_of_the_backup(busy, tmp_path):
 
 def test_what_ends_half_leaves_nothing(busy, tmp_path, monkeypatch):
     busy.publish("orders", {"id": 1})
-    monkeypatch.setattr("sow.server.backups.frames", lambda *_: (one for one in [b"\0\0\0\x03m{}"]))
+    monkeypatch.setattr(
+        "sow.server.api.backups.frames", lambda *_: (one for one in [b"\0\0\0\x03m{}"])
+    )
     result = run("backup", tmp_path / "b", "--url", busy.url)
     assert (result.exit_code, "nothing is kept of it" in result.stderr) == (1, True)
-    monkeypatch.setattr("sow.server.backups.frames", lambda *_: (one for one in [b"\0" * 8]))
+    monkeypatch.setattr("sow.server.api.backups.frames", lambda *_: (one for one in [b"\0" * 8]))
     assert "what came is no backup" in run("backup", tmp_path / "b", "--url", busy.url).stderr
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 from sow.cli import main
 from sow.cli.bench import BenchResult
-from sow.cli.spread import Spread
+from sow.cli.percentiles import Percentiles
 from tests.cli.terminal import Terminal
 
 
@@ -48,7 +48,7 @@ def test_this_machine_is_measured_by_a_server_of_its_own(tmp_path):
 
 
 def test_for_people_and_for_programs():
-    found = BenchResult("query by key", 1234.56, Spread(7, 0.001, 0.002, 0.003))
+    found = BenchResult("query by key", 1234.56, Percentiles(7, 0.001, 0.002, 0.003))
     assert found.row() == {
         "what": "query by key", "per second": "1,235", "median": "2 ms", "p99": "3 ms",
         "times": "7",

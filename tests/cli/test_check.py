@@ -37,7 +37,7 @@ def test_a_mistake_is_a_line_with_its_place(check):
     )
 
 
-def test_errors_and_warnings_are_told_apart_and_counted(check):
+def test_errors_and_warnings_are_sent_apart_and_counted(check):
     slab, unknown = "<SlabSize>1MB</SlabSize></Topic>", "<Kye>/id</Kye><Kye>/b</Kye></Topic>"
     wrong = TOPIC.format("orders").replace("</Topic>", slab).replace("</Topic>", unknown)
     result = check(wrong)

@@ -25,10 +25,10 @@ def script(shell):
 def completed_by_bash(*words):
     """What TAB offers for the last of these words, in a real bash."""
     line = " ".join(words)
-    asked = f"""COMP_WORDS=({line}) COMP_CWORD={len(words) - 1}
+    requested = f"""COMP_WORDS=({line}) COMP_CWORD={len(words) - 1}
 _sow_completion sow; printf "%s\n" "${{COMPREPLY[@]}}" """
     done = subprocess.run(
-        ["bash", "-c", f"{script('bash')}\n{asked}"],
+        ["bash", "-c", f"{script('bash')}\n{requested}"],
         capture_output=True,
         text=True,
         env={**os.environ, "PATH": f"{forks.programs()}:{os.environ['PATH']}"},
@@ -48,14 +48,14 @@ def test_bash_completes_commands_options_and_choices():
 @pytest.mark.parametrize(("shell", "head"), [("zsh", "#compdef sow"), ("fish", "function ")])
 def test_the_scripts_of_other_shells_ask_sow_too(shell, head):
     assert script(shell).lstrip().startswith(head)
-    asked = {VARIABLE: f"{shell}_complete", "COMP_WORDS": "sow to", "COMP_CWORD": "to"}
+    requested = {VARIABLE: f"{shell}_complete", "COMP_WORDS": "sow to", "COMP_CWORD": "to"}
     if shell == "zsh":
-        asked["COMP_CWORD"] = "1"
+        requested["COMP_CWORD"] = "1"
     done = subprocess.run(
         [forks.programs() / "sow"],
         capture_output=True,
         text=True,
-        env={**os.environ, **asked},
+        env={**os.environ, **requested},
         check=True,
     )
     assert {"token", "top"} <= set(done.stdout.replace("plain,", "").split())
@@ -111,8 +111,8 @@ def test_tab_is_silent_while_the_server_is_away(tmp_path):
         assert "Traceback" not in shown
 
 
-def test_other_shells_are_told_topics_by_the_same_protocol(server):
-    asked = {"SOW_URL": server.url}
+def test_other_shells_are_sent_topics_by_the_same_protocol(server):
+    requested = {"SOW_URL": server.url}
     for shell, words in (("zsh", ("sow query or", "2")), ("fish", ("sow query or", "or"))):
         environment = {
             VARIABLE: f"{shell}_complete",
@@ -121,7 +121,7 @@ def test_other_shells_are_told_topics_by_the_same_protocol(server):
         }
         done = subprocess.run(
             [forks.programs() / "sow"], capture_output=True, text=True, check=True,
-            env={**os.environ, **asked, **environment},
+            env={**os.environ, **requested, **environment},
         )  # fmt: skip
         offered = done.stdout.replace("plain,", "").replace("plain\n", "").replace("\n_", "")
         assert (offered.split(), done.stderr) == (["orders", "orders-C"], "")

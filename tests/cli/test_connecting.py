@@ -6,11 +6,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from sow.authentication.tokens import sum_of
 from sow.cli import main
 from sow.cli.connecting import connected, of_a_server
 from sow.cli.options import url_option
 from sow.client import Unreachable
+from sow.security.authentication.tokens import sum_of
 from tests.cli.conftest import TOPICS
 from tests.edge.serving import Running, configuration
 
@@ -40,9 +40,9 @@ def test_who_asks_is_said_by_a_token_or_a_user_with_a_password():
     assert said("--token", "t")[3:] == said(SOW_TOKEN="t")[3:] == ["t", "None", "None"]
     assert said("--user", "ann", SOW_PASSWORD="p")[3:] == ["None", "ann", "p"]
     assert said("--user", "ann", SOW_PASSWORD="p", SOW_TOKEN="t")[3:] == ["None", "ann", "p"]
-    asked = CliRunner().invoke(asking, ["--user", "ann"], input="typed\n")
-    assert asked.output.split()[-2:] == ["ann", "typed"]
-    assert asked.stderr.startswith("Password of ann:")
+    requested = CliRunner().invoke(asking, ["--user", "ann"], input="typed\n")
+    assert requested.output.split()[-2:] == ["ann", "typed"]
+    assert requested.stderr.startswith("Password of ann:")
 
 
 @click.command()
@@ -78,7 +78,7 @@ def guarded(tmp_path_factory):
     running.close()
 
 
-def asked(guarded, words, token=None):
+def requested(guarded, words, token=None):
     environment = {"SOW_URL": guarded.url, "SOW_TOKEN": token}
     return CliRunner().invoke(main, words.split(), env=environment)
 
@@ -91,8 +91,8 @@ EACH = (
 
 @pytest.mark.edge
 @pytest.mark.parametrize("words", EACH)
-def test_who_has_not_said_who_he_is_is_told_how_to(guarded, words):
-    result = asked(guarded, words)
+def test_who_has_not_said_who_he_is_is_sent_how_to(guarded, words):
+    result = requested(guarded, words)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("sow: ")
     assert "token" in result.stderr, "what to give is said"
@@ -100,18 +100,18 @@ def test_who_has_not_said_who_he_is_is_told_how_to(guarded, words):
 
 @pytest.mark.edge
 def test_who_may_see_some_sees_that_and_hears_of_nothing_else(guarded):
-    listed = json.loads(asked(guarded, "topics --json", "of-ann").stdout)
+    listed = json.loads(requested(guarded, "topics --json", "of-ann").stdout)
     assert [one["name"] for one in listed] == ["orders"]
-    shown = json.loads(asked(guarded, "top --count 1 --interval 0.1 --json", "of-ann").stdout)
+    shown = json.loads(requested(guarded, "top --count 1 --interval 0.1 --json", "of-ann").stdout)
     assert [one["name"] for one in shown["topics"]] == ["orders"]
     assert shown["longest_step"] is None, "the metrics are for administrators"
-    refused = asked(guarded, "why orders-C --query", "of-ann")
+    refused = requested(guarded, "why orders-C --query", "of-ann")
     assert (refused.exit_code, "no topic 'orders-C'" in refused.stderr) == (1, True)
-    assert len(json.loads(asked(guarded, "topics --json", "of-root").stdout)) > 10
+    assert len(json.loads(requested(guarded, "topics --json", "of-root").stdout)) > 10
 
 
 @pytest.mark.parametrize("words", [("backup",), ("dump", "orders")])
-def test_who_wants_what_is_stored_and_has_no_server_is_told_what_to_do(words, tmp_path):
+def test_who_wants_what_is_stored_and_has_no_server_is_sent_what_to_do(words, tmp_path):
     target = tmp_path / "to.ndjson"
     result = CliRunner().invoke(main, [*words, str(target), "--url", "http://127.0.0.1:1"])
     assert result.exit_code == 1
@@ -121,7 +121,7 @@ def test_who_wants_what_is_stored_and_has_no_server_is_told_what_to_do(words, tm
     assert not target.exists()
 
 
-def test_who_does_not_trust_a_server_is_told_nothing_of_that():
+def test_who_does_not_trust_a_server_is_sent_nothing_of_that():
     with pytest.raises(Unreachable) as told, of_a_server():
         raise Unreachable("the certificate of the server is not trusted")
     assert told.value.detail == "the certificate of the server is not trusted"

@@ -51,7 +51,7 @@ def test_what_the_feed_is_refused_is_said(tmp_path):
     assert refusal["detail"].startswith("the market feed stopped: no topic 'quotes'")
 
 
-def test_a_configuration_with_a_mistake_is_told_with_its_place(tmp_path):
+def test_a_configuration_with_a_mistake_is_sent_with_its_place(tmp_path):
     (tmp_path / "config.xml").write_text(OTHER.replace("Key>", "Kye>"))
     done = demo(tmp_path, "--config", "config.xml", "--seconds", "1")
     assert done.returncode == 1
@@ -76,7 +76,7 @@ def _anywhere(definition):
     return replace(definition, line=0)
 
 
-def test_every_file_beside_the_modules_is_told_to_be_packaged():
+def test_every_file_beside_the_modules_is_sent_to_be_packaged():
     told = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["setuptools"]
     for package, globs in told["package-data"].items():
         packaged = {path for glob in globs for path in (TOP / package).glob(glob)}

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from sow.cli import main
-from sow.cli.spread import Spread
+from sow.cli.percentiles import Percentiles
 from tests.cli.terminal import Terminal
 from tests.edge.certificates import certificates
 
@@ -87,7 +87,7 @@ def test_a_server_that_takes_no_messages_is_an_error_with_its_reason(server, mon
     assert found.keys() == {"ready", "log", "answers"}
 
 
-def test_the_last_error_of_the_log_is_told(server):
+def test_the_last_error_of_the_log_is_sent(server):
     logging.getLogger("sow.journal").error("no room for orders")
     try:
         code, found = doctor("--server", "--url", server.url)
@@ -142,7 +142,7 @@ def complaints(*words):
 
 
 def spread(median_s):
-    return Spread(20, median_s, median_s, median_s)
+    return Percentiles(20, median_s, median_s, median_s)
 
 
 MACHINE = [
@@ -195,7 +195,7 @@ FIGURES = {
 }  # fmt: skip
 
 
-class Told:
+class Sent:
     """A server that says what a test wants."""
 
     def __init__(self, ready=200, sessions=(), stopped=None):
@@ -209,7 +209,7 @@ class Told:
         pass
 
     @asynccontextmanager
-    async def request(self, *_asked, **_more):
+    async def request(self, *_requested, **_more):
         pieces = [b"the disk is full", b""]
 
         async def readany():
@@ -217,7 +217,7 @@ class Told:
 
         yield SimpleNamespace(status=self._ready, content=SimpleNamespace(readany=readany))
 
-    async def json(self, *_asked, **_more):
+    async def json(self, *_requested, **_more):
         return self._sessions
 
     async def topics(self):
@@ -245,7 +245,7 @@ def test_what_is_wrong_with_a_server(monkeypatch, subject, told, figures, instea
     async def answered(_client, _count):
         return spread(0.001)
 
-    monkeypatch.setattr(THERE, "connected", lambda *_: Told(**told))
+    monkeypatch.setattr(THERE, "connected", lambda *_: Sent(**told))
     monkeypatch.setattr(THERE, "scraped", scraped)
     monkeypatch.setattr(THERE, "answered", answered)
     found = complaints("--server")

@@ -158,7 +158,7 @@ def test_an_answer_that_ends_early_is_no_dump(sow, server, tmp_path, monkeypatch
     assert [file.read_text(), *tmp_path.iterdir()] == ["mine", file]
 
 
-def test_a_name_that_says_nothing_is_told_what_to_write(sow, tmp_path):
+def test_a_name_that_says_nothing_is_sent_what_to_write(sow, tmp_path):
     result = sow("dump", "orders", str(tmp_path / "a.dat"))
     assert (result.exit_code, ".parquet, or give --format" in result.stderr) == (1, True)
 

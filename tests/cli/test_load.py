@@ -44,7 +44,7 @@ def test_what_is_wrong_with_a_file_is_a_sentence_that_says_where(
     assert server.records("orders") == []
 
 
-def test_a_file_that_ends_within_a_line_is_told_and_so_is_what_was_loaded(sow, server, tmp_path):
+def test_a_file_that_ends_within_a_line_is_sent_and_so_is_what_was_loaded(sow, server, tmp_path):
     file = tmp_path / "a.ndjson"
     file.write_text('{"id":1}\n{"id":2,"x')
     result = sow("load", "orders", str(file))

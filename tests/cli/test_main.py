@@ -103,7 +103,7 @@ def test_all_commands_are_listed():
         (["query", "orders", "--filtr", "1=1"], "Did you mean '--filter'?"),
     ],
 )
-def test_a_mistyped_word_is_wrong_usage_and_told_what_was_meant(words, said):
+def test_a_mistyped_word_is_wrong_usage_and_sent_what_was_meant(words, said):
     result = run(*words)
     assert (result.exit_code, result.stderr.rstrip().endswith(said)) == (2, True)
 

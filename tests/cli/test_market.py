@@ -25,7 +25,7 @@ def test_another_seed_gives_another_market():
     assert Market(7).slice(1.0, b"t") != Market(8).slice(1.0, b"t")
 
 
-def test_the_mean_rate_is_the_rate_asked_for(counts):
+def test_the_mean_rate_is_the_rate_requested_for(counts):
     assert sum(counts) / len(counts) == pytest.approx(1000, rel=0.1)
 
 

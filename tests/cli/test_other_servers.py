@@ -141,9 +141,9 @@ def test_json_for_programs_has_the_names_of_others_escaped(elsewhere, command):
 
 def older(path):
     """What a server answers that knows no parameters yet."""
-    address, _, asked = path.partition("?")
-    if asked:
-        detail = f"no parameter {asked.partition('=')[0]!r}; this address takes none"
+    address, _, requested = path.partition("?")
+    if requested:
+        detail = f"no parameter {requested.partition('=')[0]!r}; this address takes none"
         return (400, "application/problem+json", json.dumps({"detail": detail}).encode())
     if address == "/metrics":
         return (200, "text/plain", b"")

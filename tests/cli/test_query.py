@@ -44,15 +44,15 @@ def test_csv_has_a_header_and_quotes(sow, orders):
 
 def test_records_are_filtered_ordered_and_paged(sow, orders):
     orders(*({"id": number} for number in range(9)))
-    asked = ("--filter", "/id > 3", "--order-by", "/id DESC", "--skip", "1", "--top", "2")
-    found = rows(sow.ok("query", "orders", "--format", "ndjson", *asked))
+    requested = ("--filter", "/id > 3", "--order-by", "/id DESC", "--skip", "1", "--top", "2")
+    found = rows(sow.ok("query", "orders", "--format", "ndjson", *requested))
     assert found == [{"id": 7}, {"id": 6}]
 
 
 def test_records_are_ordered_by_what_is_calculated(sow, orders):
     orders(*({"id": number, "n": number * 7 % 5} for number in range(5)))
-    asked = ("--order-by", "/n * -1", "--format", "ndjson")
-    assert [row["id"] for row in rows(sow.ok("query", "orders", *asked))] == [2, 4, 1, 3, 0]
+    requested = ("--order-by", "/n * -1", "--format", "ndjson")
+    assert [row["id"] for row in rows(sow.ok("query", "orders", *requested))] == [2, 4, 1, 3, 0]
     result = sow("query", "orders", "--order-by", "/n * -1, NOPE(/n)")
     assert result.exit_code == 1
     assert result.stderr.splitlines()[2].index("^") == result.stderr.splitlines()[1].index("NOPE")
@@ -126,7 +126,7 @@ NARROW = [
 
 
 @pytest.mark.parametrize(("width", "head"), NARROW)
-def test_what_tells_records_apart_is_the_last_to_give_way(width, head):
+def test_what_reports_records_apart_is_the_last_to_give_way(width, head):
     console = Console(width=width, file=io.StringIO())
     console.print(as_table([WIDE, WIDE], width, ["id"]))
     lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
@@ -145,7 +145,7 @@ def test_a_terminal_shows_keys_first_and_says_what_it_has_no_room_for(server, or
     assert re.fullmatch(r"\d+ more fields without room here: --select names some", lines[3].strip())
 
 
-def test_rows_of_groups_are_told_apart_by_what_they_are_grouped_by(server, orders):
+def test_rows_of_groups_are_sent_apart_by_what_they_are_grouped_by(server, orders):
     orders({"id": 1, "a": {"b": "x"}}, {"id": 2, "a": {"b": "y"}})
     words = ("--projection", "COUNT(1) AS /n, /a/b", "--grouping", "/a/b", "--url", server.url)
     with Terminal("query", "orders", *words) as terminal:

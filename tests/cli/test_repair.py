@@ -8,7 +8,7 @@ from sow.cli import repair as module
 
 
 @pytest.fixture
-def asked(monkeypatch):
+def requested(monkeypatch):
     """What the repair is asked for, which then says that it could not."""
     found = []
 
@@ -20,16 +20,16 @@ def asked(monkeypatch):
     return found
 
 
-def test_what_is_asked_is_handed_on_and_so_is_how_it_went(asked, tmp_path):
+def test_what_is_requested_is_handed_on_and_so_is_how_it_went(requested, tmp_path):
     result = CliRunner().invoke(main, ["repair", str(tmp_path), "orders.sow", "--after", "17"])
-    assert asked == [[str(tmp_path), "orders.sow", "--after", "17"]]
+    assert requested == [[str(tmp_path), "orders.sow", "--after", "17"]]
     assert result.exit_code == 1
 
 
 @pytest.mark.parametrize("arguments", [("nowhere", "x"), (".",), (".", "x", "--after", "-1")])
-def test_what_makes_no_sense_is_wrong_usage_and_touches_nothing(asked, arguments):
+def test_what_makes_no_sense_is_wrong_usage_and_touches_nothing(requested, arguments):
     assert CliRunner().invoke(main, ["repair", *arguments]).exit_code == 2
-    assert asked == []
+    assert requested == []
 
 
 def test_a_directory_without_data_is_a_sentence(tmp_path):

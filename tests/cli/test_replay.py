@@ -111,8 +111,8 @@ def test_what_is_no_speed_says_what_to_write(text):
 
 def test_the_recording_is_on_the_server_when_the_command_ends(sow, server, recorded, tmp_path):
     recorded((0, 1, 5), (1, 2, 6), (2, 1, 7), (3, 2, 0))
-    asked = ("--topic", "orders", "--speed", "max", "--delete-when", "qty == 0", "--json")
-    said = json.loads(sow.ok("replay", str(tmp_path / "rows.parquet"), *asked))
+    requested = ("--topic", "orders", "--speed", "max", "--delete-when", "qty == 0", "--json")
+    said = json.loads(sow.ok("replay", str(tmp_path / "rows.parquet"), *requested))
     assert (said["published"], said["deleted"], said["rows"]) == (3, 1, 4)
     assert server.records("orders") == [{"ts": 2.0, "id": 1, "qty": 7}]
 

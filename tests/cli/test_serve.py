@@ -315,7 +315,7 @@ def test_a_start_can_be_ended_at_any_step_and_loses_nothing(held_start, command,
         assert json.loads(answer.read()) == [{"id": 1}, {"id": 2}]
 
 
-def test_a_reload_that_waits_for_a_start_that_is_ended_is_told_why_nothing_came_of_it(held_start):
+def test_a_reload_that_waits_for_a_start_that_is_ended_is_sent_why_nothing_came_of_it(held_start):
     with held_start(0) as (process, _):
         process.send_signal(signal.SIGHUP)
         process.terminate()

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 from click.testing import CliRunner
 
-from sow.authentication.tokens import Tokens, sum_of, time_us
 from sow.cli import main
+from sow.security.authentication.tokens import Tokens, sum_of, time_us
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ def test_topics_are_offered_whose_names_begin_so(server):
     assert offered(server.url, "zzz") == []
 
 
-def test_no_more_are_asked_for_than_are_shown():
+def test_no_more_are_requested_for_than_are_shown():
     with answering() as (url, heard):
         offered(url, "a")
     assert f"GET /v1/topics?prefix=a&top_n={OFFERED_MAX}&names=true " in heard[0]

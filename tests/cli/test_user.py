@@ -5,8 +5,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from sow.authentication.htpasswd import Users
 from sow.cli import main
+from sow.security.authentication.htpasswd import Users
 
 
 @pytest.fixture

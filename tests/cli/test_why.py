@@ -7,7 +7,7 @@ import pytest
 from tests.cli.terminal import Terminal
 
 
-def test_what_waits_is_told_and_who_follows(sow, server, orders):
+def test_what_waits_is_sent_and_who_follows(sow, server, orders):
     with server.socket() as socket:
         socket.ask({"c": "logon", "client": "grid"})
         socket.ask({"c": "subscribe", "t": "orders", "filter": "/px > 100"}, cid="2")
@@ -19,7 +19,7 @@ def test_what_waits_is_told_and_who_follows(sow, server, orders):
         assert line.split()[:5] == ["grid", "no", "/px", ">", "100"]
 
 
-def test_of_a_conflated_topic_windows_are_told(sow, server, orders):
+def test_of_a_conflated_topic_windows_are_sent(sow, server, orders):
     orders({"id": 77, "px": 5}, {"id": 77, "px": 6})
     key = json.loads(sow.ok("why", "orders", "--filter", "/id = 77", "--json"))["key"]
     found = json.loads(sow.ok("why", "orders-C", key, "--json"))
@@ -55,7 +55,7 @@ def test_what_a_person_sees_in_a_narrow_terminal(server, orders):
     assert (code, text.replace("\n", "")[:24]) == (0, "orders is not conflated:")
 
 
-def test_a_query_is_told_with_what_served_it(sow, orders):
+def test_a_query_is_sent_with_what_served_it(sow, orders):
     orders({"id": 1}, {"id": 2})
     assert sow.ok("why", "orders", "--query", "--filter", "/id = 1").splitlines() == [
         "/id = 1: served by hash(/id); 1 record left",
@@ -66,7 +66,7 @@ def test_a_query_is_told_with_what_served_it(sow, orders):
     assert found["why"][0] == "all records are asked for: 2 records"
 
 
-def test_a_session_is_told_by_the_sentences_of_its_own_command(sow, server):
+def test_a_session_is_sent_by_the_sentences_of_its_own_command(sow, server):
     with server.socket() as socket:
         socket.ask({"c": "logon", "client": "me"})
         listed = json.loads(sow.ok("sessions", "--json"))

@@ -234,7 +234,7 @@ async def _and_close(client, work):
         await client.close()
 
 
-def test_two_readers_of_one_subscription_are_told(using):
+def test_two_readers_of_one_subscription_are_sent(using):
     async def work(client):
         async with client.subscribe("orders") as messages:
             first = asyncio.ensure_future(messages.batch())

@@ -72,11 +72,11 @@ def test_from_a_server_that_does_not_say_goodbye_connections_are_taken(files, mo
     trusting = ssl.create_default_context(cafile=files.ca)
 
     async def work():
-        asked, over = asyncio.Event(), asyncio.Event()
+        requested, over = asyncio.Event(), asyncio.Event()
 
         async def silent(reader, writer):
             await reader.readuntil(b"\r\n\r\n")
-            asked.set()
+            requested.set()
             await over.wait()
             writer.transport.abort()
 
@@ -85,7 +85,7 @@ def test_from_a_server_that_does_not_say_goodbye_connections_are_taken(files, mo
         connector = Connector(trusting)
         async with module.aiohttp.ClientSession(connector=connector) as http:
             waits = asyncio.create_task(http.get(f"https://127.0.0.1:{port}/"))
-            await asked.wait()
+            await requested.wait()
             (transport,) = connector._still_open.values()
             waits.cancel()
         assert transport.is_closing()

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.client.bodies import encode_all
 from sow.client.data_frames import is_data_frame, pieces_of_rows
+from sow.client.encode import encode_all
 from sow.errors import BadMessage, ClientError
 from tests.effort import examples
 

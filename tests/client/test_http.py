@@ -44,10 +44,10 @@ class Session:
     """Answers every request with this, and keeps what was asked."""
 
     def __init__(self, response):
-        self.response, self.asked = response, None
+        self.response, self.requested = response, None
 
     async def request(self, method, address, headers, data):
-        self.asked = (method, str(address), headers, data)
+        self.requested = (method, str(address), headers, data)
         if isinstance(self.response, Exception):
             raise self.response
         return self.response
@@ -106,7 +106,7 @@ def test_parameters_that_are_none_are_left_out_and_flags_are_spelt_as_in_json():
         Response(b"{}"), "GET", "/v1/x%2Fy", {"a": None, "b": True, "c": 5, "d": "/e = 'f & g'"}
     )
     assert wait(work) == {}
-    method, address, headers, body = session.asked
+    method, address, headers, body = session.requested
     assert (method, body, headers) == ("GET", None, {"Accept": "application/json", **PLAIN})
     assert address.startswith("http://there/v1/x%2Fy?b=true&c=5&d=")
     assert "%26" in address, "an ampersand within a filter ends no parameter"
@@ -117,7 +117,7 @@ def test_a_body_goes_with_its_type():
         Response(b"{}"), "POST", "/v1/x", body=b"text", content_type="text/plain"
     )
     wait(work)
-    assert session.asked[2:] == (
+    assert session.requested[2:] == (
         {"Accept": "application/json", "Content-Type": "text/plain", **PLAIN},
         b"text",
     )
@@ -146,7 +146,7 @@ def test_who_answers_without_a_problem_document_does_not_speak_sow(body):
 
 
 @pytest.mark.parametrize("body", [b"<html>", b""])
-def test_a_proxy_that_asks_who_it_is_is_told_as_one(body):
+def test_a_proxy_that_asks_who_it_is_is_sent_as_one(body):
     _, work = asking(Response(body, status=401), "GET", "/")
     with pytest.raises(Unauthenticated, match="asks who it is: give a token"):
         wait(work)

@@ -159,7 +159,7 @@ def test_a_table_is_made_of_what_has_changed_since_the_last(using):
     assert window.column("id").to_pylist() == [0, 1]
 
 
-def test_what_came_and_went_while_nobody_asked_is_no_change_and_takes_no_memory(using):
+def test_what_came_and_went_while_nobody_requested_is_no_change_and_takes_no_memory(using):
     async def work(client):
         async with client.live("orders") as live:
             for number in range(50):
@@ -184,7 +184,7 @@ RECORD = [
 KINDS = pytest.mark.parametrize("kind", [Live, LiveWindow])
 
 
-class Told:
+class Sent:
     """A subscription that says these messages, and then how it goes on: an error is raised,
     messages are said, and None is the end."""
 
@@ -215,7 +215,7 @@ async def no_columns(topic):
 
 
 async def opened(kind, ending):
-    view = kind(Told(ending), "orders", no_columns)
+    view = kind(Sent(ending), "orders", no_columns)
     await view.__aenter__()
     return view
 

@@ -11,10 +11,10 @@ from sow.client import Client, Unreachable
 
 async def redirected(status, use):
     """What becomes of a client that is answered with a redirect; and what was asked in all."""
-    asked = []
+    requested = []
 
     async def answer(request):
-        asked.append(request.path)
+        requested.append(request.path)
         return web.Response(status=status, headers={"Location": "/there/v1/ws"})
 
     server = web.Server(answer)
@@ -29,7 +29,7 @@ async def redirected(status, use):
                 await use(client)
     finally:
         await runner.cleanup()
-    return refused.value.detail, asked
+    return refused.value.detail, requested
 
 
 async def asks(client):
@@ -45,6 +45,6 @@ async def follows(client):
 @pytest.mark.parametrize("use", [asks, follows])
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_client_goes_nowhere_else(status, use):
-    said, asked = asyncio.run(redirected(status, use))
+    said, requested = asyncio.run(redirected(status, use))
     assert re.fullmatch(r"http://\S+ redirects to /there/v1/ws, which is not followed; .*", said)
-    assert len(asked) == 1
+    assert len(requested) == 1

@@ -6,7 +6,7 @@ import aiohttp
 import orjson
 import pytest
 
-from sow.client.failures import ClosedByServer, Disconnected
+from sow.client.errors import ClosedByServer, Disconnected
 from sow.client.socket import GIVEN_UP, Socket, framed
 from sow.errors import ClientError
 
@@ -37,10 +37,10 @@ class Network:
     """What a client connects by."""
 
     def __init__(self, *frames):
-        self.socket, self.asked = WebSocket(*frames), None
+        self.socket, self.requested = WebSocket(*frames), None
 
     async def ws_connect(self, url, **settings):
-        self.asked = (url, settings)
+        self.requested = (url, settings)
         return self.socket
 
 
@@ -55,7 +55,7 @@ def ended(data, extra=None):
 def test_logging_on_says_who_it_is_and_learns_the_session():
     network = Network(ACK)
     socket = connected(network)
-    assert network.asked[0] == "http://there/v1/ws"
+    assert network.requested[0] == "http://there/v1/ws"
     assert orjson.loads(network.socket.sent[0]) == {"c": "logon", "cid": "1", "client": "me"}
     assert (socket.session, socket.resumed, socket.reason) == ("s-1", False, "")
     assert socket.next_cid() == "2"

@@ -91,14 +91,14 @@ def test_a_server_that_dies_and_comes_again_with_another_configuration(
     monkeypatch.setattr("sow.client.staged_batch.CHUNK_BYTES", 1)
     running = [Running(configuration(TOPIC), tmp_path)]
     port = int(running[0].url.rpartition(":")[2])
-    asking, asked = Http.json, []
+    asking, requested = Http.json, []
 
     async def json(http, method, path, *arguments, **more):
-        asked.append("the commit" if path.endswith("/commit") else "a piece")
+        requested.append("the commit" if path.endswith("/commit") else "a piece")
         dies = (
-            asked == ["a piece"] * 2
+            requested == ["a piece"] * 2
             if dies_at == "the second piece"
-            else asked[-1] == "the commit" and asked.count("the commit") == 1
+            else requested[-1] == "the commit" and requested.count("the commit") == 1
         )
         if not dies:
             return await asking(http, method, path, *arguments, **more)
@@ -151,7 +151,7 @@ class AppliedMeanwhile:
     def __init__(self, reason):
         self.reason = reason
 
-    async def json(self, _method, path, *_asked, **_more):
+    async def json(self, _method, path, *_requested, **_more):
         if path.endswith("/commit"):
             return {"bookmark": "7"}
         error = ClientError("the batch was dropped meanwhile; send it again")

@@ -7,7 +7,7 @@ import sys
 import pyarrow as pa
 import pytest
 
-from sow.client.failures import Unreachable
+from sow.client.errors import Unreachable
 from sow.client.tables import AnswerTable, KeptTable, from_stream, to_arrow, to_pandas, to_polars
 from sow.errors import ClientError
 
@@ -48,7 +48,7 @@ def test_documents_stand_in_the_columns_of_the_server():
     assert table.column("leg").to_pylist() == ['{"id":7}']
 
 
-def test_what_came_after_the_server_was_asked_has_a_place_too():
+def test_what_came_after_the_server_was_requested_has_a_place_too():
     table = to_arrow([{"n": "text", "new": 0.5}, {"n": 1}], [SERVED])
     assert table.column_names == [*SERVED.names, "new"]
     assert table.column("n").to_pylist() == ['"text"', "1"]
@@ -153,9 +153,9 @@ def wait(work):
     return asyncio.run(work)
 
 
-def columns_asked(schema, asked):
+def columns_requested(schema, requested):
     async def ask():
-        asked.append(schema)
+        requested.append(schema)
         if isinstance(schema, Exception):
             raise schema
         return schema
@@ -175,15 +175,15 @@ ROWS, RECORDS = [b'{"id":1}', b'{"id":2}'], [{"id": 1}, {"id": 2}]
         (None, pa.schema([("id", pa.float64())]), pa.float64(), 1),
     ],
 )
-def test_the_columns_of_an_answer_are_told_or_asked_for_once(told, schema, kind, questions):
-    asked = []
-    tables = AnswerTable("orders", ROWS, told, columns_asked(schema, asked))
+def test_the_columns_of_an_answer_are_sent_or_requested_for_once(told, schema, kind, questions):
+    requested = []
+    tables = AnswerTable("orders", ROWS, told, columns_requested(schema, requested))
     for _ in range(2):
         wait(tables.settle())
         table = tables.table(RECORDS)
         assert table.schema == pa.schema([("id", kind)])
         assert table.to_pylist() == RECORDS
-    assert len(asked) == questions
+    assert len(requested) == questions
     assert tables.is_settled is not isinstance(schema, Exception)
 
 

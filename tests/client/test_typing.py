@@ -108,7 +108,7 @@ def test_a_program_that_is_right_passes(told, program):
 
 
 @pytest.mark.parametrize("module", SURFACES)
-def test_what_is_wrong_is_told_in_its_line(told, module):
+def test_what_is_wrong_is_sent_in_its_line(told, module):
     found = said_of(told, f"wrong_{module.replace('.', '_')}.py")
     for at, (text, says) in enumerate(WRONG.items(), 3):
         assert re.search(says, " ".join(found.get(at, ()))), (text, found.get(at))

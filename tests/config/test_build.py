@@ -2,18 +2,18 @@
 
 import pytest
 
+from sow.config.binder import read_root
 from sow.config.build import build
+from sow.config.diagnostics import Diagnostics
 from sow.config.document import parse_document
-from sow.config.findings import Findings
-from sow.config.structure import read_root
 from sow.config.variables import Variables
-from sow.definitions import Configuration, JournalSettings
+from sow.core.definitions import Configuration, JournalSettings
 
 
 @pytest.fixture
 def built():
     def build_text(inside, directory=""):
-        findings = Findings("c.xml")
+        findings = Diagnostics("c.xml")
         node = parse_document(f"<AMPSConfig><Name>x</Name>{inside}</AMPSConfig>", "c.xml", findings)
         root = read_root(node, Variables("c.xml", {}, {}), findings)
         assert findings.in_order() == ()

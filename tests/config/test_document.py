@@ -31,7 +31,7 @@ def test_malformed_xml_is_reported_with_its_line(only):
     )
 
 
-def test_a_bare_less_than_in_a_filter_is_told_how_to_be_written():
+def test_a_bare_less_than_in_a_filter_is_sent_how_to_be_written():
     [finding] = loads("<AMPSConfig>\n<Filter>/a < 3</Filter></AMPSConfig>").findings
     assert finding.line == 2
     assert "&lt;" in finding.instead

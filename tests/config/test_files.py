@@ -1,6 +1,6 @@
 import pytest
 
-from sow.server.removed import REMOVED
+from sow.server.boot.quarantine import REMOVED
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from sow.config import load, loads, require, review
-from sow.definitions import (
+from sow.core.definitions import (
     Configuration,
     ConflatedTopic,
     JournalSettings,

@@ -3,7 +3,7 @@
 import pytest
 
 from sow.config.message_types import LEVELS_MAX, PARTS_MAX
-from sow.definitions import MessageTypeOptions, RecordField
+from sow.core.definitions import MessageTypeOptions, RecordField
 
 RECORD = """<MessageType><Name>trades</Name><Module>record</Module>
 <Field type="int">id</Field><Field>symbol</Field>

@@ -3,7 +3,7 @@ name, and nothing besides."""
 
 import pytest
 
-from sow.config.elements import ROOT
+from sow.config.elements.table import ROOT
 from sow.config.other_words import OTHER_WORDS, meant_by
 
 SECTIONS = [(place, e) for place, e in ROOT.walk() if e.children and e.status == "implemented"]
@@ -81,7 +81,7 @@ def test_one_wrong_word_is_one_finding(sow, only, xml):
     assert "; " in only(sow(f"<Topic>{TOPIC}{xml}</Topic>"))
 
 
-def test_what_is_missing_is_not_asked_for_where_it_is_misspelt(sow, only):
+def test_what_is_missing_is_not_requested_for_where_it_is_misspelt(sow, only):
     text = only(sow("<Topic><Name>t</Name><Type>json</Type></Topic>"))
     assert text.endswith("did you mean MessageType?")
 
@@ -105,7 +105,7 @@ def test_a_value_that_stands_in_its_section_is_shown_in_its_element(orders, only
     assert text.endswith("contains the text '/a' outside any element; write <Key>/a</Key>")
 
 
-def test_elements_that_are_written_as_attributes_are_told_once_each(sow):
+def test_elements_that_are_written_as_attributes_are_sent_once_each(sow):
     loaded = sow('<Topic Name="t" MessageType="json"><Key>/id</Key></Topic>')
     assert [f.instead for f in loaded.findings] == [
         "write it as an element: <Name>…</Name> inside Topic",

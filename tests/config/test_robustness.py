@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.config import loads
-from sow.config.elements import ROOT
+from sow.config.elements.table import ROOT
 
 SHIPPED = (Path(__file__).parents[2] / "config.xml").read_text()
 NAMES = sorted({name for _, element in ROOT.walk() for name in element.names})

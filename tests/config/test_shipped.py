@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sow.config import load, loads
-from sow.config.elements import ROOT
+from sow.config.elements.table import ROOT
 from sow.config.reference import reference
 
 TOP = Path(__file__).parents[2]

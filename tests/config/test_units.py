@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.config.findings import MistakeError
+from sow.config.diagnostics import MistakeError
 from sow.config.units import count, duration_us, size_bytes
 
 

@@ -7,7 +7,7 @@ import pytest
 from lxml import etree
 
 from sow.config import loads
-from sow.config.elements import ROOT
+from sow.config.elements.table import ROOT
 from sow.config.xsd import READ, XS, schema
 from tests.docs.blocks import fenced
 from tests.docs.test_blocks import VARIABLES, whole
@@ -83,7 +83,7 @@ def test_an_include_may_stand_in_every_section(place):
     assert slips(inside(place, "<Include><a/></Include>"))
 
 
-def test_words_are_told_and_variables_may_stand_for_them():
+def test_words_are_sent_and_variables_may_stand_for_them():
     place = "SOWConfig/SOW/ConflatedTopic"
     assert slips(inside(place, "<Schedule> tick </Schedule>")) == []
     assert slips(inside(place, "<Schedule>${HOW}</Schedule>")) == []

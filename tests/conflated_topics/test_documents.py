@@ -12,7 +12,7 @@ def test_an_array_replaces_the_whole_array():
     assert merged({"a": [1, 2, {"x": 1}]}, {"a": [3]}) == {"a": [3]}
 
 
-def test_a_null_means_what_it_is_told_to_mean():
+def test_a_null_means_what_it_is_sent_to_mean():
     document = {"a": 1, "b": {"c": 2}}
     delta = {"a": None, "b": {"c": None}, "d": None}
     assert merged(document, delta, "ignore") == document

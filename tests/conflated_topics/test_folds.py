@@ -49,7 +49,7 @@ PLAIN = {
 }
 
 
-def test_every_operation_is_told_here():
+def test_every_operation_is_sent_here():
     assert {*PLAIN, "count"} == set(RECORDED_OPERATIONS)
 
 

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conflated_topics.intervals import INTERVAL_US_MAX, UNITS_NS, IntervalError, interval_us
-from conflated_topics.specs import parse_interval
-from sow.commands import OPTIONS
-from sow.config.findings import MistakeError
+from conflated_topics.spec import parse_interval
+from sow.config.diagnostics import MistakeError
 from sow.config.units import duration_us
 from sow.errors import ClientError
-from sow.options import read_value
+from sow.protocol.commands import OPTIONS
+from sow.protocol.options import read_value
 
 
 @pytest.mark.parametrize(

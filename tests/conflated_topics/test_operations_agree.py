@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from conflated_topics.folds import RECORDED_OPERATIONS, objection
 from conflated_topics.recorded import Spec, State, conflate_table, step
-from sow.config.pipeline_elements import CONFLATE
-from sow.definitions import Merge, Operation
-from sow.delta import merged
+from sow.config.elements.pipeline import CONFLATE
+from sow.core.definitions import Merge, Operation
+from sow.core.delta import merged
 from sow.messages import message_type
 from sow.topic.merging import FIELD_OPERATIONS, FieldMerger
 from tests.effort import examples

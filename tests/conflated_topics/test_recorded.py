@@ -51,7 +51,7 @@ def test_order_columns_break_ties_of_time_nulls_first():
     assert rows(conflate_table(log, spec), "v", "o") == [(2, 7)]
 
 
-def test_keys_of_several_columns_are_told_apart():
+def test_keys_of_several_columns_are_sent_apart():
     schema = pa.schema([("a", "int64"), ("b", "string"), ("at", pa.timestamp("us"))])
     records = [{"a": a, "b": b, "at": 0} for a in (1, 2, 3) for b in ("x", "y", "")] * 2
     spec = Spec(("a", "b"), "at", INTERVAL, order=())
@@ -109,7 +109,7 @@ def test_keys_may_be_dictionaries_that_differ_from_batch_to_batch():
         ([("k", 0, 1), ("l", 11, 2, True), ("l", 12, 3)], [("k", 0, 1.0), ("l", 12, 3.0)]),
     ],
 )
-def test_who_was_not_told_of_a_record_is_not_told_that_it_left(records, expected):
+def test_who_was_not_sent_of_a_record_is_not_sent_that_it_left(records, expected):
     assert brief(conflate_table(log(*records), DELETES)) == expected
 
 

@@ -138,7 +138,7 @@ def test_exact_focus_the_copy_ends_as_the_filtered_original(log):
 
 
 @given(events)
-def test_exact_focus_leaving_is_said_only_of_what_was_told(log):
+def test_exact_focus_leaving_is_said_only_of_what_was_sent(log):
     copy, now = Copy(), 0
     for value, (gap, key, kind) in enumerate(log):
         now += gap

@@ -10,9 +10,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from sow.definitions import Configuration, ConflatedTopic, Join, Topic, View
+from sow.core.definitions import Configuration, ConflatedTopic, Join, Topic, View
 from sow.errors import SowError
-from sow.server import app, checkpointer
+from sow.server.boot import app, checkpointer
 
 ORDERS = Topic("orders", "json", keys=("/id",), hash_indexes=(("/batch",),))
 TRADES = Topic("trades", "json", keys=("/id",))

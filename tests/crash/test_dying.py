@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from sow.definitions import Configuration, Topic
+from sow.core.cooperative import run_to_completion
+from sow.core.definitions import Configuration, Topic
 from sow.engine.engine import Engine
 from sow.engine.stored_topics import stored_slices
-from sow.server.opening import Opening
-from sow.server.removed import REMOVED
-from sow.steps import at_once
+from sow.server.boot.bootstrap import ServerBootstrap
+from sow.server.boot.quarantine import REMOVED
 from sow.store import repair
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE
 
@@ -31,11 +31,11 @@ pytestmark = pytest.mark.edge
 
 def opened(path, *topics, allow_loss=False):
     configuration = Configuration("test", topics)
-    opening = Opening(
+    opening = ServerBootstrap(
         configuration, path, lambda: Engine(configuration), 1_000_000, allow_loss=allow_loss
     )
     try:
-        at_once(opening.open(lambda entries: entries))
+        run_to_completion(opening.open(lambda entries: entries))
     except BaseException:
         opening.close()
         raise

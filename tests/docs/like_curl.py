@@ -42,30 +42,30 @@ def from_standard_input(text):
     return sys.stdin.read()
 
 
-def question(asked):
+def question(requested):
     """Method, path, body and headers."""
-    parts, body = urlsplit(asked.url), "&".join(asked.data)
-    path, query = parts.path or "/", [*filter(None, [parts.query, asked.G and body])]
+    parts, body = urlsplit(requested.url), "&".join(requested.data)
+    path, query = parts.path or "/", [*filter(None, [parts.query, requested.G and body])]
     headers = {"Accept": "*/*", "User-Agent": "curl"}
-    if asked.compressed:
+    if requested.compressed:
         headers["Accept-Encoding"] = "gzip"
-    posts = bool(asked.data) and not asked.G
+    posts = bool(requested.data) and not requested.G
     if posts:
         headers["Content-Type"] = "application/x-www-form-urlencoded"
-    for line in asked.H:
+    for line in requested.H:
         name, _, value = line.partition(":")
         headers = {one: text for one, text in headers.items() if one.lower() != name.lower()}
         headers[name] = value.strip()
-    method = asked.X or ("HEAD" if asked.I else "POST" if posts else "GET")
+    method = requested.X or ("HEAD" if requested.I else "POST" if posts else "GET")
     # An address is sent as it was written, but for blanks and what is no ASCII.
     target = quote("?".join([path, "&".join(query)] if query else [path]), safe=string.punctuation)
     return method, target, body.encode() if posts else None, headers
 
 
 def main(words):
-    asked = parser().parse_args(words)
-    connection = http.client.HTTPConnection(urlsplit(asked.url).netloc)
-    method, target, body, headers = question(asked)
+    requested = parser().parse_args(words)
+    connection = http.client.HTTPConnection(urlsplit(requested.url).netloc)
+    method, target, body, headers = question(requested)
     connection.putrequest(method, target, skip_accept_encoding=True)
     for name, value in headers.items():
         connection.putheader(name, value)
@@ -75,10 +75,10 @@ def main(words):
     answer = connection.getresponse()
     head = f"HTTP/1.1 {answer.status} {answer.reason}\r\n"
     head += "".join(f"{name}: {value}\r\n" for name, value in answer.getheaders()) + "\r\n"
-    if asked.D:
-        asked.D.write_text(head)
-    with asked.o.open("wb") if asked.o else sys.stdout.buffer as out:
-        if asked.I or asked.i:
+    if requested.D:
+        requested.D.write_text(head)
+    with requested.o.open("wb") if requested.o else sys.stdout.buffer as out:
+        if requested.I or requested.i:
             out.write(head.encode())
         if answer.headers["Content-Encoding"] == "gzip":
             out.write(gzip.decompress(answer.read()))

@@ -16,9 +16,9 @@ import pytest
 
 from sow.cli.main import main
 from sow.config import loads
-from sow.config.elements import ROOT as TABLE
+from sow.config.elements.table import ROOT as TABLE
 from sow.expressions import compile_filter
-from sow.wire import read_frame
+from sow.protocol.wire import read_frame
 from tests.docs.blocks import ROOT, fenced, shell_lines
 
 RUN = {"python", "console", "sql", "timetable", "javascript", "html"}

@@ -7,16 +7,23 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from sow import wire
 from sow.cli import main
-from sow.commands import ACKS, ACKS_LATER, COMMANDS, OPTIONS, OPTIONS_IGNORED, OPTIONS_LATER
 from sow.config import load, units
 from sow.config.actions import ADVICE
-from sow.config.elements import INCLUDE, ROOT
-from sow.config.findings import MistakeError
-from sow.config.security_elements import SECURITY
+from sow.config.diagnostics import MistakeError
+from sow.config.elements.security import SECURITY
+from sow.config.elements.table import INCLUDE, ROOT
 from sow.expressions import AGGREGATES, FUNCTIONS
 from sow.messages import MESSAGE_TYPES, MESSAGE_TYPES_REFUSED
+from sow.protocol import wire
+from sow.protocol.commands import (
+    ACKS,
+    ACKS_LATER,
+    COMMANDS,
+    OPTIONS,
+    OPTIONS_IGNORED,
+    OPTIONS_LATER,
+)
 from tests.docs.blocks import ROOT as TOP
 from tests.docs.blocks import fenced
 from tests.edge.serving import Running

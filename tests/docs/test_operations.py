@@ -84,12 +84,14 @@ def test_an_alert_asks_for_figures_that_there_are(name, figures):
 
 
 def test_a_panel_asks_for_figures_that_there_are(figures):
-    assert {name: faults for name, asked, _ in panels() if (faults := wrong(asked, figures))} == {}
+    assert {
+        name: faults for name, requested, _ in panels() if (faults := wrong(requested, figures))
+    } == {}
 
 
 def test_the_legend_of_a_panel_shows_labels_that_its_figures_have(figures):
-    for name, asked, legend in panels():
-        has = set().union(*(figures[series][1] for series, _, _ in SERIES.findall(asked)))
+    for name, requested, legend in panels():
+        has = set().union(*(figures[series][1] for series, _, _ in SERIES.findall(requested)))
         assert set(re.findall(r"\{\{(\w+)\}\}", legend)) <= has, name
 
 
@@ -105,7 +107,7 @@ def test_the_legend_of_a_panel_shows_labels_that_its_figures_have(figures):
         "histogram_quantile(0.99, rate(sow_fsync_seconds[5m]))",
     ],
 )
-def test_an_expression_that_would_find_nothing_is_told(planted, figures):
+def test_an_expression_that_would_find_nothing_is_sent(planted, figures):
     assert wrong(planted, figures)
 
 
@@ -163,7 +165,7 @@ def test_the_image_is_nobodys_root_and_has_one_volume():
         assert all((ROOT / name).exists() for name in source.split())
 
 
-def test_the_unit_is_told_when_it_is_ready_and_watched():
+def test_the_unit_is_sent_when_it_is_ready_and_watched():
     unit = (DEPLOY / "sow.service").read_text()
     assert "\nType=notify\n" in unit
     assert re.search(r"^WatchdogSec=\d+$", unit, re.M)

@@ -7,20 +7,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from sow import wire
-from sow.budget import Budget
-from sow.commands import ACKS, COMMANDS, OPTIONS, OPTIONS_IGNORED, OPTIONS_LATER
-from sow.definitions import CONSUMERS, Merge, View
+from sow.core.definitions import CONSUMERS, Merge, View
+from sow.core.histograms import Histogram
+from sow.core.quota import Quota
 from sow.engine.progress import Progress
-from sow.histograms import Histogram
+from sow.protocol import wire
+from sow.protocol.commands import ACKS, COMMANDS, OPTIONS, OPTIONS_IGNORED, OPTIONS_LATER
 from sow.query import Query
-from sow.requests.consumers import Consumers
-from sow.server.crowd import Crowd
-from sow.server.metrics import exposition, process_exposition, replay_exposition
-from sow.server.routes import description, routes
-from sow.server.step_watch import StepWatch
-from sow.server.tls import Certificate
-from tests.core.harness import ORDERS, SLOW, World
+from sow.server.api.metrics import exposition, process_exposition, replay_exposition
+from sow.server.boot.routes import description, routes
+from sow.server.http.connection_limits import ConnectionLimiter
+from sow.server.http.tls import Certificate
+from sow.server.loop.loop_latency import LoopLatency
+from sow.sessions.consumers import Consumers
+from tests.laws.harness import ORDERS, SLOW, World
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -93,7 +93,7 @@ def exposed():
     world.publish("orders", {"id": 1})
     world.publish("sums", {"id": 1, "qty": 1})
     journal = SimpleNamespace(last_seq=0, size_bytes=0)
-    watch = StepWatch()
+    watch = LoopLatency()
     watch.note("a step", 0.001)
     world.engine.queries.measure(lambda: 0.0)
     world.engine.queries.at_once("orders", Query())
@@ -111,7 +111,7 @@ def exposed():
         watch=watch,
         loop=SimpleNamespace(),
     )
-    crowd, budget = Crowd(lambda: world.configuration, 10), Budget(lambda: 1)
+    crowd, budget = ConnectionLimiter(lambda: world.configuration, 10), Quota(lambda: 1)
     replay = SimpleNamespace(progress=Progress(), is_over=True)
     shown = {"certificate.pem": Certificate(0.0, b"")}
     page = exposition(
@@ -186,7 +186,7 @@ def test_every_ack_is_documented():
     assert all(f"`{name}`" in WEBSOCKET for name in ACKS)
 
 
-def test_the_description_tells_the_commands_and_options_of_a_line():
+def test_the_description_reports_the_commands_and_options_of_a_line():
     described = description(table())["paths"]["/v1/ws"]["get"]
     assert {n: set(c["fields"]) for n, c in described["x-commands"].items()} == {
         name: set(kind.fields) for name, kind in COMMANDS.items()

@@ -1,7 +1,7 @@
 """Names of code in docstrings and comments: what they say is there is there.
 
-A module, or what stands in it, is written `sow.delivery.outbox` or `sow.delivery.outbox.Outbox`;
-what a class has, `Outbox.clear`.
+A module, or what stands in it, is written `sow.streaming.outbox.outbox` or
+`sow.streaming.outbox.outbox.Outbox`; what a class has, `Outbox.clear`.
 """
 
 import ast

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.harness import SparkWorld, World
-from tests.core.tables import play
+from tests.laws.harness import SparkWorld, World
+from tests.laws.tables import play
 
 DOCS = Path(__file__).parents[2] / "docs"
 TABLES = [

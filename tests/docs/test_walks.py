@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sow.definitions import SessionSettings
-from tests.core.harness import ORDERS, SECOND, SLOW, World
+from sow.core.definitions import SessionSettings
+from tests.laws.harness import ORDERS, SECOND, SLOW, World
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
@@ -118,6 +118,6 @@ def test_every_file_that_is_drawn_is_there(walk):
 
 def test_a_file_at_the_wrong_place_is_found():
     files = [file for file in drawn("publish") if not file.startswith("sow/server/")]
-    down, up = files.index("sow/store/memory.py"), files.index("sow/delivery/router.py")
+    down, up = files.index("sow/store/memory.py"), files.index("sow/streaming/router.py")
     files[down], files[up] = files[up], files[down]
     assert missing(files, followed(publish())) is not None

@@ -3,8 +3,8 @@
 import re
 from functools import cached_property
 
-from sow.server.openapi import description
-from sow.server.routes import routes
+from sow.server.api.openapi import description
+from sow.server.boot.routes import routes
 
 REFUSED_EVERYWHERE = (404, 405)
 """Statuses of an address or method that nothing describes."""

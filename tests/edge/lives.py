@@ -9,19 +9,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from sow.definitions import (
-    Configuration,
-    ConflatedTopic,
-    JournalSettings,
-    Topic,
-)
+from sow.core.cooperative import run_to_completion
+from sow.core.definitions import Configuration, ConflatedTopic, JournalSettings, Topic
 from sow.engine.engine import Engine
 from sow.engine.stored_topics import stored_slices
 from sow.errors import StoreError
 from sow.history.log_rows import extent, log_rows
-from sow.server.opening import Opening
-from sow.server.removed import REMOVED
-from sow.steps import at_once
+from sow.server.boot.bootstrap import ServerBootstrap
+from sow.server.boot.quarantine import REMOVED
 from sow.store.backup import FrameReader, frames
 from sow.store.backup_files import BackupWriter, StoredBackup
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE
@@ -49,7 +44,7 @@ class Life:
 
     def delete(self, topic):
         slots = self.engine.topics[topic].records.table.live()
-        at_once(self.engine.removal(topic, slots, NOW_US))
+        run_to_completion(self.engine.removal(topic, slots, NOW_US))
         self.store()
 
     def store(self):
@@ -92,7 +87,7 @@ def lives_on(path):
     @contextmanager
     def life(*topics, allow_loss=False, now_us=NOW_US, **more):
         configuration = Configuration("test", topics, **more)
-        opening = Opening(
+        opening = ServerBootstrap(
             configuration,
             path,
             lambda: Engine(configuration),
@@ -100,7 +95,7 @@ def lives_on(path):
             allow_loss=allow_loss,
         )
         try:
-            at_once(opening.open(lambda entries: entries))
+            run_to_completion(opening.open(lambda entries: entries))
             yield Life(opening)
         finally:
             opening.close()

@@ -17,7 +17,7 @@ ORDERS = [
     {"id": 2, "symbol": "B", "price": 30},
     {"id": 3, "symbol": "A", "price": 20.5},
 ]
-ASKED = {"projection": "/symbol, SUM(/price) AS /sum, COUNT(1) AS /n", "grouping": "/symbol"}
+REQUESTED = {"projection": "/symbol, SUM(/price) AS /sum, COUNT(1) AS /n", "grouping": "/symbol"}
 ROWS = [{"symbol": "A", "sum": 30.5, "n": 2}, {"symbol": "B", "sum": 30, "n": 1}]
 
 
@@ -28,16 +28,16 @@ def orders(server):
 
 
 def test_rows_come_in_each_form(orders):
-    answer = orders.get(records("orders", **ASKED))
+    answer = orders.get(records("orders", **REQUESTED))
     assert (answer.json, answer.headers["SOW-Matches"]) == (ROWS, "2")
-    assert orders.records("orders", **ASKED, order_by="/sum", top_n=1) == ROWS[1:]
-    assert orders.records("orders", **ASKED, filter="/price > 15")[0]["n"] == 1
-    assert orders.get(records("orders", **ASKED, format="csv")).body.splitlines()[0] == (
+    assert orders.records("orders", **REQUESTED, order_by="/sum", top_n=1) == ROWS[1:]
+    assert orders.records("orders", **REQUESTED, filter="/price > 15")[0]["n"] == 1
+    assert orders.get(records("orders", **REQUESTED, format="csv")).body.splitlines()[0] == (
         b"symbol,sum,n"
     )
-    found = table(orders.get(records("orders", **ASKED), ARROW))
+    found = table(orders.get(records("orders", **REQUESTED), ARROW))
     assert found.to_pylist() == ROWS
-    assert orders.records("orders", **ASKED, meta="true")[0]["d"] == ROWS[0]
+    assert orders.records("orders", **REQUESTED, meta="true")[0]["d"] == ROWS[0]
     # What columns such rows had is nobody's account.
     assert orders.records("/sow/columns") == []
 
@@ -45,14 +45,14 @@ def test_rows_come_in_each_form(orders):
 def test_groups_of_records_as_they_were(orders):
     before = orders.get(records("orders")).headers["SOW-Bookmark"]
     orders.publish("orders", {"id": 2, "symbol": "A", "price": 1})
-    answer = orders.get(records("orders", **ASKED, as_of=before, order_by="/symbol"))
+    answer = orders.get(records("orders", **REQUESTED, as_of=before, order_by="/symbol"))
     assert (answer.json, answer.headers["SOW-Bookmark"]) == (ROWS, before)
-    found = orders.records("orders", **ASKED, as_of=before, filter="/price > 10")
+    found = orders.records("orders", **REQUESTED, as_of=before, filter="/price > 10")
     assert [row["n"] for row in found] == [1, 1]
 
 
-def test_what_is_wrong_is_told_at_its_place(orders):
-    wrong = {**ASKED, "projection": "/symbol, SUM(MAX(/price)) AS /x"}
+def test_what_is_wrong_is_sent_at_its_place(orders):
+    wrong = {**REQUESTED, "projection": "/symbol, SUM(MAX(/price)) AS /x"}
     problem = orders.get(records("orders", **wrong)).json
     assert problem["reason"] == "bad filter"
     assert problem["position"] == wrong["projection"].index("MAX")
@@ -60,8 +60,8 @@ def test_what_is_wrong_is_told_at_its_place(orders):
     assert orders.get(records("orders", projection="/symbol")).status == 400
 
 
-def test_a_stream_tells_rows_and_what_becomes_of_them(orders):
-    with orders.events("orders", **ASKED, oof="true") as events:
+def test_a_stream_reports_rows_and_what_becomes_of_them(orders):
+    with orders.events("orders", **REQUESTED, oof="true") as events:
         snapshot = [event.line["d"] for event in events.until("group_end") if event.name == "sow"]
         orders.publish("orders", {"id": 1, "symbol": "B", "price": 10})
         update = events.until("p")[-1].line
@@ -70,8 +70,8 @@ def test_a_stream_tells_rows_and_what_becomes_of_them(orders):
     assert orders.get("/v1/topics/orders/stream?snapshot=false&grouping=/a").status == 400
 
 
-def test_a_socket_tells_deltas_of_rows(orders):
-    options = f"projection=[{ASKED['projection']}],grouping=[/symbol]"
+def test_a_socket_reports_deltas_of_rows(orders):
+    options = f"projection=[{REQUESTED['projection']}],grouping=[/symbol]"
     with orders.socket() as ws:
         ws.ask({"c": "sow_and_delta_subscribe", "t": "orders", "opts": options})
         orders.publish("orders", {"id": 2, "symbol": "B", "price": 31})
@@ -82,10 +82,10 @@ def test_a_socket_tells_deltas_of_rows(orders):
 
 
 def test_the_command_line_asks_and_watches(orders):
-    given = [f"--{name}={text}" for name, text in ASKED.items()]
+    given = [f"--{name}={text}" for name, text in REQUESTED.items()]
     shared = ["--url", orders.url, "--json"]
-    asked = CliRunner().invoke(main, ["query", "orders", *given, *shared])
-    assert json.loads(asked.stdout) == ROWS
+    requested = CliRunner().invoke(main, ["query", "orders", *given, *shared])
+    assert json.loads(requested.stdout) == ROWS
     watched = CliRunner().invoke(main, ["watch", "orders", *given, "--count=2", *shared])
     assert [json.loads(line)["d"] for line in watched.stdout.splitlines()] == ROWS
     wrong = CliRunner().invoke(
@@ -101,15 +101,15 @@ def test_clients_ask_and_follow(orders):
 
     async def work():
         async with Client(orders.url) as client:
-            asked = await client.query("orders", **lists, grouping=["/symbol"])
-            found = await client.query("orders", **ASKED).to_arrow()
+            requested = await client.query("orders", **lists, grouping=["/symbol"])
+            found = await client.query("orders", **REQUESTED).to_arrow()
             async with client.live("orders", **lists, grouping=["/symbol"]) as live:
                 await client.publish("orders", {"id": 4, "symbol": "C", "price": 1})
                 change = await live.change(5)
-            return asked.records, found.to_pylist(), change.new
+            return requested.records, found.to_pylist(), change.new
 
-    asked, found, new = asyncio.run(asyncio.wait_for(work(), 15))
-    assert asked == found == ROWS
+    requested, found, new = asyncio.run(asyncio.wait_for(work(), 15))
+    assert requested == found == ROWS
     assert new == {"symbol": "C", "sum": 1, "n": 1}
     with BlockingClient(orders.url) as client:
-        assert client.query("orders", **ASKED).records[:2] == ROWS
+        assert client.query("orders", **REQUESTED).records[:2] == ROWS

@@ -111,7 +111,7 @@ def trimmed(tmp_path):
         yield backed_up(life, tmp_path / "backup")
 
 
-def test_what_the_log_no_longer_tells_is_restored_as_of_its_end_alone(trimmed, tmp_path):
+def test_what_the_log_no_longer_reports_is_restored_as_of_its_end_alone(trimmed, tmp_path):
     assert 0 < trimmed.oldest < trimmed.bookmark
     with pytest.raises(StoreError, match="only the end is known, bookmark"):
         restore(trimmed, tmp_path / "a", now_us=LATER_US, until_seq=trimmed.bookmark - 1)

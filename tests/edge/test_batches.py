@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sow.definitions import MessageTypeOptions
+from sow.core.definitions import MessageTypeOptions
 from sow.messages.bflat import BFlat
 from tests.edge.arrow import (
     ARROW,

@@ -1,6 +1,6 @@
 """Who comes and goes is freed at once: no connection leaves a circle of objects behind, which the
 collector would not find, since what has been there for long is looked through no more
-(`sow.server.garbage`)."""
+(`sow.server.loop.gc_pacing`)."""
 
 import asyncio
 import base64
@@ -19,7 +19,7 @@ TOPIC = """<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Ke
 <ConflatedTopic><Name>orders-C</Name><MessageType>json</MessageType>
   <UnderlyingTopic>orders</UnderlyingTopic><Interval>100ms</Interval></ConflatedTopic>"""
 CLIENTS = 5
-ASKED = b"GET /v1/topics/orders/records HTTP/1.1\r\nHost: localhost\r\n"
+REQUESTED = b"GET /v1/topics/orders/records HTTP/1.1\r\nHost: localhost\r\n"
 UPGRADE = (
     b"GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " + base64.b64encode(b"k" * 16) + b"\r\n\r\n"
@@ -31,7 +31,7 @@ def command(line):
     return b"\x81\xfe" + len(line).to_bytes(2, "big") + b"\0\0\0\0" + line
 
 
-def asked(*lines):
+def requested(*lines):
     """What a client says that asks for something over a WebSocket."""
     return UPGRADE + b"".join(map(command, lines))
 
@@ -42,34 +42,37 @@ GONE = b'{"c":"unsubscribe","s":"all","cid":"2"}'
 SAID = {
     "nothing": (b"", b""),
     "half a header": (b"GET / HT", b""),
-    "a question": (ASKED + b"\r\n", b"["),
-    "a question, the last": (ASKED + b"Connection: close\r\n\r\n", b"["),
+    "a question": (REQUESTED + b"\r\n", b"["),
+    "a question, the last": (REQUESTED + b"Connection: close\r\n\r\n", b"["),
     "half a body": (
         b"POST /v1/topics/orders/records HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{",
         b"",
     ),
     "events": (b"GET /v1/topics/orders/stream HTTP/1.1\r\nHost: localhost\r\n\r\n", b"200"),
     "a WebSocket": (UPGRADE, b"101"),
-    "a subscription": (asked(FOLLOWED), b"group_end"),
-    "a subscription that ends": (asked(FOLLOWED, GONE), b'"cid":"2"'),
+    "a subscription": (requested(FOLLOWED), b"group_end"),
+    "a subscription that ends": (requested(FOLLOWED, GONE), b'"cid":"2"'),
     "a conflated one": (
-        asked(FOLLOWED[:-1] + b',"opts":"conflation=10ms,oof","filter":"/id > 0"}'),
+        requested(FOLLOWED[:-1] + b',"opts":"conflation=10ms,oof","filter":"/id > 0"}'),
         b"group_end",
     ),
     "a delta of a copy": (
-        asked(b'{"c":"sow_and_delta_subscribe","t":"orders-C","cid":"1"}'),
+        requested(b'{"c":"sow_and_delta_subscribe","t":"orders-C","cid":"1"}'),
         b"group_end",
     ),
     "a live window": (
-        asked(FOLLOWED[:-1] + b',"opts":"live,oof","order_by":"/id","top_n":3}'),
+        requested(FOLLOWED[:-1] + b',"opts":"live,oof","order_by":"/id","top_n":3}'),
         b"group_end",
     ),
-    "the log": (asked(b'{"c":"subscribe","t":"orders","cid":"1","bm":"0"}'), b'"cid":"1"'),
+    "the log": (requested(b'{"c":"subscribe","t":"orders","cid":"1","bm":"0"}'), b'"cid":"1"'),
     "a publish and its update": (
-        asked(FOLLOWED, b'{"c":"publish","t":"orders","cid":"2","d":{"id":1}}'),
+        requested(FOLLOWED, b'{"c":"publish","t":"orders","cid":"2","d":{"id":1}}'),
         b'"c":"p"',
     ),
-    "what is refused": (asked(b'{"c":"sow","t":"orders","cid":"1","filter":"/id >"}'), b"filter"),
+    "what is refused": (
+        requested(b'{"c":"sow","t":"orders","cid":"1","filter":"/id >"}'),
+        b"filter",
+    ),
     "a bad frame": (UPGRADE + b"\xff" * 20, b"101"),
 }
 

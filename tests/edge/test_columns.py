@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from sow.client.sync import Client
-from sow.messages.answer_columns import read_told
+from sow.messages.answer_columns import read_sent
 from tests.edge.arrow import ARROW, table
 from tests.edge.serving import Running, configuration, records
 
@@ -27,12 +27,12 @@ def place(tmp_path):
     assert server.errors == []
 
 
-def asked(server, topic="plain", **parameters):
+def requested(server, topic="plain", **parameters):
     return table(server.get(records(topic, **parameters), ARROW))
 
 
 def types(server, **parameters):
-    found = asked(server, **parameters)
+    found = requested(server, **parameters)
     return dict(zip(found.column_names, map(str, found.schema.types), strict=True))
 
 
@@ -43,7 +43,7 @@ def test_types_are_those_of_the_topic_and_never_of_the_rows(place):
     assert types(place, filter="/id = 1") == every
     assert types(place, filter="/id = 7") == every
     assert types(place, select="/v") == {"v": "double"}
-    assert asked(place, filter="/id = 1").to_pylist() == [{"id": 1, "v": 1.0, "w": "true"}]
+    assert requested(place, filter="/id = 1").to_pylist() == [{"id": 1, "v": 1.0, "w": "true"}]
 
 
 def test_a_type_never_narrows_also_after_restarts(place):
@@ -55,9 +55,9 @@ def test_a_type_never_narrows_also_after_restarts(place):
         place.stop()
         place.start()
         assert types(place) == {"id": "int64", "v": "string"}
-        assert asked(place).to_pylist() == [{"id": 1, "v": "2"}]
+        assert requested(place).to_pylist() == [{"id": 1, "v": "2"}]
     place.publish("plain", {"id": 2, "v": 'say "hi"'})
-    assert asked(place)["v"].to_pylist() == ["2", json.dumps('say "hi"')]
+    assert requested(place)["v"].to_pylist() == ["2", json.dumps('say "hi"')]
 
 
 def test_declared_fields_have_their_types_in_copies_too(place):
@@ -70,8 +70,8 @@ def test_declared_fields_have_their_types_in_copies_too(place):
             ("order", pa.string()),
         ]
     )
-    assert asked(place, "trades").schema == schema
-    copy = asked(place, "trades-C").schema
+    assert requested(place, "trades").schema == schema
+    copy = requested(place, "trades-C").schema
     assert [copy.field(name).type for name in ("px", "/order/open")] == schema.types[:2]
 
 
@@ -80,7 +80,7 @@ def test_a_client_has_the_types_of_the_server(place):
     with Client(place.url) as client:
         for filter_text in (None, "/id = '1'"):
             found = client.query("plain", filter=filter_text).to_arrow()
-            theirs = asked(place, **({"filter": filter_text} if filter_text else {}))
+            theirs = requested(place, **({"filter": filter_text} if filter_text else {}))
             assert found.schema == theirs.schema
             assert found.equals(theirs)
 
@@ -93,10 +93,10 @@ def told(server, topic="plain", **parameters):
     headers = {"Accept": NDJSON, "Prefer": "sow-columns"}
     answer = server.request("GET", path, headers=headers)
     assert answer.status == 200, answer.body
-    return read_told(answer.headers["SOW-Columns"])
+    return read_sent(answer.headers["SOW-Columns"])
 
 
-def test_the_columns_of_an_answer_in_lines_are_told_to_who_prefers_it(place):
+def test_the_columns_of_an_answer_in_lines_are_sent_to_who_prefers_it(place):
     place.publish("plain", {"id": 1, "v": 1, "w": True}, {"id": 2, "v": 0.5})
     place.publish("trades", {"id": 1, "px": 1.5, "order": {"open": True, "by": "me"}})
     assert "SOW-Columns" not in place.get(records("plain"), NDJSON).headers
@@ -109,7 +109,9 @@ def test_the_columns_of_an_answer_in_lines_are_told_to_who_prefers_it(place):
     ):
         known = told(place, topic, **parameters)
         assert known.all
-        assert known.schema().equals(asked(place, topic, **parameters).schema, check_metadata=True)
+        assert known.schema().equals(
+            requested(place, topic, **parameters).schema, check_metadata=True
+        )
 
 
 def test_caches_know_that_what_a_client_prefers_chooses_an_answer_in_lines(place):
@@ -125,7 +127,7 @@ def test_caches_know_that_what_a_client_prefers_chooses_an_answer_in_lines(place
     assert "Prefer" not in ", ".join(place.get(records("plain")).headers.getall("Vary"))
 
 
-def test_of_many_records_nobody_has_asked_for_in_columns_the_declared_ones_are_told(place):
+def test_of_many_records_nobody_has_requested_for_in_columns_the_declared_ones_are_sent(place):
     place.publish("trades", *({"id": at, "px": 1.5} for at in range(201)))
     known = told(place, "trades", top_n=1)
     assert (known.all, known.schema().names) == (False, ["px", "/order/open"])
@@ -134,11 +136,11 @@ def test_of_many_records_nobody_has_asked_for_in_columns_the_declared_ones_are_t
         place.publish("trades", {"id": 0, "px": 2.5})
         made = answer.to_arrow()
         assert made.to_pylist()[0]["px"] == Decimal("1.50")
-        assert made.schema == asked(place, "trades").schema
+        assert made.schema == requested(place, "trades").schema
     assert told(place, "trades", top_n=1).all
 
 
-def test_values_of_the_past_count_for_what_is_told(place):
+def test_values_of_the_past_count_for_what_is_sent(place):
     place.publish("plain", {"id": 1, "v": 1})
     types(place)
     moment = place.get(records("plain")).headers["SOW-Bookmark"]
@@ -146,5 +148,5 @@ def test_values_of_the_past_count_for_what_is_told(place):
     assert (
         told(place, as_of=moment)
         .schema()
-        .equals(asked(place, as_of=moment).schema, check_metadata=True)
+        .equals(requested(place, as_of=moment).schema, check_metadata=True)
     )

@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from sow.cli.main import main
-from sow.definitions import MessageTypeOptions, RecordField, Topic
-from sow.message_options import described, options_of
+from sow.core.definitions import MessageTypeOptions, RecordField, Topic
+from sow.core.message_options import described, options_of
 from tests.edge.arrow import rows
 from tests.edge.lives import refused, removed
 from tests.edge.serving import Running, configuration, records
@@ -179,7 +179,7 @@ def test_arrow_has_a_column_for_each_part(server):
     assert LONG in row["1"]
 
 
-def test_the_configuration_tells_all_that_a_reader_needs(server):
+def test_the_configuration_reports_all_that_a_reader_needs(server):
     told = server.get("/v1/message-types").json
     assert told == server.get("/v1/config").json["message_types"]
     assert [one["name"] for one in told] == ["trades", "local", "global"]

@@ -29,15 +29,15 @@ def test_what_a_consumer_has_not_read_is_kept(server):
     body = json.dumps({"bookmark": str(newest - 1)}).encode()
     server.request("PUT", "/v1/log/consumers/slow", data=body)
     checkpointer = server.server.checkpointer
-    asked = []
-    checkpointer._trim = lambda _now_us, keep_from_seq, _beyond: asked.append(keep_from_seq)
+    requested = []
+    checkpointer._trim = lambda _now_us, keep_from_seq, _beyond: requested.append(keep_from_seq)
     for name in checkpointer._checkpoints:
         server.wait(checkpointer.write(name))
     server.wait(checkpointer._drop_old())
-    assert asked == [newest]
+    assert requested == [newest]
     server.request("DELETE", "/v1/log/consumers/slow")
     server.wait(checkpointer._drop_old())
-    assert asked[1] > newest
+    assert requested[1] > newest
 
 
 def test_the_log_waits_for_no_consumer_while_the_disk_is_short(server, monkeypatch, caplog):

@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from sow.server.http import FORMATS
+from sow.server.api.records import FORMATS
 from tests.edge.arrow import table
 from tests.edge.serving import Running, configuration, records
 

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from sow.client import Client
-from sow.security import Security
-from sow.server.methods import with_heads
-from sow.server.routes import routes
+from sow.core.security_definitions import Security
+from sow.server.boot.routes import routes
+from sow.server.http.methods import with_heads
 from tests.edge.serving import Running, configuration, records, stream
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
 
@@ -55,19 +55,19 @@ def guarded(tmp_path_factory):
 def test_no_door_opens_to_another_name_or_another_sites_page(server, method, path):
     upgrade = WEBSOCKET if path == "/v1/ws" else {}
 
-    def asked(**headers):
+    def requested(**headers):
         named = {name.replace("_", "-"): text for name, text in headers.items()}
         return server.request(method, path, headers=upgrade | named)
 
     refused = {
-        421: [asked(Host="evil.example"), asked(Host="localhost.evil.example:8080")],
+        421: [requested(Host="evil.example"), requested(Host="localhost.evil.example:8080")],
         403: [
-            asked(Origin=EVIL),
-            asked(Origin="null"),
-            asked(Origin=server.url.replace("http:", "ftp:")),
-            asked(Origin="http://127.0.0.1:1"),
-            asked(Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors"),
-            asked(Sec_Fetch_Site="same-site", Sec_Fetch_Mode="no-cors"),
+            requested(Origin=EVIL),
+            requested(Origin="null"),
+            requested(Origin=server.url.replace("http:", "ftp:")),
+            requested(Origin="http://127.0.0.1:1"),
+            requested(Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors"),
+            requested(Sec_Fetch_Site="same-site", Sec_Fetch_Mode="no-cors"),
         ],
     }
     for status, answers in refused.items():
@@ -176,21 +176,21 @@ def test_a_listed_page_may_do_all_and_read_the_answers(guarded):
 
 
 def test_a_listed_pages_preflight_is_answered(guarded):
-    asked = {
+    requested = {
         "Origin": DESK,
         "Sec-Fetch-Site": "cross-site",
         "Access-Control-Request-Method": "DELETE",
         "Access-Control-Request-Headers": "authorization,content-type",
     }
     for path in (records("orders"), "/v1/sessions/1", "/nowhere"):
-        answer = guarded.request("OPTIONS", path, headers=asked)
+        answer = guarded.request("OPTIONS", path, headers=requested)
         assert answer.status == 204
         assert answer.headers["Access-Control-Allow-Origin"] == DESK
         assert "DELETE" in answer.headers["Access-Control-Allow-Methods"]
         assert answer.headers["Access-Control-Allow-Headers"] == "authorization,content-type"
         assert answer.headers["Access-Control-Allow-Credentials"] == "true"
-    del asked["Access-Control-Request-Headers"]
-    answer = guarded.request("OPTIONS", "/v1/topics", headers=asked)
+    del requested["Access-Control-Request-Headers"]
+    answer = guarded.request("OPTIONS", "/v1/topics", headers=requested)
     assert "Access-Control-Allow-Headers" not in answer.headers
 
 
@@ -201,7 +201,7 @@ def test_no_answer_is_put_into_another_page(server, method, path):
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
-def test_nobody_else_is_told_that_he_may_read(guarded):
+def test_nobody_else_is_sent_that_he_may_read(guarded):
     for headers in ({}, {"Origin": guarded.url}, {"Origin": EVIL}, {"Origin": DESK + ":8443"}):
         answer = guarded.request("GET", "/v1/topics", headers=headers)
         assert answer.status == (200 if headers.get("Origin") in (None, guarded.url) else 403)

@@ -12,11 +12,11 @@ import re
 
 import pytest
 
-from sow.authentication.logons import Logons
-from sow.authentication.tokens import sum_of
-from sow.commands import COMMANDS
-from sow.server.methods import allowed, with_heads
-from sow.server.routes import routes
+from sow.protocol.commands import COMMANDS
+from sow.security.authentication.session_cache import Logons
+from sow.security.authentication.tokens import sum_of
+from sow.server.boot.routes import routes
+from sow.server.http.methods import allowed, with_heads
 from tests.edge.arrow import ARROW, stream
 from tests.edge.serving import Running, configuration, records
 
@@ -214,7 +214,7 @@ def test_to_who_has_no_role_nothing_is_open(server, route):
         if route.demand in ("read", "write", "delete") and not route.path.endswith("/stream")
     ]
 )
-def test_each_verb_is_asked_for_by_itself(server, route):
+def test_each_verb_is_requested_for_by_itself(server, route):
     answer = server.ask(route.method, path_of(route, "orders"), READER, body_of(route, "orders"))
     assert (answer.status == 403) == (route.demand != "read"), answer.body
 
@@ -279,17 +279,17 @@ QUERIES = (
 
 @pytest.mark.parametrize("path", QUERIES)
 def test_no_answer_says_the_name_of_what_is_not_there_for_who_asks(server, path):
-    asked = "zq" in path
+    requested = "zq" in path
     answer = server.ask("GET", path, ANN)
     assert answer.status < 500
     assert MARK.encode() not in answer.body
-    assert asked or b"zq" not in answer.body, answer.body
+    assert requested or b"zq" not in answer.body, answer.body
     assert SECRET.encode() not in answer.body
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH", "DELETE"])
 @pytest.mark.parametrize("topic", ["public-C", "public-view"])
-def test_what_a_topic_is_made_of_is_told_to_who_sees_that(server, method, topic):
+def test_what_a_topic_is_made_of_is_sent_to_who_sees_that(server, method, topic):
     answer = server.ask(
         method,
         records(topic, filter="1=1") if method == "DELETE" else records(topic),
@@ -302,7 +302,7 @@ def test_what_a_topic_is_made_of_is_told_to_who_sees_that(server, method, topic)
     assert SECRET.encode() in told.body
 
 
-def test_a_mistyped_name_is_told_what_is_near_among_what_is_seen(server):
+def test_a_mistyped_name_is_sent_what_is_near_among_what_is_seen(server):
     detail = server.ask("GET", "/v1/topics/orderz", ANN).json["detail"]
     assert detail == "no topic 'orderz'; did you mean orders?"
     assert "did you mean" in server.ask("GET", "/v1/topics/zq-secre", ADMIN).json["detail"]
@@ -432,9 +432,9 @@ def test_a_session_is_there_for_its_user_and_for_who_administers(server):
         assert others["id"] not in changed["changed"]
         assert server.ask("DELETE", f"/v1/sessions/{others['id']}", ADMIN).status == 200
         other.rest()
-        for user, is_told in ((ANN, False), (ADMIN, True)):
+        for user, is_sent in ((ANN, False), (ADMIN, True)):
             gone = server.ask("GET", "/v1/sessions?closed=true", user).json
-            assert (others["id"] in {one["id"] for one in gone}) == is_told
+            assert (others["id"] in {one["id"] for one in gone}) == is_sent
 
 
 def test_a_session_is_taken_up_by_its_user_alone(server):
@@ -522,7 +522,7 @@ def test_what_is_staged_is_committed_by_its_user_alone(server):
     assert server.ask("POST", f"{path}/2/commit", ben, empty).status == 200
 
 
-def test_no_secret_stands_in_what_the_server_tells_of_itself(server):
+def test_no_secret_stands_in_what_the_server_reports_of_itself(server):
     for path in ("/v1/config", "/metrics", "/v1/sessions", "/openapi.json"):
         body = server.ask("GET", path, ADMIN).body
         for name in USERS:
@@ -565,15 +565,15 @@ def test_a_user_who_is_no_more_is_put_out(own):
 
 
 def test_a_bug_of_ours_leaves_nobody_his_rights(own, running, monkeypatch):
-    doorman = own.server._doorman
-    found = doorman.find_again
+    authn = own.server._authn
+    found = authn.find_again
 
     async def find_again(shown, who):
         if shown is shown_by_unlucky:
             raise RuntimeError("a bug")
         return await found(shown, who)
 
-    monkeypatch.setattr(doorman, "find_again", find_again)
+    monkeypatch.setattr(authn, "find_again", find_again)
     with own.socket(headers=READER) as unlucky, own.socket(headers=ANN) as ws:
         unlucky.ask({"c": "heartbeat"})
         sessions = own.server.executor.sessions

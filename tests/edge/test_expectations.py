@@ -35,7 +35,7 @@ def said_first(server, path="/v1/topics/orders/records", method="POST", length=L
         return first, raw.recv(65536)
 
 
-def test_a_body_that_is_read_is_asked_for_once(server):
+def test_a_body_that_is_read_is_requested_for_once(server):
     first, then = said_first(server)
     assert first == b"HTTP/1.1 100 Continue\r\n\r\n"
     assert then.startswith(b"HTTP/1.1 200 ")
@@ -43,7 +43,7 @@ def test_a_body_that_is_read_is_asked_for_once(server):
 
 
 @pytest.mark.parametrize(
-    ("status", "asked"),
+    ("status", "requested"),
     [
         (404, {"path": "/v1/topics/nope/records"}),
         (404, {"path": "/nowhere"}),
@@ -59,8 +59,8 @@ def test_a_body_that_is_read_is_asked_for_once(server):
         (415, {"more": ["Content-Type: application/json", "Content-Encoding: lzma"]}),
     ],
 )
-def test_what_is_refused_is_refused_before_the_body(server, status, asked):
-    first, _ = said_first(server, **asked)
+def test_what_is_refused_is_refused_before_the_body(server, status, requested):
+    first, _ = said_first(server, **requested)
     head, _, body = first.partition(b"\r\n\r\n")
     assert head.startswith(f"HTTP/1.1 {status} ".encode())
     # Whatever comes next may be the body, or another request.
@@ -74,7 +74,7 @@ def test_another_expectation_is_a_problem(server):
     assert (answer.status, answer.json["reason"]) == (417, "expectation failed")
 
 
-def test_who_is_not_known_is_told_before_the_body(tmp_path):
+def test_who_is_not_known_is_sent_before_the_body(tmp_path):
     (tmp_path / "tokens").write_text("")
     server = Running(configuration(TOPICS, MESSAGE_TYPES + LOGON.format(tmp_path)), tmp_path / "d")
     first, _ = said_first(server)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sow.commands import Command
-from sow.encodings import LINES
 from sow.errors import DiskFull, StoreError
+from sow.protocol.commands import Command
+from sow.protocol.encodings import LINES
 from tests.edge.serving import Running, configuration
 
 

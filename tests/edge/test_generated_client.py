@@ -8,7 +8,7 @@ import sys
 import msgspec
 import pytest
 
-from sow.server.exchanges import EXCHANGES
+from sow.server.api.openapi_examples import EXCHANGES
 from tests.edge.serving import records
 
 SETTINGS = {
@@ -61,9 +61,9 @@ def test_a_client_is_made_of_the_description_and_is_understood(server, generated
         sent = [{"id": 1, "px": 1.5}, {"id": 2, "px": 2.5}]
         published = api("publish").sync("orders", client=client, body=sent)
         assert published.published == 2
-        asked = api("query").sync("orders", client=client, filter_="/px > 2", meta=True)
-        assert [row["d"] for row in asked] == [{"id": 2, "px": 2.5}]
-        key = asked[0]["k"]
+        requested = api("query").sync("orders", client=client, filter_="/px > 2", meta=True)
+        assert [row["d"] for row in requested] == [{"id": 2, "px": 2.5}]
+        key = requested[0]["k"]
         described = api("describe_topic").sync("orders", client=client)
         assert (described.kind, described.records, described.keys) == ("topic", 2, ["/id"])
         put = api("put_record").sync_detailed("orders", key, client=client, body={"id": 2})

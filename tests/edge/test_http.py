@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.edge.serving import records
-from tests.server.test_content_codings import unpacked
+from tests.server.http.test_content_codings import unpacked
 
 ORDERS = [
     {"id": 1, "symbol": "A", "price": 10},
@@ -24,7 +24,7 @@ def ids(rows):
     return [row["id"] for row in rows]
 
 
-def test_a_publish_tells_how_many_and_the_bookmark_of_the_last(server):
+def test_a_publish_reports_how_many_and_the_bookmark_of_the_last(server):
     first = server.publish("orders", {"id": 1}).json
     second = server.publish("orders", {"id": 2}, {"id": 3}).json
     assert second["published"] == 2
@@ -130,7 +130,7 @@ def test_a_query_names_the_index_that_served_it(orders, condition, index):
     assert orders.get(records("orders", filter=condition)).headers["SOW-Index"] == index
 
 
-def test_explain_tells_the_terms_and_the_rows(orders):
+def test_explain_reports_the_terms_and_the_rows(orders):
     told = orders.records("orders", filter="/symbol = 'A' AND /price > 15", explain="true")
     assert {"terms", "rows_touched", "advice"} <= told.keys()
     assert all({"expression", "index", "rows"} == term.keys() for term in told["terms"])
@@ -287,7 +287,7 @@ def test_a_transient_topic_is_queried_like_any_other(server):
     assert server.records("memory", filter="/id = 1") == [{"id": 1}]
 
 
-def test_the_log_tells_every_change_in_order(server):
+def test_the_log_reports_every_change_in_order(server):
     start = server.get("/v1/log?limit=1000000").headers["SOW-Bookmark"]
     server.publish("orders", {"id": 1}, {"id": 2})
     server.request("DELETE", records("orders", filter="/id = 1"))
@@ -332,7 +332,7 @@ def test_a_wrong_range_of_the_log_is_refused(server, query):
         ("POST", "/v1/snapshots?topic=orders&as_of=[0:1]", "as_of=[0:1] is a range; a state is"),
     ],
 )
-def test_a_range_where_one_moment_is_asked_is_refused_with_what_to_write(
+def test_a_range_where_one_moment_is_requested_is_refused_with_what_to_write(
     server, method, path, says
 ):
     server.publish("orders", {"id": 1}, {"id": 2})
@@ -393,7 +393,7 @@ def test_nothing_is_deleted_by_fields_that_messages_have_not(server):
         ("DELETE", "orders-C", "delete from orders"),
     ],
 )
-def test_a_refusal_speaks_of_what_was_asked(server, method, topic, words):
+def test_a_refusal_speaks_of_what_was_requested(server, method, topic, words):
     answer = server.request(
         method, records(topic, filter="1=1") if method == "DELETE" else records(topic)
     )
@@ -433,7 +433,7 @@ def test_sessions_are_described_and_can_be_closed(server):
     assert gone["reason"] == "closed by an operator"
 
 
-def test_what_a_session_follows_is_told_with_what_its_conflation_has_come_to(server):
+def test_what_a_session_follows_is_sent_with_what_its_conflation_has_come_to(server):
     with server.socket() as ws:
         session = ws.ask({"c": "logon", "client": "me"})[-1]["id"]
         ws.ask({"c": "subscribe", "t": "orders", "filter": "/price > 1", "opts": "conflation=1h"})
@@ -564,8 +564,8 @@ def test_a_topic_name_of_any_length_is_just_unknown(server):
 def test_a_long_answer_is_packed_for_who_asks(server, coding, kind):
     server.publish("orders", *({"id": at, "symbol": "ACME"} for at in range(20_000)))
     plain = server.get(records("orders"), kind)
-    asked = {"Accept": kind, "Accept-Encoding": coding}
-    packed = server.request("GET", records("orders"), headers=asked)
+    requested = {"Accept": kind, "Accept-Encoding": coding}
+    packed = server.request("GET", records("orders"), headers=requested)
     assert packed.headers["Content-Encoding"] == coding
     assert unpacked(coding, packed.body) == plain.body
     assert len(packed.body) < len(plain.body) / 2
@@ -583,16 +583,16 @@ def test_each_form_of_a_record_has_a_tag_of_its_own_and_any_is_good_for_a_change
         assert "Accept" in answer.headers.getall("Vary")
     for accept, known in (("*/*", 0), ("application/json", 1)):
         for at, tag in enumerate(tags):
-            asked = {"Accept": accept, "If-None-Match": tag}
-            found = server.request("GET", path, headers=asked)
+            requested = {"Accept": accept, "If-None-Match": tag}
+            found = server.request("GET", path, headers=requested)
             assert found.status == (304 if at == known else 200)
     for tag, body in zip(tags, (b"11=a\x0138=8\x01", b"11=a\x0138=9\x01"), strict=True):
-        asked = {"If-Match": tag, "Content-Type": "text/plain"}
-        put = server.request("PUT", path, data=body, headers=asked)
+        requested = {"If-Match": tag, "Content-Type": "text/plain"}
+        put = server.request("PUT", path, data=body, headers=requested)
         assert put.status == (200 if tag == tags[0] else 412), "it has been changed by then"
         again = server.get(path, "application/json").headers["ETag"]
-        asked["If-Match"] = again
-        assert server.request("PUT", path, data=body, headers=asked).status == 200
+        requested["If-Match"] = again
+        assert server.request("PUT", path, data=body, headers=requested).status == 200
 
 
 @pytest.mark.parametrize("kind", ["json", "ndjson", "csv", "arrow"])
@@ -652,6 +652,6 @@ def test_the_tag_of_a_packed_record_is_good_for_a_change(server):
     known = server.request("GET", path, headers={"Accept-Encoding": "gzip", "If-None-Match": tag})
     assert (known.status, known.body) == (304, b"")
     body = json.dumps({"id": 1}).encode()
-    asked = {"If-Match": tag, "Content-Type": "application/json"}
-    assert server.request("PUT", path, data=body, headers=asked).status == 200
-    assert server.request("PUT", path, data=body, headers=asked).status == 412
+    requested = {"If-Match": tag, "Content-Type": "application/json"}
+    assert server.request("PUT", path, data=body, headers=requested).status == 200
+    assert server.request("PUT", path, data=body, headers=requested).status == 412

@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from sow.clock import SECOND_US, SystemClock, wall_us
+from sow.core.clock import SECOND_US, SystemClock, wall_us
 from sow.errors import DiskFull
 from tests import forks
 from tests.edge.serving import Running, configuration, records
@@ -316,7 +316,7 @@ def test_what_not_even_the_reserve_takes_is_refused(server):
     assert server.records("orders") == [{"id": 1}]
 
 
-def test_a_clock_that_is_set_back_or_forward_is_told_of_and_stops_nothing(tmp_path, caplog):
+def test_a_clock_that_is_set_back_or_forward_is_sent_of_and_stops_nothing(tmp_path, caplog):
     off_us = [3600 * SECOND_US]
 
     def start():
@@ -345,7 +345,7 @@ def test_a_clock_that_is_set_back_or_forward_is_told_of_and_stops_nothing(tmp_pa
         running.close()
 
 
-def test_sessions_waiting_for_a_write_that_fails_are_told_why(server):
+def test_sessions_waiting_for_a_write_that_fails_are_sent_why(server):
     journal = server.server.driver.journal
     append = journal.append
     server.call(setattr, journal, "append", refuse)

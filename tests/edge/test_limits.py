@@ -10,7 +10,7 @@ from threading import Thread
 
 import pytest
 
-from sow.server import listening
+from sow.server.net import listening
 from tests.edge.serving import Running, configuration, stream
 from tests.edge.test_nasty_clients import POST, UPGRADE
 from tests.edge.topics import TOPICS
@@ -183,7 +183,7 @@ def test_half_a_frame_that_nobody_goes_on_with_is_given_up_for_the_others(limite
 # Memory for records.
 
 
-def test_records_beyond_the_limit_are_refused_and_how_full_it_is_is_told(limited):
+def test_records_beyond_the_limit_are_refused_and_how_full_it_is_is_sent(limited):
     server = limited("<Memory>2000</Memory>")
     assert server.publish("pairs", *({"a": a, "b": {"c": 1}} for a in range(2))).status == 200
     assert server.get("/readyz").body == b"ok\n"
@@ -204,7 +204,7 @@ def test_records_beyond_the_limit_are_refused_and_how_full_it_is_is_told(limited
 # Time.
 
 
-def test_a_header_that_does_not_end_is_told_and_closed(limited):
+def test_a_header_that_does_not_end_is_sent_and_closed(limited):
     server = limited("<HeaderTimeout>200ms</HeaderTimeout>")
     with server.connection() as raw:
         raw.sendall(b"GET /v1/topics HTTP/1.1\r\nHost: loc")
@@ -213,7 +213,7 @@ def test_a_header_that_does_not_end_is_told_and_closed(limited):
     assert b"Limits/HeaderTimeout" in answer
 
 
-def test_a_body_that_does_not_come_is_told_and_closed(limited):
+def test_a_body_that_does_not_come_is_sent_and_closed(limited):
     server = limited("<IdleTimeout>200ms</IdleTimeout>")
     answer = server.said(POST + b"Connection: close\r\nContent-Length: 10\r\n\r\n{")
     assert answer.startswith(b"HTTP/1.1 408")
@@ -271,7 +271,7 @@ def test_who_follows_or_says_a_word_now_and_then_stays(limited):
 # Connections.
 
 
-def test_one_connection_too_many_is_told_so(limited):
+def test_one_connection_too_many_is_sent_so(limited):
     server = limited("<Connections>3</Connections>")
     with server.connection() as first, server.connection() as second, server.connection() as third:
         for raw in (first, second, third):

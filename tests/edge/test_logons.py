@@ -12,17 +12,17 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from sow.authentication.logons import Logons
-from sow.authentication.tokens import sum_of
 from sow.cli import main
 from sow.client import Client
 from sow.client.sync import Client as SyncClient
 from sow.errors import NotEntitled, SowError, Unauthenticated, UnknownTopic
+from sow.security.authentication.session_cache import Logons
+from sow.security.authentication.tokens import sum_of
 from sow.spark.http import SowServer
 from sow.spark.http import certificates as certificates_of
-from tests.authentication.signing import JWT, key, key_set, token
 from tests.edge.certificates import authority, certificates
 from tests.edge.serving import Running, configuration
+from tests.security.authentication.signing import JWT, key, key_set, token
 
 TOPICS = """
 <Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
@@ -144,17 +144,20 @@ def test_a_page_from_elsewhere_does_nothing_by_the_certificate_that_a_browser_sh
     context.load_cert_chain(place / "carl.pem")
     foreign = {"Origin": "https://evil.example"}
 
-    def asked(method, path, **more):
+    def requested(method, path, **more):
         headers = {"Content-Type": "text/plain", **more}
         answer = server.request(method, path, data=b'{"id":"page"}', headers=headers, ssl=context)
         return answer.status
 
     path = "/v1/topics/orders/records"
-    assert asked("POST", path) == 200
-    assert [asked("POST", path, **foreign), asked("POST", path, Origin="null")] == [403, 403]
-    assert asked("GET", path, **{"Sec-Fetch-Site": "cross-site"}) == 403
+    assert requested("POST", path) == 200
+    assert [requested("POST", path, **foreign), requested("POST", path, Origin="null")] == [
+        403,
+        403,
+    ]
+    assert requested("GET", path, **{"Sec-Fetch-Site": "cross-site"}) == 403
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
-    assert asked("GET", "/v1/ws", **foreign, **upgrade) == 403
+    assert requested("GET", "/v1/ws", **foreign, **upgrade) == 403
 
 
 def test_the_client_without_asyncio_shows_the_same(server, files):
@@ -171,10 +174,10 @@ def test_commands_need_no_more_than_their_users_may(server, files):
 
     published = run("publish", "orders", typed='{"id":"cli"}\n', SOW_TOKEN="t0ken")
     assert published.exit_code == 0, published.stderr
-    asked = ("query", "orders", "--filter", "/id = 'cli'", "--format", "ndjson")
-    found = run(*asked, "--user", "ben", SOW_PASSWORD="s3cret")
+    requested = ("query", "orders", "--filter", "/id = 'cli'", "--format", "ndjson")
+    found = run(*requested, "--user", "ben", SOW_PASSWORD="s3cret")
     assert json.loads(found.stdout) == {"id": "cli"}
-    refused = run(*asked)
+    refused = run(*requested)
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert "log on first" in refused.stderr
 

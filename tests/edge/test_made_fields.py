@@ -34,7 +34,7 @@ def test_it_is_made_whichever_way_it_comes(orders):
     assert staged(orders, "orders", [SENT]).status == 200
 
 
-def test_it_is_told_and_kept_as_it_was_made(orders):
+def test_it_is_sent_and_kept_as_it_was_made(orders):
     with orders.socket() as socket:
         socket.ask({"c": "subscribe", "t": "orders"})
         orders.publish("orders", SENT, SENT)

@@ -12,11 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from sow.definitions import (
-    ConflatedTopic,
-    MessageTypeOptions,
-    Topic,
-)
+from sow.core.definitions import ConflatedTopic, MessageTypeOptions, Topic
 from sow.errors import StoreError
 from sow.store.manifest import MANIFEST_FILE
 from tests.edge.lives import (
@@ -239,7 +235,7 @@ def test_a_removal_that_was_interrupted_is_completed(live, monkeypatch):
     def kill(*_):
         raise Killed
 
-    monkeypatch.setattr("sow.server.opening.move_file", kill)
+    monkeypatch.setattr("sow.server.boot.bootstrap.move_file", kill)
     with pytest.raises(Killed), live(ORDERS, allow_loss=True):
         pass
     monkeypatch.undo()

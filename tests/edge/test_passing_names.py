@@ -5,12 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from sow.definitions import (
-    ConflatedTopic,
-    JournalSettings,
-    Limits,
-    Topic,
-)
+from sow.core.definitions import ConflatedTopic, JournalSettings, Limits, Topic
 from sow.errors import InvalidTopic, TooLarge
 from sow.store.manifest import MANIFEST_FILE
 from tests.edge.lives import (

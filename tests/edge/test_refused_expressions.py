@@ -73,12 +73,12 @@ def test_the_command_line_points_at_where_a_filter_breaks(server, text, position
     assert shown[at : at + 10] == text[position : position + len(shown[at:])][:10]
 
 
-@pytest.mark.parametrize(("asked", "position"), LISTS)
-def test_a_refused_list_says_where_it_breaks(server, asked, position):
-    problem = server.get(records("orders", **asked)).json
+@pytest.mark.parametrize(("requested", "position"), LISTS)
+def test_a_refused_list_says_where_it_breaks(server, requested, position):
+    problem = server.get(records("orders", **requested)).json
     assert (problem["position"], bool(problem["expected"])) == (position, True)
     with server.socket() as ws:
-        ack = ws.ask({"c": "sow", "t": "orders", **asked})[-1]
+        ack = ws.ask({"c": "sow", "t": "orders", **requested})[-1]
     assert (ack["reason"], ack["position"]) == (problem["reason"], position)
 
 

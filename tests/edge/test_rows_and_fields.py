@@ -12,9 +12,10 @@ import re
 import pyarrow as pa
 import pytest
 
-from sow.commands import COMMANDS
-from sow.requests import questions, subscription
-from sow.server import http, record, snapshots
+from sow.protocol.commands import COMMANDS
+from sow.server.api import record_resource, snapshots
+from sow.server.api import records as records_api
+from sow.sessions import query_planning, subscription
 from tests.edge.arrow import ARROW, stream
 from tests.edge.test_entitled import (
     ADMIN,
@@ -92,7 +93,7 @@ FORMS = ("json", "ndjson", "csv", "frames")
 
 @pytest.mark.parametrize("query", QUERIES)
 @pytest.mark.parametrize("form", FORMS)
-def test_no_form_of_a_query_tells_it(server, query, form):
+def test_no_form_of_a_query_reports_it(server, query, form):
     at = server.ask("GET", "/v1/log/extent?topics=orders", ADMIN).json["to"]
     accept = {
         "json": "application/json",
@@ -116,7 +117,7 @@ def what_is_logged(server, caplog):
 
 
 @pytest.mark.parametrize("more", ["", "?meta=true", "?filter=/px>0", "?as_of=BOOKMARK"])
-def test_arrow_tells_nothing_of_it(server, more):
+def test_arrow_reports_nothing_of_it(server, more):
     accept = "application/vnd.apache.arrow.stream"
     at = server.ask("GET", "/v1/log/extent?topics=orders", ADMIN).json["to"]
     path = records("orders") + more.replace("BOOKMARK", at)
@@ -195,7 +196,7 @@ TRIED = {
     "POST /v1/sessions": ['{"conflated":true}'],
 }
 """What is sent to addresses that take something: no refusal is to tell what others have."""
-ASKED = {
+REQUESTED = {
     "DELETE /v1/topics/{topic}/records": [
         "keys=KEY",
         "filter=/note IS NOT NULL",
@@ -212,7 +213,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize("who", [ANN, OPERATOR], ids=["ann", "operator"])
-def test_no_address_tells_it(server, who):
+def test_no_address_reports_it(server, who):
     """Every one, in the order of their table: so what is made is there to be read."""
     rows = server.ask("GET", f"{records('orders')}?meta=true", ADMIN).json
     key = next(row["k"] for row in rows if row["d"]["id"] == "other")
@@ -226,8 +227,8 @@ def test_no_address_tells_it(server, who):
             made = taken if "snapshots" in route.path else session
             parts = PARTS | {"topic": "orders", "key": key, "id": made}
             path = re.sub(r"\{(\w+)\}", lambda part, of=parts: of[part[1]], route.path)
-            for asked in ASKED.get(name, [""]):
-                query = asked.replace("KEY", key).replace(" ", "%20")
+            for requested in REQUESTED.get(name, [""]):
+                query = requested.replace("KEY", key).replace(" ", "%20")
                 for body in TRIED.get(name, [None]):
                     sent = body.encode() if isinstance(body, str) else body
                     kind = {"Content-Type": ARROW} if "{epoch}" in path and sent else {}
@@ -253,11 +254,11 @@ FOLLOWED = (
 
 
 @pytest.mark.parametrize("topic", ["orders", "orders-C"])
-@pytest.mark.parametrize("asked", FOLLOWED, ids=lambda asked: ",".join(asked))
-def test_streams_of_events(server, topic, asked):
-    if topic == "orders-C" and "bookmark" in asked:
-        asked = {"snapshot": "true"}
-    with server.events(topic, headers=ANN, **asked) as events:
+@pytest.mark.parametrize("requested", FOLLOWED, ids=lambda requested: ",".join(requested))
+def test_streams_of_events(server, topic, requested):
+    if topic == "orders-C" and "bookmark" in requested:
+        requested = {"snapshot": "true"}
+    with server.events(topic, headers=ANN, **requested) as events:
         assert events.status == 200, events.body()
         server.publish(OTHER | {"px": 3}, {**OWN, "px": 4})
         server.publish(OWN | {"desk": "ben"})
@@ -301,7 +302,7 @@ COMMANDED = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_no_command_tells_it_nor_does_what_follows(server, name):
+def test_no_command_reports_it_nor_does_what_follows(server, name):
     rows = server.ask("GET", f"{records('orders')}?meta=true", ADMIN).json
     key = next(row["k"] for row in rows if row["d"]["id"] == "other")
     with server.socket(headers=ANN) as ws:
@@ -357,43 +358,47 @@ def test_a_snapshot_is_read_by_the_rights_that_it_was_taken_by(tmp_path):
 # Doors that tell it, planted: the tests above find each.
 
 
-def answers_what_is_asked(patch):
-    patch.setattr(http, "seen_query", lambda query, _guard: query)
+def answers_what_is_requested(patch):
+    patch.setattr(records_api, "restrict_query", lambda query, _guard: query)
 
 
 def shows_what_is_selected(patch):
-    patch.setattr(http, "seen_shape", lambda shape, _guard: shape)
+    patch.setattr(records_api, "restrict_shape", lambda shape, _guard: shape)
 
 
 def shows_every_record_by_its_key(patch):
-    patch.setattr(record, "shows", lambda *_: True)
+    patch.setattr(record_resource, "shows", lambda *_: True)
 
 
-def follows_what_is_asked(patch):
-    patch.setattr(subscription, "guard_of", lambda _command, _topic: None)
-    patch.setattr(questions, "guard_of", lambda _command, _topic: None)
+def follows_what_is_requested(patch):
+    patch.setattr(subscription, "row_policy_of", lambda _command, _topic: None)
+    patch.setattr(query_planning, "row_policy_of", lambda _command, _topic: None)
 
 
 def takes_snapshots_of_all(patch):
-    patch.setattr(snapshots, "seen_query", lambda query, _guard: query)
-    patch.setattr(snapshots, "seen_shape", lambda shape, _guard: shape)
+    patch.setattr(snapshots, "restrict_query", lambda query, _guard: query)
+    patch.setattr(snapshots, "restrict_shape", lambda shape, _guard: shape)
 
 
 @pytest.mark.parametrize(
-    ("bug", "law", "asked"),
+    ("bug", "law", "requested"),
     [
-        (answers_what_is_asked, test_no_form_of_a_query_tells_it, ("", "json")),
-        (shows_what_is_selected, test_no_form_of_a_query_tells_it, ("", "csv")),
+        (answers_what_is_requested, test_no_form_of_a_query_reports_it, ("", "json")),
+        (shows_what_is_selected, test_no_form_of_a_query_reports_it, ("", "csv")),
         (shows_every_record_by_its_key, test_one_record_by_its_key, ()),
-        (follows_what_is_asked, test_streams_of_events, ("orders", {"delta": "true"})),
-        (follows_what_is_asked, test_no_command_tells_it_nor_does_what_follows, ("subscribe",)),
-        (takes_snapshots_of_all, test_no_address_tells_it, (ANN,)),
+        (follows_what_is_requested, test_streams_of_events, ("orders", {"delta": "true"})),
+        (
+            follows_what_is_requested,
+            test_no_command_reports_it_nor_does_what_follows,
+            ("subscribe",),
+        ),
+        (takes_snapshots_of_all, test_no_address_reports_it, (ANN,)),
     ],
 )
-def test_a_door_that_tells_is_found(server, monkeypatch, bug, law, asked):
+def test_a_door_that_reports_is_found(server, monkeypatch, bug, law, requested):
     bug(monkeypatch)
     with pytest.raises(AssertionError):
-        law(server, *asked)
+        law(server, *requested)
 
 
 def test_one_record_is_changed_by_who_may_and_its_tags_tell_nothing(server):

@@ -36,7 +36,7 @@ def test_http_refuses_all_of_a_request(trades, method):
 
 
 @pytest.mark.parametrize("command", ["publish", "delta_publish"])
-def test_a_websocket_is_told_by_a_failure_ack(trades, command):
+def test_a_websocket_is_sent_by_a_failure_ack(trades, command):
     with trades.socket() as socket:
         ask = {"c": command, "t": "trades", "a": "processed"}
         acks = [socket.ask({**ask, "d": document})[-1] for document in (GOOD, BAD)]

@@ -25,7 +25,7 @@ FIGURES = {
 }
 MERGERS = {
     (answer, placement): f"<Placement>{placement}</Placement>"
-    f"<Merger>tests.core.mergers:{answer}</Merger>"
+    f"<Merger>tests.laws.mergers:{answer}</Merger>"
     for answer in ("current", "new", "both", "neither")
     for placement in ("replace", "append")
 }

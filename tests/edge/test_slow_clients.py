@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sow.delivery.sessions import BURST_FACTOR
+from sow.streaming.sessions import BURST_FACTOR
 from tests.edge.serving import Running, configuration
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
 
@@ -85,7 +85,7 @@ def test_a_slow_stream_is_closed_with_a_reason_and_others_go_on(server):
 
 
 def test_a_client_that_was_given_up_and_never_reads_is_cut_off(server, monkeypatch):
-    monkeypatch.setattr("sow.server.connection.GRACE_S", 0.1)
+    monkeypatch.setattr("sow.server.net.session_writer.GRACE_S", 0.1)
     with server.connection() as raw:
         raw.sendall(b"GET /v1/topics/loud/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert raw.recv(4096).startswith(b"HTTP/1.1 200")
@@ -102,11 +102,11 @@ def test_a_slow_client_is_conflated_and_ends_with_the_newest_state(server):
         assert slow["queue_bytes"] <= BOUND + ROUND_BYTES
         assert slow["lag_ms"] > 0
         (newest,) = {record["n"] for record in server.records("orders")}
-        left, has_newest, was_told = b"", False, False
-        while not (has_newest and was_told):
+        left, has_newest, was_sent = b"", False, False
+        while not (has_newest and was_sent):
             left = left[-200_000:] + raw.recv(65536)
             has_newest |= left.count(b'"n": %d,' % newest) >= 10
-            was_told |= b'"c":"heartbeat","conflated":' in left
+            was_sent |= b'"c":"heartbeat","conflated":' in left
 
 
 def test_a_slow_reader_of_a_query_holds_up_nobody(server):

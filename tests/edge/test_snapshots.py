@@ -6,8 +6,8 @@ from tests.edge.arrow import documents
 from tests.edge.serving import records
 
 
-def taken(server, **asked):
-    query = "&".join(f"{name}={value}" for name, value in asked.items())
+def taken(server, **requested):
+    query = "&".join(f"{name}={value}" for name, value in requested.items())
     return server.request("POST", f"/v1/snapshots?{query}")
 
 
@@ -120,7 +120,9 @@ def test_snapshots_whose_records_are_as_they_were_cost_nothing(server, monkeypat
     assert statuses(server, found[-4:]) == [200] * 4
 
 
-def test_what_the_present_has_no_more_is_bounded_when_the_past_is_asked_for(server, monkeypatch):
+def test_what_the_present_has_no_more_is_bounded_when_the_past_is_requested_for(
+    server, monkeypatch
+):
     fill(server, 0)
     moment = server.get("/v1/log/extent").json["newest"]
     fill(server, 1)
@@ -129,14 +131,14 @@ def test_what_the_present_has_no_more_is_bounded_when_the_past_is_asked_for(serv
     answer = taken(server, topic="orders", as_of=moment)
     assert (answer.status, answer.json["reason"]) == (413, "too large")
     assert "Limits/SnapshotMemory" in answer.json["detail"]
-    monkeypatch.setattr("sow.server.past.AS_OF_WAITING_MAX", 0)
+    monkeypatch.setattr("sow.server.api.as_of_queries.AS_OF_WAITING_MAX", 0)
     answer = taken(server, topic="orders", as_of=moment)
     assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
 
 
 def test_rows_of_snapshots_are_bounded_in_all_and_for_a_client(server, monkeypatch):
     server.call(server.server._doors.snapshots._taken._by_name.clear)
-    monkeypatch.setattr("sow.server.taken_snapshots.ROWS_MAX", 4)
+    monkeypatch.setattr("sow.server.api.snapshot_leases.ROWS_MAX", 4)
     server.publish("orders", {"id": 1}, {"id": 2})
     first = taken(server, topic="orders").json
     answer = taken(server, topic="orders")
@@ -144,6 +146,6 @@ def test_rows_of_snapshots_are_bounded_in_all_and_for_a_client(server, monkeypat
     assert "release some" in answer.json["detail"]
     server.publish("orders", {"id": 3})
     assert taken(server, topic="orders").status == 413
-    monkeypatch.setattr("sow.server.taken_snapshots.IDLE_US", -1)
+    monkeypatch.setattr("sow.server.api.snapshot_leases.IDLE_US", -1)
     assert taken(server, topic="orders", filter="/id=1").status == 200
     assert statuses(server, [first]) == [404]

@@ -21,7 +21,7 @@ from tests.edge.certificates import certificates
 from tests.edge.serving import Running, configuration
 
 TOPIC = "<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>"
-ASKED = ("query", "orders", "--top", "1", "--format", "ndjson")
+REQUESTED = ("query", "orders", "--top", "1", "--format", "ndjson")
 
 
 def secure(files, more=""):
@@ -57,15 +57,15 @@ def test_the_client_publishes_queries_and_follows(server, files):
     assert server.wait(work()).startswith("https://127.0.0.1:")
 
 
-def test_the_command_line_trusts_what_it_is_told_to(server, files):
+def test_the_command_line_trusts_what_it_is_sent_to(server, files):
     def run(*words):
         return CliRunner().invoke(main, [*words, "--url", server.url], catch_exceptions=False)
 
-    refused = run(*ASKED)
+    refused = run(*REQUESTED)
     assert refused.exit_code != 0
     assert "certificate" in refused.output
     assert "Traceback" not in refused.output
-    assert json.loads(run(*ASKED, "--ca", files.ca).output)["id"] == 0
+    assert json.loads(run(*REQUESTED, "--ca", files.ca).output)["id"] == 0
 
 
 def test_sparks_workers_trust_the_text_that_the_driver_read(server, files):
@@ -232,7 +232,7 @@ def test_a_reload_takes_a_renewed_certificate_and_open_connections_go_on(tmp_pat
     [lambda client: client.topics(), lambda client: client.publish("orders", {"id": 1})],
     ids=["HTTP", "WebSocket"],
 )
-def test_a_client_of_plain_http_is_told_to_write_https(server, asking):
+def test_a_client_of_plain_http_is_sent_to_write_https(server, asking):
     async def work():
         async with Client(server.url.replace("https", "http")) as client:
             await asking(client)

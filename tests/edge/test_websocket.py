@@ -50,7 +50,7 @@ def test_a_publish_is_acknowledged_with_its_bookmark(server, ws):
     assert server.get("/v1/log?limit=1000000").rows[-1]["bm"] == ack["bm"]
 
 
-def test_each_ack_asked_for_comes_in_order(ws):
+def test_each_ack_requested_for_comes_in_order(ws):
     ws.send({"c": "publish", "t": "orders", "d": {"id": 1}, "cid": "1", "a": "persisted,processed"})
     assert [line["a"] for line in (ws.line(), ws.line())] == ["processed", "persisted"]
 
@@ -111,7 +111,7 @@ def test_bodies_of_a_refused_command_are_never_commands(server, ws, command):
 
 
 @pytest.mark.parametrize("n", ["-1", "1000000000", '"2"', "1.5", "true", "1e3", "9" * 5000])
-def test_when_the_bodies_cannot_be_told_the_rest_of_the_frame_is_not_read(server, ws, n):
+def test_when_the_bodies_cannot_be_sent_the_rest_of_the_frame_is_not_read(server, ws, n):
     server.publish("orders", {"id": 1})
     ws.send(
         f'{{"c":"publish","t":"orders","cid":"1","n":{n}}}',
@@ -177,7 +177,7 @@ def test_a_snapshot_goes_on_as_a_subscription_without_gap_or_repeat(server, ws):
     assert int(lines[-1]["bm"]) == int(lines[-2]["bm"]) + 1
 
 
-def test_what_leaves_focus_is_told_with_its_reason(server, ws):
+def test_what_leaves_focus_is_sent_with_its_reason(server, ws):
     ws.ask({"c": "sow_and_subscribe", "t": "orders", "filter": "/price > 5", "opts": "oof"})
     server.publish("orders", {"id": 1, "price": 9}, {"id": 2, "price": 9}, {"id": 3, "price": 1})
     server.publish("orders", {"id": 1, "price": 2})
@@ -346,7 +346,7 @@ def test_what_is_not_built_yet_is_refused_by_name(ws, command):
         ({"c": "sow", "t": "orders", "filter": "/a ="}, "position 4"),
     ],
 )
-def test_a_mistake_is_told_with_what_to_write_instead(ws, command, hint):
+def test_a_mistake_is_sent_with_what_to_write_instead(ws, command, hint):
     ack = ws.ask(command)[-1]
     assert ack["status"] == "failure"
     assert hint in ack["detail"]

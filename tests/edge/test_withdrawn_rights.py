@@ -116,7 +116,7 @@ def test_what_waits_for_a_socket_that_does_not_read_is_checked_again(server):
 
 
 @pytest.mark.parametrize("has_seen_all", [True, False])
-def test_a_session_that_lost_its_topic_while_it_was_away_is_told_so(server, has_seen_all):
+def test_a_session_that_lost_its_topic_while_it_was_away_is_sent_so(server, has_seen_all):
     with server.socket(headers=ANN) as ws:
         name = ws.ask({"c": "logon"})[-1]["session"]
         subscription = ws.ask({"c": "subscribe", "t": "orders"})[-1]["s"]

@@ -229,7 +229,7 @@ def test_bad_rows_may_be_left_out(server):
     assert [row["id"] for row in server.records("orders")] == [1, 4]
 
 
-def test_every_row_that_is_left_out_is_told(server):
+def test_every_row_that_is_left_out_is_sent(server):
     values = [{"id": 1}, *({"no": n} for n in range(1_200))]
     answer = staged(server, "orders", values, writer="many", rejects="skip").json
     assert answer["staged"] == 1

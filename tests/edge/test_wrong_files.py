@@ -7,9 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from sow.definitions import (
-    JournalSettings,
-)
+from sow.core.definitions import JournalSettings
 from sow.errors import Damaged
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE
 from sow.store.repair import main as repair
@@ -124,7 +122,7 @@ def test_what_has_no_place_when_a_directory_is_taken_over_is_refused_too(live):
         assert life.records("trades") == []
 
 
-def test_records_that_only_the_log_tells_of_are_counted_when_it_is_taken_over(live):
+def test_records_that_only_the_log_reports_of_are_counted_when_it_is_taken_over(live):
     with live(ORDERS, TRADES) as life:
         life.publish("trades", {"id": 1}, {"id": 2})
     without_manifest(live)

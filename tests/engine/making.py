@@ -2,9 +2,9 @@
 
 import json
 
-from sow.definitions import Configuration, ConflatedTopic, Topic
+from sow.core.definitions import Configuration, ConflatedTopic, Topic
 from sow.engine.catalog import Catalog
-from sow.engine.ledger import Ledger
+from sow.engine.wal import CommitSequencer
 from sow.expressions import compile_filter
 
 ORDERS = Topic("orders", "json", keys=("/id",))
@@ -15,7 +15,7 @@ COPIES = ConflatedTopic("copies", "json", "desks", interval_us=1_000, topic_form
 
 def catalog(*topics, **more):
     """A catalog of these topics, and its ledger."""
-    ledger = Ledger()
+    ledger = CommitSequencer()
     return Catalog(Configuration("test", topics, **more), compile_filter, ledger), ledger
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import orjson
 import pytest
 
-from sow.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Limits, Topic
+from sow.core.cooperative import run_to_completion
+from sow.core.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Limits, Topic
 from sow.errors import Full
-from sow.requests.staged_rows import StagedRows
-from sow.requests.staged_writes import StagedWrites
-from sow.steps import at_once
+from sow.sessions.staged_rows import StagedRows
+from sow.sessions.staged_writes import StagedWrites
 from sow.store.memory import RECORD_BYTES
-from tests.core.harness import MS, ORDERS, SECOND, SLOW, World
+from tests.laws.harness import MS, ORDERS, SECOND, SLOW, World
 
 FEW = replace(ORDERS, records_max=3)
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/", records_max=2)
@@ -60,7 +60,7 @@ def test_a_topic_holds_so_many_records_and_the_rest_is_refused_as_a_whole():
     with pytest.raises(Full):
         publish(world, 1, 4)
     table = world.engine.topics["orders"].records.table
-    at_once(world.engine.removal("orders", table.live()[:1], world.now))
+    run_to_completion(world.engine.removal("orders", table.live()[:1], world.now))
     publish(world, 4)
     assert len(ids(world)) == 3
 
@@ -91,7 +91,7 @@ def test_memory_counts_bodies_and_what_is_kept_beside_each_and_copies():
         world.engine.publish("orders", [b'{"id":1,"more":true}'], world.now)
     with pytest.raises(Full):
         world.engine.publish("orders", [b'{"more":true,"id":1}'], world.now, delta=True)
-    at_once(world.engine.removal("orders", np.array([0]), world.now))
+    run_to_completion(world.engine.removal("orders", np.array([0]), world.now))
     world.settle()
     world.advance(2 * SECOND)
     assert world.engine.capacity.used_bytes == counted(world)
@@ -108,7 +108,7 @@ def test_what_expires_makes_room():
     publish(world, 2)
 
 
-def test_a_session_is_told_and_the_good_commands_of_its_frame_are_carried_out():
+def test_a_session_is_sent_and_the_good_commands_of_its_frame_are_carried_out():
     world = World(FEW)
     client = world.client()
     commands = [
@@ -201,7 +201,7 @@ def test_max_records_can_be_changed_while_the_server_runs():
         publish(world, 6)
 
 
-def test_it_is_told_how_full_it_is():
+def test_it_is_sent_how_full_it_is():
     world = bounded(ORDERS, memory_bytes_max=2 * (len(BODY % 1) + RECORD_BYTES))
     publish(world, 1)
     assert world.engine.capacity.told is None

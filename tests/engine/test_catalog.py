@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from sow.definitions import WRITES, ConflatedTopic, Limits, Topic, View, stored
-from sow.engine.live_topics import CopyTopic
+from sow.core.definitions import WRITES, ConflatedTopic, Limits, Topic, View, stored
+from sow.engine.running_topics import CopyTopic
 from sow.errors import ClientError, InvalidTopic, TooLarge, UnknownTopic
-from tests.core.harness import World
 from tests.engine.making import COPIES, DESKS, ORDERS, SLOW, catalog, put
+from tests.laws.harness import World
 
 SLOWER = ConflatedTopic("slower", "json", "copies", interval_us=1_000, topic_format="%n-slow")
 
@@ -78,7 +78,7 @@ def test_what_is_removed_is_not_heard_of_and_not_counted():
     assert (made.usage.bytes, made.pattern_of(topic).members) == (0, {})
 
 
-def test_an_unknown_topic_is_told_the_nearest_and_a_pattern_is_no_topic():
+def test_an_unknown_topic_is_sent_the_nearest_and_a_pattern_is_no_topic():
     made, _ = catalog(ORDERS, DESKS, WRITES)
     with pytest.raises(UnknownTopic, match="orders"):
         made.topic("order")
@@ -123,7 +123,7 @@ def test_names_that_no_topic_may_have(name, error, said):
         made.publishable(name)
 
 
-def test_a_pattern_has_so_many_topics_but_a_restart_is_not_asked():
+def test_a_pattern_has_so_many_topics_but_a_restart_is_not_requested():
     made, _ = catalog(DESKS, limits=Limits(pattern_topics_max=1))
     made.enter(made.publishable("/desk/1"))
     with pytest.raises(TooLarge, match="has 1 topics, as many as one may have"):

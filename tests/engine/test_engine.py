@@ -1,8 +1,8 @@
 """Engine: who hears of what, and what a turn of it hands over."""
 
-from sow.definitions import Configuration, Topic
+from sow.core.definitions import Configuration, Topic
 from sow.engine.engine import Engine
-from tests.core.harness import World
+from tests.laws.harness import World
 
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/")
 

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from sow.definitions import ConflatedTopic, Topic
+from sow.core.definitions import ConflatedTopic, Topic
 from sow.engine.patterns import PatternTopic, copied_from, copy_name
-from sow.topic_patterns import topic_search
+from sow.security.topic_patterns import topic_search
 
 DESKS = PatternTopic(Topic("desks", "json", pattern="^/desk/"), topic_search("^/desk/"))
 COPIES = ConflatedTopic("copies", "json", "desks", topic_format="%n-C")
@@ -41,10 +41,10 @@ def test_of_very_many_names_only_those_are_searched_that_may_be_copies(family, m
     assert [one.held_among(names) for one in family] == [
         [name for name in names if one.may_hold(name)] for one in family
     ]
-    asked = []
-    monkeypatch.setattr(PatternTopic, "may_hold", lambda _one, name: asked.append(name))
+    requested = []
+    monkeypatch.setattr(PatternTopic, "may_hold", lambda _one, name: requested.append(name))
     family[1].held_among([*names, *(f"/desk/{at}" for at in range(1000))])
-    assert asked == ["/desk/1-C", "slow/desk/1-C", "/other-C"]
+    assert requested == ["/desk/1-C", "slow/desk/1-C", "/other-C"]
 
 
 def test_a_topic_has_copies_and_copies_of_copies(family):

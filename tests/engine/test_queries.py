@@ -3,13 +3,13 @@
 import pytest
 
 from sow import indexes
-from sow.definitions import Configuration, Topic
+from sow.core.cooperative import run_to_completion
+from sow.core.definitions import Configuration, Topic
 from sow.engine.engine import Engine
 from sow.engine.topic_changes import TopicChanges
 from sow.errors import ClientError, UnknownTopic
 from sow.expressions import compile_filter, parse_order_by
-from sow.query import Query, readiness
-from sow.steps import at_once
+from sow.query import Query, index_build
 
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/")
 ORDERS = Topic("orders", "json", keys=("/id",))
@@ -19,7 +19,7 @@ DEAR = Query(filter=compile_filter("/px > 1"))
 
 @pytest.fixture
 def short_steps(monkeypatch):
-    monkeypatch.setattr(readiness, "NOTES_FEW", 1)
+    monkeypatch.setattr(index_build, "NOTES_FEW", 1)
     monkeypatch.setattr(indexes, "STEP_NOTES_MAX", 1)
     monkeypatch.setattr("sow.query.search.FEW_ROWS", 0)
 
@@ -37,7 +37,7 @@ def test_a_query_is_answered_in_steps_as_of_the_last_one():
     next(steps)
     engine.publish("orders", [b'{"id":0,"px":7}', b'{"id":3,"px":0}'], 0)
     assert (
-        at_once(steps).slots.tolist()
+        run_to_completion(steps).slots.tolist()
         == engine.queries.at_once("orders", DEAR).slots.tolist()
         == [0, 2]
     )
@@ -48,9 +48,9 @@ def test_a_query_goes_on_under_other_indexes():
     engine = with_orders()
     steps = engine.queries.answering("orders", DEAR)
     next(steps)
-    at_once(engine.topic("orders").reindex(ORDERS))
+    run_to_completion(engine.topic("orders").reindex(ORDERS))
     engine.publish("orders", [b'{"id":0,"px":7}'], 0)
-    assert at_once(steps).slots.tolist() == [0, 2, 3]
+    assert run_to_completion(steps).slots.tolist() == [0, 2, 3]
 
 
 @pytest.mark.usefixtures("short_steps")
@@ -59,12 +59,12 @@ def test_a_query_of_a_topic_that_goes_ends():
     engine.publish("/desk/1", [b'{"id":%d,"px":2}' % at for at in range(4)], 0)
     steps = engine.queries.answering("/desk/1", DEAR)
     next(steps)
-    at_once(TopicChanges(engine).give_up(engine.topic("/desk/1"), lambda _: None))
+    run_to_completion(TopicChanges(engine).give_up(engine.topic("/desk/1"), lambda _: None))
     with pytest.raises(UnknownTopic):
         next(steps)
 
 
-def test_what_cannot_be_asked_is_refused_before_the_first_step():
+def test_what_cannot_be_requested_is_refused_before_the_first_step():
     engine = with_orders()
     with pytest.raises(UnknownTopic):
         engine.queries.answering("nothing", DEAR)

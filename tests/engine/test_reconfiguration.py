@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from sow import indexes
-from sow.definitions import ConflatedTopic, Limits, SessionSettings, Topic, View
-from sow.engine import publications, reconfiguration, topic_changes
-from sow.engine.live_topics import CopyTopic
+from sow.core.cooperative import run_to_completion
+from sow.core.definitions import ConflatedTopic, Limits, SessionSettings, Topic, View
+from sow.core.paths import value_at
+from sow.engine import bulk_publish, reconfiguration, topic_changes
+from sow.engine.running_topics import CopyTopic
 from sow.errors import ConfigError, InvalidTopic, StoreFailing
-from sow.paths import value_at
-from sow.steps import at_once
-from sow.topic import conflated_copy
+from sow.topic import conflated_topic
 from sow.topic import records as records_module
-from tests.core.harness import MS, ORDERS, SECOND, SLOW, World
+from tests.laws.harness import MS, ORDERS, SECOND, SLOW, World
 
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/[0-9]$")
 COPIES = ConflatedTopic("copies", "json", "desks", interval_us=SECOND, topic_format="%n-C")
@@ -413,7 +413,7 @@ def test_a_replay_of_a_topic_that_is_given_up_goes_on_or_is_ended_by_name(name):
 
 @pytest.fixture
 def small_steps(monkeypatch):
-    for module in (conflated_copy, indexes):
+    for module in (conflated_topic, indexes):
         monkeypatch.setattr(module, "STEP_ROWS", 2)
     monkeypatch.setattr(indexes, "STEP_NOTES_MAX", 2)
 
@@ -425,7 +425,7 @@ def change_something(world, random):
         found = world.engine.topics.get(topic)
         slot = None if found is None else found.records.table.slots.get(str(at))
         if slot is not None:
-            at_once(world.engine.removal(topic, np.array([slot]), world.now))
+            run_to_completion(world.engine.removal(topic, np.array([slot]), world.now))
     else:
         world.publish(topic, {"id": at, "px": random.randrange(9), "a": random.randrange(3)})
     world.settle()
@@ -475,7 +475,7 @@ def test_nobody_can_ask_a_conflated_topic_before_it_is_full(world, client, small
     (refused,) = client.say(c="sow", t="orders-F", cid="1")
     assert refused["status"] == "failure"
     world.publish("orders", {"id": 0, "px": 1}, {"id": 9})
-    at_once(steps)
+    run_to_completion(steps)
     held = [record["id"] for record in world.records("orders-F")]
     assert held == [0, 1, 2, 3, 4, 9], "in the order of their first publication"
     assert world.records("orders-F")[0] == {"id": 0, "px": 1}
@@ -496,7 +496,7 @@ def test_names_are_kept_for_the_copies_that_are_being_filled(small_steps):
             world.publish(name, {"id": 1})
     world.publish("/desk/2", {"id": 1})
     assert "/desk/2-C" in world.engine.topics, "a topic that comes meanwhile has its copy at once"
-    at_once(steps)
+    run_to_completion(steps)
     assert len(world.records("/desk/1-C")) == len(world.records("/desk/first")) == 3
     world.check()
 
@@ -513,7 +513,7 @@ def test_new_indexes_serve_when_they_are_complete_and_the_old_ones_until_then(wo
     world.publish("orders", {"id": 1, "a": 7})
     assert records.indexes is before
     records.check()
-    at_once(steps)
+    run_to_completion(steps)
     assert [str(path) for path in records.indexes.watched] == ["/a"]
     records.check()
 
@@ -534,13 +534,13 @@ def test_a_reload_that_ends_with_the_server_leaves_what_there_was(world, small_s
 
 
 def test_a_topic_is_given_up_when_what_is_published_to_it_has_come(world, monkeypatch):
-    monkeypatch.setattr(publications, "SLICE_ROWS", 2)
+    monkeypatch.setattr(bulk_publish, "SLICE_ROWS", 2)
     engine = world.engine
     world.publish("/desk/1", {"id": 0})
     topic = engine.publishable("/desk/1")
     bodies = [b'{"id":%d}' % at for at in range(6)]
-    read = at_once(
-        publications.reading(bodies, lambda part: engine.read(topic, part, now_us=world.now))
+    read = run_to_completion(
+        bulk_publish.reading(bodies, lambda part: engine.read(topic, part, now_us=world.now))
     )
     publish = engine.publications.carry_out("/desk/1", read, world.now)
     next(publish)
@@ -551,9 +551,9 @@ def test_a_topic_is_given_up_when_what_is_published_to_it_has_come(world, monkey
         given.update({topic.name: len(topic.records.table) for topic in topics})
         yield
 
-    at_once(world.executor.reconfiguration(configuration, world.now, give_up))
+    run_to_completion(world.executor.reconfiguration(configuration, world.now, give_up))
     assert given == {"/desk/1": 6}
-    assert at_once(publish) == 7
+    assert run_to_completion(publish) == 7
     assert "/desk/1" not in engine.topics
 
 
@@ -561,23 +561,23 @@ ROWS = View("orders-V", "json", ("orders",), ("/id", "MAX(/px) AS /px"), ("/id",
 
 
 @pytest.mark.parametrize("added", [FAST, ROWS], ids=["conflated topic", "view"])
-def test_what_a_topic_begins_with_is_told_in_steps_and_is_of_one_moment(world, added, monkeypatch):
+def test_what_a_topic_begins_with_is_sent_in_steps_and_is_of_one_moment(world, added, monkeypatch):
     monkeypatch.setattr(records_module, "INTRODUCED_AT_ONCE", 2)
     world.publish("orders", *({"id": number, "px": 0} for number in range(9)))
     followers = [world.client() for _ in range(3)]
     followers[0].say(c="subscribe", t="^orders-[FV]", opts="oof")
     followers[1].say(c="subscribe", t="^orders-[FV]", opts="conflation=1s")
     configuration = replace(world.configuration, topics=(ORDERS, SLOW, DESKS, COPIES, added))
-    asked = False
+    requested = False
     steps = world.executor.reconfiguration(configuration, world.now)
     for step, _ in enumerate(steps, 1):
         world.publish("orders", {"id": step % 9, "px": step})
-        if world.engine.undivided.topic is not None and not asked and step % 2:
-            asked = True
+        if world.engine.undivided.topic is not None and not requested and step % 2:
+            requested = True
             followers[2].execute(b'{"c":"sow_and_subscribe","t":"orders-[FV]"}')
             assert world.engine.undivided.topic is None, "who asks takes the steps that are left"
         world.engine.check()
-    assert asked
+    assert requested
     world.advance(3 * SECOND)
     for follower in followers:
         held = {}

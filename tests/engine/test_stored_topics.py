@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from sow.definitions import MessageTypeOptions, RecordField
+from sow.core.cooperative import run_to_completion
+from sow.core.definitions import MessageTypeOptions, RecordField
 from sow.engine import stored_topics
 from sow.engine.stored_topics import binding, stored_bytes, stored_slices
-from sow.steps import at_once
 from tests.engine.making import DESKS, ORDERS, catalog, put
 
 INDEXED = replace(ORDERS, hash_indexes=(("/a",),), indexes=("/b",))
@@ -18,7 +18,7 @@ def test_the_topics_of_a_pattern_share_a_checkpoint():
         put(made.topics[name], {"id": 1}, {"id": 2})
     identities = [one for part in stored_slices(made, "desks", 1) for one in part.identities]
     assert identities == [f"/desk/{desk}\x1e{n}" for desk in (1, 2) for n in (1, 2)]
-    assert at_once(stored_bytes(made, "desks")) == 4 * len('{"id": 1}')
+    assert run_to_completion(stored_bytes(made, "desks")) == 4 * len('{"id": 1}')
 
 
 def test_what_indexes_knew_is_used_wherever_the_message_type_is_written():
@@ -46,5 +46,5 @@ def test_a_checkpoint_stores_nothing_more_of_indexes_that_are_replaced():
     put(topic, *({"id": n, "a": n} for n in range(6)))
     slices = stored_slices(made, "orders", 2)
     first = next(slices)
-    at_once(topic.records.reindex(replace(INDEXED, indexes=())))
+    run_to_completion(topic.records.reindex(replace(INDEXED, indexes=())))
     assert [part.values is None for part in (first, *slices)] == [False, True, True]

@@ -2,8 +2,8 @@
 
 import pytest
 
+from sow.core.cooperative import run_to_completion
 from sow.engine.timers import Timers
-from sow.steps import at_once
 
 
 class Item:
@@ -32,10 +32,10 @@ def made(*dues_us):
 def test_things_are_done_when_they_are_due_each_once():
     timers, _, done = made(30, 10)
     assert timers.due_us() == 10
-    at_once(timers.run(9))
-    at_once(timers.run(10))
-    at_once(timers.run(40))
-    at_once(timers.run(50))
+    run_to_completion(timers.run(9))
+    run_to_completion(timers.run(10))
+    run_to_completion(timers.run(40))
+    run_to_completion(timers.run(50))
     assert done == [(1, 10), (0, 40)]
     assert timers.due_us() is None
     timers.check()
@@ -43,7 +43,7 @@ def test_things_are_done_when_they_are_due_each_once():
 
 def test_at_the_same_time_the_first_to_be_added_goes_first():
     timers, _, done = made(10, 10, 10)
-    at_once(timers.run(10))
+    run_to_completion(timers.run(10))
     assert [item for item, _ in done] == [0, 1, 2]
 
 
@@ -54,14 +54,14 @@ def test_what_is_due_earlier_than_it_was_is_noted():
     timers.expect(items[1])
     timers.check()
     assert timers.due_us() == 20
-    at_once(timers.run(25))
+    run_to_completion(timers.run(25))
     assert done == [(0, 25), (1, 25)]
 
 
 def test_what_is_due_later_than_it_was_waits():
     timers, items, done = made(10)
     items[0].at_us = 20
-    at_once(timers.run(10))
+    run_to_completion(timers.run(10))
     assert (done, timers.due_us()) == ([], 20)
     timers.check()
 
@@ -73,7 +73,7 @@ def test_what_is_due_again_at_once_waits_its_turn():
         done.append((0, now_us))
 
     timers.add(items[0], again)
-    at_once(timers.run(10))
+    run_to_completion(timers.run(10))
     assert [item for item, _ in done] == [0, 1]
     assert timers.due_us() == 10
 
@@ -82,7 +82,7 @@ def test_what_is_removed_is_not_waited_for():
     timers, items, done = made(10)
     timers.remove(items[0])
     timers.note(items[0])
-    at_once(timers.run(99))
+    run_to_completion(timers.run(99))
     assert (done, timers.due_us()) == ([], None)
     timers.check()
 
@@ -121,7 +121,7 @@ def test_a_run_that_is_given_up_forgets_nothing():
     next(steps)
     steps.close()
     timers.check()
-    at_once(timers.run(10))
+    run_to_completion(timers.run(10))
     assert [item for item, _ in done] == [0, 1]
 
 
@@ -133,8 +133,8 @@ def test_what_fails_is_not_tried_again_until_it_is_noted():
 
     timers.add(items[0], fail)
     with pytest.raises(ValueError, match="no"):
-        at_once(timers.run(10))
-    at_once(timers.run(10))
+        run_to_completion(timers.run(10))
+    run_to_completion(timers.run(10))
     assert (done, timers.due_us()) == ([(1, 10)], None)
 
 
@@ -144,7 +144,7 @@ def test_what_is_removed_while_others_are_done_is_forgotten():
     next(steps)
     items[0].at_us = 10
     timers.remove(items[0])
-    at_once(steps)
+    run_to_completion(steps)
     timers.check()
     assert timers.due_us() is None
 
@@ -176,5 +176,5 @@ def test_what_is_added_beside_another_one_goes_right_after_it():
         item.at_us = None
 
     timers.add(beside, act, beside=items[0])
-    at_once(timers.run(10))
+    run_to_completion(timers.run(10))
     assert [item for item, _ in done] == [0, 2, 1]

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from sow.definitions import ConflatedTopic, Topic, View
+from sow.core.cooperative import run_to_completion
+from sow.core.definitions import ConflatedTopic, Topic, View
 from sow.engine import topic_changes
 from sow.engine.topic_changes import TopicChanges
 from sow.errors import TooLarge
-from sow.steps import at_once
-from tests.core.harness import ORDERS, SECOND, SLOW, World
+from tests.laws.harness import ORDERS, SECOND, SLOW, World
 
 FAST = ConflatedTopic("fast", "json", "orders", interval_us=SECOND // 10)
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/")
@@ -46,7 +46,7 @@ def test_a_copy_is_full_before_anybody_can_ask_it(world, changes):
 
 def test_a_view_is_full_before_anybody_can_ask_it(world, changes):
     world.engine.catalog.expect(EACH)
-    at_once(changes.add_view(EACH))
+    run_to_completion(changes.add_view(EACH))
     assert world.records("each") == [{"id": at, "qty": at} for at in range(3)]
     world.check()
 
@@ -65,12 +65,12 @@ def test_copies_that_were_alike_part_and_keep_what_they_hold():
     world.check()
 
 
-def test_who_follows_a_view_that_is_changed_is_told_the_difference(world, changes):
+def test_who_follows_a_view_that_is_changed_is_sent_the_difference(world, changes):
     world.engine.catalog.expect(EACH)
-    at_once(changes.add_view(EACH))
+    run_to_completion(changes.add_view(EACH))
     client = followed(world, "each")
     other = View("each", "json", ("orders",), EACH.projection, EACH.grouping, filter="/qty != 1")
-    at_once(changes.change_view(world.engine.topics["each"], other))
+    run_to_completion(changes.change_view(world.engine.topics["each"], other))
     world.settle()
     assert [(line["c"], line["d"]["id"]) for line in client.lines()] == [("oof", 1)]
 
@@ -100,7 +100,7 @@ def at_most(count):
 def test_a_view_for_a_client_that_grows_too_large_leaves_nothing(world, changes):
     before = world.engine.catalog.usage.bytes
     with pytest.raises(TooLarge, match="more than 2 groups"):
-        at_once(changes.add_private(EACH, at_most(2)))
+        run_to_completion(changes.add_private(EACH, at_most(2)))
     assert "each" not in world.engine.topics
     world.advance(1)  # in which what was kept of its groups is forgotten
     assert world.engine.catalog.usage.bytes == before
@@ -108,7 +108,7 @@ def test_a_view_for_a_client_that_grows_too_large_leaves_nothing(world, changes)
 
 
 def test_a_view_for_a_client_goes_once(world, changes):
-    topic = at_once(changes.add_private(EACH, at_most(3)))
+    topic = run_to_completion(changes.add_private(EACH, at_most(3)))
     assert len(world.records("each")) == 3
     for _ in range(2):
         changes.remove_private(topic)

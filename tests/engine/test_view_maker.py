@@ -4,11 +4,11 @@ import gc
 
 import pytest
 
-from sow.definitions import View
+from sow.core.cooperative import run_to_completion
+from sow.core.definitions import View
 from sow.engine.topic_changes import TopicChanges
-from sow.steps import at_once
-from tests.core.harness import World
 from tests.engine.making import ORDERS, catalog
+from tests.laws.harness import World
 
 SUMS = View("sums", "json", ("orders",), ("/desk", "SUM(/qty) AS /qty"), ("/desk",))
 LAST = View("last", "json", ("sums",), ("/qty", "/desk"), ("/qty",))
@@ -16,10 +16,10 @@ LAST = View("last", "json", ("sums",), ("/qty", "/desk"), ("/qty",))
 
 def test_a_view_says_which_row_is_the_newest_where_one_above_it_asks():
     alone, _ = catalog(ORDERS, SUMS)
-    assert not alone.topics["sums"].view.tells_newest
+    assert not alone.topics["sums"].view.reports_newest
     both, _ = catalog(ORDERS, SUMS, LAST)
-    assert both.topics["sums"].view.tells_newest
-    assert not both.topics["last"].view.tells_newest
+    assert both.topics["sums"].view.reports_newest
+    assert not both.topics["last"].view.reports_newest
     assert alone.view_maker.ask_newest(LAST) == [alone.topics["sums"]]
 
 
@@ -47,7 +47,7 @@ def test_views_hold_no_more_objects_than_they_say(grouping):
     gc.collect()
     come = len(gc.get_objects()) - there
     assert come <= view_objects_max() - before <= 40 * come + 100 * count
-    at_once(TopicChanges(world.engine).remove_copies("v", lambda _topic: None))
+    run_to_completion(TopicChanges(world.engine).remove_copies("v", lambda _topic: None))
     while world.engine.forgetting.due_us() is not None:
         world.engine.forgetting.go_on()
     assert view_objects_max() == 0, "groups are forgotten without the collector"

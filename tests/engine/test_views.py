@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from sow.definitions import ConflatedTopic, Topic, View
-from sow.engine.open_requests import HELD_US_MAX
+from sow.core.cooperative import run_to_completion
+from sow.core.definitions import ConflatedTopic, Topic, View
+from sow.engine.request_boundaries import HELD_US_MAX
 from sow.engine.topic_changes import TopicChanges
 from sow.errors import ConfigError, InvalidTopic
-from sow.steps import at_once
-from tests.core.harness import SECOND, World, short
+from tests.laws.harness import SECOND, World, short
 
 T = Topic("t", "json", keys=("/id",))
 DESKS = View("desks", "json", ("t",), ("/desk", "SUM(/qty) AS /qty"), ("/desk",))
@@ -49,13 +49,13 @@ def test_a_view_of_a_view_comes_after_it_in_the_same_turn(world, follow):
     ]  # fmt: skip
 
 
-def test_a_view_of_a_view_waits_until_all_of_it_was_told(world, follow):
+def test_a_view_of_a_view_waits_until_all_of_it_was_sent(world, follow):
     told = follow("total")
     world.publish("t", *[{"id": at, "desk": at, "qty": 1} for at in range(300)])
     assert told() == [("p", {"qty": 300})]
 
 
-def test_very_many_rows_are_told_some_at_a_time_and_all_in_the_end(world, follow):
+def test_very_many_rows_are_sent_some_at_a_time_and_all_in_the_end(world, follow):
     told = follow("total")
     world.publish("t", *[{"id": at, "desk": at, "qty": 1} for at in range(1300)])
     assert len(world.records("desks")) < 1300
@@ -83,7 +83,7 @@ def test_a_view_can_be_conflated_queried_and_followed_by_deltas(world, follow):
 def test_nothing_is_published_to_a_view(world):
     for call in (
         lambda: world.engine.publish("desks", [b"{}"], world.now),
-        lambda: at_once(world.engine.removal("desks", [], world.now)),
+        lambda: run_to_completion(world.engine.removal("desks", [], world.now)),
     ):
         with pytest.raises(InvalidTopic, match=r"desks is a view, made of t; .* t"):
             call()
@@ -119,7 +119,7 @@ def test_a_long_one_is_waited_for_no_longer_than_a_second(world, follow):
     world.settle()
     ((_, row),) = told()
     assert 0 < row["qty"] < 600
-    at_once(steps)
+    run_to_completion(steps)
     world.settle()
     assert told() == [("p", {"desk": "a", "qty": 600})]
 
@@ -135,7 +135,7 @@ def test_one_that_stands_still_is_waited_for_no_longer_either(world, follow):
     world.advance(HELD_US_MAX)
     ((_, row),) = told()
     assert 0 < row["qty"] < 600
-    at_once(steps)
+    run_to_completion(steps)
     world.settle()
     assert told() == [("p", {"desk": "a", "qty": 600})]
 
@@ -156,18 +156,18 @@ def test_a_view_that_waits_for_a_commit_hears_nothing_until_it_begins(world):
 
     books = replace(BOOKS, grouping=("/desk",))
     adding = TopicChanges(engine).add_private(books, lambda _groups: None)
-    is_asked = False
+    is_requested = False
     for _ in engine.undivided.carry_out(lambda: topic, work):
         if engine.undivided.concerns(["t"]):
-            is_asked = True
+            is_requested = True
             next(adding)
-    assert is_asked
-    view = at_once(adding)
+    assert is_requested
+    view = run_to_completion(adding)
     assert [json.loads(body) for body in view.records.table.bodies] == [{"book": None, "n": 1}]
     world.check()
 
 
-def test_of_a_commit_nobody_is_told_half_however_long_it_takes(world, follow):
+def test_of_a_commit_nobody_is_sent_half_however_long_it_takes(world, follow):
     told, engine = follow("desks"), world.engine
 
     def work(topic):
@@ -287,7 +287,7 @@ def test_a_view_that_goes_in_steps_makes_no_rows_meanwhile(world, follow):
     told = follow("desks")
     told()
     for name in ("desks-C", "total"):
-        at_once(TopicChanges(world.engine).remove_copies(name, lambda _topic: None))
+        run_to_completion(TopicChanges(world.engine).remove_copies(name, lambda _topic: None))
     reload = TopicChanges(world.engine).remove_copies("desks", lambda _topic: None)
     next(reload)
     world.publish("t", {"id": 1, "desk": 1, "qty": 5}, {"id": 899, "desk": 899, "qty": 5})
@@ -297,7 +297,7 @@ def test_a_view_that_goes_in_steps_makes_no_rows_meanwhile(world, follow):
     assert "desks" not in world.engine.topics
 
 
-def test_a_view_that_is_changed_tells_what_differs(world, follow):
+def test_a_view_that_is_changed_reports_what_differs(world, follow):
     world.publish("t", {"id": 1, "desk": "a", "qty": 1}, {"id": 2, "desk": "b", "qty": 5})
     told = follow("desks")
     told()
@@ -309,7 +309,7 @@ def test_a_view_that_is_changed_tells_what_differs(world, follow):
     assert world.records("total") == [{"qty": 5}]
 
 
-def test_a_row_that_a_reload_takes_away_and_an_update_brings_back_is_told_as_it_is(world, follow):
+def test_a_row_that_a_reload_takes_away_and_an_update_brings_back_is_sent_as_it_is(world, follow):
     world.publish("t", *[{"id": at, "desk": str(at), "qty": 1} for at in range(600)])
     told = follow("desks")
     told()

@@ -63,7 +63,7 @@ def test_the_blotter_shows_what_is_open_and_who_has_left(server):
         assert blotter.end()[0] == 0
 
 
-def test_the_map_draws_all_buses_and_is_told_less_than_they_report(server):
+def test_the_map_draws_all_buses_and_is_sent_less_than_they_report(server):
     shown = run("vehicle_map.py", server, "--frames", "2")
     last = shown.rpartition("\x1b[2J")[2]
     assert len(set(re.findall(r"[a-l]", last.partition("+\n12 ")[0]))) > BUSES // 2

@@ -6,6 +6,7 @@ somebody adds it there; tests compare the two.
 
 from collections.abc import Iterator
 
+from sow.core.paths import Path
 from sow.expressions import (
     Affix,
     And,
@@ -27,7 +28,6 @@ from sow.expressions import (
     Trait,
 )
 from sow.expressions.nodes import Slot
-from sow.paths import Path
 
 A, B = Identifier(Path(("a",))), Identifier(Path(("b",)))
 FIELDS_COMPARED = Compare(">", B, A)

@@ -8,6 +8,7 @@ import re
 from fractions import Fraction
 from itertools import product
 
+from sow.core.paths import Path, Value
 from sow.expressions import (
     Affix,
     And,
@@ -27,7 +28,6 @@ from sow.expressions import (
     Or,
     Trait,
 )
-from sow.paths import Path, Value
 
 Record = dict[Path | Trait, Value]
 

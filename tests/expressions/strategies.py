@@ -2,6 +2,7 @@
 
 from hypothesis import strategies as st
 
+from sow.core.paths import Path
 from sow.expressions import (
     Affix,
     And,
@@ -20,7 +21,6 @@ from sow.expressions import (
     Or,
     Trait,
 )
-from sow.paths import Path
 
 PATHS = [Path(("a",)), Path(("b", "c")), Path(("a",), 0), Path(("odd name",)), Path(("x*y",), 2)]
 TEXTS = ["", "A", "B", "ab", "5", "5.0", "-1", "1e1", "it's", "\\d", "é", "zebra"]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from sow.core.paths import value_at
 from sow.errors import BadFilter, ClientError
 from sow.expressions import (
     AGGREGATES,
@@ -12,7 +13,6 @@ from sow.expressions import (
     parse_order_by,
 )
 from sow.expressions.aggregates import EXAMPLE_RECORDS
-from sow.paths import value_at
 from sow.topic.views.accumulators import Keeping
 
 EXAMPLES = [one for function in AGGREGATES.values() for one in function.examples]
@@ -46,7 +46,7 @@ def test_an_aggregate_is_described_and_no_function_too(name):
 
 
 @pytest.mark.parametrize("name", AGGREGATES)
-def test_an_aggregate_has_no_place_where_one_record_is_asked_about(name):
+def test_an_aggregate_has_no_place_where_one_record_is_requested_about(name):
     for read in (
         lambda: compile_filter(f"/a > 1 AND {name}(/qty) > 1"),
         lambda: parse_order_by(f"{name}(/qty) DESC"),

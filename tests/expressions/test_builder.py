@@ -2,6 +2,7 @@
 
 import pytest
 
+from sow.core.paths import INDEX_DIGITS_MAX, Path
 from sow.errors import BadFilter
 from sow.expressions.nodes import (
     Affix,
@@ -16,7 +17,6 @@ from sow.expressions.nodes import (
     walk,
 )
 from sow.expressions.parser import parse
-from sow.paths import INDEX_DIGITS_MAX, Path
 
 A = Identifier(Path(("a",)), position=4)
 

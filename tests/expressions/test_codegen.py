@@ -3,6 +3,7 @@ import tracemalloc
 
 import pytest
 
+from sow.core.paths import Path
 from sow.expressions import (
     Between,
     Compare,
@@ -15,7 +16,6 @@ from sow.expressions import (
 )
 from sow.expressions.codegen import SourceText
 from sow.expressions.compare import between, compare
-from sow.paths import Path
 
 A = Identifier(Path(("a",)))
 VALUES = [5, 5.0, 4, 6.5, "5", "5.0", "x", "A", True, False, None, "", float("nan"), [1, 5], [None]]
@@ -212,7 +212,7 @@ def calls_of(levels, form, value):
 
 @pytest.mark.parametrize("form", CONDITIONS_IN_CONDITIONS)
 @pytest.mark.parametrize("value", [0, 1, None, "x"])
-def test_a_condition_inside_conditions_is_asked_no_more_often_the_deeper_it_lies(form, value):
+def test_a_condition_inside_conditions_is_requested_no_more_often_the_deeper_it_lies(form, value):
     assert calls_of(40, form, value) < 40 * 30
 
 

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from sow.core.paths import parse_path, value_at
 from sow.errors import BadFilter, TooLarge
 from sow.expressions import Trait, compile_fields
 from sow.expressions.parser import FIELD_DEPTH_MAX
-from sow.paths import parse_path, value_at
 
 RECORD = {"qty": 4, "list": [2, 5, 7], "px": 2.5, "text": "12", "word": "abc", "a": {"b": 1}}
 
@@ -89,7 +89,7 @@ def test_later_fields_see_a_result_only_when_it_is_set_current():
         ("ABS(1, 2) AS /b", "takes 1 argument; 2 are given"),
     ],
 )
-def test_a_mistake_is_told(text, why):
+def test_a_mistake_is_sent(text, why):
     with pytest.raises(BadFilter, match=re.escape(why)):
         compile_fields([text])
 
@@ -184,7 +184,7 @@ def test_a_result_that_cannot_be_held_is_null():
     assert made.apply({}, None, lambda field: "c" in field) == {"a": {"b": None}, "c": True}
 
 
-def test_it_is_told_where_fields_go():
+def test_it_is_sent_where_fields_go():
     made = compile_fields(["1 AS /a/b", "2 AS /c HINT OPTIONAL"])
     assert [str(path) for path in made.targets] == ["/a/b", "/c"]
 

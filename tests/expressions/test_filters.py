@@ -1,5 +1,6 @@
 import pytest
 
+from sow.core.paths import Path
 from sow.errors import BadFilter
 from sow.expressions import (
     MessageColumns,
@@ -10,7 +11,6 @@ from sow.expressions import (
     compile_term,
     equalities_of,
 )
-from sow.paths import Path
 
 A, B, C = Path(("a",)), Path(("b",)), Path(("c",))
 
@@ -131,7 +131,7 @@ def test_a_long_text_that_could_be_calculated_beforehand_is_not():
     assert str(compile_filter(text, known=NAMED).expression).startswith("CONCAT('desk', 'xx")
 
 
-def test_a_filter_is_steady_when_a_record_says_what_it_was_told_for():
+def test_a_filter_is_steady_when_a_record_says_what_it_was_sent_for():
     steady = {text: compile_filter(text).steady for text in ("/a = 1", "SOW_KEY() = '1'")}
     assert steady == {"/a = 1": True, "SOW_KEY() = '1'": True}
     for name in ("BOOKMARK", "LAST_UPDATED", "UNIX_TIMESTAMP", "TODAY"):

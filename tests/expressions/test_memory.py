@@ -1,13 +1,13 @@
 """What is compiled is freed when nobody uses it, without Python's collector of cycles: the server
-freezes what has been there for a while (`sow.server.garbage`)."""
+freezes what has been there for a while (`sow.server.loop.gc_pacing`)."""
 
 import gc
 import weakref
 
 import pytest
 
+from sow.core.cache import sweep
 from sow.expressions import compile_fields, compile_filter, compile_projection, parse_order_by
-from sow.kept import sweep
 
 TEXTS = {
     "in place": "/a > 1.5",

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sow.core.paths import Path
 from sow.expressions.nodes import (
     And,
     Between,
@@ -19,7 +20,6 @@ from sow.expressions.nodes import (
     conjuncts,
     walk,
 )
-from sow.paths import Path
 
 A, B = Identifier(Path(("a",))), Identifier(Path(("b",)))
 ONE = Literal(1)

@@ -1,10 +1,10 @@
 import pytest
 
+from sow.core.paths import Path, parse_path
 from sow.errors import BadFilter, TooLarge
 from sow.expressions import OrderTerm, Trait, parse, parse_order_by, sort_key
 from sow.expressions.nodes import Arithmetic, Identifier
 from sow.expressions.ordering import CALCULATED_MAX, TERMS_MAX
-from sow.paths import Path, parse_path
 
 PX, ID = Identifier(Path(("px",))), Identifier(Path(("id",)))
 

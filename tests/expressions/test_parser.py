@@ -1,9 +1,9 @@
 import pytest
 
+from sow.core.paths import Path
 from sow.errors import BadFilter, TooLarge
 from sow.expressions import And, Compare, Identifier, In, IsNull, Like, Literal, Not, Or, parse
 from sow.expressions.parser import FIELDS_MAX, TERMS_MAX
-from sow.paths import Path
 
 A = Identifier(Path(("a",)))
 A1 = Compare("=", A, Literal(1))

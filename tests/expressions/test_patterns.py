@@ -8,7 +8,7 @@ from sow.expressions.pattern_costs import (
     SLOWLY_SEARCHED_CHARS_MAX,
 )
 from sow.expressions.patterns import PATTERN_CHARS_MAX, SCAN_STEPS, STEPS_MAX, Patterns, searcher
-from sow.topic_patterns import topic_search
+from sow.security.topic_patterns import topic_search
 
 SAMPLES = ["", "x", "son", "sonny", "Johnson", "a son b", "sönne", "son\n", "SON"]
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from sow.core.paths import Path, TopicPath
 from sow.errors import BadFilter, ClientError, TooLarge
 from sow.expressions import LAST, Aggregate, compile_projection
-from sow.paths import Path, TopicPath
 
 ORDERS = {"orders": "json"}
 BOTH = {"orders": "json", "quotes": "nvfix"}

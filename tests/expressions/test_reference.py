@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from sow.core.paths import value_at
 from sow.errors import BadFilter
 from sow.expressions import compile_filter
-from sow.paths import value_at
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "expressions.md"
 ROW = re.compile(r"\| `(?P<text>.+)` \| `(?P<record>\{.*\})` \| (?P<result>true|false|NULL) \|")

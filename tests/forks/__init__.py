@@ -27,7 +27,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.forks import asking
-from tests.forks.asking import Asked
+from tests.forks.asking import Requested
 
 ROOT = Path(__file__).parents[2]
 ORIGIN = "SOW_TESTS_ORIGIN"
@@ -153,7 +153,7 @@ class Fork:
         with ExitStack() as given:
             ends = [self._end(given, *end) for end in enumerate((stdin, stdout, stderr))]
             descriptors, (self.stdin, self.stdout, self.stderr) = zip(*ends, strict=True)
-            self._asked = Asked(
+            self._requested = Requested(
                 prepared(),
                 descriptors,
                 command=[os.fspath(word) for word in command],
@@ -162,7 +162,7 @@ class Fork:
                 in_session=start_new_session or on_terminal,
                 on_terminal=on_terminal,
             )
-        self.pid = self._asked.pid
+        self.pid = self._requested.pid
 
     def _end(self, given, number, what):
         """What the process has for this descriptor, and the other end, if it is a pipe's."""
@@ -179,9 +179,9 @@ class Fork:
     def wait(self, timeout=None):
         """How it has ended: its exit code, or the number of its signal below zero."""
         if self.returncode is None:
-            if not self._asked.has_ended(timeout):
+            if not self._requested.has_ended(timeout):
                 raise subprocess.TimeoutExpired(self.args, timeout)
-            self.returncode = self._asked.code()
+            self.returncode = self._requested.code()
         return self.returncode
 
     def poll(self):

@@ -19,7 +19,7 @@ BEGIN = b"."
 """What goes with the descriptors, which need one byte to travel with."""
 
 
-class Asked:
+class Requested:
     """A process that was asked for: its number, and how it has ended."""
 
     def __init__(self, address, descriptors, **what):
@@ -50,7 +50,7 @@ def take_terminal():
 def main():
     """The command line: an address, and what its origin is to run."""
     address, *command = sys.argv[1:]
-    asked = Asked(
+    requested = Requested(
         address,
         (0, 1, 2),
         command=[sys.executable, *command],
@@ -60,8 +60,8 @@ def main():
         on_terminal=False,
     )
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, _frame: os.kill(asked.pid, number))
-    code = asked.code()
+        signal.signal(number, lambda number, _frame: os.kill(requested.pid, number))
+    code = requested.code()
     if code < 0:
         signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)

@@ -94,23 +94,23 @@ def forked(listening):
 def become(connection, descriptors):
     """Take on what was asked for, and run it as the main program."""
     with connection, connection.makefile("rb") as lines:
-        asked = json.loads(lines.readline())
-    os.chdir(asked["folder"])
+        requested = json.loads(lines.readline())
+    os.chdir(requested["folder"])
     os.environ.clear()
-    os.environ.update(asked["environment"])
-    if asked["in_session"]:
+    os.environ.update(requested["environment"])
+    if requested["in_session"]:
         os.setsid()
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    if asked["on_terminal"]:
+    if requested["on_terminal"]:
         take_terminal()
     sys.stdin = sys.__stdin__ = _stream(0, "r")
     sys.stdout = sys.__stdout__ = _stream(1, "w", line_buffering=os.isatty(1))
     sys.stderr = sys.__stderr__ = _stream(2, "w", line_buffering=True, errors="backslashreplace")
-    sys.orig_argv = asked["command"]
+    sys.orig_argv = requested["command"]
     try:
-        _run(asked["command"][1:], asked["folder"])
+        _run(requested["command"][1:], requested["folder"])
     except SystemExit as ended:
         if isinstance(ended.code, str):
             raise

@@ -31,14 +31,20 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--block", type=int, help="only this one")
-    asked = parser.parse_args()
-    blocks = [asked.block] if asked.block is not None else range(-(-asked.inputs // BLOCK))
+    requested = parser.parse_args()
+    blocks = (
+        [requested.block] if requested.block is not None else range(-(-requested.inputs // BLOCK))
+    )
     begun_s, let_in, longest_s = time.monotonic(), 0, 0.0
     before_bytes = peak_bytes()
     for block in blocks:
         # The last line that is there tells where it ended.
-        print(f"{asked.door} --seed {asked.seed} --block {block}", file=sys.stderr, flush=True)
-        came_in, took_s = knocks(DOORS[asked.door](), random.Random(f"{asked.seed} {block}"))
+        print(
+            f"{requested.door} --seed {requested.seed} --block {block}", file=sys.stderr, flush=True
+        )
+        came_in, took_s = knocks(
+            DOORS[requested.door](), random.Random(f"{requested.seed} {block}")
+        )
         let_in, longest_s = let_in + came_in, max(longest_s, took_s)
     inputs = len(blocks) * BLOCK
     seconds = time.monotonic() - begun_s
@@ -46,7 +52,7 @@ def main() -> None:
     print(
         json.dumps(
             {
-                "door": asked.door,
+                "door": requested.door,
                 "inputs": inputs,
                 "let_in": let_in,
                 "a_second": round(inputs / seconds),

@@ -5,9 +5,9 @@ import random
 import pyarrow as pa
 
 from sow.errors import ClientError
-from sow.requests.staged_writes import StagedWrites
-from sow.server.arrow import read_rows, without_rows
-from tests.core.harness import World
+from sow.server.http.arrow import read_rows, without_rows
+from sow.sessions.staged_writes import StagedWrites
+from tests.laws.harness import World
 
 SIZE_MAX = 1024**2
 TEXT_MAX = 500

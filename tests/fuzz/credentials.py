@@ -17,14 +17,14 @@ from tempfile import TemporaryDirectory
 import bcrypt
 import orjson
 
-from sow.authentication.authenticator import Authenticator
-from sow.authentication.credentials import LONGEST, Credentials
-from sow.authentication.logons import Logons
-from sow.authentication.tokens import sum_of
+from sow.core.security_definitions import Authentication, Jwt
 from sow.errors import TooManyLogons, Unauthenticated
-from sow.security import Authentication, Jwt
-from tests.authentication.signing import JWT, NOW_S, NOW_US, claims, key, key_set, token
+from sow.security.authentication.authenticator import Authenticator
+from sow.security.authentication.credentials import LONGEST, Credentials
+from sow.security.authentication.session_cache import Logons
+from sow.security.authentication.tokens import sum_of
 from tests.fuzz.inputs import EVIL
+from tests.security.authentication.signing import JWT, NOW_S, NOW_US, claims, key, key_set, token
 
 SECRET = "sow_Tk3n-of-a-program"
 PASSWORD = "s3cret:with ü"

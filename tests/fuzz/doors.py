@@ -6,8 +6,8 @@ import random
 from sow.config import loads
 from sow.errors import ClientError
 from sow.expressions import compile_filter
-from tests.core.harness import ORDERS, SLOW, World
 from tests.fuzz.inputs import EVIL, WORDS
+from tests.laws.harness import ORDERS, SLOW, World
 
 TEXT_MAX = 1_000
 LINES = [

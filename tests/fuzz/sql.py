@@ -13,6 +13,7 @@ import sqlite3
 from itertools import accumulate
 from typing import NamedTuple
 
+from sow.core.paths import Path
 from sow.expressions import (
     Affix,
     And,
@@ -30,7 +31,6 @@ from sow.expressions import (
     Not,
     Or,
 )
-from sow.paths import Path
 
 INTEGERS = (None, 0, 1, 2, 3, 7, -5, 30, 2**31, -(2**40), 2**53, 2**53 + 1, True, False)
 DOUBLES = (None, 0.0, 0.5, -2.25, 3.0, 1e10, 7, 2**40 + 1, 0.1, 30)

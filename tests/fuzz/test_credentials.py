@@ -8,10 +8,10 @@ import orjson
 import pytest
 from joserfc import jwk, jws
 
-from sow.authentication import signed
-from sow.authentication.signed import SignedTokens
-from sow.authentication.tokens import Tokens
 from sow.errors import Unauthenticated
+from sow.security.authentication import jwt
+from sow.security.authentication.jwt import SignedTokens
+from sow.security.authentication.tokens import Tokens
 from tests.fuzz.__main__ import knocks
 from tests.fuzz.credentials import SECRET, CredentialsDoor
 from tests.fuzz.running import knocked
@@ -39,7 +39,7 @@ def believes_that_it_is_not_signed(patch):
             return orjson.loads(base64.urlsafe_b64decode(said + "=="))
 
     patch.setattr(SignedTokens, "_claims", believing)
-    patch.setattr(signed, "COMPACT", re.compile(r"[^.]+\.[^.]+\.[^.]*"))
+    patch.setattr(jwt, "COMPACT", re.compile(r"[^.]+\.[^.]+\.[^.]*"))
 
 
 def takes_any_audience(patch):
@@ -47,12 +47,12 @@ def takes_any_audience(patch):
 
 
 def takes_tokens_without_an_end(patch):
-    patch.setattr(signed, "_number", lambda given: 9e9 if given is None else given)
+    patch.setattr(jwt, "_number", lambda given: 9e9 if given is None else given)
 
 
 def takes_what_has_ended(patch):
-    patch.setattr(signed, "END_OF_TIME_S", 1e400)
-    patch.setattr(signed, "_number", lambda given: 9e9 if given else 0)
+    patch.setattr(jwt, "END_OF_TIME_S", 1e400)
+    patch.setattr(jwt, "_number", lambda given: 9e9 if given else 0)
 
 
 def finds_tokens_by_how_they_begin(patch):

@@ -7,16 +7,16 @@
 import os
 from random import Random, SystemRandom
 
-from sow.definitions import Topic
+from sow.core.definitions import Topic
 from sow.expressions import MessageTrait, walk
 from sow.query import search
-from tests.core.harness import World, short
 from tests.effort import TIMES
 from tests.expressions.every_node import node_classes
 from tests.fuzz.sql import FIELDS, Question, Questions, connected
+from tests.laws.harness import World, short
 
 QUESTIONS = int(os.environ.get("SOW_FUZZ_QUESTIONS", "0"))
-ASKED_OF_ONE = 250
+REQUESTED_OF_ONE = 250
 """Questions to one world: then another one begins, with other columns made in another order."""
 RECORDS = 24
 PLAIN = Topic("plain", "json", keys=("/id",))
@@ -72,10 +72,10 @@ class Both:
 def test_any_question_has_the_answer_of_sqlite(monkeypatch) -> None:
     seed = SystemRandom().randrange(10**9) if QUESTIONS else 0
     few_rows, met = search.FEW_ROWS, set()
-    for block in range((QUESTIONS or 2_000 * TIMES) // ASKED_OF_ONE):
+    for block in range((QUESTIONS or 2_000 * TIMES) // REQUESTED_OF_ONE):
         rng = Random(f"{seed} {block}")
         both = Both(rng)
-        for number in range(ASKED_OF_ONE):
+        for number in range(REQUESTED_OF_ONE):
             rng.choice([both.put, both.drop, *[lambda _: None] * 6])(rng.randrange(RECORDS))
             question, topic = both.questions.question(), rng.choice((PLAIN, INDEXED))
             # The records are so few that no column would be made of them.

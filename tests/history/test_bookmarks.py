@@ -6,8 +6,8 @@ import pytest
 
 from sow.errors import AnotherLog, ClientError
 from sow.history.bookmarks import going_on, is_range, is_time, parse_bookmark, parse_start, with_log
+from sow.store.in_memory import MemoryJournal
 from sow.store.protocols import LogEntry
-from sow.store.volatile import MemoryJournal
 
 MINUTE_US = 60_000_000
 LOG, OTHER = MemoryJournal.log_id, "00000000000000bb"
@@ -249,7 +249,7 @@ def test_however_many_times_are_named_the_log_is_halved_once_or_twice(monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("text", "asked"),
+    ("text", "requested"),
     [
         ("0", "7"),
         ("now", "7"),
@@ -259,8 +259,8 @@ def test_however_many_times_are_named_the_log_is_halved_once_or_twice(monkeypatc
         ("[1970-01-01T00:01:00:1970-01-01T00:04:00)", "(7:1970-01-01T00:04:00)"),
     ],
 )
-def test_who_goes_on_asks_for_the_rest(text, asked):
-    assert going_on(text, "7") == asked
+def test_who_goes_on_asks_for_the_rest(text, requested):
+    assert going_on(text, "7") == requested
 
 
 @pytest.mark.parametrize(

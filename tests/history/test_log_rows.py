@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sow.core.keys import sow_key
 from sow.expressions import compile_filter
 from sow.history import log_rows as module
 from sow.history.log_rows import SowKeys, extent, log_rows
-from sow.keys import sow_key
+from sow.store.in_memory import MemoryJournal
 from sow.store.protocols import LogEntry
-from sow.store.volatile import MemoryJournal
 from tests.topic.making import body, records
 
 entries = st.lists(st.tuples(st.sampled_from(["orders", "other"]), st.integers(1, 4)), max_size=6)

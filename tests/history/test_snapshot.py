@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from sow.encodings import LINES
+from sow.core.cooperative import run_to_completion
 from sow.history import snapshot as module
 from sow.history.snapshot import Snapshot
-from sow.steps import at_once
+from sow.protocol.encodings import LINES
 from sow.topic.rendering import LineColumns, Shape
 from tests.topic.making import body, put, records
 
@@ -42,7 +42,7 @@ def test_what_is_published_later_is_not_seen():
     for _ in range(2):
         assert documents(snapshot) == [{"id": 1, "v": 1}, {"id": 2}]
         assert rows_of(snapshot).seqs == [1, 2]
-        at_once(snapshot.settle())
+        run_to_completion(snapshot.settle())
 
 
 def test_some_of_the_rows():
@@ -59,7 +59,7 @@ def test_rows_that_stand_nowhere_come_after_the_others(keys):
     bodies, names, columns = topic.read([body(id=1)], None if keys else ["one"])
     topic.put(names, bodies, columns, [1], [0])
     snapshot = Snapshot.take(topic, topic.table.live())
-    more = at_once(snapshot.adding([7] if keys else ["seven"], [b'{"id":7}'], [5], [6]))
+    more = run_to_completion(snapshot.adding([7] if keys else ["seven"], [b'{"id":7}'], [5], [6]))
     assert ids(more) == [1, 7]
     assert more.slots.tolist() == [0, module.NOWHERE]
     row = rows_of(more)

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sow.core.cooperative import run_to_completion
 from sow.errors import ClientError, TooLarge
 from sow.expressions import compile_filter
 from sow.history import snapshot_as_of as module
 from sow.history.snapshot_as_of import Present, as_of, narrowed
-from sow.steps import at_once
+from sow.store.in_memory import MemoryJournal
 from sow.store.protocols import LogEntry
-from sow.store.volatile import MemoryJournal
 from tests.topic.making import body, held, put, records
 
 steps = st.lists(
@@ -46,7 +46,7 @@ class History:
 
     def at(self, bookmark, **more):
         now = Present.take(self.topic, self.journal.last_seq)
-        return at_once(as_of(now, bookmark, self.journal, **more))
+        return run_to_completion(as_of(now, bookmark, self.journal, **more))
 
 
 @given(steps, st.data())
@@ -91,9 +91,9 @@ def test_a_state_is_narrowed_by_a_filter_and_by_keys(monkeypatch):
     monkeypatch.setattr(module, "RECORDS_AT_ONCE", 2)
     history = History([(1, 1), (2, 2), (3, 2), (1, 2), (3, 1)])
     then, condition = history.at(4), compile_filter("/v = 2")
-    passing = at_once(narrowed(then, condition, None))
+    passing = run_to_completion(narrowed(then, condition, None))
     assert [json.loads(one)["id"] for one in passing.part(0, 9).bodies] == [1, 2, 3]
     key = passing.part(0, 1).sow_keys[0]
-    (one,) = at_once(narrowed(then, condition, (key, "7"))).part(0, 9).bodies
+    (one,) = run_to_completion(narrowed(then, condition, (key, "7"))).part(0, 9).bodies
     assert json.loads(one)["id"] == 1
-    assert len(at_once(narrowed(then, None, ()))) == 0
+    assert len(run_to_completion(narrowed(then, None, ()))) == 0

@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sow.core.paths import parse_path
 from sow.expressions import compare
 from sow.indexes import HashIndex
 from sow.indexes import hash as hash_module
-from sow.paths import parse_path
 from tests.effort import examples
 
 A, B = parse_path("/a"), parse_path("/b")

@@ -1,8 +1,8 @@
 import pytest
 
 from sow import indexes
-from sow.paths import parse_path
-from sow.steps import at_once
+from sow.core.cooperative import run_to_completion
+from sow.core.paths import parse_path
 from tests.query.topic import Topic
 
 PX = parse_path("/px")
@@ -37,7 +37,7 @@ def test_a_table_that_was_filled_is_taken_in_as_a_whole() -> None:
     records = [b'{"id":%d,"a":1,"px":2}' % number for number in range(9)]
     topic.table.put([*map(str, range(9))], records, [*range(9)], [0] * 9)
     topic.table.drop(["3"])
-    at_once(topic.indexes.fill())
+    run_to_completion(topic.indexes.fill())
     topic.indexes.check()
     assert topic.indexes.dirty_count == 0
     assert topic.ask("/a = 1").matches == topic.ask("/px > 1").matches == 8
@@ -87,7 +87,7 @@ def test_records_in_used_slots_are_found_as_what_they_are(refreshed: bool) -> No
     assert (topic.found("/a = 'old'"), topic.found("/a = 'new'")) == ([2], [3])
 
 
-def test_every_index_is_told_of_what_changes() -> None:
+def test_every_index_is_sent_of_what_changes() -> None:
     topic = Topic("/a", keys="/id", memos="/b")
     topic.put({"id": "01", "a": 1, "b": 1}, {"id": "2", "a": 2, "b": 2})
     assert topic.found("/id = 1") == ["01"]

@@ -1,10 +1,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sow.core.keys import identities
+from sow.core.paths import parse_path
 from sow.expressions import compare
 from sow.indexes import KeyIndex, keys
-from sow.keys import identities
-from sow.paths import parse_path
 from sow.store.memory import Table
 from tests.effort import examples
 

@@ -51,7 +51,9 @@ def test_an_interval_says_the_same_of_numbers_sorted_or_not(one, other, numbers)
     ),
 )
 @examples(60)
-def test_the_order_is_that_of_the_numbers_whenever_it_is_asked(numbers: list, acts: list) -> None:
+def test_the_order_is_that_of_the_numbers_whenever_it_is_requested(
+    numbers: list, acts: list
+) -> None:
     now = np.array(numbers, np.float64)
     order = SortedNumbers(now)
     for act in acts:

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sow.core.cooperative import run_to_completion
 from sow.indexes import sorting as module
 from sow.indexes.sorting import picked, sorting
-from sow.steps import at_once
 from tests.effort import examples
 
 KEYS = st.lists(
@@ -31,13 +31,13 @@ def keys(columns: list) -> list:
 @given(KEYS, st.permutations(range(30)))
 @examples(48)
 def test_rows_are_sorted_by_key_after_key_and_equal_ones_stay(columns: list, rows: list) -> None:
-    found = at_once(sorting(np.array(rows), keys(columns))).tolist()
+    found = run_to_completion(sorting(np.array(rows), keys(columns))).tolist()
     assert found == sorted(rows, key=lambda row: [column[row] for column in columns])
 
 
 def test_no_rows_and_no_keys_are_sorted_too() -> None:
-    assert at_once(sorting(np.zeros(0, np.int64), keys([[1.0]]))).tolist() == []
-    assert at_once(sorting(np.arange(30)[::-1], [])).tolist() == [*range(30)][::-1]
+    assert run_to_completion(sorting(np.zeros(0, np.int64), keys([[1.0]]))).tolist() == []
+    assert run_to_completion(sorting(np.arange(30)[::-1], [])).tolist() == [*range(30)][::-1]
 
 
 def test_rows_that_are_all_equal_take_as_many_steps_as_others() -> None:
@@ -64,7 +64,7 @@ def test_places_of_a_column_are_picked_some_in_each_step(monkeypatch) -> None:
     monkeypatch.setattr(module, "PICKED_AT_ONCE", 3)
     column, rows = np.arange(10, dtype=np.int32) * 7, np.array([9, 0, 0, 5, 3, 8, 1])
     assert len(list(picked(column, rows))) == 3
-    found = at_once(picked(column, rows))
+    found = run_to_completion(picked(column, rows))
     assert found.dtype == np.int32
     assert found.tolist() == column[rows].tolist()
-    assert at_once(picked(column, rows[:0])).tolist() == []
+    assert run_to_completion(picked(column, rows[:0])).tolist() == []

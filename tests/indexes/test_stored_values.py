@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow import indexes as indexes_package
+from sow.core.cooperative import run_to_completion
+from sow.indexes import column_cache, pending_rows, stored_values
 from sow.indexes import hash as hash_module
-from sow.indexes import memo, notes, stored_values
-from sow.steps import at_once
 from tests.effort import examples
 from tests.query.topic import Topic
 
@@ -78,7 +78,7 @@ def filled(topic):
 
     topic.indexes._decoder = Counting
     topic.table.settle()
-    at_once(topic.indexes.fill())
+    run_to_completion(topic.indexes.fill())
     topic.indexes._decoder = decoder
     topic.indexes.check()
     assert topic.indexes.dirty_count == 0
@@ -96,7 +96,7 @@ def some(count=8):
 def test_whatever_happens_while_and_after_it_is_cut_it_is_what_bodies_say(during, after):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hash_module, "CODES_SPARE", 1)  # codes come to mean something else soon
-        patch.setattr(memo, "TEXTS_SPARE", 1)
+        patch.setattr(column_cache, "TEXTS_SPARE", 1)
         patch.setattr(stored_values, "GROUPED", 2)
         patch.setattr(indexes_package, "CHUNK_ROWS", 2)
         topic, parts, start = made(), [], 0
@@ -169,7 +169,7 @@ def test_parts_of_another_binding_or_format_are_not_taken(monkeypatch):
     assert filled(restored(parts)) == 8
 
 
-def test_values_are_told_once():
+def test_values_are_sent_once():
     topic = made()
     topic.put(*({"id": n, "a": "long" * 20, "px": "text" * 20} for n in range(9)))
     first, *others = [part.values for part in slices(topic)]
@@ -192,7 +192,7 @@ def test_of_a_column_with_many_notes_nothing_is_stored(monkeypatch):
     writer = topic.indexes.writer(BINDING)
     parts = [writer.part(np.array(pair)) for pair in pairwise(range(4))]
     assert [part is None for part in parts] == [True, True, False]
-    monkeypatch.setattr(notes, "LOOKED_THROUGH_MAX", 0)
+    monkeypatch.setattr(pending_rows, "LOOKED_THROUGH_MAX", 0)
     assert writer.part(np.array([3])) is None
 
 

@@ -51,7 +51,7 @@ def environment(directory: Path, wheel: Path, extras: frozenset[str]) -> Path:
         *("--no-index", "--no-deps", "--no-warn-script-location", wheel),
         cwd=directory,
     )
-    for found in asked_for(extras):
+    for found in requested_for(extras):
         link(found, site)
     return python
 
@@ -61,14 +61,16 @@ def requirements(extras: frozenset[str]) -> list[Requirement]:
     texts = [*PROJECT["dependencies"]]
     for extra in extras:
         texts += PROJECT["optional-dependencies"][extra]
-    asked = [Requirement(text) for text in texts]
-    inner = frozenset(extra for one in asked if one.name == PROJECT["name"] for extra in one.extras)
+    requested = [Requirement(text) for text in texts]
+    inner = frozenset(
+        extra for one in requested if one.name == PROJECT["name"] for extra in one.extras
+    )
     if inner <= extras:
-        return [one for one in asked if one.name != PROJECT["name"]]
+        return [one for one in requested if one.name != PROJECT["name"]]
     return requirements(extras | inner)
 
 
-def asked_for(extras: frozenset[str]) -> list[Distribution]:
+def requested_for(extras: frozenset[str]) -> list[Distribution]:
     """The distributions that these extras bring, each once."""
     found: dict[str, Distribution] = {}
     waiting = requirements(extras)

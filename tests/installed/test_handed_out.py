@@ -19,10 +19,10 @@ from tests.installed.handed_out import (
     PROJECT,
     ROOT,
     WAIT_S,
-    asked_for,
     built,
     copy_of_the_source,
     environment,
+    requested_for,
     run,
 )
 
@@ -88,7 +88,7 @@ def files_of(wheel):
         }
 
 
-def asked(python, *words, cwd):
+def requested(python, *words, cwd):
     """What became of a program that may fail."""
     return subprocess.run(
         [python, "-P", *words],
@@ -185,8 +185,8 @@ def test_a_configuration_is_made_of_a_file_and_served(of_server, tmp_path):
     with serving(of_server, tmp_path) as url:
         words = ("publish", "ticks", "ticks.csv", "--format", "csv", "--url", url)
         sow(of_server, *words, cwd=tmp_path)
-        asked = ("query", "ticks", "--json", "--url", url)
-        found = json.loads(sow(of_server, *asked, cwd=tmp_path))
+        requested = ("query", "ticks", "--json", "--url", url)
+        found = json.loads(sow(of_server, *requested, cwd=tmp_path))
     assert found == [{"symbol": "IBM", "px": 101.5}, {"symbol": "AAPL", "px": 7}]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.xml", "data", "ticks.csv"]
 
@@ -213,7 +213,7 @@ def test_the_demo_answers_and_shows_its_console(of_server, tmp_path):
 
 
 def test_the_client_works_without_the_libraries_of_the_server(of_client, of_server, tmp_path):
-    brought = {found.name for found in asked_for(frozenset({"client"}))}
+    brought = {found.name for found in requested_for(frozenset({"client"}))}
     assert not brought & {"lmdb", "lxml", "google-re2", "numpy", "pyarrow", "pymongo"}
     with serving(of_server, tmp_path, "--topic", "quotes:/symbol") as url:
         program = tmp_path / "program.py"
@@ -226,7 +226,7 @@ def test_the_client_works_without_the_libraries_of_the_server(of_client, of_serv
         found = sow(of_client, "query", "quotes", "--json", "--url", url, cwd=tmp_path)
         sow(of_client, "dump", "quotes", "all.ndjson", "--url", url, cwd=tmp_path)
         words = ("-m", "sow", "dump", "quotes", "all.parquet", "--url", url)
-        dumping = asked(of_client, *words, cwd=tmp_path)
+        dumping = requested(of_client, *words, cwd=tmp_path)
     assert ("'px': 101.5" in view, "'px': 101.5" in records, deleted) == (True, True, "1")
     assert refused.startswith("pyarrow is not installed; pip install 'sow[arrow]'")
     assert json.loads(found) == [{"symbol": "AAPL", "px": 7}]
@@ -238,7 +238,7 @@ def test_the_client_works_without_the_libraries_of_the_server(of_client, of_serv
 
 @pytest.mark.parametrize("words", [["serve"], ["serve", "--topic", "quotes:/symbol"], ["doctor"]])
 def test_a_command_of_the_server_says_what_installs_it(of_client, tmp_path, words):
-    done = asked(of_client, "-m", "sow", *words, cwd=tmp_path)
+    done = requested(of_client, "-m", "sow", *words, cwd=tmp_path)
     assert done.returncode == 1
     said = rf"sow: sow {words[0]} needs the server's libraries, and \w+ is not installed; "
     assert re.fullmatch(rf"{said}pip install 'sow\[server\]'\n", done.stderr)

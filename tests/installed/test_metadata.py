@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from sow.cli.main import SUBCOMMANDS
-from tests.installed.handed_out import PROJECT, ROOT, asked_for, requirements
+from tests.installed.handed_out import PROJECT, ROOT, requested_for, requirements
 
 OURS = {"sow", "conflated_topics", "pyspark_sow", "tests"}
 EXTRAS = PROJECT["optional-dependencies"]
@@ -207,7 +207,7 @@ def test_each_dependency_is_explained_and_held_to_a_version():
 def test_extras_that_ask_for_extras_bring_them():
     assert declared("server") < declared("spark") == declared("connect")
     assert "pyarrow" in declared("pandas")
-    names = {found.name for found in asked_for(frozenset({"pandas"}))}
+    names = {found.name for found in requested_for(frozenset({"pandas"}))}
     assert {"aiohttp", "multidict", "pandas", "pyarrow", "python-dateutil"} <= names
 
 

@@ -7,9 +7,9 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from sow.definitions import Declared, MessageTypeOptions
+from sow.core.definitions import Declared, MessageTypeOptions
 from sow.errors import TooLarge
-from sow.messages.answer_columns import TOLD_CHARS_MAX, read_told, table_of_rows, told_columns
+from sow.messages.answer_columns import SENT_CHARS_MAX, read_sent, sent_columns, table_of_rows
 from sow.messages.arrow import ArrowColumns
 from sow.messages.column_types import COLUMNS_MAX, ColumnTypes
 from sow.messages.declared import declared_fields
@@ -42,7 +42,7 @@ def columns_of(rows, declared=None):
 
 
 def told(columns, are_all=True):
-    return read_told(told_columns(columns.columns, are_all))
+    return read_sent(sent_columns(columns.columns, are_all))
 
 
 def table(rows, schema):
@@ -68,7 +68,7 @@ def test_every_value_is_what_it_was():
     assert (made[1]["m"], made[2]["m"], made[2]["é"]) == ("1", '"one"', 1.1)
 
 
-def test_a_field_that_was_not_told_has_a_column_behind_the_others():
+def test_a_field_that_was_not_sent_has_a_column_behind_the_others():
     made = table(ROWS, pa.schema([("t", pa.string())]))
     assert made.schema.names[0] == "t"
     assert made.schema.field("n").type == pa.int64()
@@ -105,12 +105,12 @@ def test_too_many_fields_are_refused():
         table([row], None)
 
 
-def test_what_is_told_is_a_line_of_ascii_and_not_too_long_for_a_header():
+def test_what_is_sent_is_a_line_of_ascii_and_not_too_long_for_a_header():
     columns = columns_of([msgspec.json.encode({"é\n\U0001f600": 1})])
-    text = told_columns(columns.columns, False)
+    text = sent_columns(columns.columns, False)
     assert text.isascii()
     assert text.isprintable()
-    assert read_told(text).schema().names == ["é\n\U0001f600"]
-    assert read_told(text).all is False
-    wide = columns_of([msgspec.json.encode({"x" * TOLD_CHARS_MAX: 1})])
-    assert told_columns(wide.columns, True) == ""
+    assert read_sent(text).schema().names == ["é\n\U0001f600"]
+    assert read_sent(text).all is False
+    wide = columns_of([msgspec.json.encode({"x" * SENT_CHARS_MAX: 1})])
+    assert sent_columns(wide.columns, True) == ""

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.definitions import Declared
-from sow.messages import arrow, making, message_type
+from sow.core.definitions import Declared
+from sow.messages import arrow, message_type, stepwise_columns
 from sow.messages.arrow import ArrowColumns, UnfitError, table_of_documents
 from sow.messages.column_types import ColumnTypes
 from sow.messages.declared import DeclaredFields
@@ -174,7 +174,7 @@ def test_every_value_can_be_had_back(texts):
 def test_a_column_is_the_same_in_however_many_steps_it_is_made(texts, heard):
     whole = column(*texts, heard=heard)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(making, "PART_ROWS", 2)
+        patch.setattr(stepwise_columns, "PART_ROWS", 2)
         in_steps = column(*texts, heard=heard)
         patch.setattr(arrow, "QUICK", ())
         by_hand = column(*texts, heard=heard)

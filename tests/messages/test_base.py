@@ -4,9 +4,9 @@ import inspect
 
 import pytest
 
+from sow.core.paths import parse_path
 from sow.messages import MESSAGE_TYPES, message_type
 from sow.messages.base import Decoder, MessageType
-from sow.paths import parse_path
 from tests.messages.examples import OPTIONS
 
 

@@ -5,11 +5,11 @@ import bson
 import pytest
 from bson.binary import Binary, UuidRepresentation
 
-from sow.delta import merged
+from sow.core.delta import merged
+from sow.core.paths import parse_path
 from sow.errors import BadMessage
 from sow.messages import message_type
 from sow.messages.json import json_text
-from sow.paths import parse_path
 
 KIND = message_type("bson")
 OID = bson.ObjectId("65f0c0ffee65f0c0ffee65f0")

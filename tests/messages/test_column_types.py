@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.digits import Digits
+from sow.core.lossless_numbers import LosslessNumber
 from sow.errors import TooLarge
 from sow.messages import column_types, message_type
 from sow.messages.column_types import ColumnTypes, kind_of_text, kind_of_value, type_of
@@ -110,7 +110,7 @@ def test_fields_of_fix_are_texts_and_lists_of_them():
     assert [type_of(kinds) for kinds in types.kinds.values()] == ["string", "json"]
 
 
-def test_who_wants_to_know_is_told_what_has_become_something_else():
+def test_who_wants_to_know_is_sent_what_has_become_something_else():
     told = []
     types = heard("1", "2", "0.5", "3", widened=told.append)
     types.hear([b'{"f":1,"g":1}', b'{"g":"x"}'])
@@ -143,4 +143,4 @@ def test_more_fields_than_there_may_be_columns_are_said_and_not_kept(monkeypatch
 
 @pytest.mark.parametrize("text", ["1.10", "0.12345678901234567890", "-0", "1e22", "5.0"])
 def test_a_number_with_digits_is_of_the_kind_of_its_text(text):
-    assert kind_of_value(Digits(text)) == kind_of_text(text.encode())
+    assert kind_of_value(LosslessNumber(text)) == kind_of_text(text.encode())

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.definitions import MessageTypeOptions, RecordField
-from sow.delta import merged
+from sow.core.definitions import MessageTypeOptions, RecordField
+from sow.core.delta import merged
+from sow.core.paths import parse_path, value_at
 from sow.errors import BadMessage, ConfigError
 from sow.messages import message_type
 from sow.messages.composite import CompositeLocal, gathered, missing
-from sow.paths import parse_path, value_at
 
 JSON = MessageTypeOptions("json", "json")
 FIX = MessageTypeOptions("fix", "fix")

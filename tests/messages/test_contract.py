@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sow.core.keys import key_text
+from sow.core.paths import parse_path, value_at
 from sow.errors import BadMessage, LargeMessage
-from sow.keys import key_text
 from sow.messages import MESSAGE_TYPES, MessageType, message_type
 from sow.messages.json import json_text
-from sow.paths import parse_path, value_at
 from tests.effort import examples
 from tests.messages.examples import EXAMPLES, OPTIONS
 

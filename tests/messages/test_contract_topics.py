@@ -9,15 +9,15 @@ from base64 import b64encode
 import orjson
 import pytest
 
+from sow.core.cooperative import run_to_completion
+from sow.core.paths import parse_path, value_at
 from sow.history.snapshot import Snapshot
 from sow.messages import message_type
 from sow.messages.arrow import ArrowColumns
 from sow.messages.json import json_text
-from sow.messages.making import made
-from sow.paths import parse_path, value_at
-from sow.server.arrow import of_documents
-from sow.steps import at_once
-from tests.core.harness import SECOND, World
+from sow.messages.stepwise_columns import made
+from sow.server.http.arrow import of_documents
+from tests.laws.harness import SECOND, World
 from tests.messages.examples import EXAMPLES, OPTIONS, configured, topic_of
 
 
@@ -79,7 +79,7 @@ def topics(name):
     return Topics(name)
 
 
-def test_records_are_told_apart_by_their_keys(topics):
+def test_records_are_sent_apart_by_their_keys(topics):
     topics.publish((1, 10), (2, 20), (1, 30))
     assert topics.numbers(topics.name) == topics.expected((1, 30), (2, 20))
 
@@ -227,7 +227,7 @@ def test_a_bad_message_is_refused_and_changes_nothing(topics):
 def test_arrow_has_a_column_for_each_field(topics):
     topics.publish((1, 10), (2, 20))
     topic = topics.world.engine.topics[topics.name]
-    types, records = at_once(topics.world.engine.columns.making(topic)), topic.records
+    types, records = run_to_completion(topics.world.engine.columns.making(topic)), topic.records
     columns = ArrowColumns(records.message_type, types)
     (batch,) = made(of_documents(Snapshot.take(records, records.table.live()), columns))
     if not topics.example.key:

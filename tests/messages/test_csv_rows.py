@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.definitions import Declared, MessageTypeOptions, RecordField
+from sow.core.cooperative import run_to_completion
+from sow.core.definitions import Declared, MessageTypeOptions, RecordField
 from sow.errors import BadMessage, ClientError, TooLarge
 from sow.messages import csv_rows, message_type
-from sow.messages.cells import cells
 from sow.messages.csv_rows import (
     CsvReader,
     csv_pieces,
@@ -20,8 +20,8 @@ from sow.messages.csv_rows import (
     header,
 )
 from sow.messages.declared import DeclaredFields
+from sow.messages.flat_cells import cells
 from sow.messages.record import Record
-from sow.steps import at_once
 
 JSON = message_type("json")
 RECORD = Record(
@@ -48,7 +48,7 @@ def read(text, schema=(), kind=JSON, size_max=10_000):
 
 
 def written(rows, first=()):
-    names = at_once(header(first, iter([rows])))
+    names = run_to_completion(header(first, iter([rows])))
     return b"".join(csv_pieces(names, iter([rows]))).decode()
 
 
@@ -70,7 +70,7 @@ def test_lines_end_as_the_standard_says_and_declared_columns_come_first():
 def test_names_are_those_of_the_first_rows(monkeypatch):
     monkeypatch.setattr(csv_rows, "HEADER_ROWS", 2)
     chunks = [[{"a": "1"}], [{"b": "2"}, {"c": "3"}], [{"d": "4"}]]
-    names = at_once(header((), chunks))
+    names = run_to_completion(header((), chunks))
     assert names == ["a", "b"]
     monkeypatch.setattr(csv_rows, "CELLS_AT_ONCE", 2)
     assert b"".join(csv_pieces(names, chunks)) == b"a,b\r\n1,\r\n,2\r\n,\r\n,\r\n"
@@ -79,7 +79,7 @@ def test_names_are_those_of_the_first_rows(monkeypatch):
 def test_too_many_columns_are_refused_before_anything_is_written(monkeypatch):
     monkeypatch.setattr(csv_rows, "CSV_COLUMNS_MAX", 1)
     with pytest.raises(TooLarge, match="2 different fields"):
-        at_once(header((), [[{"a": "", "b": ""}]]))
+        run_to_completion(header((), [[{"a": "", "b": ""}]]))
 
 
 def test_rows_of_fixed_columns_have_them_without_rows_too():

@@ -2,11 +2,11 @@
 
 import pytest
 
-from sow.definitions import Declared
+from sow.core.definitions import Declared
+from sow.core.paths import parse_path
 from sow.errors import BadMessage
 from sow.messages import message_type
 from sow.messages.declared import DeclaredFields, JudgingDecoder
-from sow.paths import parse_path
 
 SCHEMA = (
     Declared("/id", "int64"),

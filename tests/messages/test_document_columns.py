@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sow.core.paths import Path, parse_path, value_at
 from sow.messages import document_columns as module
 from sow.messages.document_columns import LEVELS_MAX, DocumentColumns, document_columns
-from sow.messages.marked import Base64, MarkedInt, MarkedText
-from sow.paths import Path, parse_path, value_at
+from sow.messages.typed_scalars import Base64, TypedInt, TypedText
 
 names = st.sampled_from(["a", "b", "c"])
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.just("") | st.binary()
@@ -51,7 +51,7 @@ def test_a_path_may_have_more_names_than_the_stack_has_room():
 
 
 def test_columns_hold_plain_values():
-    document = {"a": MarkedInt(1, "x"), "b": [MarkedText("t", 1), 2], "c": {"d": Base64("AA==")}}
+    document = {"a": TypedInt(1, "x"), "b": [TypedText("t", 1), 2], "c": {"d": Base64("AA==")}}
     wanted = list(map(parse_path, ("/a", "/b", "/c/d", "/e")))
     ((a,), (b,), (d,), (none,)) = DocumentColumns(wanted)([document])
     assert (a, b, d, none) == (1, ["t", 2], "AA==", None)
@@ -60,12 +60,12 @@ def test_columns_hold_plain_values():
 
 def test_names_that_no_document_has_are_not_looked_for():
     class Counting(dict):
-        asked = 0
+        requested = 0
 
         def get(self, name, default=None):
-            Counting.asked += 1
+            Counting.requested += 1
             return super().get(name, default)
 
     wanted = [parse_path(f"/p{number}") for number in range(1000)]
     columns = DocumentColumns(wanted)([Counting(p7=1, other=2)])
-    assert (columns[7], columns[8], Counting.asked) == ([1], [None], 1)
+    assert (columns[7], columns[8], Counting.requested) == ([1], [None], 1)

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from sow.core.paths import parse_path
 from sow.errors import BadMessage
 from sow.messages.documents import VALUES_MAX, DocumentDecoder, check_values
-from sow.paths import parse_path
 
 
 def parse(body):

@@ -1,10 +1,10 @@
 import pytest
 
-from sow.definitions import MessageTypeOptions
+from sow.core.definitions import MessageTypeOptions
+from sow.core.paths import parse_path
 from sow.errors import BadMessage, ConfigError
 from sow.messages import fix, message_type
 from sow.messages.fix import Fix
-from sow.paths import parse_path
 
 PIPES = Fix(MessageTypeOptions("nvfix", "nvfix", field_separator=b"|"))
 

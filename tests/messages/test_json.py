@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.digits import Digits
+from sow.core.lossless_numbers import LosslessNumber
+from sow.core.paths import Path, parse_path, value_at
 from sow.errors import BadMessage
 from sow.messages import json as json_messages
 from sow.messages import message_type
 from sow.messages.json import NESTING_MAX, JsonDecoder, json_bodies, json_text, read_document
 from sow.messages.json_columns import columns_reader
-from sow.paths import Path, parse_path, value_at
 
 JSON = message_type("json")
 
@@ -273,7 +273,7 @@ def test_documents_are_written_together_as_one_by_one(documents):
 
 
 def test_texts_that_look_like_the_end_of_a_document_do_not_end_it():
-    documents = [{"a": "},\n,{"}, {"b\n": "]\n"}, {"px": Digits("1.10")}]
+    documents = [{"a": "},\n,{"}, {"b\n": "]\n"}, {"px": LosslessNumber("1.10")}]
     assert json_bodies(documents) == list(map(json_text, documents))
     with pytest.raises(BadMessage):
         json_bodies([{"a": 1}, {"b": object()}])

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sow.core.paths import parse_path, value_at
 from sow.messages.json_columns import (
     GENERATED_PATHS_MAX,
     READ_FAILURES,
     STEPS_MAX,
     columns_reader,
 )
-from sow.paths import parse_path, value_at
 
 names = st.sampled_from(["a", "b", "ä", "class", 'quote"d', "f0"])
 scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text("xy", max_size=3)

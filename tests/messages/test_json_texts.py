@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.digits import Digits
+from sow.core.lossless_numbers import LosslessNumber
 from sow.messages.json_texts import FieldTexts, json_text, text_within
 
 NAMES = st.sampled_from(["a", "b", "ä", 'quote"d', "line\nbreak", "f0", ""])
@@ -54,8 +54,12 @@ def test_what_is_not_there_has_nothing_within():
 
 
 def test_numbers_of_documents_keep_their_digits():
-    value = {"a": [Digits("1.10"), "ä", None], "b": {"c": Digits("-0"), "d": b"x"}, "e": 2**70}
+    value = {
+        "a": [LosslessNumber("1.10"), "ä", None],
+        "b": {"c": LosslessNumber("-0"), "d": b"x"},
+        "e": 2**70,
+    }
     text = b'{"a":[1.10,"\xc3\xa4",null],"b":{"c":-0,"d":"eA=="},"e":1180591620717411303424}'
     assert json_text(value) == text
-    assert json_text(Digits("1.10")) == b"1.10"
+    assert json_text(LosslessNumber("1.10")) == b"1.10"
     assert json_text({"a": 1.5}) == b'{"a":1.5}'

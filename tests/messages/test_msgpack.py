@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from sow.delta import merged
+from sow.core.delta import merged
+from sow.core.paths import parse_path
 from sow.errors import BadMessage
 from sow.messages import message_type
 from sow.messages.documents import VALUES_MAX
 from sow.messages.json import json_text
-from sow.paths import parse_path
 
 KIND = message_type("msgpack")
 TIME = b"\xd7\xff" + (999_999_999 << 34 | 1_700_000_000).to_bytes(8, "big")

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.definitions import MessageTypeOptions, RecordField
-from sow.delta import merged
-from sow.digits import written
+from sow.core.definitions import MessageTypeOptions, RecordField
+from sow.core.delta import merged
+from sow.core.lossless_numbers import written
+from sow.core.paths import parse_path, value_at
 from sow.errors import BadMessage, ConfigError
 from sow.messages import message_type
 from sow.messages.record import FIELDS_MAX, Record, mistakes, records_of
-from sow.paths import parse_path, value_at
 
 FIELDS = (
     RecordField("id", "int"),

@@ -1,6 +1,6 @@
 import pytest
 
-from sow.definitions import MessageTypeOptions
+from sow.core.definitions import MessageTypeOptions
 from sow.errors import ClientError, NotAvailable
 from sow.messages import MESSAGE_TYPES_REFUSED, message_type
 

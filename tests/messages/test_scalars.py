@@ -1,8 +1,8 @@
 import pytest
 
+from sow.core.paths import parse_path
 from sow.errors import BadMessage
 from sow.messages import message_type
-from sow.paths import parse_path
 
 
 def read(name, body):

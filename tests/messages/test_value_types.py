@@ -56,7 +56,7 @@ def test_a_type_has_one_name(name):
     ("name", "word"),
     [("int", "int64"), ("decimal(0,0)", "p,s"), ("decimal(39,1)", "38"), ("decimal(2,3)", "p,s")],
 )
-def test_a_slip_in_a_type_is_told_what_to_write(name, word):
+def test_a_slip_in_a_type_is_sent_what_to_write(name, word):
     with pytest.raises(ClientError, match=word):
         value_type(name)
 

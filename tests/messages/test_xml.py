@@ -1,9 +1,9 @@
 import pytest
 
-from sow.delta import difference, merged
+from sow.core.delta import difference, merged
+from sow.core.paths import parse_path
 from sow.errors import BadMessage
 from sow.messages import message_type
-from sow.paths import parse_path
 
 XML = message_type("xml")
 

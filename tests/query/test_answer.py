@@ -2,23 +2,23 @@
 
 import pytest
 
-from sow.query import readiness
+from sow.query import index_build
 from sow.query.answer import answer
-from sow.query.readiness import Readiness, Unready
+from sow.query.index_build import IndexBuild, Unready
 from tests.query.topic import Topic, query
 
 
 def test_an_answer_is_found_sorted_and_paged(monkeypatch) -> None:
     topic = Topic()
     topic.put(*({"id": at, "px": 10 - at} for at in range(6)))
-    ready = Readiness(topic.indexes)
-    asked = query("/px > 5", "/px", top_n=2, skip_n=1)
-    found = answer(ready, asked)
+    ready = IndexBuild(topic.indexes)
+    requested = query("/px > 5", "/px", top_n=2, skip_n=1)
+    found = answer(ready, requested)
     assert (found.slots.tolist(), found.matches) == ([3, 2], 5)
     ready.close()
-    monkeypatch.setattr(readiness, "NOTES_FEW", 1)
+    monkeypatch.setattr(index_build, "NOTES_FEW", 1)
     monkeypatch.setattr("sow.query.search.FEW_ROWS", 0)
-    ready = Readiness(topic.indexes)
+    ready = IndexBuild(topic.indexes)
     with pytest.raises(Unready):
         answer(ready, query("/qty > 5"))
     ready.close()

@@ -2,9 +2,9 @@
 
 import json
 
+from sow.core.cooperative import run_to_completion
 from sow.expressions import MessageTrait, Trait, compile_term, walk
 from sow.query import Query, answering
-from sow.steps import at_once
 from tests.expressions.every_node import A, B, beside_fields, every_condition, node_classes
 from tests.expressions.naive import truth
 from tests.query.topic import Topic
@@ -26,14 +26,14 @@ def test_every_class_of_nodes_is_compared_and_the_evaluators_agree() -> None:
     met, by_columns = set(), set()
     for condition in every_condition():
         for node in beside_fields(condition):
-            asked = Query(filter=compile_term(node))
+            requested = Query(filter=compile_term(node))
             expected = [slot for slot, record in enumerate(KNOWN) if truth(node, record)]
-            by_code = topic.indexes.passing(asked.filter, topic.table.live()).nonzero()[0]
-            answer = at_once(answering(topic.indexes, asked))
+            by_code = topic.indexes.passing(requested.filter, topic.table.live()).nonzero()[0]
+            answer = run_to_completion(answering(topic.indexes, requested))
             assert (by_code.tolist(), answer.slots.tolist()) == (expected, expected), str(node)
             classes = set(map(type, walk(node)))
             met |= classes
-            if len(asked.filter.conjuncts) == 1 and answer.kind == "memo":
+            if len(requested.filter.conjuncts) == 1 and answer.kind == "memo":
                 by_columns |= classes
     assert met == node_classes(), "see tests/expressions/every_node.py"
     assert by_columns == met - {MessageTrait}

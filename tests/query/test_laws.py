@@ -8,11 +8,18 @@ from hypothesis import HealthCheck, event, given
 from hypothesis import strategies as st
 
 from sow import indexes
-from sow.indexes import Truths, WantedColumn, memo, sorted_numbers, sorting, text_order
-from sow.indexes.notes import Notes
-from sow.keys import sow_key
-from sow.query import Query, answering, readiness, search, ways
-from sow.steps import at_once
+from sow.core.cooperative import run_to_completion
+from sow.core.keys import sow_key
+from sow.indexes import (
+    ComputedColumn,
+    ConditionCache,
+    column_cache,
+    sorted_numbers,
+    sorting,
+    text_order,
+)
+from sow.indexes.pending_rows import PendingRows
+from sow.query import Query, access_paths, answering, index_build, search
 from tests.effort import examples
 from tests.query.topic import Topic, naive, query
 
@@ -141,10 +148,10 @@ def run(topic: Topic, steps: list) -> None:
 
 
 def agree(topic: Topic, filter_: str, order: str | None, skip_n: int, top_n: int | None) -> None:
-    asked = query(filter_, order, skip_n=skip_n, top_n=top_n)
-    answer = at_once(answering(topic.indexes, asked))
+    requested = query(filter_, order, skip_n=skip_n, top_n=top_n)
+    answer = run_to_completion(answering(topic.indexes, requested))
     event(answer.index.split("(")[0])
-    assert (answer.slots.tolist(), answer.matches) == naive(topic.table, asked)
+    assert (answer.slots.tolist(), answer.matches) == naive(topic.table, requested)
 
 
 @given(HASHES, STEPS, st.tuples(FILTERS, ORDERS, st.integers(0, 3), st.none() | st.integers(0, 5)))
@@ -169,9 +176,9 @@ def test_sow_keys_and_a_filter_must_both_hold(records: list, chosen: list, filte
     topic.put(*records)
     keys = [topic.table.sow_key(slot) for slot in topic.table.slots.values()]
     some = tuple(keys[at % len(keys)] for at in chosen)
-    asked = query(filter_, keys=(*some, "12345", "no key"))
-    answer = at_once(answering(topic.indexes, asked))
-    assert (answer.slots.tolist(), answer.matches) == naive(topic.table, asked)
+    requested = query(filter_, keys=(*some, "12345", "no key"))
+    answer = run_to_completion(answering(topic.indexes, requested))
+    assert (answer.slots.tolist(), answer.matches) == naive(topic.table, requested)
 
 
 CHANGES = st.lists(
@@ -187,27 +194,29 @@ CHANGES = st.lists(
 @pytest.fixture
 def _short_steps(monkeypatch) -> None:
     """Every record that has to be read is a step."""
-    monkeypatch.setattr(readiness, "NOTES_FEW", 1)
-    monkeypatch.setattr(readiness, "OPERATIONS_A_NOTE", 1)
+    monkeypatch.setattr(index_build, "NOTES_FEW", 1)
+    monkeypatch.setattr(index_build, "OPERATIONS_A_NOTE", 1)
     monkeypatch.setattr(indexes, "STEP_NOTES_MAX", 1)
     monkeypatch.setattr(search, "FEW_ROWS", 0)
     monkeypatch.setattr("sow.query.order.FEW_ROWS", 0)
-    monkeypatch.setattr(ways, "SORTED_ROWS_MIN", 0)
+    monkeypatch.setattr(access_paths, "SORTED_ROWS_MIN", 0)
     monkeypatch.setattr("sow.query.order.RANKS_AT_ONCE", 0)
     monkeypatch.setattr(text_order, "TEXTS_AT_ONCE", 2)
     monkeypatch.setattr(text_order, "LATER_MAX", 1)
-    monkeypatch.setattr(memo, "TEXTS_SPARE", 1)
+    monkeypatch.setattr(column_cache, "TEXTS_SPARE", 1)
     monkeypatch.setattr(sorted_numbers, "MOVED_SPARE", 1)
     monkeypatch.setattr(sorted_numbers, "MERGE_ROWS", 2)
     monkeypatch.setattr(sorting, "ROWS_AT_ONCE", 2)
     monkeypatch.setattr(sorting, "ROWS_AT_ONCE_MIN", 1)
 
 
-def answered(topic: Topic, asked: Query, between: list) -> None:
+def answered(topic: Topic, requested: Query, between: list) -> None:
     """An answer in steps, with changes between them, is that of its last step."""
     keys = [topic.table.sow_key(slot) for slot in topic.table.slots.values()]
-    asked = dataclasses.replace(asked, keys=(*keys[::2], "12345") if asked.keys else None)
-    steps, waiting = answering(topic.indexes, asked), iter(between)
+    requested = dataclasses.replace(
+        requested, keys=(*keys[::2], "12345") if requested.keys else None
+    )
+    steps, waiting = answering(topic.indexes, requested), iter(between)
     while True:
         try:
             next(steps)
@@ -215,7 +224,7 @@ def answered(topic: Topic, asked: Query, between: list) -> None:
             answer = end.value
             break
         run(topic, list(itertools.islice(waiting, 1)))
-    assert (answer.slots.tolist(), answer.matches) == naive(topic.table, asked)
+    assert (answer.slots.tolist(), answer.matches) == naive(topic.table, requested)
     assert not topic.indexes._held
 
 
@@ -233,18 +242,19 @@ QUESTIONS = st.builds(
 @given(HASHES, STEPS, QUESTIONS, CHANGES)
 @examples(36, suppress_health_check=list(HealthCheck))
 def test_an_answer_in_steps_is_that_of_its_last_moment(
-    hashes: list, steps: list, asked: Query, between: list
+    hashes: list, steps: list, requested: Query, between: list
 ) -> None:
     topic = Topic(*hashes)
     run(topic, steps)
-    answered(topic, asked, between)
+    answered(topic, requested, between)
     topic.indexes.check()
     topic.table.check()
 
 
 @pytest.mark.usefixtures("_short_steps")
 @pytest.mark.parametrize(
-    ("deaf", "filter_", "steps_before"), [(Notes, "/a > 1", 0), (Truths, "/a > /b", 7)]
+    ("deaf", "filter_", "steps_before"),
+    [(PendingRows, "/a > 1", 0), (ConditionCache, "/a > /b", 7)],
 )
 def test_an_index_that_does_not_hear_of_changes_is_found_out(
     deaf, filter_, steps_before, monkeypatch
@@ -271,6 +281,6 @@ def test_a_calculated_order_that_does_not_hear_of_changes_is_found_out(order, mo
         answered(topic, query(None, order), between)
 
     ask()
-    monkeypatch.setattr(WantedColumn, "touch", lambda *_: None)
+    monkeypatch.setattr(ComputedColumn, "touch", lambda *_: None)
     with pytest.raises(AssertionError):
         ask()

@@ -1,10 +1,10 @@
 import pytest
 
+from sow.core.cooperative import run_to_completion
+from sow.core.paths import parse_path
 from sow.errors import ClientError
 from sow.indexes import sorted_numbers
-from sow.paths import parse_path
-from sow.query import Query, answering, order, readiness, ways
-from sow.steps import at_once
+from sow.query import Query, access_paths, answering, index_build, order
 from tests.query.topic import Topic, naive, query
 
 
@@ -88,7 +88,7 @@ def test_the_first_few_of_what_is_calculated(direction: str, end: int) -> None:
     assert found == topic.found("/v IS NOT NULL", f"/v{direction}", top_n=end)
 
 
-def test_it_is_told_what_has_served_a_term(monkeypatch) -> None:
+def test_it_is_sent_what_has_served_a_term(monkeypatch) -> None:
     monkeypatch.setattr(order, "FEW_ROWS", 0)
     (step,) = topic_of(1, 2).ask(None, "/v, /v * 2 DESC").steps[1:]
     assert (step.expression, step.index) == ("ORDER BY /v, (/v * 2) DESC", "memo(/v), scan")
@@ -102,7 +102,7 @@ def test_an_order_of_calculated_terms_leaves_no_column_behind() -> None:
 
 
 def test_of_few_found_among_many_only_these_are_calculated(monkeypatch) -> None:
-    monkeypatch.setattr(readiness, "NOTES_FEW", 0)
+    monkeypatch.setattr(index_build, "NOTES_FEW", 0)
     monkeypatch.setattr("sow.indexes.STEP_NOTES_MAX", 1)
     topic = topic_of(*range(400))
     topic.found("/v < 20")
@@ -140,25 +140,25 @@ def test_who_becomes_one_of_the_first_while_they_are_sorted_is_one_of_them(monke
     for module, bound in (
         (order, "RANKS_AT_ONCE"),
         (order, "FEW_ROWS"),
-        (readiness, "NOTES_FEW"),
-        (ways, "SORTED_ROWS_MIN"),
+        (index_build, "NOTES_FEW"),
+        (access_paths, "SORTED_ROWS_MIN"),
         (sorted_numbers, "MOVED_SPARE"),
     ):
         monkeypatch.setattr(module, bound, 0)
-    topic, asked = topic_of(*range(40)), query(None, "/v", top_n=20)
+    topic, requested = topic_of(*range(40)), query(None, "/v", top_n=20)
     topic.found(None, "/v", top_n=20)
     topic.indexes.refresh()
-    steps = answering(topic.indexes, asked)
+    steps = answering(topic.indexes, requested)
     next(steps)
     topic.drop("3")
-    assert at_once(steps).slots.tolist() == naive(topic.table, asked)[0]
+    assert run_to_completion(steps).slots.tolist() == naive(topic.table, requested)[0]
 
 
 def test_texts_that_come_while_others_are_sorted_stand_where_they_belong(monkeypatch) -> None:
     monkeypatch.setattr(order, "RANKS_AT_ONCE", 0)
     monkeypatch.setattr(order, "FEW_ROWS", 0)
-    monkeypatch.setattr(readiness, "NOTES_FEW", 0)
-    monkeypatch.setattr("sow.query.arrangement.RANKED_AT_ONCE", 2)
+    monkeypatch.setattr(index_build, "NOTES_FEW", 0)
+    monkeypatch.setattr("sow.query.incremental_sort.RANKED_AT_ONCE", 2)
     topic = topic_of(*(f"m{at:03}" for at in range(300)))
     steps, found, at = answering(topic.indexes, query(None, "/v")), None, 0
     while found is None:
@@ -180,7 +180,7 @@ def test_paging_does_not_change_the_number_of_matches() -> None:
     assert (answer.matches, len(answer.slots)) == (6, 1)
 
 
-def test_none_may_be_asked_for() -> None:
+def test_none_may_be_requested_for() -> None:
     topic = topic_of(1, 2)
     assert topic.found(top_n=0) == topic.found(None, "/v", top_n=0) == topic.found(skip_n=7) == []
 

@@ -38,7 +38,7 @@ def test_a_record_that_is_read_and_returned_is_touched_once():
     assert explained["advice"] == "none"
 
 
-def test_the_plan_is_told_in_sentences_too():
+def test_the_plan_is_sent_in_sentences_too():
     found = answer("hash(/a)", "scan", read=[1, 2], slots=[2])
     assert found.explain["why"] == [
         "/0 = 1: served by hash(/a); 5 records left",
@@ -55,6 +55,6 @@ def test_the_plan_is_told_in_sentences_too():
     ]
 
 
-def test_who_may_see_some_records_is_told_nothing_of_others_in_sentences_either():
+def test_who_may_see_some_records_is_sent_nothing_of_others_in_sentences_either():
     told = answer("hash(/a)", "scan", read=[1, 2]).explain_guarded
     assert told["why"] == ["served by hash(/a); 9 records left of those that you may see"]

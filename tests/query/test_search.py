@@ -74,9 +74,9 @@ def test_what_names_more_fields_than_there_are_columns_is_scanned() -> None:
     assert orders().ask(f"{many} > 1").index == "scan"
 
 
-def test_plain_tests_are_asked_before_those_that_calculate() -> None:
-    asked = orders().ask("/px * 2 > 1 AND /px > 0")
-    assert [step.expression for step in asked.steps] == ["/px > 0", "(/px * 2) > 1"]
+def test_plain_tests_are_requested_before_those_that_calculate() -> None:
+    requested = orders().ask("/px * 2 > 1 AND /px > 0")
+    assert [step.expression for step in requested.steps] == ["/px > 0", "(/px * 2) > 1"]
 
 
 def test_all_records_are_a_scan() -> None:
@@ -153,7 +153,7 @@ def test_a_missing_hash_index_is_advised() -> None:
     assert topic.ask("/symbol = 'S1'").advice == ""
 
 
-def test_the_first_use_of_a_column_is_told() -> None:
+def test_the_first_use_of_a_column_is_sent() -> None:
     topic = orders(1000)
     said = "the column of /px was made just now; the next use is fast"
     assert [topic.ask("/px > 3").advice for _ in range(2)] == [said, ""]

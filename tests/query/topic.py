@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterable, Sequence
 from functools import cache
 
+from sow.core.cooperative import run_to_completion
+from sow.core.keys import identities, sow_keys
+from sow.core.paths import Path, Value, parse_path
 from sow.expressions import Node, Trait, compile_filter, parse_order_by, paths_in
 from sow.indexes import Indexes
-from sow.keys import identities, sow_keys
 from sow.messages import message_type
-from sow.paths import Path, Value, parse_path
 from sow.query import Query, QueryAnswer, answering
-from sow.steps import at_once
 from sow.store.memory import Table
 from tests.expressions.naive import value_of
 
@@ -55,7 +55,7 @@ class Topic:
     def ask(
         self, filter_: str | None = None, order: str | None = None, **more: object
     ) -> QueryAnswer:
-        return at_once(answering(self.indexes, query(filter_, order, **more)))
+        return run_to_completion(answering(self.indexes, query(filter_, order, **more)))
 
     def found(self, filter_: str | None = None, order: str | None = None, **more: object) -> list:
         return self.ids(self.ask(filter_, order, **more).slots.tolist())
@@ -73,19 +73,19 @@ def query(filter_: str | None, order: str | None = None, **more: object) -> Quer
     return made.at(NOW_US)
 
 
-def naive(table: Table, asked: Query) -> tuple[list[int], int]:
+def naive(table: Table, requested: Query) -> tuple[list[int], int]:
     """The slots of the page and the number of matches, by looking at every record."""
     slots = sorted(table.slots.values(), key=lambda slot: table.born[slot])
-    if asked.keys is not None:
-        slots = [slot for slot in slots if table.sow_key(slot) in asked.keys]
-    if asked.filter is not None:
-        slots = [slot for slot in slots if _is_true(table, slot, asked)]
-    for term in reversed(asked.order_by):
+    if requested.keys is not None:
+        slots = [slot for slot in slots if table.sow_key(slot) in requested.keys]
+    if requested.filter is not None:
+        slots = [slot for slot in slots if _is_true(table, slot, requested)]
+    for term in reversed(requested.order_by):
         slots.sort(
             key=lambda slot: term.key(_calculated(table, slot, term.value)),
             reverse=term.descending,
         )
-    return slots[asked.skip_n : asked.end], len(slots)
+    return slots[requested.skip_n : requested.end], len(slots)
 
 
 def _calculated(table: Table, slot: int, node: Node) -> Value:
@@ -95,11 +95,13 @@ def _calculated(table: Table, slot: int, node: Node) -> Value:
     return value_of(node, {**values, **_known(table, slot)})
 
 
-def _is_true(table: Table, slot: int, asked: Query) -> bool:
-    assert asked.filter is not None
+def _is_true(table: Table, slot: int, requested: Query) -> bool:
+    assert requested.filter is not None
     known = _known(table, slot)
-    values = _values(table, slot, asked.filter.paths)
-    return asked.filter.truth([*values, *[known[one] for one in asked.filter.traits]]) is True
+    values = _values(table, slot, requested.filter.paths)
+    return (
+        requested.filter.truth([*values, *[known[one] for one in requested.filter.traits]]) is True
+    )
 
 
 def _known(table: Table, slot: int) -> dict[Trait, Value]:

@@ -16,8 +16,8 @@ import pytest
 from sow.cli.recording import Recording
 from sow.cli.replay import SPEED_MAX, ReplayPace, play
 from sow.client import Client
-from sow.definitions import Configuration, ConflatedTopic, Topic
-from sow.server.app import Server
+from sow.core.definitions import Configuration, ConflatedTopic, Topic
+from sow.server.boot.app import Server
 from tests.recordings import BOOK_LEVELS, BOOK_TICKER, MARKET, POSITION, TRADE, made
 
 KEYS = ("/market", "/symbol", "/side", "/price")

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from sow.cli.recording import documents
 from sow.config import load
-from tests.core.harness import World
+from tests.laws.harness import World
 from tests.recordings import MARKET
 
 ROOT = Path(__file__).parents[2]

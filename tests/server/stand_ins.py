@@ -17,24 +17,24 @@ from types import SimpleNamespace
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from sow.clock import VirtualClock
-from sow.definitions import Configuration, Limits, Topic, with_system_topics
+from sow.core.clock import VirtualClock
+from sow.core.definitions import Configuration, Limits, Topic, with_system_topics
+from sow.core.security_definitions import Authentication, Role, Security
+from sow.core.users import User
 from sow.engine.engine import Engine
-from sow.requests.executor import Executor
-from sow.security import Authentication, Role, Security
-from sow.server.caching import mark_kept
-from sow.server.connections import Connections
-from sow.server.crowd import Crowd
-from sow.server.doorman import DOORMAN, Doorman
-from sow.server.driver import Driver
-from sow.server.intake import Intake
-from sow.server.methods import add_routes
-from sow.server.packing import Packing
-from sow.server.problems import report
-from sow.server.requests import REQUESTS, Requests
-from sow.server.speaking import Speaking
-from sow.store.volatile import MemoryJournal
-from sow.users import User
+from sow.server.http.authn_middleware import AUTHN, RequestAuthenticator
+from sow.server.http.caching import mark_kept
+from sow.server.http.compression import Compression
+from sow.server.http.connection_limits import ConnectionLimiter
+from sow.server.http.methods import add_routes
+from sow.server.http.problems import report
+from sow.server.http.read_backpressure import ReadBackpressure
+from sow.server.http.request_memory import REQUESTS, Requests
+from sow.server.loop.runtime import ServerRuntime
+from sow.server.net.connection_supervisor import Connections
+from sow.server.net.http_protocol import HttpProtocol
+from sow.sessions.executor import Executor
+from sow.store.in_memory import MemoryJournal
 from tests.answers import Answer
 
 SECOND = 1_000_000
@@ -170,7 +170,7 @@ class World:
         self.engine = Engine(configuration, self.journal.has_room)
         numbers = itertools.count(1)
         self.executor = Executor(self.engine, self.journal, lambda: f"name-{next(numbers)}")
-        self.driver = Driver(self.engine, self.journal, self.clock, windows_us)
+        self.driver = ServerRuntime(self.engine, self.journal, self.clock, windows_us)
 
     def publish(self, *bodies, topic="orders"):
         return self.engine.publish(topic, list(bodies), self.clock.now_us())
@@ -179,24 +179,24 @@ class World:
 class Served:
     """Routes of a world behind aiohttp, asked by text over sockets that are none."""
 
-    def __init__(self, world, *routes, limits=None, doorman=None):
+    def __init__(self, world, *routes, limits=None, authn=None):
         self.world, limits = world, limits or Limits()
         self.requests = Requests(lambda: limits)
         self.app = web.Application(middlewares=[report, self.requests.hold])
         self.app[REQUESTS] = self.requests
-        self.app[DOORMAN] = doorman or open_doorman()
-        world.executor.go_on_under(self.app[DOORMAN].entitlements)
+        self.app[AUTHN] = authn or open_authn()
+        world.executor.go_on_under(self.app[AUTHN].role_set)
         add_routes(self.app.router, routes)
-        self.app.on_response_prepare.extend([mark_kept, Packing().pack])
-        crowd = Crowd(lambda: Configuration("test", ()), 1000)
+        self.app.on_response_prepare.extend([mark_kept, Compression().pack])
+        crowd = ConnectionLimiter(lambda: Configuration("test", ()), 1000)
         self.connections = Connections(
-            self._speaking, crowd, Intake(self.requests.budget), lambda: limits
+            self._speaking, crowd, ReadBackpressure(self.requests.budget), lambda: limits
         )
         self._runner = web.AppRunner(self.app, handler_cancellation=True)
 
     def _speaking(self):
         loop = asyncio.get_running_loop()
-        return Speaking(self._runner.server, loop=loop, access_log=None, auto_decompress=False)
+        return HttpProtocol(self._runner.server, loop=loop, access_log=None, auto_decompress=False)
 
     async def __aenter__(self):
         await self._runner.setup()
@@ -257,14 +257,14 @@ def asking(*allows):
     )
 
 
-def open_doorman():
+def open_authn():
     """One who asks nobody who he is."""
-    return Doorman(Security(), NotImplemented)
+    return RequestAuthenticator(Security(), NotImplemented)
 
 
 def request_of(method="GET", path="/", headers=(), app=None, **more):
     """A request as aiohttp would hand it to a handler."""
     if app is None:
         app = web.Application()
-        app[DOORMAN] = open_doorman()
+        app[AUTHN] = open_authn()
     return make_mocked_request(method, path, headers=headers, app=app, **more)

@@ -8,7 +8,7 @@ import argparse
 import hashlib
 import time
 
-from sow.delivery.sessions import Session
+from sow.streaming.sessions import Session
 from tests.simulation.simulation import run
 
 
@@ -43,18 +43,18 @@ def main():
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--digest", action="store_true", help="print a hash of all frames")
-    asked = parser.parse_args()
+    requested = parser.parse_args()
     digest = Digest()
-    if asked.digest:
+    if requested.digest:
         digest.listen()
-    if asked.seed is not None:
-        run(asked.seed, asked.clients, asked.steps)
+    if requested.seed is not None:
+        run(requested.seed, requested.clients, requested.steps)
         return
     began = time.monotonic()
-    for seed in range(asked.first, asked.first + asked.seeds):
-        run(seed, asked.clients, asked.steps)
-    print(f"{asked.seeds} seeds in {time.monotonic() - began:.0f} s: no difference")
-    if asked.digest:
+    for seed in range(requested.first, requested.first + requested.seeds):
+        run(seed, requested.clients, requested.steps)
+    print(f"{requested.seeds} seeds in {time.monotonic() - began:.0f} s: no difference")
+    if requested.digest:
         print(digest)
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sow.errors import SowError
-from sow.requests.staged_rows import StagedRows
-from sow.requests.staged_writes import StagedWrites
+from sow.sessions.staged_rows import StagedRows
+from sow.sessions.staged_writes import StagedWrites
 from tests.simulation.configurations import DELETED_FROM
 
 
@@ -79,7 +79,7 @@ class Commits:
         try:
             next(commit.steps)
             if not commit.is_left and self.random.random() < 0.05:
-                self.world.engine.undivided.hear_of_left(left.append)
+                self.world.engine.undivided.on_left(left.append)
                 commit.steps.close()
                 if left:
                     (commit.steps,), commit.is_left = left, True

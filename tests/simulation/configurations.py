@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from sow.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Join, Merge, Topic, View
-from tests.core.harness import SECOND
+from sow.core.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Join, Merge, Topic, View
+from tests.laws.harness import SECOND
 from tests.simulation.model import CALCULATED, test_of
 from tests.topic.views.recomputation import Field, FieldOf
 

@@ -46,8 +46,8 @@ class GroupView(View):
         return False
 
     def question(self):
-        asked = {"projection": ",".join(map(str, FIELDS)), "grouping": self.by}
-        return asked | ({} if self.filter is None else {"filter": self.filter})
+        requested = {"projection": ",".join(map(str, FIELDS)), "grouping": self.by}
+        return requested | ({} if self.filter is None else {"filter": self.filter})
 
     def command(self, bookmark=None):
         return {**super().command(bookmark), **self.question()}

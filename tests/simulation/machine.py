@@ -1,8 +1,8 @@
 """The machine under a simulated server: a clock that can be set, and a disk that can fail."""
 
-from sow.clock import SystemClock
+from sow.core.clock import SystemClock
 from sow.errors import DiskFull
-from sow.store.volatile import MemoryJournal
+from sow.store.in_memory import MemoryJournal
 
 
 class Time:

@@ -1,6 +1,6 @@
 """What must hold once everything has been read: everybody holds what they asked for."""
 
-from sow import definitions
+from sow.core import definitions
 from tests.simulation.configurations import FIELDS, JOINED, OVER, behind
 from tests.simulation.groups import GroupView
 from tests.simulation.views import FOLDED_BY_OTHERS, View
@@ -69,7 +69,7 @@ class Outcome:
             for key, document in held.items():
                 if name not in FOLDED_BY_OTHERS and (view.oof or key in expected):
                     assert document == expected.get(key), f"{view} holds {document} of {name}"
-            for key, document in self._must_be_told(name, view).items():
+            for key, document in self._must_be_sent(name, view).items():
                 assert held.get(key) == document, f"{view} was not told {document} of {name}"
             if view.complete and name != "through":
                 lacking = expected.keys() - held.keys()
@@ -86,7 +86,7 @@ class Outcome:
         since = self._model.published_after(view.start, name.__eq__, view.test)
         return {entry.key for entry in since if "g" in entry.document}
 
-    def _must_be_told(self, name, view):
+    def _must_be_sent(self, name, view):
         """Records of a topic that clients publish to, as they came since the view began.
 
         Where an update may stand for one of another record, those that nothing can stand for.

@@ -23,15 +23,15 @@ SUITE_CPU_S_MAX = 600
 NO_SUCH_TESTS = 4
 SUITES = (
     (
-        "tests/core",
+        "tests/laws",
         "tests/topic",
-        "tests/delivery",
+        "tests/streaming",
         "tests/engine",
-        "tests/requests",
+        "tests/sessions",
         "tests/indexes",
         "tests/query",
         "tests/history",
-        "tests/test_clock.py",
+        "tests/core/test_clock.py",
         "tests/conflated_topics",
     ),
     ("tests/simulation/test_simulation.py",),

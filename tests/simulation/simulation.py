@@ -9,10 +9,10 @@ process ends, what its clock says and what its disk refuses. What is written to 
 from dataclasses import replace
 from random import Random
 
-from sow.definitions import SessionSettings
-from sow.engine.private_names import is_private
+from sow.core.definitions import SessionSettings
+from sow.engine.hidden_topics import is_hidden
 from sow.engine.stored_topics import stored_slices
-from tests.core.harness import SECOND, World
+from tests.laws.harness import SECOND, World
 from tests.simulation.configurations import (
     FILTERS,
     MS,
@@ -319,7 +319,7 @@ class Simulation(Traffic):
             self.world.executor.sessions.close(session)
         self.clients.clear()
         self._advance(SECOND)
-        kept = [topic.name for topic in self.world.engine.catalog if is_private(topic.name)]
+        kept = [topic.name for topic in self.world.engine.catalog if is_hidden(topic.name)]
         assert not kept, f"{len(kept)} views that nobody follows"
 
     def _look(self):

@@ -8,8 +8,8 @@ waiting for answers: what an answer means holds from where it stands among the l
 import itertools
 import json
 
-from sow.wire import read_frame
-from tests.core.harness import Client
+from sow.protocol.wire import read_frame
+from tests.laws.harness import Client
 
 
 class Subscriber:

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sow.engine import removals
-from sow.engine.publications import reading
+from sow.core.cooperative import run_to_completion
+from sow.engine import bulk_delete
+from sow.engine.bulk_publish import reading
 from sow.errors import DiskFull, SowError
-from sow.steps import at_once
-from sow.wire import read_frame
-from tests.core.harness import Client
+from sow.protocol.wire import read_frame
+from tests.laws.harness import Client
 from tests.simulation.commits import Commits
 from tests.simulation.configurations import DELETED_FROM, EXPIRES_US
 from tests.simulation.model import Going, test_of
@@ -124,7 +124,9 @@ class Traffic(Commits):
         command = {"c": "sow_delete", "t": name, "filter": f"/v > {bound}", "cid": "d"}
         commands = read_frame(json.dumps(command).encode())
         steps = self.world.executor.carry_out(client.session, commands, lambda: self.world.now)
-        going = self.model.begin_delete(name, test_of(command["filter"]), removals.RECORDS_AT_ONCE)
+        going = self.model.begin_delete(
+            name, test_of(command["filter"]), bulk_delete.RECORDS_AT_ONCE
+        )
         self.deletes.append(Deleting(client, steps, going))
         self._delete_more(self.deletes[-1])
 
@@ -142,7 +144,7 @@ class Traffic(Commits):
         engine, delta = self.world.engine, self.random.random() < 0.5
         topic = engine.publishable(name)
         bodies = [json.dumps(document).encode() for document in documents]
-        read = at_once(
+        read = run_to_completion(
             reading(bodies, lambda part: engine.read(topic, part, now_us=self.world.now))
         )
         steps = engine.publications.carry_out(name, read, self.world.now, delta=delta)

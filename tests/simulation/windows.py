@@ -57,11 +57,11 @@ class WindowView(View):
         """It is told of what stands in the window, not of all that is published."""
 
     def question(self):
-        asked = {
+        requested = {
             "t": self.topic, "filter": self.filter, "order_by": self.order_by, "top_n": self.top_n,
             "skip_n": self.skip_n, "select": self.select and ",".join(self.select),
         }  # fmt: skip
-        return {name: value for name, value in asked.items() if value is not None}
+        return {name: value for name, value in requested.items() if value is not None}
 
     def command(self, bookmark=None):
         return {**super().command(bookmark), **self.question()}

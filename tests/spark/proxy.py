@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 from tests.edge.serving import WAIT_S
 
 
-class Asked(NamedTuple):
+class Requested(NamedTuple):
     """A request."""
 
     method: str
@@ -42,7 +42,7 @@ class Asked(NamedTuple):
         return "commit" if self.path.endswith("/commit") else "stage"
 
 
-class Told(NamedTuple):
+class Sent(NamedTuple):
     """An answer."""
 
     status: int
@@ -59,7 +59,7 @@ class Proxy:
 
     def __init__(self, upstream):
         self.seen = []
-        self.way = lambda _asked, forward: forward()
+        self.way = lambda _requested, forward: forward()
         self._address = urlsplit(upstream).netloc
         proxy = self
 
@@ -69,7 +69,7 @@ class Proxy:
                 self.close_connection = True
                 if self.raw_requestline and self.parse_request():
                     body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                    proxy._pass(Asked(self.command, self.path, dict(self.headers), body), self)
+                    proxy._pass(Requested(self.command, self.path, dict(self.headers), body), self)
 
             def log_message(self, *_arguments):
                 pass
@@ -82,10 +82,10 @@ class Proxy:
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
 
-    def _pass(self, asked, handler):
-        self.seen.append(asked)
+    def _pass(self, requested, handler):
+        self.seen.append(requested)
         try:
-            told = self.way(asked, lambda: self.forward(asked))
+            told = self.way(requested, lambda: self.forward(requested))
         except Cut:
             return
         handler.send_response(told.status)
@@ -96,13 +96,15 @@ class Proxy:
         handler.end_headers()
         handler.wfile.write(told.body)
 
-    def forward(self, asked):
+    def forward(self, requested):
         """The server's answer; a server that is not there, or goes away, cuts."""
         connection = http.client.HTTPConnection(self._address, timeout=WAIT_S)
         try:
-            connection.request(asked.method, asked.target, asked.body, asked.headers)
+            connection.request(
+                requested.method, requested.target, requested.body, requested.headers
+            )
             response = connection.getresponse()
-            return Told(response.status, dict(response.headers), response.read())
+            return Sent(response.status, dict(response.headers), response.read())
         except (OSError, http.client.HTTPException):
             raise Cut from None
         finally:
@@ -110,7 +112,7 @@ class Proxy:
 
     def steps(self, step):
         """All requests of one kind."""
-        return [asked for asked in self.seen if asked.step == step]
+        return [requested for requested in self.seen if requested.step == step]
 
     def close(self):
         self._http.shutdown()

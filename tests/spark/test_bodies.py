@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.definitions import MessageTypeOptions
+from sow.core.definitions import MessageTypeOptions
 from sow.spark.bodies import body_of, kind_of, text_of
 
 BAR = MessageTypeOptions("bar", "nvfix", b"|")

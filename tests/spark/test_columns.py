@@ -8,7 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from sow.definitions import MessageTypeOptions, RecordField
+from sow.core.definitions import MessageTypeOptions, RecordField
 from sow.errors import ClientError
 from sow.messages import message_type
 from sow.messages.base import MessageType

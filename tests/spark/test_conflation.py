@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from conflated_topics.recorded import conflate_table
-from sow.definitions import ConflatedTopic, Merge
-from sow.server.arrow import SCHEMA
+from sow.core.definitions import ConflatedTopic, Merge
+from sow.server.http.arrow import SCHEMA
 from sow.spark.conflation import GONE_COLUMN, SparkConflation
 
 SECOND = 1_000_000
@@ -41,7 +41,7 @@ def conflated(definition, *rows):
     ]
 
 
-def test_rows_that_take_their_record_away_are_told_apart():
+def test_rows_that_take_their_record_away_are_sent_apart():
     rows = (("publish", {"v": 1}), ("delete", None), ("expire", None))
     batch = SparkConflation(topic()).prepare(log(*rows))
     assert batch.column(GONE_COLUMN).to_pylist() == [False, True, True]

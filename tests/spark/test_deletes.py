@@ -8,7 +8,7 @@ pytest.importorskip("pyspark")
 from sow.errors import ClientError
 from sow.spark.deletes import KeysOfTopics, by_sow_key
 from sow.spark.http import SowServer
-from sow.spark.target import Target
+from sow.spark.write_target import WriteTarget
 
 pytestmark = [pytest.mark.spark, pytest.mark.edge]
 
@@ -30,22 +30,22 @@ def test_a_delete_without_key_fields_goes_by_its_sow_key():
 
 
 def test_a_sow_key_of_another_topic_is_taken_where_both_have_one_key_domain(monkeypatch):
-    asked = []
+    requested = []
 
     def json(_self, _method, path):
-        asked.append(path)
+        requested.append(path)
         return {"key_domain": "shared" if path.endswith("/near") else "far"}
 
     monkeypatch.setattr(SowServer, "json", json)
-    keys = KeysOfTopics(SowServer("played"), Target(False, topic="mine", domain="shared"))
+    keys = KeysOfTopics(SowServer("played"), WriteTarget(False, topic="mine", domain="shared"))
     keys.check(pa.array(["mine", "near", None, "near"]))
     keys.check(pa.array(["near"]))
-    assert asked == ["/v1/topics/near"]
+    assert requested == ["/v1/topics/near"]
     with pytest.raises(ClientError, match=r"delete of far .* the KeyDomain of far is far, that of"):
         keys.check(pa.array(["far"]))
 
 
 def test_the_sow_key_of_a_topic_that_is_not_there_is_none_of_ours(server):
-    keys = KeysOfTopics(SowServer(server.url), Target(False, topic="orders", domain="orders"))
+    keys = KeysOfTopics(SowServer(server.url), WriteTarget(False, topic="orders", domain="orders"))
     with pytest.raises(ClientError, match="the server has no topic absent"):
         keys.check(pa.array(["absent"]))

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 from conflated_topics.spark import conflate
-from sow.server.writes import Recent
+from sow.server.api.batch_commit import Recent
 from sow.spark.columns import ROW
 from sow.spark.http import ServerRefusal
 from sow.spark.http import SowServer as Client
@@ -28,7 +28,7 @@ from sow.spark.writer import SowWriter
 from tests.crash.victim import Victim
 from tests.edge.serving import Running, configuration
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
-from tests.spark.proxy import Cut, Proxy, Told
+from tests.spark.proxy import Cut, Proxy, Sent
 from tests.spark.stopping import Gate, Stopping
 
 pytestmark = [pytest.mark.spark, pytest.mark.edge]
@@ -118,8 +118,8 @@ def test_a_worker_killed_while_it_writes_leaves_nothing_of_its_attempt(spark, se
     killed(gate, frame.options(**options).save)
     assert ids(server, "loud", start) == list(range(ROWS))
     staged = proxy.steps("stage")
-    lost, won = dict.fromkeys(asked.parameters["attempt"] for asked in staged)
-    assert [asked.parameters["attempt"] for asked in staged] == [lost] + [won] * 4
+    lost, won = dict.fromkeys(requested.parameters["attempt"] for requested in staged)
+    assert [requested.parameters["attempt"] for requested in staged] == [lost] + [won] * 4
     (commit,) = proxy.steps("commit")
     (part,) = json.loads(commit.body)["parts"]
     assert part == {"part": 0, "attempt": won, "chunks": 4, "rows": ROWS}
@@ -143,7 +143,7 @@ def test_a_worker_killed_while_a_stream_writes(copy, server, proxy, gate):
     publish(server, 0, ROWS)
     stopping = {"format": "stopping", "gate": gate.port, "url": proxy.url, "batchRows": BATCH}
     killed(gate, lambda: copy(start, {"partitions": 1}, stopping))
-    assert len({asked.parameters["attempt"] for asked in proxy.steps("stage")}) == 2
+    assert len({requested.parameters["attempt"] for requested in proxy.steps("stage")}) == 2
     assert ids(server, "loud", start) == list(range(ROWS))
 
 
@@ -162,11 +162,11 @@ class Kills:
         self._port = urlsplit(self.victim.url).port
         self._is_up = True
 
-    def __call__(self, asked, forward):
+    def __call__(self, requested, forward):
         if not self._is_up:
             self.victim, self._is_up = Victim(self._data, self._port), True
         moment = self.moments[0] if self.moments else None
-        if moment is None or moment[1] != asked.step:
+        if moment is None or moment[1] != requested.step:
             return forward()
         if moment[0] == "after":
             assert forward().status == 200
@@ -200,11 +200,11 @@ def test_every_request_twice_and_answers_that_are_lost(copy, server, proxy):
     publish(server, 0, ROWS)
     told = []
 
-    def twice_and_silent(asked, forward):
-        if asked.step not in ("stage", "commit"):
+    def twice_and_silent(requested, forward):
+        if requested.step not in ("stage", "commit"):
             return forward()
-        told.append((asked.step, json.loads(forward().body).get("duplicate")))
-        if len([step for step, _ in told if step == asked.step]) % 2:
+        told.append((requested.step, json.loads(forward().body).get("duplicate")))
+        if len([step for step, _ in told if step == requested.step]) % 2:
             raise Cut
         return forward()
 
@@ -221,8 +221,8 @@ def test_a_batch_whose_chunks_are_lost_is_refused_and_sent_again(copy, server, p
     publish(server, 0, ROWS)
     staging = server.server._data_directory / "staging"
 
-    def lose(asked, forward):
-        if asked.step == "commit":
+    def lose(requested, forward):
+        if requested.step == "commit":
             for chunk in staging.glob("*/*/*"):  # as when the machine, not the process, fails
                 chunk.write_bytes(b"")
             server.server._doors.writes._recent = Recent()
@@ -232,7 +232,7 @@ def test_a_batch_whose_chunks_are_lost_is_refused_and_sent_again(copy, server, p
     with pytest.raises(Exception, match="is not here: it was never staged, dropped, or lost"):
         copy(start, write={"url": proxy.url})
     assert ids(server, "loud", start) == []
-    proxy.way = lambda _asked, forward: forward()
+    proxy.way = lambda _requested, forward: forward()
     copy(start, write={"url": proxy.url})
     assert ids(server, "loud", start) == list(range(ROWS))
 
@@ -386,17 +386,17 @@ def test_a_batch_that_dies_between_the_state_and_the_sink_is_the_same_one_again(
     """Tasks write the state, then the driver commits to the sink, and then Spark notes that the
     batch is done: it is stopped in both gaps. Where a query began Spark does not write down, and
     `latest` is elsewhere by then."""
-    begun, asked_to_commit = [], []
+    begun, requested_to_commit = [], []
 
-    def publish_then_refuse(asked, forward):
-        if asked.step == "commit":
+    def publish_then_refuse(requested, forward):
+        if requested.step == "commit":
             of_state = list((tmp_path / "copy" / "state").rglob("1.*"))
-            asked_to_commit.append((len(of_state) > 0, (tmp_path / "copy/commits/0").exists()))
-            if len(asked_to_commit) > 1:
+            requested_to_commit.append((len(of_state) > 0, (tmp_path / "copy/commits/0").exists()))
+            if len(requested_to_commit) > 1:
                 forward()
-            return Told(409, {}, b'{"detail":"not now"}')
+            return Sent(409, {}, b'{"detail":"not now"}')
         told = forward()
-        if asked.parameters.get("from") == "now" and not begun:
+        if requested.parameters.get("from") == "now" and not begun:
             begun.append(told)
             publish(server, 0, ROWS)
         return told
@@ -416,11 +416,11 @@ def test_a_batch_that_dies_between_the_state_and_the_sink_is_the_same_one_again(
     assert ids(server, "loud", start) == []
     with pytest.raises(Exception, match="not now"):
         run()
-    assert asked_to_commit == [(True, False)] * 2
+    assert requested_to_commit == [(True, False)] * 2
     once = ids(server, "loud", start)
     assert len(once) >= ROWS - BATCH  # what is of the newest moment waits for its window's end
     publish(server, ROWS, 2 * ROWS)
-    proxy.way = lambda _asked, forward: forward()
+    proxy.way = lambda _requested, forward: forward()
     run()
     twice = ids(server, "loud", start)
     assert twice == list(range(len(twice)))

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from sow.digits import Digits
-from sow.keys import sow_key
+from sow.core.keys import sow_key
+from sow.core.lossless_numbers import LosslessNumber
 from sow.spark.grouped_view import SparkView, contributed
 from tests.spark.view_engines import view
 
@@ -33,11 +33,11 @@ def test_a_record_contributes_what_can_be_taken_back(compiled):
 
 def test_a_number_keeps_its_digits(compiled):
     group = compiled.group("1.10", None)
-    group.change(["1.10", ["1.10"], [Digits("1.10")], [1, Digits("2.50")]], 1)
+    group.change(["1.10", ["1.10"], [LosslessNumber("1.10")], [1, LosslessNumber("2.50")]], 1)
     assert group.row == '{"desk":1.10,"n":1,"v":2.5}'
     assert compiled.group("1.10", group.state).row == group.row
     (written,) = contributed('[{"digits":"1.10"}]')
-    assert (type(written), written.text) == (Digits, "1.10")
+    assert (type(written), written.text) == (LosslessNumber, "1.10")
 
 
 def test_who_does_not_take_part_contributes_nothing():

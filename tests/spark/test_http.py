@@ -23,7 +23,7 @@ class Played:
 
     def __call__(self, host, port, timeout):
         return SimpleNamespace(
-            request=lambda *asked: self.requests.append(asked),
+            request=lambda *requested: self.requests.append(requested),
             getresponse=self.answer,
             close=lambda: None,
         )
@@ -52,7 +52,7 @@ def test_an_answer_is_decoded_and_its_bookmark_kept(monkeypatch):
     assert headers["Authorization"] == "Bearer secret"
 
 
-def test_a_server_that_is_away_is_asked_again_with_longer_pauses(monkeypatch):
+def test_a_server_that_is_away_is_requested_again_with_longer_pauses(monkeypatch):
     away = [ConnectionRefusedError(), (503, {}), http.client.IncompleteRead(b"")]
     played = Played(monkeypatch, *away, (200, {}))
     assert SowServer("http://host:1").json("GET", "/") == {}
@@ -78,7 +78,7 @@ def test_a_refusal_has_the_servers_words_and_is_not_tried_again(monkeypatch):
     assert (again.detail, again.reason) == (caught.value.detail, "bad filter")
 
 
-def test_something_else_at_the_address_is_told(monkeypatch):
+def test_something_else_at_the_address_is_sent(monkeypatch):
     Played(monkeypatch, (404, b"<html>"))
     with pytest.raises(SowError, match="does not speak SOW: it answered 404"):
         SowServer("http://host:1").json("GET", "/")

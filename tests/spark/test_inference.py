@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
-from sow.definitions import MessageTypeOptions
+from sow.core.definitions import MessageTypeOptions
 from sow.messages.arrow import JSON_KIND, KIND_OF_COLUMN
 from sow.spark.columns import JSON_MESSAGES, Messages, decoder
 from sow.spark.documents import documents
@@ -17,7 +17,7 @@ from sow.spark.inference import DEPTH_MAX, JsonShape, inferred
 from tests.spark.test_columns import rows
 
 TEXTS = pa.field("x", pa.string(), metadata={KIND_OF_COLUMN: JSON_KIND})
-TOLD = pa.schema([("id", pa.int64()), TEXTS])
+SENT = pa.schema([("id", pa.int64()), TEXTS])
 
 
 def type_of(*values):
@@ -28,7 +28,7 @@ def type_of(*values):
 
 
 def read(*documents):
-    return inferred(TOLD, [[json.dumps(one) for one in documents]], JSON_MESSAGES)
+    return inferred(SENT, [[json.dumps(one) for one in documents]], JSON_MESSAGES)
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,12 @@ def test_a_column_that_no_record_has_is_none():
     assert read({"x": [True]}).names == ["x"]
     assert read({"id": 1, "x": None}).names == ["id"]
     assert read({"id": 1}, {"x": "a"}, {"x": 1}).field("x").equals(TEXTS, check_metadata=True)
-    assert inferred(TOLD, [], JSON_MESSAGES).names == []
+    assert inferred(SENT, [], JSON_MESSAGES).names == []
 
 
 def test_records_of_other_types_are_looked_into_as_they_are_read():
     bar = Messages(MessageTypeOptions("bar", "nvfix", field_separator=b"|"))
-    found = inferred(TOLD, [["id=1|x=a|x=b", "id=2|x=c|x=d"]], bar)
+    found = inferred(SENT, [["id=1|x=a|x=b", "id=2|x=c|x=d"]], bar)
     assert found.field("x").type == pa.list_(pa.string())
 
 

@@ -62,9 +62,9 @@ def test_the_shim_leaves_out_the_module_that_the_package_lacks(tmp_path):
     real.write_text('#!/bin/sh\nfor a in "$@"; do echo "[$a]"; done\n')
     real.chmod(0o755)
     home = java.write_shim(real, tmp_path / "home")
-    asked = ["-Xmx1g", java.MISSING_MODULE, "-cp", "a b"]
+    requested = ["-Xmx1g", java.MISSING_MODULE, "-cp", "a b"]
     done = subprocess.run(
-        [home / "bin" / "java", *asked], capture_output=True, text=True, check=True
+        [home / "bin" / "java", *requested], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines() == ["[-Xmx1g]", "[-cp]", "[a b]"]
     assert java.write_shim(real, tmp_path / "home") == home

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
+from sow.core.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, USES, WRITE
 from sow.errors import ClientError
-from sow.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, USES, WRITE
 from sow.spark.options import read_options
 from tests.edge.certificates import certificates
 
@@ -108,7 +108,7 @@ def test_columns_stand_between_commas():
     assert read(columns=" /a, /b").columns == ("/a", "/b")
 
 
-def test_a_mistyped_option_is_asked_about():
+def test_a_mistyped_option_is_requested_about():
     with pytest.raises(ClientError, match="no option 'fliter'; did you mean filter"):
         read(fliter="1=1")
 

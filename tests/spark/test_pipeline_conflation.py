@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
+from sow.core.paths import parse_path
+from sow.core.pipelines import Conflate, Pipeline, Sink, Source
 from sow.errors import ClientError
 from sow.expressions import compile_filter
-from sow.paths import parse_path
-from sow.pipelines import Conflate, Pipeline, Sink, Source
 from sow.spark import pipeline_conflation as module
 from sow.spark.pipeline_conflation import conflated
 from sow.spark.pipeline_rows import RowColumns, row_columns
@@ -68,7 +68,7 @@ def test_without_its_time_nothing_is_conflated():
         conflated(frame, pipeline("/symbol"), "http://host", None, "/data")
 
 
-def test_a_key_that_is_nowhere_is_told_what_there_is():
+def test_a_key_that_is_nowhere_is_sent_what_there_is():
     with pytest.raises(ClientError, match="no column 'side' for the key /side; use one of id, px"):
         module._field(["id", "px"], parse_path("/side"), RowColumns({}))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.pipelines import Pipeline, PipelineOption, Sink, Source
+from sow.core.pipelines import Pipeline, PipelineOption, Sink, Source
 from sow.spark.pipeline_rows import for_topic, row_columns
 
 ROW = ["bookmark", "topic", "key", "op", "ts", "value"]

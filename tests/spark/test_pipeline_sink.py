@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sow.pipelines import Pipeline, PipelineOption, Sink, Source
+from sow.core.pipelines import Pipeline, PipelineOption, Sink, Source
 from sow.spark.pipeline_sink import written
 
 
@@ -104,7 +104,7 @@ def test_updated_rows_are_written_batch_by_batch_under_a_name_that_stays(state):
 def test_who_begins_anew_replaces_all_there_is_by_the_first_batch(state):
     frame = Frame()
     pipeline = Pipeline(name="p", sources=(Source(format="rate"),), sink=Sink(topic="t"))
-    written(frame, pipeline, "http://host", Path("/data"), state, False, begins_anew=True)
+    written(frame, pipeline, "http://host", Path("/data"), state, False, restarts=True)
     assert frame.told["outputMode"] == "append"
     write = frame.told["foreachBatch"]
     write(frame, 1)

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from sow.core.pipelines import Pipeline, PipelineOption, Sink, Source, Static
 from sow.errors import ClientError
-from sow.pipelines import Pipeline, PipelineOption, Sink, Source, Static
 from sow.spark.pipeline_source import SourceRows, _instant, _timed
 
 pytestmark = pytest.mark.spark
@@ -34,12 +34,12 @@ def test_nanoseconds_before_1970_are_cut_like_all_others(spark):
     assert sorted(row.us for row in found) == [-2, -1, -1]
 
 
-def test_a_topic_by_a_schema_without_a_time_is_read_as_it_is_unless_one_is_asked_for():
+def test_a_topic_by_a_schema_without_a_time_is_read_as_it_is_unless_one_is_requested_for():
     frame = SimpleNamespace(columns=["id", "price"])
     assert _timed(frame, Source(format="sow", topic="orders")) is frame
-    for asked in ({"time_column": "at"}, {"watermark_us": 1}):
+    for requested in ({"time_column": "at"}, {"watermark_us": 1}):
         with pytest.raises(ClientError, match="TimeColumn must be one of id, price"):
-            _timed(frame, Source(format="sow", topic="orders", **asked))
+            _timed(frame, Source(format="sow", topic="orders", **requested))
 
 
 class Reader:

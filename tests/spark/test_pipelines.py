@@ -9,10 +9,10 @@ import pyarrow.parquet
 import pytest
 
 from sow.config import load
+from sow.core.pipelines import Conflate, Pipeline, PipelineOption, Sink, Source, Static
 from sow.errors import ClientError
-from sow.pipelines import Conflate, Pipeline, PipelineOption, Sink, Source, Static
+from sow.spark.error_text import reason
 from sow.spark.pipelines import Running
-from sow.spark.reasons import reason
 
 pytestmark = [pytest.mark.spark, pytest.mark.edge]
 

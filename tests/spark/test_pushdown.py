@@ -123,8 +123,8 @@ def test_no_row_that_spark_wants_is_left_out(seed):
     bodies = [json.dumps(one).encode() for one in documents]
     pushed = 0
     for _ in range(60):
-        path, asked, judge = condition(chance)
-        text = expression(asked, FIELDS)
+        path, requested, judge = condition(chance)
+        text = expression(requested, FIELDS)
         if text is None:
             continue
         pushed += 1
@@ -163,13 +163,13 @@ def pushing(schema, messages=None):
 def test_columns_of_the_row_are_no_fields_of_the_body():
     schema = pa.schema([("_bookmark", pa.int64()), ("_op", pa.string()), *FIELDS])
     reader = pushing(schema, JSON_MESSAGES)
-    asked = [GreaterThan(("_bookmark",), 5), EqualTo(("_op",), "publish"), EqualTo(("n",), 1)]
-    assert reader.pushFilters(asked) == asked
+    requested = [GreaterThan(("_bookmark",), 5), EqualTo(("_op",), "publish"), EqualTo(("n",), 1)]
+    assert reader.pushFilters(requested) == requested
     assert reader.condition == "(/n = 1)"
 
 
 @pytest.mark.parametrize("key", [" 1", "1 ", "a b", "a,b", ""])
-def test_a_key_that_cannot_be_one_is_not_asked_for(key):
+def test_a_key_that_cannot_be_one_is_not_requested_for(key):
     reader = pushing(ROW)
     assert reader.pushFilters([EqualTo(("key",), key)])
     assert reader.keys is None
@@ -181,8 +181,8 @@ def test_a_field_called_key_is_no_sow_key():
     assert (reader.keys, reader.condition) == (None, "(/key = 'abc')")
 
 
-def test_keys_are_asked_for_and_compared_again():
+def test_keys_are_requested_for_and_compared_again():
     reader = pushing(ROW)
-    asked = [In(("key",), ("1", "k-2")), EqualTo(("key",), "1")]
-    assert reader.pushFilters(asked) == asked
+    requested = [In(("key",), ("1", "k-2")), EqualTo(("key",), "1")]
+    assert reader.pushFilters(requested) == requested
     assert reader.keys == ("1", "k-2")

@@ -57,7 +57,7 @@ def test_the_log_of_a_topic_of_any_name_is_read(server, name):
     assert {row["topic"] for row in found} == {name}
 
 
-def test_a_read_of_the_log_ends_where_it_is_told(server):
+def test_a_read_of_the_log_ends_where_it_is_sent(server):
     start = server.get("/v1/log/extent").json["newest"]
     server.publish("orders", {"id": 1})
     (first,) = rows(server, "orders", startingBookmark=start, endingBookmark="latest")
@@ -71,9 +71,9 @@ def test_a_read_of_the_log_ends_where_it_is_told(server):
 
 def test_a_read_of_a_range_of_another_log_is_refused(server):
     newest = server.get("/v1/log/extent").json["newest"]
-    for asked in ({"startingBookmark": f"{OTHER}-{newest}"}, {"asOf": f"{OTHER}-{newest}"}):
+    for requested in ({"startingBookmark": f"{OTHER}-{newest}"}, {"asOf": f"{OTHER}-{newest}"}):
         with pytest.raises(ServerRefusal, match="is of the log"):
-            rows(server, "orders", **asked)
+            rows(server, "orders", **requested)
     with pytest.raises(ServerRefusal, match="is of the log"):
         rows(server, "orders", startingBookmark="earliest", endingBookmark=f"{OTHER}-{newest}")
 
@@ -99,8 +99,8 @@ def test_rows_of_groups_are_made_by_the_server_once_while_the_read_is_planned(se
 
 def test_the_columns_of_groups_are_those_of_their_rows(server):
     server.publish("orders", {"id": 1, "desk": "a", "qty": 2})
-    asked = {"url": server.url, "topic": "orders", "inferSchema": "true"} | GROUPS
-    assert SowDataSource(asked).schema().names == ["desk", "qty"]
+    requested = {"url": server.url, "topic": "orders", "inferSchema": "true"} | GROUPS
+    assert SowDataSource(requested).schema().names == ["desk", "qty"]
     schema = pa.schema([("desk", pa.string()), ("qty", pa.int64())])
     assert rows(server, "orders", schema, **GROUPS) == [{"desk": "a", "qty": 2}]
 

@@ -36,19 +36,19 @@ class Server:
     url = "http://played"
 
     def __init__(self, oldest, newest, limit=2):
-        self.oldest, self.newest, self.limit, self.asked = oldest, newest, limit, []
+        self.oldest, self.newest, self.limit, self.requested = oldest, newest, limit, []
 
-    def arrow(self, path, **asked):
-        self.asked.append(path)
+    def arrow(self, path, **requested):
+        self.requested.append(path)
         if path.startswith("/v1/snapshots"):
-            return Reply(stream(row(asked["part"])), "")
-        after, until = int(asked["from"]), min(int(asked["to"]), self.newest)
+            return Reply(stream(row(requested["part"])), "")
+        after, until = int(requested["from"]), min(int(requested["to"]), self.newest)
         if after and not self.oldest <= after <= self.newest:
             raise ServerRefusal("gone", {"reason": "invalid bookmark"})
         rows = [row(n) for n in range(max(after, self.oldest) + 1, until + 1)][: self.limit]
         return Reply(stream(*rows), str(rows[-1]["bookmark"] if rows else until))
 
-    def json(self, method, path, **asked):
+    def json(self, method, path, **requested):
         return {"oldest": str(self.oldest), "newest": str(self.newest)}
 
 
@@ -59,17 +59,17 @@ def bookmarks(batches):
 def test_a_range_is_read_request_by_request():
     server = Server(0, 9)
     assert bookmarks(range_of_log(server, "t", 2, 7, None)) == [3, 4, 5, 6, 7]
-    assert len(server.asked) == 3
+    assert len(server.requested) == 3
     assert bookmarks(range_of_log(server, "t", 7, 7, None)) == []
 
 
-def test_what_retention_has_removed_is_told_or_passed_over():
+def test_what_retention_has_removed_is_sent_or_passed_over():
     with pytest.raises(DataLoss, match="after bookmark 2 up to 5 are no longer kept"):
         list(range_of_log(Server(5, 9), "t", 2, 7, None))
     assert bookmarks(range_of_log(Server(5, 9), "t", 2, 7, None, False)) == [6, 7]
 
 
-def test_another_log_is_told_from_the_one_that_was_read():
+def test_another_log_is_sent_from_the_one_that_was_read():
     with pytest.raises(DataLoss, match="was cut off, or is another one"):
         list(range_of_log(Server(0, 3), "t", 5, 7, None))
 
@@ -85,7 +85,7 @@ def test_where_it_goes_on_without_what_is_lost(after, begin):
 
 def test_any_other_refusal_is_the_callers():
     class Refusing(Server):
-        def arrow(self, path, **asked):
+        def arrow(self, path, **requested):
             raise ServerRefusal("no", {"reason": "bad filter"})
 
     with pytest.raises(ClientError) as caught:
@@ -93,7 +93,7 @@ def test_any_other_refusal_is_the_callers():
     assert caught.value.reason == "bad filter"
 
 
-def test_a_part_of_a_snapshot_is_asked_for_by_its_number():
+def test_a_part_of_a_snapshot_is_requested_for_by_its_number():
     assert bookmarks(part_of_snapshot(Server(0, 9), "s", 3)) == [3]
 
 

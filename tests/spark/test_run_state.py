@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from sow.core.pipelines import Pipeline, Sink, Source
 from sow.errors import ClientError
-from sow.pipelines import Pipeline, Sink, Source
 from sow.spark.run_state import LEASE_S, RENEWED_S, LeasedState, LocalState, directory_of
 
 PLACE = "s3a://bucket/p"

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from sow.authentication.logons import Logons
-from sow.authentication.tokens import sum_of
 from sow.client.sync import Client
 from sow.config import load
+from sow.security.authentication.session_cache import Logons
+from sow.security.authentication.tokens import sum_of
 from tests.edge.certificates import certificates
 from tests.edge.serving import Running
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sow.spark.session import settings_for
-from sow.spark.told import by_arguments, by_defaults, told
+from sow.spark.session_conf import by_arguments, by_defaults, told
 
 HOST = "spark.driver.host"
 
@@ -45,8 +45,8 @@ def test_what_was_said_to_spark_submit_stands():
         "spark.sql.session.timeZone": "Europe/Berlin",
         "spark.executor.memory": "4g",
     }
-    asked = {"spark.executor.memory": "1g", "spark.sql.ansi.enabled": "true"}
-    found = settings("local[2]", asked, said, by_submit=True)
+    requested = {"spark.executor.memory": "1g", "spark.sql.ansi.enabled": "true"}
+    found = settings("local[2]", requested, said, by_submit=True)
     assert not said.keys() & found.keys()
     assert found["spark.sql.ansi.enabled"] == "true"
     assert not {HOST, "spark.driver.bindAddress", "spark.ui.enabled"} & found.keys()
@@ -92,7 +92,7 @@ spark.stop()
 
 @pytest.mark.slow  # a Java of its own; make cluster submits jobs, too
 @pytest.mark.spark
-def test_a_job_of_spark_submit_runs_as_it_was_told(tmp_path):
+def test_a_job_of_spark_submit_runs_as_it_was_sent(tmp_path):
     pyspark = pytest.importorskip("pyspark")
     from sow.spark.java import ensure_java
 

@@ -51,7 +51,7 @@ def test_a_pattern_is_a_snapshot_for_each_of_its_topics_of_one_moment(server):
     for name in ("one", "two", "three"):
         server.publish(f"/desk/{name}", {"id": name})
     found = take(SowServer(server.url), Wanted("desks"))
-    assert {"/desk/one", "/desk/two", "/desk/three"} <= {one.asked["topic"] for one in found}
+    assert {"/desk/one", "/desk/two", "/desk/three"} <= {one.requested["topic"] for one in found}
     assert len({one.bookmark for one in found}) == 1
 
 

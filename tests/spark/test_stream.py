@@ -37,7 +37,7 @@ def next_of(reader, start):
     return reader.latestOffset(start, reader.getDefaultReadLimit())
 
 
-def test_a_batch_holds_no_more_than_a_hundred_thousand_rows_unless_it_is_told(server):
+def test_a_batch_holds_no_more_than_a_hundred_thousand_rows_unless_it_is_sent(server):
     limit = stream(server).getDefaultReadLimit()
     assert isinstance(limit, ReadMaxRows)
     assert limit.max_rows == ROWS_OF_A_BATCH
@@ -222,7 +222,7 @@ def test_records_to_begin_with_that_nobody_has_any_more_are_no_mere_error(server
         read(reader, begin, end)
 
 
-def test_a_silent_stream_that_began_with_records_tells_the_time_too(server):
+def test_a_silent_stream_that_began_with_records_reports_the_time_too(server):
     server.publish("orders", {"id": 1})
     reader = stream(server, startingBookmark="snapshot", closesWithin="1us")
     first = next_of(reader, reader.initialOffset())

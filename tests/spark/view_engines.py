@@ -9,15 +9,15 @@ from zlib import crc32
 import pyarrow as pa
 
 from conflated_topics.ipc import from_ipc, to_ipc
-from sow.definitions import Topic, View
+from sow.core.definitions import Topic, View
+from sow.core.keys import sow_key
 from sow.expressions import compile_filter, compile_projection
-from sow.keys import sow_key
 from sow.messages import message_type
 from sow.spark.grouped_view import SparkView
-from sow.spark.view_buckets import take_changes, take_records
+from sow.spark.view_state import take_changes, take_records
 from sow.spark.view_stream import LOGGED_SCHEMA
 from sow.topic.records import Records
-from sow.topic.views.single_rows import SingleRows
+from sow.topic.views.single_source import SingleSource
 from sow.topic.views.view import MaterializedView
 
 BUCKETS = 3
@@ -42,7 +42,7 @@ class Embedded:
         )
         condition = None if definition.filter is None else compile_filter(definition.filter)
         paths = [source.path for source in projection.inputs]
-        producer = SingleRows(self._orders, paths, condition)
+        producer = SingleSource(self._orders, paths, condition)
         self._view = MaterializedView(
             rows, producer, projection, (0, 0), frozenset({"orders"}), lambda _view: None
         )

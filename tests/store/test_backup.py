@@ -3,7 +3,7 @@
 import pytest
 
 from sow.errors import Damaged
-from sow.store.backup import BLOCK_FRAME, LOG_FRAME, FrameReader, frame, told_in
+from sow.store.backup import BLOCK_FRAME, LOG_FRAME, FrameReader, frame, reported_in
 
 
 def test_frames_are_cut_wherever_the_network_cut_them():
@@ -26,4 +26,4 @@ def test_what_is_no_frame_is_said(text):
 @pytest.mark.parametrize("text", [b"", b"[1]", b"\xff", b"7"])
 def test_what_says_nothing_in_json_is_no_backup(text):
     with pytest.raises(Damaged, match="no backup"):
-        told_in(text)
+        reported_in(text)

@@ -17,7 +17,7 @@ from sow.store.backup_files import BackupWriter
 from sow.store.layout import BASE, seal
 
 GOOD = seal(BASE, b"", seq=0, count=0)[0]
-TOLD = {
+SENT = {
     "format": 1, "version": "1", "bookmark": "0", "oldest": "0", "time_us": 0, "log": "l",
     "blocks": 1,
 }  # fmt: skip
@@ -25,7 +25,7 @@ WHOLE = [
     (MANIFEST_FRAME, b"{}"),
     (LOG_FRAME, b""),
     (BLOCK_FRAME, GOOD),
-    (END_FRAME, json.dumps(TOLD).encode()),
+    (END_FRAME, json.dumps(SENT).encode()),
 ]
 
 
@@ -69,7 +69,7 @@ def test_what_a_killed_one_has_left_gives_way(tmp_path):
         [(MANIFEST_FRAME, b""), (LOG_FRAME, b""), (CHECKPOINT_FRAME, b"orders")],
         [(MANIFEST_FRAME, b""), (LOG_FRAME, b""), (BLOCK_FRAME, GOOD[:-1])],
         [(MANIFEST_FRAME, b""), (LOG_FRAME, b""), (BLOCK_FRAME, b"")],
-        [(MANIFEST_FRAME, b""), (LOG_FRAME, b""), (END_FRAME, json.dumps(TOLD).encode())],
+        [(MANIFEST_FRAME, b""), (LOG_FRAME, b""), (END_FRAME, json.dumps(SENT).encode())],
         [*WHOLE, (BLOCK_FRAME, GOOD)],
         [(b"?", b"")],
     ],
@@ -83,7 +83,7 @@ def test_what_comes_where_it_does_not_belong_is_refused(tmp_path, come):
             writer.take(*last)
 
 
-@pytest.mark.parametrize("told", [{}, {**TOLD, "format": 2}, {**TOLD, "more": 1}, {"format": 1}])
+@pytest.mark.parametrize("told", [{}, {**SENT, "format": 2}, {**SENT, "more": 1}, {"format": 1}])
 def test_an_end_that_says_something_else_is_refused(tmp_path, told):
     with BackupWriter(tmp_path / "b") as writer:
         for one in WHOLE[:-1]:
@@ -93,7 +93,7 @@ def test_an_end_that_says_something_else_is_refused(tmp_path, told):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_why_the_server_gave_up_is_told(tmp_path):
+def test_why_the_server_gave_up_is_sent(tmp_path):
     told = json.dumps({"reason": "damaged", "detail": "the journal is damaged"}).encode()
     with BackupWriter(tmp_path / "b") as writer, pytest.raises(StoreError, match="is damaged"):
         writer.take(FAILED_FRAME, told)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.keys import sow_key, sow_keys
+from sow.core.keys import sow_key, sow_keys
 from sow.store.memory import Table
 
 names = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=5)
@@ -32,7 +32,7 @@ def test_a_record_is_found_by_its_key_and_by_nothing_that_looks_like_it(identiti
         ] * 5
 
 
-def test_keys_of_records_that_have_just_gone_are_still_told():
+def test_keys_of_records_that_have_just_gone_are_still_sent():
     table = Table(sow_keys, "t")
     table.put(["a", "b"], [b"", b""], [1, 2], [0, 0])
     gone, slots, _ = table.drop(["b", "a", "c"])
@@ -69,7 +69,7 @@ def test_a_table_whose_sow_keys_are_identities_has_none_to_make_findable():
     assert table.unkeyed_count == 0
 
 
-def test_records_that_are_equal_otherwise_are_told_apart_as_they_stand():
+def test_records_that_are_equal_otherwise_are_sent_apart_as_they_stand():
     table = Table(sow_keys, "t")
     table.put(list("abc"), [b"{}"] * 3, [1, 2, 3], [0] * 3)
     assert table.ties(table.live()) == [*map(table.tie, table.live().tolist())] == [1, 2, 3]

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from sow.definitions import JournalSettings, Topic
+from sow.core.definitions import JournalSettings, Topic
 from sow.errors import StoreError
 from sow.store.directory import DataDirectory
 from tests.store.entries import group, part

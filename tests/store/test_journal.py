@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from sow.errors import DiskFull, StoreError
+from sow.store.in_memory import MemoryJournal
 from sow.store.journal import LmdbJournal
 from sow.store.protocols import LogEntry
-from sow.store.volatile import MemoryJournal
 from tests.store.entries import group, publish, records
 
 

@@ -191,7 +191,7 @@ def test_a_commit_reported_as_failed_is_not_kept_even_if_it_is_there(tmp_path, m
     journal.close()
 
 
-def test_a_disk_that_cannot_be_asked_has_no_room(tmp_path):
+def test_a_disk_that_cannot_be_requested_has_no_room(tmp_path):
     def fail(path):
         raise OSError("unmounted")
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from sow.definitions import Configuration, ConflatedTopic, MessageTypeOptions, Topic
+from sow.core.definitions import Configuration, ConflatedTopic, MessageTypeOptions, Topic
 from sow.errors import Damaged, StoreError
 from sow.store import manifest as module
 from sow.store.manifest import COPY_FILE, FORMAT, MANIFEST_FILE, Manifest, ManifestFile

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.keys import sow_keys
-from sow.store import columns, larger_block, memory, parted
+from sow.core.keys import sow_keys
+from sow.store import columns, growable_array, memory, sharded_dict
 from sow.store.memory import RECORD_BYTES, Table, Usage
-from sow.store.parted import PartedDict
 from sow.store.protocols import Slice, numbers
+from sow.store.sharded_dict import ShardedDict
 
 names = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=5)
 steps = st.lists(st.tuples(st.sampled_from(["put", "drop"]), names), max_size=20)
@@ -65,7 +65,7 @@ def test_a_table_holds_what_a_dictionary_holds_in_its_order(log, by_arrival):
 
 
 @given(steps, st.integers(0, 20), st.integers(1, 3))
-def test_names_of_a_moment_are_told_whatever_comes_while_they_are(log, began, count):
+def test_names_of_a_moment_are_sent_whatever_comes_while_they_are(log, began, count):
     beside = Beside()
     told, wanted, names_of_then = [], set(), iter(())
     for at, (step, identities) in enumerate([*log, ("put", ["a"])]):
@@ -80,11 +80,11 @@ def test_names_of_a_moment_are_told_whatever_comes_while_they_are(log, began, co
 @given(steps, st.booleans())
 def test_a_table_with_many_records_is_no_other(log, by_arrival):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parted, "LONG_KEYS", 1)
+        patch.setattr(sharded_dict, "LONG_KEYS", 1)
         beside = Beside(by_arrival=by_arrival)
         beside.put(["a", "b"])
         beside.put(["c"])
-        assert isinstance(beside.table.slots, PartedDict)
+        assert isinstance(beside.table.slots, ShardedDict)
         for step, identities in log:
             getattr(beside, step)(identities)
             beside.table.check()
@@ -96,7 +96,7 @@ def test_a_table_with_many_records_is_no_other(log, by_arrival):
 def test_long_columns_grow_beside_those_that_are_used_and_say_the_same(log, bears):
     """At any moment all numbers are those of a table whose columns are copied at once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(larger_block, "COPIED_AT_ONCE", 3)
+        patch.setattr(growable_array, "COPIED_AT_ONCE", 3)
         tables = [Table(sow_keys, "t", by_arrival=bears) for _ in range(2)]
         for step, places in enumerate(log):
             identities = [str(place) for place in dict.fromkeys(places)]
@@ -220,21 +220,21 @@ def test_a_table_that_is_rebuilt_from_the_log_is_the_one_that_was(log, by_arriva
 
 
 def test_sow_keys_that_were_stored_are_taken_if_they_were_made_alike():
-    table, asked = Table(sow_keys, "t"), []
+    table, requested = Table(sow_keys, "t"), []
     table.put(["a", "b", "c"], [b"1"] * 3, [1, 2, 3], [0] * 3)
     part = table.slice(0, 10)
 
     def counted(domain, identities):
-        asked.extend(identities)
+        requested.extend(identities)
         return sow_keys(domain, identities)
 
     earlier = replace(part, sow_keys=None)
     for domain, stored, made in (("t", part, 1), ("other", part, 4), ("t", earlier, 4)):
-        asked.clear()
+        requested.clear()
         back = Table(counted, domain)
         back.restore(stored)
         assert list(back.sow_keys([0, 1, 2], "abc")) == list(map(str, sow_keys(domain, "abc")))
-        assert len(asked) == made
+        assert len(requested) == made
         if domain == "t":
             assert back.find(table.sow_key(1)) == 1
 

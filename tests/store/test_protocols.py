@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from sow.store.checkpoint import LmdbCheckpoint
+from sow.store.in_memory import MemoryCheckpoint, MemoryJournal
 from sow.store.journal import LmdbJournal
 from sow.store.protocols import Checkpoint, Journal, LogEntry, Slice, accounts_of, numbers
-from sow.store.volatile import MemoryCheckpoint, MemoryJournal
 
 
 def test_an_entry_is_as_long_as_what_it_names():
@@ -30,7 +30,7 @@ def test_its_bodies_are_counted_once_unless_it_is_known_how_long_they_are():
     assert LogEntry("publish", "t", 1, 0, None, [b"123"], 0, False, 3).bodies_bytes == 3
 
 
-def test_an_account_is_told_record_by_record():
+def test_an_account_is_sent_record_by_record():
     entry = LogEntry("publish", "w", 9, 5, ["a", "b"], [b"1", b"2"], 70, account=True)
     assert entry.bodies_bytes == 2
     told = dict(accounts_of(entry))
@@ -56,6 +56,6 @@ def test_some_records_of_a_slice():
     [(Journal, (LmdbJournal, MemoryJournal)), (Checkpoint, (LmdbCheckpoint, MemoryCheckpoint))],
 )
 def test_both_stores_offer_what_the_engine_asks(protocol, kinds):
-    asked = {name for name in vars(protocol) if not name.startswith("_")}
+    requested = {name for name in vars(protocol) if not name.startswith("_")}
     for kind in kinds:
-        assert asked <= set(dir(kind)), kind
+        assert requested <= set(dir(kind)), kind

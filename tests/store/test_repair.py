@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from sow.definitions import Topic
+from sow.core.definitions import Topic
 from sow.errors import Damaged
+from sow.store import quarantine
 from sow.store import repair as module
-from sow.store import set_aside
 from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.directory import DataDirectory
 from sow.store.journal import LmdbJournal
@@ -169,7 +169,7 @@ def test_a_repair_that_is_interrupted_can_be_run_again(tmp_path, monkeypatch, st
 
         return call
 
-    syncs = ((module, "sync_directory"), (set_aside, "sync_directory"))
+    syncs = ((module, "sync_directory"), (quarantine, "sync_directory"))
     for owner, name in ((Path, "rename"), (Path, "mkdir"), *syncs):
         monkeypatch.setattr(owner, name, kill_at(getattr(owner, name)))
     with contextlib.suppress(Killed):

@@ -123,20 +123,20 @@ def test_a_chunk_that_cannot_be_written_takes_no_room(made, monkeypatch):
     def refuse(_path):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(staging, "write_anew", refuse)
+    monkeypatch.setattr(staging, "rewrite", refuse)
     with pytest.raises(DiskFull, match="cannot be written"):
         made.put(StagedBatch("a", 0, "t"), ATTEMPT, 0, b"x")
     assert made.size_bytes == 0
 
 
 def test_a_chunk_whose_batch_is_dropped_meanwhile_is_refused(made, monkeypatch):
-    write = staging.write_anew
+    write = staging.rewrite
 
     def dropping(path):
         made.drop("a", 0, "t")
         return write(path)
 
-    monkeypatch.setattr(staging, "write_anew", dropping)
+    monkeypatch.setattr(staging, "rewrite", dropping)
     with pytest.raises(StoreError, match="dropped meanwhile") as caught:
         made.put(StagedBatch("a", 0, "t"), ATTEMPT, 0, b"x")
     assert caught.value.status == 409

@@ -4,7 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from sow.definitions import Configuration, ConflatedTopic, MessageTypeOptions, Topic, View, stored
+from sow.core.definitions import (
+    Configuration,
+    ConflatedTopic,
+    MessageTypeOptions,
+    Topic,
+    View,
+    stored,
+)
 from sow.store.stored_definitions import (
     StoredDefinition,
     file_name,
@@ -58,7 +65,7 @@ def test_rows_that_spark_made_of_a_view_are_given_up_by_another_engine():
     assert changes(replace(ORDERS, name="desks"), view) == ["UnderlyingTopic"]
 
 
-def test_another_pattern_is_told_by_the_names_that_it_takes():
+def test_another_pattern_is_sent_by_the_names_that_it_takes():
     families = replace(ORDERS, pattern="a.*")
     assert changes(families, replace(ORDERS, pattern="b.*")) == []
 

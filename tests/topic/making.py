@@ -3,8 +3,8 @@
 import json
 from dataclasses import replace
 
-from sow.changes import Changes
-from sow.definitions import Topic
+from sow.core.changes import Changes
+from sow.core.definitions import Topic
 from sow.messages import message_type
 from sow.topic.queue_policy import queue_policy
 from sow.topic.records import Records

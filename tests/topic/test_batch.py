@@ -5,9 +5,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.changes import Changes
+from sow.core.changes import Changes
+from sow.core.paths import parse_path
 from sow.expressions import compile_filter
-from sow.paths import parse_path
 from sow.topic.rendering import Renderer, Shape
 from tests.topic.making import body, changed, put, records
 
@@ -22,7 +22,7 @@ def both(old, new):
 
 
 @given(st.lists(st.tuples(prices, st.integers(0, 6)), min_size=1, max_size=4))
-def test_focus_is_told_of_the_whole_batch_as_of_one_record(steps):
+def test_focus_is_sent_of_the_whole_batch_as_of_one_record(steps):
     batch = changed(records(), *(both(old, new) for old, new in steps))
     for condition in (ABOVE, None):
         was = [old is not None and (condition is None or old > 3) for old, _ in steps]
@@ -75,7 +75,7 @@ def test_a_delta_is_of_what_is_shown():
     assert not batch.is_empty(Shape(), 0)
 
 
-def test_a_new_record_and_one_that_lost_a_field_are_told_whole():
+def test_a_new_record_and_one_that_lost_a_field_are_sent_whole():
     batch = changed(records(), (None, {"id": 1}), ({"id": 2, "a": 1}, {"id": 2}))
     assert batch.delta(Shape(), 0) is None
     assert batch.delta(Shape(), 1) is None
@@ -101,7 +101,7 @@ def test_one_line_of_many_is_the_line_that_all_would_give():
         assert few.tail(kind, Shape(), 1) == all_of_them.tails(kind, Shape())[1]
 
 
-def test_once_many_were_asked_for_one_by_one_all_lines_are_made_together(monkeypatch):
+def test_once_many_were_requested_for_one_by_one_all_lines_are_made_together(monkeypatch):
     rendered = []
     lines_of = Renderer.lines
 

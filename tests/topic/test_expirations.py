@@ -6,15 +6,15 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.definitions import WRITES, WRITES_BEFORE, Topic
-from sow.requests.staged_rows import StagedRows, read
-from sow.requests.staged_writes import StagedWrites
-from sow.steps import at_once
+from sow.core.cooperative import run_to_completion
+from sow.core.definitions import WRITES, WRITES_BEFORE, Topic
+from sow.sessions.staged_rows import StagedRows, read
+from sow.sessions.staged_writes import StagedWrites
 from sow.store.memory import Table
 from sow.store.protocols import Slice, numbers
 from sow.topic import expirations
 from sow.topic.expirations import Expirations
-from tests.core.harness import SECOND, World
+from tests.laws.harness import SECOND, World
 
 EXPIRING = Topic("t", "json", keys=("/id",), expires=True)
 
@@ -88,7 +88,7 @@ class Both:
         self.table.restore(part)
         self.table.settle()
         self.expirations = Expirations(self.table)
-        at_once(self.expirations.restore())
+        run_to_completion(self.expirations.restore())
 
 
 @given(st.lists(steps, max_size=60))
@@ -178,5 +178,5 @@ def test_an_older_state_in_a_checkpoint_does_not_lend_its_lifetime_to_a_newer_on
     restored.restore(Slice(["a"], [b"1"], numbers([1]), numbers([10]), numbers([1]), numbers([99])))
     restored.restore(Slice(["a"], [b"2"], numbers([2]), numbers([20]), numbers([1]), numbers([0])))
     expiring = Expirations(restored)
-    at_once(expiring.restore())
+    run_to_completion(expiring.restore())
     assert expiring.take(1000) == []

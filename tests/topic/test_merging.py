@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.definitions import Merge, Topic
+from sow.core.definitions import Merge, Topic
 from sow.errors import ConfigError
 from sow.messages import message_type
 from sow.topic import merging

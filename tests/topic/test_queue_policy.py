@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sow.definitions import ConflatedTopic, Merge, Topic
+from sow.core.definitions import ConflatedTopic, Merge, Topic
 from sow.messages import message_type
 from sow.topic.queue_policy import key_of, queue_policy
 from sow.topic.updates import Update
@@ -51,7 +51,7 @@ def test_without_a_merge_the_newer_state_stands():
     assert not folded.merged
 
 
-def test_a_merge_makes_one_message_that_is_told_whole():
+def test_a_merge_makes_one_message_that_is_sent_whole():
     merging = policy(merges=(Merge("/qty", "sum"),))
     folded = merging.fold(update(qty=1)._replace(delta={"qty": 1}), update(qty=2))
     assert json.loads(folded.new) == {"qty": 3}

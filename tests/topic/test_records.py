@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.definitions import ConflatedTopic, Topic
+from sow.core.definitions import ConflatedTopic, Topic
+from sow.core.keys import sow_key
+from sow.core.paths import parse_path
 from sow.errors import BadFilter, BadMessage, ClientError
 from sow.expressions import compile_filter
-from sow.keys import sow_key
-from sow.paths import parse_path
 from tests.topic.making import ORDERS, body, held, put, records
 
 KEYLESS = Topic("blobs", "json")
@@ -71,7 +71,7 @@ def test_a_topic_with_key_fields_takes_no_keys_and_one_without_takes_one_for_eac
     assert records(KEYLESS).read([b"{}"], ["a"])[1] == ["a"]
 
 
-def test_a_put_tells_what_stood_there_before():
+def test_a_put_reports_what_stood_there_before():
     target = records()
     first = put(target, {"id": 1, "v": 1}, {"id": 1, "v": 2})
     second = put(target, {"id": 1, "v": 3}, {"id": 2, "v": 1}, seq=3)
@@ -89,7 +89,7 @@ def test_a_topic_that_retains_nothing_only_passes_on():
     assert len(target.table) == 0
 
 
-def test_a_drop_tells_of_those_that_were_there():
+def test_a_drop_reports_of_those_that_were_there():
     target = records()
     one, other = put(target, {"id": 1}, {"id": 2}).changes.identities
     batch = target.drop([other, "nobody"], "deleted", lambda n: (range(9, 9 + n), [5] * n))

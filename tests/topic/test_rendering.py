@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from sow.core.paths import parse_path
 from sow.errors import ClientError
 from sow.messages import message_type
-from sow.paths import parse_path
 from sow.topic.rendering import WHOLE, LineColumns, Renderer, Shape, key_fields
 
 TS_US = 1_700_000_000_000_000
@@ -68,7 +68,7 @@ def test_lines_without_a_head_are_what_stands_behind_it():
     assert head + tail == one_line("p")
 
 
-def test_bytes_that_are_no_text_are_told_with_their_encoding():
+def test_bytes_that_are_no_text_are_sent_with_their_encoding():
     line = json.loads(one_line("p", body=b"\xff\x00", of="binary"))
     assert line["enc"] == "base64"
     assert line["d"] == "/wA="

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.delta import difference, merged
+from sow.core.delta import difference, merged
 from sow.topic.updates import Update, compose
 
 BEFORE, AFTER = b"before", b"after"
@@ -54,7 +54,7 @@ def test_what_came_and_went_unseen_is_nothing_to_tell(old, new, is_void):
     assert update(old, new).is_void == is_void
 
 
-def test_an_oof_carries_what_no_longer_matches_or_what_was_told():
+def test_an_oof_carries_what_no_longer_matches_or_what_was_sent():
     assert update(BEFORE, None, reason="match", parting=AFTER).last == AFTER
     assert update(BEFORE, None, reason="deleted", parting=AFTER).last == BEFORE
     assert update(None, None, reason="deleted").last == b""

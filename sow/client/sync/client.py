@@ -4,30 +4,30 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self, overload
 
-from sow.client.access import Token
-from sow.client.asking import Asking
+from sow.client.auth import Token
 from sow.client.client import Client as AsyncClient
 from sow.client.http import Http as AsyncHttp
 from sow.client.live import Live as AsyncLive
 from sow.client.live_window import LiveWindow as AsyncLiveWindow
-from sow.client.questions import Interval, Paths
+from sow.client.query_request import QueryRequest
+from sow.client.request_parameters import Interval, Paths
 from sow.client.retry import Retry
 from sow.client.sync.bridge import Bridge
 from sow.client.sync.http import Http, Rows, TopicAnswer
 from sow.client.sync.live import Live
 from sow.client.sync.live_window import LiveWindow
-from sow.client.sync.mirror import Mirror, mirrored, mirrored_coroutine, waited
 from sow.client.sync.publisher import Publisher
 from sow.client.sync.subscription import Subscription
-from sow.definitions import URL_DEFAULT
+from sow.client.sync.sync_wrapper import SyncWrapper, mirrored, mirrored_coroutine, waited
+from sow.core.definitions import URL_DEFAULT
 
 
-def answered(bridge: Bridge, asking: Asking) -> TopicAnswer:
+def answered(bridge: Bridge, asking: QueryRequest) -> TopicAnswer:
     """A query, asked."""
     return TopicAnswer(bridge, bridge.wait(asking.answer()))
 
 
-class Client(Mirror[AsyncClient]):
+class Client(SyncWrapper[AsyncClient]):
     """One server, until `close` or the end of `with`; methods as of `sow.client.Client`.
 
     Arguments are those of the client with asyncio. Every method that asks the
@@ -187,10 +187,10 @@ class Client(Mirror[AsyncClient]):
         """
 
         # Which of the two forms it is, a type checker has told already.
-        asked: Callable[..., AsyncLive | AsyncLiveWindow] = self.awaited.live
+        requested: Callable[..., AsyncLive | AsyncLiveWindow] = self.awaited.live
 
         async def view() -> AsyncLive | AsyncLiveWindow:
-            return asked(
+            return requested(
                 topic,
                 top_n=top_n,
                 order_by=order_by,

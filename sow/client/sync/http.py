@@ -10,10 +10,10 @@ from sow.client.http import Answer as AsyncAnswer
 from sow.client.http import Http as AsyncHttp
 from sow.client.http import Rows as AsyncRows
 from sow.client.sync.bridge import Bridge
-from sow.client.sync.mirror import Mirror, handed, waited
+from sow.client.sync.sync_wrapper import SyncWrapper, handed, waited
 from sow.client.tables import AnswerTable, to_pandas, to_polars
+from sow.core.media_types import JSON
 from sow.errors import ClientError
-from sow.media_types import JSON
 
 
 class Response(NamedTuple):
@@ -24,7 +24,7 @@ class Response(NamedTuple):
     body: bytes
 
 
-class Http(Mirror[AsyncHttp]):
+class Http(SyncWrapper[AsyncHttp]):
     """The HTTP side of one server, as `sow.client.http.Http`.
 
     Every method raises Unreachable and Disconnected, and what the server answers as an error.
@@ -40,7 +40,7 @@ class Http(Mirror[AsyncHttp]):
         self,
         method: str,
         path: str,
-        asked: Mapping[str, object] | None = None,
+        requested: Mapping[str, object] | None = None,
         *,
         accept: str = JSON,
         body: bytes | None = None,
@@ -58,7 +58,7 @@ class Http(Mirror[AsyncHttp]):
         opening = self.awaited.request(
             method,
             path,
-            asked,
+            requested,
             accept=accept,
             body=body,
             content_type=content_type,
@@ -73,15 +73,15 @@ class Http(Mirror[AsyncHttp]):
     table = waited(AsyncHttp.table)
     columns = waited(AsyncHttp.columns)
 
-    def rows(self, topic: str, asked: Mapping[str, object]) -> "Rows":
+    def rows(self, topic: str, requested: Mapping[str, object]) -> "Rows":
         """A query answer that is read as it arrives (`with` or `for`).
 
         `asked` are parameters of `GET /v1/topics/{topic}/records`.
         """
-        return Rows(self._bridge, self.awaited.rows(topic, asked))
+        return Rows(self._bridge, self.awaited.rows(topic, requested))
 
 
-class TopicAnswer(Mirror[AsyncAnswer]):
+class TopicAnswer(SyncWrapper[AsyncAnswer]):
     """A whole query answer, as `sow.client.Answer`: of one moment, whatever is made of it later."""
 
     @property

@@ -5,7 +5,7 @@ from typing import Any
 
 from sow.client.live import Live as AsyncLive
 from sow.client.sync.live_view import LiveView
-from sow.client.sync.mirror import handed
+from sow.client.sync.sync_wrapper import handed
 
 
 class Live(LiveView[AsyncLive], Mapping[str, Any]):

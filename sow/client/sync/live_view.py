@@ -6,13 +6,13 @@ from typing import Any, Self, TypeVar
 from sow.client.live_view import LiveView as AsyncLiveView
 from sow.client.notebooks import checked_interval, table_widget
 from sow.client.sync.bridge import Each
-from sow.client.sync.mirror import Mirror, handed, mirrored, waited
 from sow.client.sync.subscription import Subscription
+from sow.client.sync.sync_wrapper import SyncWrapper, handed, mirrored, waited
 
 View = TypeVar("View", bound=AsyncLiveView)
 
 
-class LiveView(Mirror[View]):
+class LiveView(SyncWrapper[View]):
     """Records of a topic, kept current by the client's thread (`with`).
 
     Entering it raises what the subscription is refused with. Once it has `ended` every method that

@@ -5,7 +5,7 @@ from typing import Any, overload
 
 from sow.client.live_window import LiveWindow as AsyncLiveWindow
 from sow.client.sync.live_view import LiveView
-from sow.client.sync.mirror import handed
+from sow.client.sync.sync_wrapper import handed
 
 
 class LiveWindow(LiveView[AsyncLiveWindow], Sequence[Any]):

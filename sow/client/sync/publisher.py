@@ -4,10 +4,10 @@ from types import TracebackType
 from typing import Self
 
 from sow.client.publisher import Publisher as AsyncPublisher
-from sow.client.sync.mirror import Mirror, waited
+from sow.client.sync.sync_wrapper import SyncWrapper, waited
 
 
-class Publisher(Mirror[AsyncPublisher]):
+class Publisher(SyncWrapper[AsyncPublisher]):
     """Publishes to one topic over its own connection, until `close` or the end of `with`.
 
     At the end of `with` everything is waited for, unless that ends with an error.

@@ -6,10 +6,10 @@ from typing import Self
 
 from sow.client.messages import Message
 from sow.client.subscription import Subscription as AsyncSubscription
-from sow.client.sync.mirror import Mirror, waited
+from sow.client.sync.sync_wrapper import SyncWrapper, waited
 
 
-class Subscription(Mirror[AsyncSubscription], Iterator[Message]):
+class Subscription(SyncWrapper[AsyncSubscription], Iterator[Message]):
     """Messages of one topic, in order; an iterator, and a context manager that ends it.
 
     It opens when first read or entered, and raises then what the server refuses it with. `next`

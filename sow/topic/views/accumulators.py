@@ -8,7 +8,7 @@ whatever came and went, it is bit for bit what a new group of the same rows come
     SUM, AVG, STDDEV_POP, STDDEV_SAMP           ExactSum
     MIN, MAX, ANY, UNIQUE, COUNT_DISTINCT       DistinctValues
     GROUP_CONCAT                                Appearances
-    a path alone                                NewestRow, one for all of them
+    a path alone                                LastByChange, one for all of them
 
 Aggregates of one argument share what they keep. A batch concerns many groups, few rows of each: so
 it goes in an argument at a time, the values of all rows beside what their groups keep of it, and
@@ -19,12 +19,12 @@ topics.
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from sow.core.paths import Value
 from sow.expressions import LAST, Aggregate, Projection
-from sow.paths import Value
-from sow.topic.views.appearances import Appearances
+from sow.topic.views.distinct_ordered import DistinctOrdered
 from sow.topic.views.distinct_values import DistinctValues
 from sow.topic.views.exact_sum import ExactSum
-from sow.topic.views.newest_row import NewestRow
+from sow.topic.views.last_by_change import LastByChange
 
 Columns = Sequence[Sequence[Value]]
 NUMBER_KINDS: tuple[set[type], ...] = ({float}, {int})
@@ -113,7 +113,7 @@ class Keeping:
         self._by_column = {argument for argument, kind in kinds if kind in BY_COLUMN}
         sizes = [SIZES[kind] for kind in self._kinds]
         if self.has_newest:
-            sizes.append(SIZES[NewestRow])
+            sizes.append(SIZES[LastByChange])
         self.group_bytes = sum(size.group_bytes for size in sizes)
         """What is kept of a group takes about so much, beside its rows."""
         self.row_bytes = sum(size.row_bytes for size in sizes)
@@ -130,7 +130,7 @@ class Keeping:
         if one.kind in DISTINCT:
             return self._read(Kept(DistinctValues, one.argument), DISTINCT[one.kind])
         if one.kind == "GROUP_CONCAT":
-            kept = Kept(Appearances, one.argument)
+            kept = Kept(DistinctOrdered, one.argument)
             return self._read(kept, lambda these: [it.joined(one.separator) for it in these])
         if beside & SUMS.keys():
             make = _squared if beside & {"STDDEV_POP", "STDDEV_SAMP"} else ExactSum
@@ -207,7 +207,7 @@ class Keeping:
     ) -> None:
         if self.has_newest:
             rows = [*zip(*columns, strict=True)] if columns else [()] * len(groups)
-            NewestRow.add_each(_newest(groups), identities, rows, borns, seqs)
+            LastByChange.add_each(_newest(groups), identities, rows, borns, seqs)
 
     def _columns(self, groups: Sequence["Accumulators"]) -> list[Any]:
         """What is kept of groups, a column for each thing."""
@@ -222,7 +222,7 @@ class Keeping:
         for each aggregate."""
         kept = self._columns(groups)
         if self.has_newest:
-            kept.append(NewestRow.each(_newest(groups)))
+            kept.append(LastByChange.each(_newest(groups)))
         return [read(kept[at]) for read, at in self._readers]
 
 
@@ -235,7 +235,7 @@ class Accumulators:
     def __init__(self, keeping: Keeping, kept: list[Any]) -> None:
         self._keeping = keeping
         self.kept = kept
-        self.newest = NewestRow() if keeping.has_newest else None
+        self.newest = LastByChange() if keeping.has_newest else None
 
     def add(self, values: Sequence[Value], identity: Hashable, born: int, seq: int) -> None:
         """A row has come."""
@@ -292,8 +292,8 @@ SIZES: Mapping[type, Size] = {
     ValueCount: Size(80, 0),
     ExactSum: Size(200, 0),
     DistinctValues: Size(500, 70),
-    Appearances: Size(200, 400),
-    NewestRow: Size(200, 260),
+    DistinctOrdered: Size(200, 400),
+    LastByChange: Size(200, 260),
 }
 """As measured with different values; equal ones take less."""
 
@@ -329,7 +329,7 @@ def _counts(these: list[ValueCount] | list[ExactSum]) -> list[Any]:
     return [one.count for one in these]
 
 
-def _newest(groups: Sequence[Accumulators]) -> list[NewestRow]:
+def _newest(groups: Sequence[Accumulators]) -> list[LastByChange]:
     """What is kept of the newest row of groups of which it is kept."""
     return [one.newest for one in groups if one.newest is not None]
 

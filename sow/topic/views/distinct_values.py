@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from math import isnan, nan
 from typing import Any
 
+from sow.core.paths import Scalar, Value
 from sow.expressions import as_number
-from sow.paths import Scalar, Value
-from sow.topic.views.value_counts import ValueCounts
+from sow.topic.views.sorted_multiset import SortedMultiset
 
 _EXACT = 2**53
 """Doubles up to here are written as whole numbers where both are there: larger ones would get many
@@ -43,11 +43,11 @@ class DistinctValues:
     )
 
     def __init__(self) -> None:
-        self._numbers = ValueCounts()
+        self._numbers = SortedMultiset()
         self._whole = self._doubles = self._booleans = self._nans = 0
         self._others = 0
         """Values that are no doubles, or NaN."""
-        self._texts = ValueCounts()
+        self._texts = SortedMultiset()
         self._spelled: SpelledNumbers | None = None
 
     def add(self, value: Value, _born: int = 0) -> None:
@@ -74,7 +74,7 @@ class DistinctValues:
             return
         for one in these:
             one._doubles += 1
-        ValueCounts.add_each([one._numbers for one in these], values)
+        SortedMultiset.add_each([one._numbers for one in these], values)
 
     @staticmethod
     def replace_numbers(
@@ -86,7 +86,7 @@ class DistinctValues:
             for one, was, now in zip(these, olds, news, strict=True):
                 one.replace(was, now)
             return
-        ValueCounts.replace_each([one._numbers for one in these], olds, news)
+        SortedMultiset.replace_each([one._numbers for one in these], olds, news)
 
     def _change(self, value: Value, sign: int) -> None:
         kind = value.__class__
@@ -237,8 +237,8 @@ class SpelledNumbers:
     __slots__ = ("_texts", "numbers", "words")
 
     def __init__(self) -> None:
-        self.numbers = ValueCounts()
-        self.words = ValueCounts()
+        self.numbers = SortedMultiset()
+        self.words = SortedMultiset()
         self._texts: dict[int | float, dict[str, None]] = {}
 
     def change(self, text: str, sign: int) -> None:
@@ -260,7 +260,7 @@ class SpelledNumbers:
         """The first, as texts stand, of those that spell a number."""
         return min(self._texts[number])
 
-    def count_of(self, numbers: ValueCounts) -> int:
+    def count_of(self, numbers: SortedMultiset) -> int:
         """How many of the texts spell one of these numbers."""
         if len(numbers.counts) < len(self._texts):
             return sum(len(self._texts.get(number, ())) for number in numbers.counts)

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from math import inf, nan
 from typing import Any
 
+from sow.core.paths import Value
 from sow.expressions import as_number
-from sow.paths import Value
 
 Number = int | float
 _SCALE_BITS_MAX = 1024

@@ -6,8 +6,8 @@ a function of the rows that are in it, whatever came and went: its row, its plac
 all rows (that of the row in it that first appeared), and which spelling it shows of a value that
 several rows spell differently. A group without rows is forgotten, with all that was kept of it.
 
-Values make the same group that are the same text in a key (`sow.keys`); NULL, missing and empty
-are one value, and so is what is no single value.
+Values make the same group that are the same text in a key (`sow.core.keys`); NULL, missing and
+empty are one value, and so is what is no single value.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,15 +15,15 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Any, NamedTuple
 
-from sow.changes import Reason
-from sow.digits import Digits
+from sow.core.changes import Reason
+from sow.core.keys import are_written_alike, joined, key_text, parted
+from sow.core.lossless_numbers import LosslessNumber
+from sow.core.paths import Value
 from sow.errors import TooLarge
 from sow.expressions import Projection
-from sow.keys import are_written_alike, joined, key_text, parted
-from sow.paths import Value
 from sow.store.memory import Usage
 from sow.topic.views.accumulators import Accumulators, Columns, Keeping, looks_through
-from sow.topic.views.row_changes import RowChanges
+from sow.topic.views.row_deltas import RowDeltas
 
 KEY_LENGTH_MAX = 16 * 1024
 """Characters of the values that make a group: they are held as its key and as its fields. What has
@@ -287,7 +287,7 @@ class RowGroups:
 
     # Taking row changes.
 
-    def take(self, changes: RowChanges) -> None:
+    def take(self, changes: RowDeltas) -> None:
         """Let rows enter, change, move and leave."""
         if self._all_stay(changes) and self._take_values(changes):
             return
@@ -298,7 +298,7 @@ class RowGroups:
         elif before is not None or after is not None:
             self._take_one_by_one(changes, before or _no_rows(changes), after or _no_rows(changes))
 
-    def _all_stay(self, changes: RowChanges) -> bool:
+    def _all_stay(self, changes: RowDeltas) -> bool:
         """Whether all rows were there and are, and what they are grouped by has not changed, nor
         how it is written. More than that may stay; this is soon seen."""
         olds, news, count = changes.olds, changes.news, len(self.projection.grouping)
@@ -317,9 +317,7 @@ class RowGroups:
     def _arguments(self, columns: Columns, count: int) -> Columns:
         return [one.values(columns, count) for one in self.projection.arguments]
 
-    def _take_one_by_one(
-        self, changes: RowChanges, before: GroupedRows, after: GroupedRows
-    ) -> None:
+    def _take_one_by_one(self, changes: RowDeltas, before: GroupedRows, after: GroupedRows) -> None:
         """Rows of which each may come, change, move or leave, in the order in which they do."""
         groups, dirty = self._groups, self._dirty
         olds, news = before.values(), after.values()
@@ -345,7 +343,7 @@ class RowGroups:
             if now:
                 self._enter(changes, after, at, new)
 
-    def _take_values(self, changes: RowChanges) -> bool:
+    def _take_values(self, changes: RowDeltas) -> bool:
         """Rows that stay in their groups: what happens most, in the quickest way. False if one of
         them is in no group."""
         count, olds, news = len(changes), changes.olds, changes.news
@@ -371,7 +369,7 @@ class RowGroups:
         self._dirty.update(dict.fromkeys(keys))  # type: ignore[arg-type]
         return True
 
-    def _take_new(self, changes: RowChanges, after: GroupedRows) -> None:
+    def _take_new(self, changes: RowDeltas, after: GroupedRows) -> None:
         """Rows that were not there: what a view is filled with, in the quickest way."""
         keys, find = after.keys, self._groups.get
         groups = [
@@ -402,7 +400,7 @@ class RowGroups:
         self._dirty.update(dict.fromkeys(keys))  # type: ignore[arg-type]
 
     def _enter(
-        self, changes: RowChanges, after: GroupedRows, at: int, values: tuple[Value, ...]
+        self, changes: RowDeltas, after: GroupedRows, at: int, values: tuple[Value, ...]
     ) -> None:
         key = after.keys[at]
         if key is None:
@@ -420,7 +418,7 @@ class RowGroups:
 
     def _leave(
         self,
-        changes: RowChanges,
+        changes: RowDeltas,
         before: GroupedRows,
         at: int,
         values: tuple[Value, ...],
@@ -475,7 +473,7 @@ def grouped_rows(projection: Projection, columns: Columns, count: int) -> Groupe
     return GroupedRows(_keys(texts, count), texts, _spelled(grouped, count), arguments)
 
 
-def _no_rows(changes: RowChanges) -> GroupedRows:
+def _no_rows(changes: RowDeltas) -> GroupedRows:
     """Of rows that are not there, before or after."""
     nones = [None] * len(changes)
     return GroupedRows(nones, (), nones, ())
@@ -512,7 +510,7 @@ def _single(value: Value) -> Value:
 
 
 def _spelling(value: Value) -> tuple[str, str]:
-    text = value.text if isinstance(value, Digits) else repr(value)
+    text = value.text if isinstance(value, LosslessNumber) else repr(value)
     return type(value).__name__, text
 
 

@@ -13,10 +13,10 @@ That is counted with what records take.
 
 from collections.abc import Iterable, Sequence
 
+from sow.core.keys import key_text
+from sow.core.paths import Value
 from sow.expressions.values import first
-from sow.keys import key_text
 from sow.messages.base import Column
-from sow.paths import Value
 from sow.store.memory import Usage
 
 JoinKey = str | tuple[str, ...]

@@ -5,24 +5,24 @@ then of those of the second, and so on; one that is not there comes after all th
 is that of the newest change among its records. So both are functions of the records that are there,
 and of nothing that has been.
 
-Which rows there are is not known here (`sow.topic.views.join_flow`).
+Which rows there are is not known here (`sow.topic.views.join_propagation`).
 """
 
 from collections.abc import Sequence
 
-from sow.changes import Reason
+from sow.core.changes import Reason
 from sow.messages.base import Column
-from sow.topic.views.join_flow import LEAVES, STAYS, Flowing, JoinedRow
-from sow.topic.views.joined_topic import (
+from sow.topic.views.join_propagation import LEAVES, STAYS, Flowing, JoinedRow
+from sow.topic.views.join_state import (
     STATE_BORN,
     STATE_SEQ,
     STATE_TS_US,
     STATE_VALUES,
-    JoinedTopic,
+    JoinState,
     RecordChange,
     RecordState,
 )
-from sow.topic.views.row_changes import RowChanges
+from sow.topic.views.row_deltas import RowDeltas
 
 BIRTH_BITS = 63
 """Births are numbers of 64 bits with a sign, and none is negative."""
@@ -69,8 +69,8 @@ class JoinedRows:
         return True
 
     def as_columns(
-        self, topics: Sequence[JoinedTopic], columns: Sequence[tuple[int, int]]
-    ) -> RowChanges:
+        self, topics: Sequence[JoinState], columns: Sequence[tuple[int, int]]
+    ) -> RowDeltas:
         """The rows with their values: for each column, the topic and the place among what is read
         of its records."""
         kinds = self.kinds
@@ -90,7 +90,7 @@ class JoinedRows:
         newest = self._newest(shown)
         moved = not self._stays and any(map(_has_moved, self.changes.values()))
         seqs, ts_us = self._stamps(newest)
-        return RowChanges(
+        return RowDeltas(
             self.rows,
             _of_those(olds, was_in),
             _of_those(news, is_in),
@@ -104,7 +104,7 @@ class JoinedRows:
             _births(befores) if moved else None,
         )
 
-    def _states(self, at: int, topic: JoinedTopic, before: bool) -> States:
+    def _states(self, at: int, topic: JoinState, before: bool) -> States:
         """The records of a topic in the rows, before or after the change."""
         nobody = ((None,) * len(topic.paths), NOT_THERE, 0, 0)
         names = [row[at] for row in self.rows]

@@ -6,7 +6,7 @@ two steps is left to the next time, so that after the last one the rows are thos
 
     batches ──> joined_topic   what has changed, and was before
                 join_flow      which rows that concerns
-                joined_rows    which values these have ──> RowChanges
+                joined_rows    which values these have ──> RowDeltas
 
 One record may be part of very many rows. That takes as many steps as it takes; but more rows of one
 change than `fan_out_max` are a mistake, such as a field that says 'N/A' on both sides, which makes
@@ -15,17 +15,17 @@ the square of what there is. Nobody should wait for that, nor hold it in memory.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from sow.core.cooperative import Task
+from sow.core.join_tree import JoinLevel
+from sow.core.paths import Path
 from sow.errors import TooLarge, shown
-from sow.join_tree import JoinLevel
-from sow.paths import Path
-from sow.steps import Steps
 from sow.store.memory import Usage
 from sow.topic.batch import Batch
 from sow.topic.records import Records
-from sow.topic.views.join_flow import NEXT, NO_ROW, JoinFlow, fields_of
+from sow.topic.views.join_propagation import NEXT, NO_ROW, JoinPropagation, fields_of
+from sow.topic.views.join_state import Fields, JoinState, RecordChange
 from sow.topic.views.joined_rows import JoinedRows
-from sow.topic.views.joined_topic import Fields, JoinedTopic, RecordChange
-from sow.topic.views.row_changes import Forgettable, RowChanges, Take
+from sow.topic.views.row_deltas import Forgettable, RowDeltas, Take
 
 ROWS_AT_ONCE = 250
 """Rows of one step: a millisecond or so, reading the records included."""
@@ -51,7 +51,7 @@ class Joins:
         self.underlyings = tuple(topics)
         self._fan_out_max = fan_out_max
         self._topics = [
-            JoinedTopic(
+            JoinState(
                 records,
                 [path for name, path in wanted if name == level.topic],
                 _looked_up(at, levels),
@@ -60,7 +60,7 @@ class Joins:
             )
             for at, (records, level) in enumerate(zip(topics, levels, strict=True))
         ]
-        self._flow = JoinFlow(self._topics, levels)
+        self._flow = JoinPropagation(self._topics, levels)
         self._by_name = {level.topic: at for at, level in enumerate(levels)}
         self._columns = [
             (self._by_name[name], self._topics[self._by_name[name]].place(path))
@@ -77,7 +77,7 @@ class Joins:
         """What is kept of each topic."""
         return self._topics
 
-    def hear(self, batch: Batch) -> Iterable[RowChanges]:
+    def hear(self, batch: Batch) -> Iterable[RowDeltas]:
         """Note a batch of changes of one of the topics; `work` says what it means."""
         self._topics[self._by_name[batch.changes.topic]].hear(batch)
         return ()
@@ -87,7 +87,7 @@ class Joins:
         """Something was heard of that `work` has not told."""
         return any(topic.is_behind for topic in self._topics)
 
-    def work(self) -> Iterator[RowChanges]:
+    def work(self) -> Iterator[RowDeltas]:
         """What has become of rows by all that was heard until now, some of them at a time.
 
         To be taken to the end. Raises TooLarge where a change concerns more rows than it may: there
@@ -99,7 +99,7 @@ class Joins:
             while changes := topic.next_taken(ROWS_AT_ONCE):
                 yield from self._carry_out(at, changes)
 
-    def rows(self) -> Iterator[RowChanges]:
+    def rows(self) -> Iterator[RowDeltas]:
         """All rows that there are, as having come, some at a time, for a join that knows of none.
 
         Changes that are heard meanwhile are left to `work`. Raises what that does.
@@ -110,7 +110,7 @@ class Joins:
             for some in held[at]:
                 yield from self._carry_out(at, self._topics[at].arrivals(some))
 
-    def filling(self, take: Take) -> Steps[None]:
+    def filling(self, take: Take) -> Task[None]:
         """Give `take` all rows that there are, some in each step, while records change. What is
         heard in the last steps may be left to `work`."""
         for changes in self.rows():
@@ -130,7 +130,7 @@ class Joins:
         """Assert what is always true of joins between two calls; reads all records."""
         self._flow.check()
 
-    def _carry_out(self, at: int, changes: dict[str, RecordChange]) -> Iterator[RowChanges]:
+    def _carry_out(self, at: int, changes: dict[str, RecordChange]) -> Iterator[RowDeltas]:
         """What comes of changes of the topic at `at`, each time of so many rows that were looked at
         or changed, and that leave for one reason."""
         keys, most = self._flow.keys(at, changes), self._fan_out_max()
@@ -159,7 +159,7 @@ class Joins:
                 some.add(one, cause)
         yield self._as_columns(some)
 
-    def _as_columns(self, some: JoinedRows) -> RowChanges:
+    def _as_columns(self, some: JoinedRows) -> RowDeltas:
         return some.as_columns(self._topics, self._columns)
 
     def _too_many(self, at: int, name: str, most: int) -> TooLarge:

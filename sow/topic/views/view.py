@@ -12,19 +12,19 @@ from math import isfinite
 from operator import ne, or_
 from typing import Any
 
-from sow.changes import Reason
+from sow.core.changes import Reason
+from sow.core.cooperative import CatchUpPacer, Task
+from sow.core.paths import Path
 from sow.errors import BadMessage, Full, TooLarge, described
 from sow.expressions import Projection, nested
 from sow.messages import encoded
 from sow.messages.base import MessageType
-from sow.paths import Path
-from sow.steps import Gaining, Steps
 from sow.store.memory import Usage
 from sow.topic.batch import Batch
 from sow.topic.records import Records
 from sow.topic.views.accumulators import Keeping
 from sow.topic.views.groups import RowGroup, RowGroups
-from sow.topic.views.row_changes import Forgettable, RowChanges, RowProducer
+from sow.topic.views.row_deltas import Forgettable, RowDeltas, RowProducer
 
 BIRTH_BITS = 63
 """Births are numbers of 64 bits with a sign, and none is negative; joined rows have those of all
@@ -43,10 +43,10 @@ class MaterializedView:
     `rows` are its records, `producer` says what becomes of what it groups. `rank` says when it is
     released among others. It is made of the topics `sources`, directly or not, and waits for those
     of them that are views. `wake` is called when it has something to
-    release, and had nothing. `tells_newest`: a view over this one asks which row is the newest, so
-    each is told as new as the newest record of its group, though it be as it was otherwise. What is
-    kept of its groups is counted in `usage`; `check_groups` raises TooLarge or Full for more groups
-    than there may be, and then the view stops.
+    release, and had nothing. `reports_newest`: a view over this one asks which row is the newest,
+    so each is told as new as the newest record of its group, though it be as it was otherwise. What
+    is kept of its groups is counted in `usage`; `check_groups` raises TooLarge or Full for more
+    groups than there may be, and then the view stops.
     """
 
     def __init__(
@@ -57,14 +57,14 @@ class MaterializedView:
         rank: tuple[int, int],
         sources: frozenset[str],
         wake: Callable[["MaterializedView"], None],
-        tells_newest: bool = False,
+        reports_newest: bool = False,
         usage: Usage | None = None,
         check_groups: Callable[[RowGroups], None] | None = None,
     ) -> None:
         self.rows = rows
         self.producer = producer
-        self.groups = RowGroups(projection, tells_newest, usage)
-        self.tells_newest = tells_newest
+        self.groups = RowGroups(projection, reports_newest, usage)
+        self.reports_newest = reports_newest
         self.filled_seq = 0
         """As of which change the view was filled: no row says that it is older."""
         self.rank = rank
@@ -80,7 +80,7 @@ class MaterializedView:
         """Keys of rows that another view has made, of which this one may have no group, some at a
         time; and the change as of which they are no longer told, with its time."""
         self._inherited_stamp = (0, 0)
-        self._working: Iterator[RowChanges] | None = None
+        self._working: Iterator[RowDeltas] | None = None
         """What the producer finds out that it had left."""
         self._place_shift = BIRTH_BITS * (len(producer.underlyings) - 1)
         """A joined row is born with the record of its first topic."""
@@ -109,7 +109,7 @@ class MaterializedView:
             except Exception as error:
                 self._stop_for(error)
 
-    def _take(self, changes: RowChanges) -> None:
+    def _take(self, changes: RowDeltas) -> None:
         self.groups.take(changes)
         self._check_bounds()
 
@@ -163,7 +163,7 @@ class MaterializedView:
 
     # Filling.
 
-    def fill(self, seq: int) -> Steps[None]:
+    def fill(self, seq: int) -> Task[None]:
         """Make all rows, some in each step, while nothing changes; as of the change `seq`."""
         self.filled_seq = seq
         try:
@@ -176,14 +176,14 @@ class MaterializedView:
             self.release()
             yield
 
-    def fill_beside(self, seq: Callable[[], int]) -> Steps[None]:
+    def fill_beside(self, seq: Callable[[], int]) -> Task[None]:
         """Make all rows, some in each step, while records change. In the last step they are as the
         underlying topics then are, at the change `seq` gives."""
         yield from self.fill_groups()
         if not self.stopped:
             self.rows.table.reserve(len(self.groups))
         # It may stop at any time, and then its groups stay as they are.
-        gaining = Gaining(RELEASED_AT_ONCE)
+        gaining = CatchUpPacer(RELEASED_AT_ONCE)
         while not self.stopped and self.groups.dirty_count > gaining.share:
             gaining.begin(self.groups.dirty_count)
             self.release(gaining.share)
@@ -194,7 +194,7 @@ class MaterializedView:
         self.filled_seq = seq()
         self._is_filling = False
 
-    def fill_groups(self) -> Steps[None]:
+    def fill_groups(self) -> Task[None]:
         """The same but for the rows: those that are there are another view's (`succeed`)."""
         self._is_filling = True
         try:
@@ -360,7 +360,7 @@ class MaterializedView:
 
     def _newest(self, groups: Iterable[RowGroup]) -> list[int] | None:
         """The numbers of the newest records of groups, if anybody asks for them."""
-        if not self.tells_newest:
+        if not self.reports_newest:
             return None
         return [group.accumulators.newest_seq for group in groups]
 
@@ -393,7 +393,7 @@ class MaterializedView:
             keys = self.rows.table.slots.keys()
             left = {key for key in keys if self._inherited and key not in self.groups}
             self.groups.check(keys - left)
-            if self.tells_newest and not self.is_dirty:
+            if self.reports_newest and not self.is_dirty:
                 self._check_newest()
 
     def _check_newest(self) -> None:

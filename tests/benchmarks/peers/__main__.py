@@ -9,15 +9,15 @@ from tests.benchmarks.results import Run
 
 def main() -> None:
     """Compare, show, and keep it if that was asked for."""
-    asked = arguments("tests.benchmarks.peers", CATALOGUE, (FULL, QUICK, TINY))
+    requested = arguments("tests.benchmarks.peers", CATALOGUE, (FULL, QUICK, TINY))
     allow_many_sockets()
     before = facts((*LIBRARIES, *PACKAGES))
-    rows, took_s = measured(CATALOGUE, asked.names, asked.size)
-    run = Run(f"{asked.size.name}, {asked.size.rounds} rounds", before, took_s, rows)
+    rows, took_s = measured(CATALOGUE, requested.names, requested.size)
+    run = Run(f"{requested.size.name}, {requested.size.rounds} rounds", before, took_s, rows)
     print(of_peers(run))
-    if asked.write:
-        publish("bench-peers", run, asked.is_part)
-    check_all(asked.names, took_s)
+    if requested.write:
+        publish("bench-peers", run, requested.is_part)
+    check_all(requested.names, took_s)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from tests.benchmarks.sockets import Client
 from tests.benchmarks.steady import Publisher
 
 
-class Asked(NamedTuple):
+class Requested(NamedTuple):
     """How long one question took each time, in ms, and how many updates a second were taken."""
 
     case: str
@@ -29,23 +29,25 @@ class Asked(NamedTuple):
     rate: float
 
 
-def asked_of_library(peer: Embedded, load: Load, fill: Load, rate: int, times: int) -> list[Asked]:
+def requested_of_library(
+    peer: Embedded, load: Load, fill: Load, rate: int, times: int
+) -> list[Requested]:
     """The questions to a library."""
     with TemporaryDirectory(prefix="peers-") as folder:
         peer.open(Path(folder))
         try:
             for _ in peer.publish(fill):
                 pass
-            found = peer.asked(load, rate, times)
+            found = peer.requested(load, rate, times)
         finally:
             peer.close()
     records = {int(key): body.encode() for key, body in found["records"].items()}
     last = QUESTIONS[-1].case
     check(QUESTIONS[-1], found["rows"][last], records)
-    return [Asked(case, ms, found["rate"][case]) for case, ms in found["ms"].items()]
+    return [Requested(case, ms, found["rate"][case]) for case, ms in found["ms"].items()]
 
 
-def asked_of_ours(load: Load, fill: Load, rate: int, times: int) -> list[Asked]:
+def requested_of_ours(load: Load, fill: Load, rate: int, times: int) -> list[Requested]:
     """The same over HTTP."""
     ours, found = Ours(), []
     with TemporaryDirectory(prefix="peers-") as folder:
@@ -61,7 +63,7 @@ def asked_of_ours(load: Load, fill: Load, rate: int, times: int) -> list[Asked]:
                     before = publisher.progress()
                     taken = paced(lambda path=path: ours.get(path), times, load.size / rate)
                     reached = publisher.progress().rate_since(before)
-                    found.append(Asked(question.case, taken, reached))
+                    found.append(Requested(question.case, taken, reached))
             records = ours.current()
             for question in QUESTIONS:
                 rows = orjson.loads(ours.get(f"/v1/topics/orders/records?{written(question)}"))

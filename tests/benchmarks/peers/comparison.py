@@ -6,7 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 from tests.benchmarks.followers import Scene
-from tests.benchmarks.peers.asking import Asked, asked_of_library, asked_of_ours
+from tests.benchmarks.peers.asking import Requested, requested_of_library, requested_of_ours
 from tests.benchmarks.peers.embedded import Embedded
 from tests.benchmarks.peers.following import Followed
 from tests.benchmarks.peers.following import ours as followed_ours
@@ -171,20 +171,20 @@ def asking(plan: Plan) -> Iterator[Row]:
     """Queries of many records while updates come."""
     fill = Load(plan.records, plan.records, FILL_BATCH, seed=3, each_once=True)
     load = Load(plan.records, min(plan.updates, plan.records), 100, seed=4)
-    found = asked_of_ours(load, fill, RATE, plan.times)
+    found = requested_of_ours(load, fill, RATE, plan.times)
     yield from rows_of("this server, HTTP", Ours.durability, found)
     for library in libraries():
         try:
-            found = asked_of_library(library, load, fill, RATE, plan.times)
+            found = requested_of_library(library, load, fill, RATE, plan.times)
         except EOFError as missing:
             print(f"{library.name} is left out: {missing}", file=sys.stderr)
         else:
             yield from rows_of(library.name, library.durability, found)
 
 
-def rows_of(name: str, durability: str, asked: list[Asked]) -> Iterator[Row]:
+def rows_of(name: str, durability: str, requested: list[Requested]) -> Iterator[Row]:
     """A row for each question."""
-    for one in asked:
+    for one in requested:
         also = {**in_quantiles("ms", [sorted(one.ms)]), "updates/s meanwhile:": [one.rate]}
         yield Row(f"query, {one.case}", name, one.ms, "ms", durability, also)
 

@@ -23,7 +23,7 @@ from tests.benchmarks.processes import Child, cpu_s
 PATIENCE_S = 30.0
 """For a question, which is then asked no further: a library that takes seconds for an answer is
 known well enough by a few of them, and the whole comparison is to take half an hour."""
-ASKED_MIN = 5
+REQUESTED_MIN = 5
 """Answers that there are of each question at least."""
 
 
@@ -82,7 +82,7 @@ class Embedded:
         self._tell(do="current")
         return {int(k): v.encode() for k, v in json.loads(self._process.hear()).items()}
 
-    def asked(self, load: Load, rate: int, times: int) -> Any:
+    def requested(self, load: Load, rate: int, times: int) -> Any:
         """What questions take while updates come (`answered`)."""
         self._tell(do="ask", load=load, rate=rate, times=times)
         return json.loads(self._process.hear())
@@ -127,7 +127,7 @@ def answered(library: Library, load: Load, rate: int, times: int) -> dict[str, A
         taken: list[float] = []
         began, before = time.perf_counter(), number
         while len(taken) < times:
-            if len(taken) >= ASKED_MIN and time.perf_counter() - began > PATIENCE_S:
+            if len(taken) >= REQUESTED_MIN and time.perf_counter() - began > PATIENCE_S:
                 break
             due = begin + number * load.size / rate
             while time.perf_counter() < due:

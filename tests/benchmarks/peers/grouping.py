@@ -92,7 +92,7 @@ def _late_ms(ours: Ours, load: Load, rate: int) -> list[float]:
         follower.socket.settimeout(PATIENCE_S)
         follower.ask(c="subscribe", t="regions", cid="1")
         with ThreadPoolExecutor(2) as beside:
-            told = beside.submit(_told, follower, first, load)
+            told = beside.submit(_sent, follower, first, load)
             acknowledged = beside.submit(_acknowledged, publisher, len(sent))
             begin = time.perf_counter()
             for number, frame in enumerate(sent):
@@ -110,7 +110,7 @@ def _acknowledged(publisher: Client, count: int) -> None:
         pass
 
 
-def _told(follower: Client, first: int, load: Load) -> list[float]:
+def _sent(follower: Client, first: int, load: Load) -> list[float]:
     """When rows were read that have each batch in them: the bookmarks of its updates follow on one
     another from `first`, and that of a row is the newest of its group."""
     batches = load.count // load.size

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.benchmarks.peers.asking import asked_of_library, asked_of_ours, check
+from tests.benchmarks.peers.asking import check, requested_of_library, requested_of_ours
 from tests.benchmarks.peers.comparison import rows_of
 from tests.benchmarks.peers.embedded import Embedded
 from tests.benchmarks.peers.grouping import check as check_groups
@@ -31,8 +31,10 @@ def test_what_is_taken_is_there_and_survives_a_kill(make):
 def test_questions_are_answered_alike():
     fill, load = Load(200, 200, 50, seed=3), Load(200, 100, 50, seed=4)
     cases = [question.case for question in QUESTIONS]
-    assert [asked.case for asked in asked_of_ours(load, fill, 5000, 2)] == cases
-    assert [asked.case for asked in asked_of_library(sqlite(), load, fill, 5000, 2)] == cases
+    assert [requested.case for requested in requested_of_ours(load, fill, 5000, 2)] == cases
+    assert [
+        requested.case for requested in requested_of_library(sqlite(), load, fill, 5000, 2)
+    ] == cases
 
 
 @pytest.mark.edge
@@ -76,7 +78,7 @@ def test_a_wrong_answer_is_found():
             check(question, [*right, max(records)], records)
 
 
-def test_a_message_of_nats_is_told_from_its_payload():
+def test_a_message_of_nats_is_sent_from_its_payload():
     found = HEAD.match(b"MSG orders.7 1 inbox 12\r\n")
     assert found is not None
     assert (found[1], found[2]) == (b"orders.7", b"12")
@@ -86,6 +88,6 @@ def test_a_message_of_nats_is_told_from_its_payload():
 def test_a_row_says_what_it_promises_and_what_else_was_measured():
     fill, load = Load(50, 50, 50, seed=3, each_once=True), Load(50, 50, 50, seed=4)
     assert sorted(final(fill.batches())) == list(range(50)), "every key once"
-    (first, *_) = rows_of("SQLite", "fsync", asked_of_library(sqlite(), load, fill, 5000, 2))
+    (first, *_) = rows_of("SQLite", "fsync", requested_of_library(sqlite(), load, fill, 5000, 2))
     assert (first.durability, len(first.values)) == ("fsync", 2)
     assert {"ms p50:", "ms max:", "updates/s meanwhile:"} <= first.also.keys()

@@ -19,19 +19,19 @@ CATALOGUE = {"transfers": transfers, "conflation": conflation, "streams": stream
 
 def main() -> None:
     """Run what was asked for in one session of two cores, show it, and keep it if asked to."""
-    asked = arguments("tests.benchmarks.spark", CATALOGUE, (FULL, QUICK, TINY))
+    requested = arguments("tests.benchmarks.spark", CATALOGUE, (FULL, QUICK, TINY))
     before = facts((*LIBRARIES, "pyarrow", "pyspark"))
     spark = session("bench", "local[2]", {"spark.driver.memory": "2g"})
     try:
         there = {name: partial(benchmark, spark) for name, benchmark in CATALOGUE.items()}
-        figures, took_s = measured(there, asked.names, asked.size)
+        figures, took_s = measured(there, requested.names, requested.size)
     finally:
         spark.stop()
     show(figures, BUDGETS)
-    if asked.write:
-        run = Run(asked.size.described, before, took_s, figures)
-        publish("bench-spark", run, asked.is_part)
-    check_all(asked.names, took_s)
+    if requested.write:
+        run = Run(requested.size.described, before, took_s, figures)
+        publish("bench-spark", run, requested.is_part)
+    check_all(requested.names, took_s)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from sow.server.shipped import CONSOLE_FOLDER
+from sow.server.api.client_files import CONSOLE_FOLDER
 from tests.needs import node
 from tests.pages import Page
 
@@ -34,7 +34,7 @@ class NodeAgent:
         self._say(verb, words)
         return json.loads(self._process.stdout.readline())
 
-    def anew(self) -> None:
+    def from_scratch(self) -> None:
         self._say("anew", [])
 
     def _say(self, verb: str, words: list[Any]) -> None:
@@ -59,14 +59,14 @@ class BrowserAgent:
         page.wait_for("window.agent")
 
     def act(self, verb: str, words: list[Any]) -> Any:
-        asked = json.dumps({"verb": verb, "words": words})
+        requested = json.dumps({"verb": verb, "words": words})
         script = """async (asked) => {
             const {verb, words} = JSON.parse(asked);
             return JSON.stringify(await window.agent.act(verb, words));
         }"""
-        return json.loads(self._page.evaluate(script, asked))
+        return json.loads(self._page.evaluate(script, requested))
 
-    def anew(self) -> None:
+    def from_scratch(self) -> None:
         self._page.evaluate("() => { window.agent = window.agent.anew(); }")
         self._check()
 

@@ -25,7 +25,7 @@ class PythonAgent:
         self._changes: dict[str, Any] = {}
         self._call(self._begin(url))
 
-    def anew(self) -> None:
+    def from_scratch(self) -> None:
         """From now on it is another client."""
         self._call(self._end())
         self._open.clear()

@@ -52,7 +52,7 @@ def test_a_client_does_what_the_table_says(running, begun, name, title):
     try:
         play(FOUND[title], world, agent)
     finally:
-        agent.anew()
+        agent.from_scratch()
 
 
 class Planted:

@@ -5,8 +5,8 @@ from contextlib import closing
 import bcrypt
 import pytest
 
-from sow.authentication.logons import Logons
-from sow.authentication.tokens import sum_of
+from sow.security.authentication.session_cache import Logons
+from sow.security.authentication.tokens import sum_of
 from tests.client.behaviour.javascript_agent import BrowserAgent, NodeAgent
 from tests.edge.serving import Running, configuration
 
@@ -109,7 +109,7 @@ LOST = {"refused": {"reason": "disconnected"}}
 """What is sent into a connection that breaks may or may not be done."""
 
 
-def test_who_is_no_user_any_more_is_told_and_stays_away(agent, running, place):
+def test_who_is_no_user_any_more_is_sent_and_stays_away(agent, running, place):
     agent.act("logon", [ANN])
     agent.act("live", ["v", "orders", {}])
     write_users(place, ben="other")

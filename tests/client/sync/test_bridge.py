@@ -82,7 +82,7 @@ def test_an_interrupt_ends_the_wait_and_cancels_the_work(bridge):
     assert bridge.wait(give(7)) == 7
 
 
-def test_who_waits_in_another_thread_is_told_of_the_end():
+def test_who_waits_in_another_thread_is_sent_of_the_end():
     bridge, begun, said = Bridge(), threading.Event(), []
 
     def wait():

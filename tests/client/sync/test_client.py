@@ -285,7 +285,7 @@ def test_two_threads_may_use_one_client(client):
     assert client.query("orders").matches == 40
 
 
-def test_two_threads_that_read_one_subscription_are_told(client):
+def test_two_threads_that_read_one_subscription_are_sent(client):
     found = queue.SimpleQueue()
 
     def read(messages):
@@ -306,7 +306,7 @@ def test_two_threads_that_read_one_subscription_are_told(client):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_process_is_told_to_make_its_own_client(client):
+def test_a_forked_process_is_sent_to_make_its_own_client(client):
     """The thread of the client is not there, so a wait would have no end."""
     client.topics()
     reading, writing = os.pipe()

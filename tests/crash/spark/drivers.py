@@ -46,13 +46,13 @@ class Drivers:
         )
         return self._process.wait()
 
-    def __call__(self, asked, forward):
-        batch = asked.path.split("/")[4] if asked.step in ("stage", "commit") else None
+    def __call__(self, requested, forward):
+        batch = requested.path.split("/")[4] if requested.step in ("stage", "commit") else None
         when, *what = self._moment or (None,)
-        is_now = what == [asked.step, batch and int(batch)]
+        is_now = what == [requested.step, batch and int(batch)]
         if not (is_now and when == "before"):
             told = forward()
-            if asked.step == "commit":
+            if requested.step == "commit":
                 self.commits.append((int(batch), json.loads(told.body)["duplicate"]))
             if not is_now:
                 return told

@@ -57,8 +57,8 @@ def test_an_executor_killed_while_it_writes(spark, server, proxy, gate):
     frame = spark.range(0, 2 * ROWS, 1, 2).write.format("stopping").options(**options)
     killed(gate, frame.mode("append").save)
     assert ids(server, "loud", start) == list(range(2 * ROWS))
-    first = [asked for asked in proxy.steps("stage") if asked.parameters["part"] == "0"]
-    assert len({asked.parameters["attempt"] for asked in first}) == 2
+    first = [requested for requested in proxy.steps("stage") if requested.parameters["part"] == "0"]
+    assert len({requested.parameters["attempt"] for requested in first}) == 2
 
 
 def test_an_executor_killed_while_it_reads(spark, server, gate):

@@ -86,7 +86,7 @@ class Life:
         some = quote(f"/id = {rng.randrange(IDS)}")
         self.ask(f"/v1/topics/orders/records?filter={some}", method="DELETE")
 
-    def rows_told(self, after="0"):
+    def rows_sent(self, after="0"):
         """Wait until Spark has written rows after this bookmark; the last one's, if it has."""
         path = f"/v1/log?topics=desks&from={after}&wait={WAIT_S}&limit=1000000"
         return self.ask(path)[1]["SOW-Bookmark"]
@@ -101,7 +101,7 @@ class Life:
         for _ in range(WAITS_MAX):
             if self.rows("desks") == self.rows("twin"):
                 return
-            bookmark = self.rows_told(bookmark)
+            bookmark = self.rows_sent(bookmark)
         assert self.rows("desks") == self.rows("twin")
 
     def driver(self):
@@ -148,7 +148,7 @@ def test_rows_go_on_in_every_life_of_the_server(directory):
             elif "written" in moment:
                 end = life.newest()
                 life.change(rng)
-                life.rows_told(end)
+                life.rows_sent(end)
         finally:
             life.kill(what)
     last = Life(directory)

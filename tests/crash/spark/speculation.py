@@ -100,9 +100,9 @@ def test_of_two_attempts_at_the_same_time_one_is_applied(spark, server, proxy):
     gate.close()
     assert ids(server, "loud", start) == list(range(ROWS))
     attempts = {
-        asked.parameters["attempt"]
-        for asked in proxy.steps("stage")
-        if asked.parameters["part"] == "0"
+        requested.parameters["attempt"]
+        for requested in proxy.steps("stage")
+        if requested.parameters["part"] == "0"
     }
     assert len(attempts) == 2
     assert len(proxy.steps("commit")) == 1

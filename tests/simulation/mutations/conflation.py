@@ -11,13 +11,13 @@ CONFLATION = (
     ),
     Mutation(
         "an update at the deadline joins the old window",
-        "conflated_topics/schedules.py",
+        "conflated_topics/triggers.py",
         "while windows and windows[0][0] <= now_us:",
         "while windows and windows[0][0] < now_us:",
     ),
     Mutation(
         "windows are released early",
-        "conflated_topics/schedules.py",
+        "conflated_topics/triggers.py",
         "point = -((self._begin_us - deadline_us) * self._points // self.interval_us)",
         "point = (deadline_us - self._begin_us) * self._points // self.interval_us",
     ),
@@ -35,13 +35,13 @@ CONFLATION = (
     ),
     Mutation(
         "a key is held for ten intervals",
-        "conflated_topics/schedules.py",
+        "conflated_topics/triggers.py",
         "followed(self._windows, (now_us + self.interval_us, keys))",
         "followed(self._windows, (now_us + 10 * self.interval_us, keys))",
     ),
     Mutation(
         "a corrected clock steps back",
-        "sow/clock.py",
+        "sow/core/clock.py",
         "made_up_us = min(abs(self._error_us), elapsed_us * self._rate_ppm // SECOND_US)",
         "made_up_us = abs(self._error_us)",
     ),

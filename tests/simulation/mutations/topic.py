@@ -5,7 +5,7 @@ from tests.simulation.mutation import Mutation
 TOPIC = (
     Mutation(
         "records of a copy stand as they came",
-        "sow/topic/conflated_copy.py",
+        "sow/topic/conflated_topic.py",
         "births = None if self.underlying.table.shares_places else places",
         "births = None",
     ),
@@ -17,7 +17,7 @@ TOPIC = (
     ),
     Mutation(
         "a copy that is being filled does not hear of what changes",
-        "sow/topic/conflated_copy.py",
+        "sow/topic/conflated_topic.py",
         "            self._noted.update(dict.fromkeys(changes.identities))",
         "            pass",
     ),
@@ -77,43 +77,43 @@ TOPIC = (
     ),
     Mutation(
         "copies are alike though their intervals are not",
-        "sow/topic/conflated_copy.py",
+        "sow/topic/conflated_topic.py",
         "            definition.interval_us,\n",
         "",
     ),
     Mutation(
         "a copy whose filter is found does not hear of what it holds",
-        "sow/topic/focus.py",
+        "sow/topic/shared_filter.py",
         "            concerned |= copy.those_there(identities)\n",
         "            pass\n",
     ),
     Mutation(
         "a copy that is found hears of one change of a record that comes twice",
-        "sow/topic/focus.py",
+        "sow/topic/shared_filter.py",
         "some = sorted(at for identity in concerned for at in places[identity])",
         "some = sorted(places[identity][0] for identity in concerned)",
     ),
     Mutation(
         "a copy that fails while it hears fails who publishes",
-        "sow/topic/conflated_copy.py",
+        "sow/topic/conflated_topic.py",
         "return self.conflation.take_in(offered, now_us)\n        except Exception as error:",
         "return self.conflation.take_in(offered, now_us)\n        except KeyError as error:",
     ),
     Mutation(
         "a copy that has stopped keeps what was true once",
-        "sow/topic/conflated_copy.py",
+        "sow/topic/conflated_topic.py",
         "        self.is_clearing = True\n",
         "",
     ),
     Mutation(
         "another filter looks past what is about to leave",
-        "sow/topic/conflated_copy.py",
+        "sow/topic/conflated_topic.py",
         "if not self.conflation.will_hold(name)]",
         "if name not in self.copy.table]",
     ),
     Mutation(
         "another filter looks past what is about to enter",
-        "sow/topic/conflated_copy.py",
+        "sow/topic/conflated_topic.py",
         "if name not in wanted and self.conflation.will_hold(name):",
         "if name not in wanted and name in self.copy.table:",
     ),
@@ -143,7 +143,7 @@ TOPIC = (
     ),
     Mutation(
         "fields are read for filters that have gone",
-        "sow/topic/watched_fields.py",
+        "sow/topic/extracted_fields.py",
         "        if len(self._counts) < known:\n",
         "        if False:\n",
     ),

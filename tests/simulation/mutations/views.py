@@ -5,7 +5,7 @@ from tests.simulation.mutation import Mutation
 VIEWS = (
     Mutation(
         "Spark takes back nothing of a record that changes",
-        "sow/spark/view_buckets.py",
+        "sow/spark/view_state.py",
         "for sign, contribution in ((-1, before), (1, after)):",
         "for sign, contribution in ((1, after),):",
     ),
@@ -17,7 +17,7 @@ VIEWS = (
     ),
     Mutation(
         "an older row of a batch stands for the record in Spark",
-        "sow/spark/view_buckets.py",
+        "sow/spark/view_state.py",
         "if found is None or bookmark > found.bookmark:",
         "if found is None or bookmark < found.bookmark:",
     ),
@@ -59,7 +59,7 @@ VIEWS = (
     ),
     Mutation(
         "a least value that becomes another one is still told",
-        "sow/topic/views/value_counts.py",
+        "sow/topic/views/sorted_multiset.py",
         "                one._least = now if now < least else None",
         "                one._least = now if now < least else least",
     ),
@@ -71,13 +71,13 @@ VIEWS = (
     ),
     Mutation(
         "a view that is filled does not hear of what changes",
-        "sow/topic/views/single_rows.py",
+        "sow/topic/views/single_source.py",
         "            self._note(batch, self._given)\n",
         "            pass\n",
     ),
     Mutation(
         "what has changed while a view was filled is given twice",
-        "sow/topic/views/single_rows.py",
+        "sow/topic/views/single_source.py",
         "                given[slot] = False\n",
         "                pass\n",
     ),
@@ -89,19 +89,19 @@ VIEWS = (
     ),
     Mutation(
         "what a joined record met does not stand by itself when that has gone",
-        "sow/topic/views/join_flow.py",
+        "sow/topic/views/join_propagation.py",
         "            if is_last:\n                yield ENTERS, (*row, None)",
         "            if False:\n                yield ENTERS, (*row, None)",
     ),
     Mutation(
         "of joined rows that stay, those that meet nobody are not found",
-        "sow/topic/views/join_flow.py",
+        "sow/topic/views/join_propagation.py",
         'alone = (None,) if level.type != "inner" else ()',
         "alone: tuple[None, ...] = ()",
     ),
     Mutation(
         "what stood by itself stays when a joined record meets another",
-        "sow/topic/views/join_flow.py",
+        "sow/topic/views/join_propagation.py",
         "            if is_first:\n                yield REPLACED, (*row, None)",
         "            if False:\n                yield REPLACED, (*row, None)",
     ),

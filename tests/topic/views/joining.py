@@ -2,9 +2,9 @@
 
 import json
 
-from sow.definitions import Join, Topic
-from sow.join_tree import join_levels
-from sow.paths import parse_path, value_at
+from sow.core.definitions import Join, Topic
+from sow.core.join_tree import join_levels
+from sow.core.paths import parse_path, value_at
 from sow.topic.views import joins
 from tests.topic.making import body, put, records
 
@@ -90,7 +90,7 @@ class Joined:
         rows = [(record,) for record in self._records(0)]
         for at in range(1, len(self.levels)):
             rows = self._met(at, rows)
-        return {tuple(one and one[0] for one in row): self._told_of(row) for row in rows}
+        return {tuple(one and one[0] for one in row): self._sent_of(row) for row in rows}
 
     def _records(self, at):
         table = self.topics[at].table
@@ -122,7 +122,7 @@ class Joined:
         return keys == others and (self.joins_nulls or None not in keys)
 
     @staticmethod
-    def _told_of(row):
+    def _sent_of(row):
         values = tuple(
             None if one is None else value_at(one[1], parse_path(field))
             for one in row

@@ -9,9 +9,9 @@ import math
 from fractions import Fraction
 from functools import lru_cache
 
+from sow.core.keys import key_text
+from sow.core.paths import parse_path, value_at
 from sow.expressions import compile_filter
-from sow.keys import key_text
-from sow.paths import parse_path, value_at
 
 REMEMBERED = 64
 """Recomputations of the simulation's views, which asks after every step: mostly of what it was."""

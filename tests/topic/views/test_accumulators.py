@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from sow.expressions import AGGREGATES, ORDERLESS, compile_projection
 from sow.topic.views.accumulators import SUMS, Keeping
-from sow.topic.views.appearances import Appearances
+from sow.topic.views.distinct_ordered import DistinctOrdered
 from sow.topic.views.distinct_values import DistinctValues
 from sow.topic.views.exact_sum import ExactSum
-from sow.topic.views.newest_row import NewestRow
-from sow.topic.views.value_counts import ValueCounts
+from sow.topic.views.last_by_change import LastByChange
+from sow.topic.views.sorted_multiset import SortedMultiset
 from tests.effort import examples
 from tests.topic.views.naive import aggregate
 
@@ -212,7 +212,7 @@ class Running:
 def planted(monkeypatch, fault):
     match fault:
         case "the minimum is not looked for again":
-            monkeypatch.setattr(ValueCounts, "remove", _not_looking_again)
+            monkeypatch.setattr(SortedMultiset, "remove", _not_looking_again)
         case "a value that goes stays in the sum":
             monkeypatch.setattr(ExactSum, "remove", lambda self, value, born=0: None)
         case "a value that goes stays among the different ones":
@@ -224,9 +224,9 @@ def planted(monkeypatch, fault):
         case "NaN does not go":
             monkeypatch.setattr(ExactSum, "_change_strange", _not_going)
         case "the newest row that goes is still told":
-            monkeypatch.setattr(NewestRow, "remove", lambda self, identity: None)
+            monkeypatch.setattr(LastByChange, "remove", lambda self, identity: None)
         case "a text keeps the place of a row that has gone":
-            monkeypatch.setattr(Appearances, "remove", lambda self, value, born: None)
+            monkeypatch.setattr(DistinctOrdered, "remove", lambda self, value, born: None)
 
 
 def _not_looking_again(self, value):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from sow.digits import Digits
+from sow.core.lossless_numbers import LosslessNumber
 from sow.topic.views.distinct_values import DistinctValues
 
 
@@ -47,7 +47,7 @@ def test_values_compare_as_the_operators_say(values, least, greatest, count, uni
 
 
 def test_a_number_that_keeps_its_digits_counts_as_the_double():
-    assert repr(of([Digits("1.50"), Digits("1.10")]).least()) == "1.1"
+    assert repr(of([LosslessNumber("1.50"), LosslessNumber("1.10")]).least()) == "1.1"
 
 
 def test_nan_is_the_least_and_the_greatest_and_any_only_where_nothing_else_is():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.digits import Digits
+from sow.core.lossless_numbers import LosslessNumber
 from sow.topic.views.exact_sum import ExactSum, quotient, root_of_quotient
 
 
@@ -31,7 +31,7 @@ def of(values, squared=False):
         ([1.7e308, 1.7e308], math.inf),
         ([5e-324, 1.7e308, -1.7e308], 5e-324),
         ([math.inf, 1], math.inf),
-        ([Digits("1.50"), 1], 2.5),
+        ([LosslessNumber("1.50"), 1], 2.5),
     ],
 )
 def test_a_sum_is_exact(values, total):

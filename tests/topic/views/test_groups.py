@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from sow.digits import Digits
+from sow.core.lossless_numbers import LosslessNumber
 from sow.errors import TooLarge
 from sow.expressions import compile_projection
 from sow.topic.views import groups as module
@@ -16,7 +16,7 @@ from sow.topic.views.groups import (
     RowGroups,
     grouped_rows,
 )
-from sow.topic.views.row_changes import RowChanges
+from sow.topic.views.row_deltas import RowDeltas
 
 PROJECTION = compile_projection(("/k", "SUM(/n) AS /n", "/n AS /last"), ("/k",), {"t": "json"})
 
@@ -29,7 +29,7 @@ def came(*rows, born=1, seq=1):
     """Rows (identity, k, n) as having come."""
     names, keys, numbers = zip(*rows, strict=True)
     count = len(rows)
-    return RowChanges(
+    return RowDeltas(
         names, None, [list(keys), list(numbers)], [False] * count, [True] * count,
         range(born, born + count), range(seq, seq + count), [7] * count,
     )  # fmt: skip
@@ -39,7 +39,7 @@ def changed(name, old, new, born, seq=9, reason="match"):
     """A row (k, n) that was one and is another; None: it was not in, or is not."""
     olds = None if old is None else [[value] for value in old]
     news = None if new is None else [[value] for value in new]
-    return RowChanges(
+    return RowDeltas(
         [name], olds, news, [old is not None], [new is not None], [born], [seq], [9], reason
     )
 
@@ -114,7 +114,7 @@ def test_a_row_that_moves_leaves_what_it_was_in():
     assert found["x"].seq == found["y"].seq == 9
 
 
-def test_a_group_without_rows_is_forgotten_once_that_was_told():
+def test_a_group_without_rows_is_forgotten_once_that_was_sent():
     found = groups()
     found.take(came(("a", "x", 1)))
     found.take_dirty(9)
@@ -181,16 +181,30 @@ def test_a_row_that_enters_a_group_that_was_to_go_is_grouped_by_its_values():
 
 
 def test_a_value_that_is_written_otherwise_is_shown_as_it_is_written_now():
-    ways = (5, "5", 5.0, Digits("5.0"), Digits("5.00"), 5, True, 1, 1.0, "1", None, "", None)
+    ways = (
+        5,
+        "5",
+        5.0,
+        LosslessNumber("5.0"),
+        LosslessNumber("5.00"),
+        5,
+        True,
+        1,
+        1.0,
+        "1",
+        None,
+        "",
+        None,
+    )
     quick = groups()
     quick.take(came(("a", ways[0], 1)))
     for seq, (old, new) in enumerate(pairwise(ways), 2):
         quick.take(changed("a", (old, 1), (new, 1), born=1, seq=seq))
-        anew = groups()
-        anew.take(came(("a", new, 1), seq=seq))
+        from_scratch = groups()
+        from_scratch.take(came(("a", new, 1), seq=seq))
         ((key, group),) = [found for found in quick.take_dirty(9) if found[1].count]
         assert [repr(value) for value in group.values()] == [
-            repr(value) for value in anew[key].values()
+            repr(value) for value in from_scratch[key].values()
         ]
         assert group.seq == seq
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.digits import Digits
+from sow.core.lossless_numbers import LosslessNumber
 from sow.store.memory import Usage
 from sow.topic.views import join_index as module
 from sow.topic.views.join_index import PLACE_BYTES, JoinIndex, join_keys
@@ -20,7 +20,7 @@ from tests.effort import examples
         (1.5, "1.5"),
         (True, "true"),
         ("01", "01"),
-        (Digits("12345678901234567890"), "12345678901234567890"),
+        (LosslessNumber("12345678901234567890"), "12345678901234567890"),
         (["a", "b"], "a"),
         (None, None),
         ("", None),

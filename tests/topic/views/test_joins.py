@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.errors import TooLarge
-from sow.topic.views import join_flow, join_index, joined_topic, joins
+from sow.topic.views import join_index, join_propagation, join_state, joins
 from tests.effort import examples
 from tests.topic.views.joining import SHAPES, Joined
 
@@ -35,7 +35,7 @@ def small_steps():
     """So small that everything is cut somewhere."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(joins, "ROWS_AT_ONCE", 3)
-        patch.setattr(join_flow, "FETCHED_AT_ONCE", 2)
+        patch.setattr(join_propagation, "FETCHED_AT_ONCE", 2)
         yield
 
 
@@ -141,7 +141,7 @@ HISTORY = [
 
 
 def plant(monkeypatch, name, wrong):
-    monkeypatch.setattr(join_flow.JoinFlow, name, wrong)
+    monkeypatch.setattr(join_propagation.JoinPropagation, name, wrong)
 
 
 PLANTED = {
@@ -153,10 +153,10 @@ PLANTED = {
         patch, "_met", lambda _self, _at, _index, _key: iter(())
     ),
     "an old key that is not forgotten": lambda patch: patch.setattr(
-        join_flow.ChangedKeys, "take_out", lambda _self, _name: None
+        join_propagation.ChangedKeys, "take_out", lambda _self, _name: None
     ),
     "a state that is newer than what is applied": lambda patch: patch.setattr(
-        joined_topic.JoinedTopic, "states", states_of_now
+        join_state.JoinState, "states", states_of_now
     ),
     "a text that is not that of keys": lambda patch: patch.setattr(
         join_index, "_text", lambda value: str(value or "")
@@ -171,7 +171,7 @@ def states_of_now(topic, identities):
     return found
 
 
-STATES = joined_topic.JoinedTopic.states
+STATES = join_state.JoinState.states
 
 
 @pytest.mark.parametrize("bug", PLANTED)

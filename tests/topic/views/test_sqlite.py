@@ -36,7 +36,7 @@ def test_groups_come_to_what_sqlite_says(pool):
     group, there, randomness = Keeping(projection).group(), {}, random.Random(4)
     base = sqlite3.connect(":memory:")
     base.execute("CREATE TABLE rows (id, v)")
-    asked = f"SELECT {', '.join(PAIRS[text] for text in ours)} FROM rows"
+    requested = f"SELECT {', '.join(PAIRS[text] for text in ours)} FROM rows"
 
     def row(value):
         columns = [[None], [value]]
@@ -54,7 +54,7 @@ def test_groups_come_to_what_sqlite_says(pool):
             group.add(row(value), identity, seq, seq)
             base.execute("INSERT INTO rows VALUES (?, NULLIF(?, ''))", (identity, value))
         found = [*projection.document([None], group.results()).values()]
-        expected = list(base.execute(asked).fetchone())
+        expected = list(base.execute(requested).fetchone())
         if not there:
             expected = [0 if text.startswith("COUNT") else None for text in ours]
         assert found == expected

@@ -5,13 +5,13 @@ from itertools import islice
 
 import pytest
 
-from sow.definitions import View
+from sow.core.cooperative import run_to_completion
+from sow.core.definitions import View
 from sow.errors import TooLarge
 from sow.expressions import compile_projection
 from sow.messages import message_type
-from sow.steps import at_once
 from sow.topic.records import Records
-from sow.topic.views.single_rows import SingleRows
+from sow.topic.views.single_source import SingleSource
 from sow.topic.views.view import INHERITED_AT_ONCE, RELEASED_AT_ONCE, MaterializedView
 from tests.topic.making import held, put, records
 
@@ -23,7 +23,7 @@ def made(topic, fields=FIELDS, kind="json", woken=None):
     projection = compile_projection(fields, ("/desk",), {"orders": "json"})
     keys = tuple(map(str, projection.keys))
     rows = Records(definition, message_type(kind), keys, "desks", makes_keys=True)
-    producer = SingleRows(topic, [source.path for source in projection.inputs], None)
+    producer = SingleSource(topic, [source.path for source in projection.inputs], None)
     wake = (lambda _view: None) if woken is None else woken.append
     return MaterializedView(rows, producer, projection, (0, 0), frozenset({"orders"}), wake)
 
@@ -37,7 +37,7 @@ def said(batches):
     ]
 
 
-def test_a_row_is_told_once_as_it_is_by_then():
+def test_a_row_is_sent_once_as_it_is_by_then():
     topic, woken = records(), []
     view = made(topic, woken=woken)
     view.hear(put(topic, {"id": 1, "desk": "a", "qty": 1}), 0)
@@ -48,7 +48,7 @@ def test_a_row_is_told_once_as_it_is_by_then():
     view.check()
 
 
-def test_a_row_that_is_as_it_was_is_not_told():
+def test_a_row_that_is_as_it_was_is_not_sent():
     topic = records()
     view = made(topic)
     view.hear(put(topic, {"id": 1, "desk": "a", "qty": 1}), 0)
@@ -109,8 +109,8 @@ def test_a_view_that_is_filled_is_as_one_that_has_heard_all_and_no_older():
         heard.hear(batch, 0)
     while heard.groups.dirty_count:
         heard.release()
-    at_once(filled.fill(1000))
-    at_once(beside.fill_beside(lambda: 1000))
+    run_to_completion(filled.fill(1000))
+    run_to_completion(beside.fill_beside(lambda: 1000))
     assert held(heard.rows) == held(filled.rows) == held(beside.rows)
     assert set(filled.rows.table.seqs[:3].tolist()) == {1000}
     assert not filled.groups.dirty_count
@@ -160,16 +160,16 @@ def test_a_view_that_stops_while_it_is_filled_is_done_with_that(most):
     assert not len(view.rows.table)
 
 
-def test_a_view_that_succeeds_another_tells_what_differs():
+def test_a_view_that_succeeds_another_reports_what_differs():
     topic, woken = records(), []
     put(topic, {"id": 1, "desk": "a", "qty": 1}, {"id": 2, "desk": "b", "qty": 5})
     view = made(topic)
-    at_once(view.fill(2))
+    run_to_completion(view.fill(2))
     other = made(topic, FIELDS, woken=woken)
     other.rows = view.rows
-    other.producer = SingleRows(topic, other.producer._paths, None)
+    other.producer = SingleSource(topic, other.producer._paths, None)
     put(topic, {"id": 2, "desk": "c", "qty": 5}, seq=3)
-    at_once(other.fill_groups())
+    run_to_completion(other.fill_groups())
     assert woken == []
     other.succeed(9, 9)
     assert woken == [other]
@@ -183,10 +183,10 @@ def test_rows_of_the_view_before_are_looked_for_some_at_a_time():
     topic, many, left = records(), 3 * INHERITED_AT_ONCE, 3
     put(topic, *[{"id": at, "desk": at, "qty": 1} for at in range(many)])
     view = made(topic)
-    at_once(view.fill(many))
+    run_to_completion(view.fill(many))
     other = made(topic)
     other.rows = view.rows
-    at_once(other.fill_groups())
+    run_to_completion(other.fill_groups())
     while other.groups.dirty_count:
         other.groups.take_dirty(many)
     topic.drop(["1"], "deleted", lambda _: ([many + 1], [0]))

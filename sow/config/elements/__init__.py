@@ -1,0 +1,1 @@
+"""The table of elements: everything that may stand in config.xml."""

@@ -1,0 +1,86 @@
+"""What the table of elements is made of: an element, its place and where its value goes."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from sow.config import value_types
+from sow.config.value_types import ValueKind
+
+Status = Literal["implemented", "not yet", "no effect", "foreign", "refused"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Element:
+    """One element: where its value goes and what is said about it.
+
+    A leaf has a `kind`; its value fills `fields` of the section around it. A section has
+    `children`: with `make` their fields become one object, which fills `fields` in turn; without,
+    they belong to the section around it. `attribute` allows ``<Parent Name="…">`` for a leaf, and
+    `text_child` names the child that a section's own text stands for. A `required` element may be
+    absent where the element `unless` is there, whose value it then takes.
+    Status: `not yet` is refused by name, `no effect` and `foreign` (known to AMPS, not to us) are
+    warned about, `refused` is foreign and not safe to leave out. The insides of all four are not
+    looked at, but for what is refused inside what is foreign.
+    """
+
+    name: str
+    about: str = ""
+    synonyms: tuple[str, ...] = ()
+    status: Status = "implemented"
+    kind: ValueKind | None = None
+    default: str = ""
+    required: bool = False
+    unless: str = ""
+    repeated: bool = False
+    attribute: bool = False
+    fields: tuple[str, ...] = ()
+    children: tuple["Element", ...] = ()
+    text_child: str = ""
+    make: Callable[..., object] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name and its synonyms."""
+        return (self.name, *self.synonyms)
+
+    def child(self, tag: str) -> "Element | None":
+        """The child called `tag`, under any of its names."""
+        return next((child for child in self.children if tag in child.names), None)
+
+    def walk(self, parent: str = "") -> Iterator[tuple[str, "Element"]]:
+        """Every element from here down, with the path of the section that it stands in."""
+        yield parent, self
+        below = f"{parent}/{self.name}".lstrip("/")
+        for child in self.children:
+            yield from child.walk(below)
+
+
+def later(*names: str, **instead: str) -> tuple[Element, ...]:
+    """Elements that are planned and not built yet: refused by name, with what to do instead."""
+    advice = dict.fromkeys(names, "remove it") | instead
+    return tuple(
+        Element(name=name, status="not yet", about=about) for name, about in advice.items()
+    )
+
+
+def unused(*names: str) -> tuple[Element, ...]:
+    """Elements that tune what this server does by itself."""
+    return tuple(Element(name=name, status="no effect") for name in names)
+
+
+def foreign(**advice: str) -> tuple[Element, ...]:
+    """Elements of AMPS that we know and do not have, each with what to do instead."""
+    return tuple(
+        Element(name=name, status="foreign", about=about) for name, about in advice.items()
+    )
+
+
+FLUSH_INTERVAL = Element(
+    name="FlushInterval",
+    kind=value_types.duration(maximum="1s"),
+    default="0",
+    attribute=True,
+    fields=("flush_interval_us",),
+    about="How long a write may wait for others, to share their flush to disk.",
+)

@@ -1,0 +1,329 @@
+"""The part of the table of elements that stands inside `<Pipelines>`."""
+
+from sow.config import value_types
+from sow.config.elements import pipeline_types
+from sow.config.elements.element import Element
+from sow.core.pipelines import (
+    FILES,
+    KNOWN_FORMATS,
+    SOURCE_VIEW,
+    Conflate,
+    FoldPolicy,
+    NullKeys,
+    OutputMode,
+    Pipeline,
+    PipelineOption,
+    Sink,
+    Source,
+    Static,
+    TimeUnit,
+)
+
+
+def _said(name: str) -> Element:
+    return Element(
+        name=name,
+        kind=value_types.TEXT,
+        required=True,
+        attribute=True,
+        fields=(name.lower(),),
+        about=f"Its {name.lower()}.",
+    )
+
+
+def _options(about: str, name: str = "Option", field: str = "options") -> Element:
+    return Element(
+        name=name,
+        repeated=True,
+        fields=(field,),
+        make=PipelineOption,
+        about=about,
+        children=(_said("Name"), _said("Value")),
+    )
+
+
+def _view(required: bool) -> Element:
+    return Element(
+        name="Name",
+        synonyms=("name",),
+        kind=pipeline_types.VIEW_NAME,
+        required=required,
+        default="" if required else SOURCE_VIEW,
+        attribute=True,
+        fields=("name",),
+        about="The view that the SQL reads it as.",
+    )
+
+
+def _one(name: str, kind: value_types.ValueKind, about: str, required: bool = False) -> Element:
+    """An element of several sections, which is kept under its own name."""
+    return Element(name=name, kind=kind, required=required, fields=(name.lower(),), about=about)
+
+
+def _where(
+    *formats: str, what: str, path: str, topic: str, required: bool = False
+) -> tuple[Element, ...]:
+    """Where rows come from or go: a format of Spark's or one of these, with a path or a topic."""
+    return (
+        _one("Format", pipeline_types.format_of(*formats), what, required),
+        _one(
+            "Path",
+            pipeline_types.PLACE,
+            f"{path}. A relative path starts at the data directory; one with a scheme "
+            "(`s3a://…`) is Spark's as it is.",
+        ),
+        _one("Topic", value_types.TEXT, topic),
+    )
+
+
+READ_PATH = "A file, a directory or a pattern of names, for files"
+
+
+SOURCE = Element(
+    name="Source",
+    required=True,
+    repeated=True,
+    fields=("sources",),
+    make=Source,
+    about="Where rows come from. Several, each with a name, are joined by the SQL.",
+    children=(
+        _view(required=False),
+        *_where(
+            *KNOWN_FORMATS,
+            what="Files, a topic of Kafka's (its jar must be there), a topic of this server, "
+            "Spark's generator of rows, or any other format that Spark can stream, with its "
+            "Options as Spark knows them.",
+            path=READ_PATH,
+            topic="The topic whose log is read, for sow.",
+            required=True,
+        ),
+        _one(
+            "Schema",
+            pipeline_types.COLUMNS,
+            "The columns, as in SQL: `sym string, px double`. For sow they are fields of the body; "
+            "without, the columns are `bookmark topic key op ts value`. Files know theirs.",
+        ),
+        Element(
+            name="TimeColumn",
+            kind=value_types.TEXT,
+            fields=("time_column",),
+            about="The column with the rows' time; `ts` for sow, `timestamp` for kafka and rate.",
+        ),
+        Element(
+            name="TimeUnit",
+            kind=value_types.choice(TimeUnit),
+            fields=("time_unit",),
+            about="What TimeColumn counts since 1970 where it is a whole number. Times of a file "
+            "that have nanoseconds are such numbers to Spark.",
+        ),
+        Element(
+            name="Watermark",
+            kind=value_types.duration(),
+            fields=("watermark_us",),
+            about="How late a row may come and still count in an aggregation.",
+        ),
+        _options("An option of the source's, as Spark calls it."),
+    ),
+)
+CONFLATE = Element(
+    name="Conflate",
+    fields=("conflate",),
+    make=Conflate,
+    about="At most one row for each key and interval, after the SQL.",
+    children=(
+        Element(
+            name="Key",
+            kind=value_types.PATH,
+            required=True,
+            repeated=True,
+            fields=("keys",),
+            about="A field of the body, or a column that the SQL gives: `/sym`.",
+        ),
+        Element(
+            name="Interval",
+            kind=value_types.duration(minimum="1ms"),
+            required=True,
+            fields=("interval_us",),
+            about="How long a key's rows are gathered into one, by their own time.",
+        ),
+        Element(
+            name="Lateness",
+            kind=value_types.duration(),
+            default="0s",
+            fields=("lateness_us",),
+            about="How much older than the newest row of earlier batches a row may be and still "
+            "take part in its order. All rows wait that long; older ones are left out and counted.",
+        ),
+        Element(
+            name="MaxSkew",
+            kind=value_types.duration(),
+            default="1h",
+            fields=("max_skew_us",),
+            about="How far ahead of the clock a row's time may be. Rows beyond are left out and "
+            "counted, since one of them would make all others late.",
+        ),
+        Element(
+            name="LatePath",
+            kind=pipeline_types.SHARED_PLACE,
+            fields=("late_path",),
+            about="Where rows beyond Lateness or MaxSkew are kept, as Parquet; without it they are "
+            "counted only. A directory of its own, that all machines of Spark's see: a path (a "
+            "relative one starts at the data directory), or `s3://…`, `gs://…`, `abfs://…`, "
+            "`hdfs://…`.",
+        ),
+        Element(
+            name="NullKeys",
+            kind=value_types.choice(NullKeys),
+            default="refuse",
+            fields=("null_keys",),
+            about="What becomes of a row without a key: the run fails, or it is left out and "
+            "counted.",
+        ),
+        Element(
+            name="WindowFields",
+            kind=value_types.FLAG,
+            fields=("window_fields",),
+            about="Whether rows have the columns `window_start` and `window_end`; without it those "
+            "for files and other formats have, and messages of a topic have not.",
+        ),
+        Element(
+            name="Policy",
+            kind=value_types.choice(FoldPolicy),
+            default="latest",
+            fields=("policy",),
+            about="How they become one.",
+        ),
+        Element(
+            name="Filter",
+            kind=value_types.FIELDS_FILTER,
+            fields=("filter",),
+            about="Only rows that match; a key whose row no longer does is deleted.",
+        ),
+    ),
+)
+STATIC = Element(
+    name="Static",
+    repeated=True,
+    fields=("statics",),
+    make=Static,
+    about="A table that is read once in each run, for the SQL to join with.",
+    children=(
+        _view(required=True),
+        *_where(
+            *FILES,
+            "kafka",
+            "sow",
+            what="Files, the records of a topic of this server (sow), or any other format that "
+            "Spark can read as a table, with its Options as Spark knows them.",
+            path=READ_PATH,
+            topic="The topic whose records are read, for sow.",
+            required=True,
+        ),
+        _one(
+            "Schema",
+            pipeline_types.COLUMNS,
+            "The columns, as in SQL; without, those that the format has by itself.",
+        ),
+        _options("An option of the table's, as Spark calls it."),
+    ),
+)
+SINK = Element(
+    name="Sink",
+    required=True,
+    fields=("sink",),
+    make=Sink,
+    about="Where rows go.",
+    children=(
+        *_where(
+            *FILES,
+            "kafka",
+            what="Files, or any other format that Spark can stream to, with its Options as Spark "
+            "knows them.",
+            path="The directory, for files",
+            topic="A topic of this server instead: each row is a message.",
+        ),
+        _options(
+            "An option of the sink's, as Spark calls it; `partitionBy` holds the columns that "
+            "files are divided by."
+        ),
+    ),
+)
+PIPELINES = Element(
+    name="Pipelines",
+    about="What Spark does with this server's topics and with files; `sow pipeline run` runs one.",
+    children=(
+        Element(
+            name="Pipeline",
+            repeated=True,
+            fields=("pipelines",),
+            make=Pipeline,
+            about="Rows from a source, through SQL and conflation, into a sink.",
+            children=(
+                Element(
+                    name="Name",
+                    kind=value_types.INSTANCE_NAME,
+                    required=True,
+                    fields=("name",),
+                    about="What `sow pipeline run` calls it; its state is kept under this name.",
+                ),
+                SOURCE,
+                STATIC,
+                Element(
+                    name="SQL",
+                    kind=pipeline_types.TEXTS,
+                    fields=("sql",),
+                    about="A query of Spark's over the views of all sources and static tables; "
+                    "needed where there is more than one source.",
+                ),
+                CONFLATE,
+                SINK,
+                Element(
+                    name="OutputMode",
+                    kind=value_types.choice(OutputMode),
+                    default="append",
+                    fields=("output_mode",),
+                    about="With an aggregation in the SQL, update writes each row whenever it "
+                    "changes; append only when it can change no more.",
+                ),
+                Element(
+                    name="Trigger",
+                    kind=pipeline_types.TRIGGER,
+                    default="1s",
+                    fields=("trigger_us",),
+                    about="How often what has come is taken up; once: all there is, and then the "
+                    "pipeline ends.",
+                ),
+                Element(
+                    name="Checkpoint",
+                    kind=pipeline_types.PLACE,
+                    fields=("checkpoint",),
+                    about="Where the pipeline keeps what it has to remember: a path that every "
+                    "machine has which may run it, or one with a scheme that Spark can write to "
+                    "(`s3a://…`, `hdfs://…`); by default `pipelines/NAME` of the data directory.",
+                ),
+                Element(
+                    name="Master",
+                    kind=pipeline_types.MASTER_KIND,
+                    default="local[2]",
+                    fields=("master",),
+                    about="Where Spark runs: any master, or the address of a Spark Connect server.",
+                ),
+                Element(
+                    name="Autostart",
+                    kind=value_types.FLAG,
+                    default="false",
+                    fields=("autostart",),
+                    about="Whether `sow serve` starts it beside the server, and again if it fails.",
+                ),
+                Element(
+                    name="TokenFile",
+                    kind=value_types.TEXT,
+                    fields=("token_file",),
+                    about="A file that holds the token by which it logs on, as `sow token create` "
+                    "wrote it; by a path relative to config.xml. Without it, that of SOW_TOKEN.",
+                ),
+                _options("A setting of Spark's.", "Setting", "settings"),
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,474 @@
+"""The table of elements: everything that may stand in config.xml, in one place.
+
+Reading, did-you-mean, the reference in docs/configuration.md and the check that config.xml
+explains every element are all driven from here. To add an element: an entry here (or in
+`topic_elements`, `pipeline_elements` or `security_elements`, which are parts of this table), and a
+field on the dataclass that its section makes (`sow.core.definitions`, `sow.core.pipelines`).
+"""
+
+from sow.config import value_types
+from sow.config.elements.element import FLUSH_INTERVAL, Element, foreign, later, unused
+from sow.config.elements.pipeline import PIPELINES
+from sow.config.elements.security import ACCESS_OF_AMPS, SECURITY
+from sow.config.elements.sow import SOW
+from sow.config.value_types import ValueKind
+from sow.core.definitions import (
+    Configuration,
+    JournalSettings,
+    Limits,
+    LogFormat,
+    LoggedTopic,
+    LogLevel,
+    LogSettings,
+    MessageTypeOptions,
+    RecordField,
+    RecordFieldType,
+    SessionSettings,
+)
+
+
+def _part(name: str) -> MessageTypeOptions:
+    """A part by its name, to be found among the entries (sow.config.message_types)."""
+    return MessageTypeOptions(name, name)
+
+
+TRANSACTION_LOG = Element(
+    name="TransactionLog",
+    fields=("journal",),
+    make=JournalSettings,
+    about="The journal that every change of a persistent topic is written to first.",
+    children=(
+        Element(
+            name="JournalDirectory",
+            kind=value_types.FILE,
+            default="journal",
+            fields=("directory",),
+            about="Where it lives in the data directory.",
+        ),
+        FLUSH_INTERVAL,
+        Element(
+            name="RetentionSize",
+            kind=value_types.size(),
+            default="4GB",
+            fields=("retention_bytes",),
+            about="How much is kept for replay; what a restart needs is kept in any case.",
+        ),
+        Element(
+            name="RetentionAge",
+            kind=value_types.AGE,
+            default="unlimited",
+            fields=("retention_age_us",),
+            about="How long it is kept for replay; the tighter of the two limits counts.",
+        ),
+        Element(
+            name="ConsumerExpiration",
+            kind=value_types.AGE,
+            default="7d",
+            fields=("consumer_expiration_us",),
+            about="How long the log waits for a named consumer that does not come forward.",
+        ),
+        Element(
+            name="Topic",
+            repeated=True,
+            fields=("topics",),
+            make=LoggedTopic,
+            about="A topic or a pattern of topics to log. Persistent topics always are.",
+            children=(
+                Element(
+                    name="Name",
+                    kind=value_types.TEXT,
+                    required=True,
+                    fields=("name",),
+                    about="A topic's name or a regular expression of names.",
+                ),
+                Element(
+                    name="MessageType",
+                    kind=value_types.TEXT,
+                    fields=("message_type",),
+                    about="Its message type; by default any.",
+                ),
+            ),
+        ),
+        *unused("JournalSize", "MinJournalSize", "PreallocatedJournalFiles", "O_DIRECT"),
+        *unused("JournalArchiveDirectory", "InactiveClientAckExpiration"),
+        *unused("CompressedJournalCacheMemoryLimit"),
+    ),
+)
+
+MESSAGE_TYPE_VARIANTS = Element(
+    name="MessageTypes",
+    about="Message types under names of their own: variants, records and composites.",
+    children=(
+        Element(
+            name="MessageType",
+            repeated=True,
+            fields=("message_types",),
+            make=MessageTypeOptions,
+            about="A message type with its separators, fields or parts.",
+            children=(
+                Element(
+                    name="Name",
+                    kind=value_types.TEXT,
+                    required=True,
+                    fields=("name",),
+                    about="What a topic's MessageType calls it.",
+                ),
+                Element(
+                    name="Module",
+                    kind=value_types.TEXT,
+                    required=True,
+                    fields=("module",),
+                    about="The type that it is a variant of, or record, composite-local or "
+                    "composite-global.",
+                ),
+                Element(
+                    name="FieldSeparator",
+                    kind=value_types.SEPARATOR,
+                    default="1",
+                    fields=("field_separator",),
+                    about="The decimal ASCII code of what ends a field of fix and nvfix, or "
+                    "stands between those of a record, where it is 2 by default.",
+                ),
+                Element(
+                    name="Field",
+                    repeated=True,
+                    fields=("fields",),
+                    make=RecordField,
+                    text_child="Name",
+                    about="A field of a record; they stand in the order of their values.",
+                    children=(
+                        Element(
+                            name="Name",
+                            kind=value_types.FIELD_NAME,
+                            required=True,
+                            fields=("name",),
+                            about="What paths call it; the element's own text.",
+                        ),
+                        Element(
+                            name="type",
+                            kind=value_types.choice(RecordFieldType),
+                            default="string",
+                            attribute=True,
+                            fields=("type",),
+                            about="What its values are; an attribute of Field.",
+                        ),
+                    ),
+                ),
+                Element(
+                    name="MessageType",
+                    repeated=True,
+                    fields=("parts",),
+                    make=_part,
+                    text_child="Name",
+                    about="The type of a composite's next part: a type as it comes, or a Name from "
+                    "MessageTypes.",
+                    children=(
+                        Element(
+                            name="Name",
+                            kind=value_types.TEXT,
+                            required=True,
+                            fields=("name",),
+                            about="What the type is called; the element's own text.",
+                        ),
+                    ),
+                ),
+                *later("HeaderSeparator", "MessageSeparator"),
+                *later("Type", "ProtoPath", "ProtoFile"),
+                *unused("EarlyTerminationOptimization", "Options"),
+            ),
+        ),
+    ),
+)
+
+SESSIONS = Element(
+    name="Sessions",
+    fields=("sessions",),
+    make=SessionSettings,
+    about="How far one client may fall behind before its session is closed.",
+    children=(
+        Element(
+            name="QueueMaxMessages",
+            kind=value_types.count(),
+            default="10000",
+            fields=("queue_messages_max",),
+            about="Messages that may wait for one client.",
+        ),
+        Element(
+            name="QueueMaxBytes",
+            kind=value_types.size(),
+            default="16MB",
+            fields=("queue_bytes_max",),
+            about="Bytes that may wait for one client.",
+        ),
+        Element(
+            name="Conflates",
+            kind=value_types.FLAG,
+            default="true",
+            fields=("conflates",),
+            about="Whether queues may be conflated; an operator can switch single sessions.",
+        ),
+        Element(
+            name="ReconnectTimeout",
+            kind=value_types.duration(),
+            default="60s",
+            fields=("reconnect_timeout_us",),
+            about="How long a session without a socket goes on collecting for its client to "
+            "come back; 0 keeps none.",
+        ),
+        Element(
+            name="RecoveryBuffer",
+            kind=value_types.count(minimum="0"),
+            default="10000",
+            fields=("recovery_messages_max",),
+            about="Messages kept after they were sent, to be sent again to a client that comes "
+            "back without having seen them. Their bytes are bounded by QueueMaxBytes.",
+        ),
+        Element(
+            name="BackgroundConflationAt",
+            kind=value_types.PERCENTAGE,
+            default="50%",
+            fields=("background_conflation_fraction",),
+            about="How full a queue is when idle time is spent on conflating it; 100% waits "
+            "until it has to be.",
+        ),
+    ),
+)
+
+
+def _limit(name: str, kind: ValueKind, default: str, field: str, about: str) -> Element:
+    return Element(name=name, kind=kind, default=default, fields=(field,), about=about)
+
+
+LIMITS = Element(
+    name="Limits",
+    fields=("limits",),
+    make=Limits,
+    about="What one client may ask of the server, and all together; more is refused with the "
+    "reason.",
+    children=(
+        _limit("MessageSize", value_types.size(), "16MB", "message_bytes_max", "A message."),
+        _limit("FrameSize", value_types.size(), "64MB", "frame_bytes_max", "A frame or a request."),
+        _limit(
+            "BatchSize",
+            value_types.size(),
+            "1GB",
+            "batch_bytes_max",
+            "The messages of a staged batch, all of which its commit holds at once.",
+        ),
+        _limit(
+            "SnapshotMemory",
+            value_types.size(),
+            "128MB",
+            "snapshot_bytes_max",
+            "What snapshots hold of records that have changed since, a quarter for one client.",
+        ),
+        _limit(
+            "FilterSize", value_types.size(), "64KB", "filter_bytes_max", "The text of a filter."
+        ),
+        _limit(
+            "FilterDepth", value_types.count(maximum="200"), "200", "filter_depth_max", "Nesting."
+        ),
+        _limit(
+            "SubscriptionsPerSession",
+            value_types.count(),
+            "10000",
+            "subscriptions_max",
+            "Subscriptions of one session.",
+        ),
+        _limit(
+            "PatternTopics",
+            value_types.count(),
+            "100000",
+            "pattern_topics_max",
+            "Topics of a Pattern.",
+        ),
+        _limit(
+            "JoinFanOut",
+            value_types.count(),
+            "1000000",
+            "join_fan_out_max",
+            "Joined rows of a view that a change of one record may concern. A view with more stops "
+            "and says so; nothing that was published is lost.",
+        ),
+        _limit(
+            "ViewGroups",
+            value_types.count(),
+            "5000000",
+            "view_groups_max",
+            "Groups of one View. A view with more stops and says so; nothing that was published is "
+            "lost. Not of one that Spark runs, whose rows are stored as a topic's are.",
+        ),
+        _limit(
+            "RequestMemory",
+            value_types.size(),
+            "256MB",
+            "request_bytes_max",
+            "What all requests and frames may hold while they are read, a quarter of it those of "
+            "one client. Beyond it HTTP answers 503, and a WebSocket is not read for a while.",
+        ),
+        _limit(
+            "Memory",
+            value_types.SIZE_IF_ANY,
+            "unlimited",
+            "memory_bytes_max",
+            "What all records may take, bodies and what is kept beside each. Publishes beyond it "
+            "are refused; updates that do not grow and deletes are taken.",
+        ),
+        _limit(
+            "Connections",
+            value_types.count(),
+            "20000",
+            "connections_max",
+            "Connections at one time; fewer where the system allows fewer open files.",
+        ),
+        _limit(
+            "ConnectionsPerAddress",
+            value_types.count(),
+            "",
+            "connections_per_address_max",
+            "Those of one address; by default 1000, but any number of loopback's. TrustedProxies "
+            "are free of it: whom they ask for (X-Forwarded-For) is counted instead.",
+        ),
+        _limit(
+            "HeaderTimeout",
+            value_types.duration("100ms"),
+            "10s",
+            "header_timeout_us",
+            "How long the header of a request may take from its first byte to its last.",
+        ),
+        _limit(
+            "IdleTimeout",
+            value_types.duration("100ms"),
+            "60s",
+            "idle_timeout_us",
+            "How long a connection is kept that asks for nothing. Subscriptions and heartbeats "
+            "keep a WebSocket; a body or frame under way may pause as long.",
+        ),
+        _limit(
+            "LogonsPerSecond",
+            value_types.count(),
+            "20",
+            "logons_per_second_max",
+            "Attempts of one address to be somebody, a second; failures slow down further ones. "
+            "Who is known already is not counted.",
+        ),
+        _limit(
+            "PublishesPerSecond",
+            value_types.COUNT_IF_ANY,
+            "unlimited",
+            "publishes_per_second_max",
+            "Messages that a user may publish a second; where nobody is asked who he is, all "
+            "together. Beyond it publishes are refused as `busy`.",
+        ),
+    ),
+)
+
+SERVER_LOG = Element(
+    name="ServerLog",
+    fields=("server_log",),
+    make=LogSettings,
+    about="What the server tells whoever runs it, a line at a time on its standard error.",
+    children=(
+        Element(
+            name="Format",
+            kind=value_types.choice(LogFormat),
+            default="text",
+            fields=("format",),
+            about="Lines for people, or JSON for a collector of logs.",
+        ),
+        Element(
+            name="Level",
+            kind=value_types.choice(LogLevel),
+            default="info",
+            fields=("level",),
+            about="The least that is written: info has a line for each start, logon and close.",
+        ),
+        Element(
+            name="Access",
+            kind=value_types.FLAG,
+            default="false",
+            fields=("access",),
+            about="A line for each request too, without its parameters.",
+        ),
+    ),
+)
+
+FOREIGN = foreign(
+    Transports="the address is set by Listen",
+    Admin="monitoring is served at the address in Listen",
+    Logging="the server logs to its standard error, as ServerLog says",
+    Actions="run what is to happen at fixed times from a scheduler of the system",
+    Replication="",
+    Modules="",
+    Externals="",
+    Tuning="",
+    UserDefinedFunctions="",
+    Group="",
+    ProcessName="",
+    Description="",
+    Environment="",
+    SuggestedMinimumVersion="",
+    RequiredMinimumVersion="",
+    MessageMemoryLimit="slow clients are bounded by Sessions",
+    MessageDiskLimit="slow clients are bounded by Sessions",
+    MessageDiskPath="",
+    ClientMessageAgeLimit="slow clients are bounded by Sessions",
+    ClientMaxCapacity="slow clients are bounded by Sessions",
+    SOWStatsInterval="",
+    SOWStatisticsInterval="",
+    RegexTopicSupport="a client sets non_regex_topic for a literal name",
+    MiniDumpDirectory="",
+    MiniDumpFileMask="",
+    ConfigValidation="a file with errors is never run",
+    ConfigIncludeCommentDefault="",
+    ConfigCycleDetectionThreshold="",
+)
+
+# Stands in any section, and is gone before elements are looked up (`sow.config.includes`).
+INCLUDE = Element(
+    name="Include",
+    kind=value_types.TEXT,
+    repeated=True,
+    about="The path of another file, relative to this one, whose element takes its place.",
+)
+
+ROOT = Element(
+    name="AMPSConfig",
+    synonyms=("SOWConfig",),
+    make=Configuration,
+    about="The document.",
+    children=(
+        Element(
+            name="Name",
+            kind=value_types.INSTANCE_NAME,
+            required=True,
+            fields=("name",),
+            about="What this server calls itself; no '/', '\\', '$' or '~'.",
+        ),
+        Element(
+            name="Listen",
+            kind=value_types.ADDRESS_KIND,
+            default="127.0.0.1:8080",
+            fields=("host", "port"),
+            about="The address of HTTP, WebSocket and console; a port alone means loopback. "
+            "Port 0 lets the system choose.",
+        ),
+        Element(
+            name="DataDirectory",
+            kind=value_types.DIRECTORY,
+            default="data",
+            fields=("data_directory",),
+            about="Where everything on disk lives, relative to this file. --data-dir overrides.",
+        ),
+        SOW,
+        TRANSACTION_LOG,
+        MESSAGE_TYPE_VARIANTS,
+        SESSIONS,
+        LIMITS,
+        SERVER_LOG,
+        SECURITY,
+        PIPELINES,
+        *FOREIGN,
+        *ACCESS_OF_AMPS,
+    ),
+)

@@ -1,0 +1,389 @@
+"""The part of the table of elements about topics and conflated topics, inside `<SOW>`."""
+
+from dataclasses import replace
+
+from sow.config import value_types
+from sow.config.elements.element import FLUSH_INTERVAL, Element, later, unused
+from sow.core.definitions import (
+    ConflatedTopic,
+    Declared,
+    DeltaNull,
+    Durability,
+    Engine,
+    Merge,
+    Operation,
+    Placement,
+    Policy,
+    Schedule,
+    Topic,
+)
+from sow.expressions import STATES
+from sow.messages import MESSAGE_TYPES
+
+
+def _keys(keys: tuple[str, ...]) -> tuple[str, ...]:
+    return keys
+
+
+def _schema(schema: tuple[Declared, ...]) -> tuple[Declared, ...]:
+    return schema
+
+
+def _fields(fields: tuple[str, ...]) -> tuple[str, ...]:
+    return fields
+
+
+def _made_fields(name: str, states: tuple[str, ...], about: str, example: str) -> Element:
+    """A section of field constructions, which may ask for these states of the record."""
+    return Element(
+        name=name,
+        fields=(name.lower(),),
+        make=_fields,
+        about=about,
+        children=(
+            Element(
+                name="Field",
+                kind=value_types.field(*states),
+                required=True,
+                repeated=True,
+                fields=("fields",),
+                about=f"{example}; `HINT OPTIONAL` leaves a NULL result out, `HINT SET_CURRENT` "
+                "lets the fields after it see it.",
+            ),
+        ),
+    )
+
+
+NAME_ELEMENT = Element(
+    name="Name",
+    synonyms=("Topic",),
+    kind=value_types.TOPIC_NAME,
+    fields=("name",),
+    required=True,
+    about="What clients call the topic; unique in the file, at most 255 characters.",
+)
+MESSAGE_TYPE = Element(
+    name="MessageType",
+    kind=value_types.TEXT,
+    fields=("message_type",),
+    required=True,
+    about=f"The format of its messages: {', '.join(MESSAGE_TYPES)}, "
+    "or a Name from MessageTypes. A conflated topic repeats that of its underlying topic.",
+)
+INDEXES = (
+    Element(
+        name="HashIndex",
+        repeated=True,
+        fields=("hash_indexes",),
+        make=_keys,
+        about="Answers exact matches on all of its fields at once.",
+        children=(
+            Element(
+                name="Key",
+                kind=value_types.PATH,
+                required=True,
+                repeated=True,
+                fields=("keys",),
+                about="A field of the index.",
+            ),
+        ),
+    ),
+    Element(
+        name="Index",
+        kind=value_types.PATH,
+        repeated=True,
+        fields=("indexes",),
+        about="A field indexed from the start rather than when a query first names it.",
+    ),
+)
+BACK_PRESSURE_ELEMENTS = (
+    Element(
+        name="ConflationPolicy",
+        kind=value_types.choice(Policy),
+        default="conflate",
+        fields=("conflation_policy",),
+        about="What a session's full queue may do with this topic's updates: conflate them, lose "
+        "nothing, give the subscription up, or conflate always, full or not.",
+    ),
+    Element(
+        name="Placement",
+        kind=value_types.choice(Placement),
+        default="replace",
+        fields=("placement",),
+        about="Where a conflated update goes: in the place of the older one, or to the end.",
+    ),
+    Element(
+        name="Match",
+        fields=("match",),
+        make=_keys,
+        about="Which queued update is the same as a new one; by default that of the same record.",
+        children=(
+            Element(
+                name="Key",
+                kind=value_types.PATH,
+                required=True,
+                repeated=True,
+                fields=("keys",),
+                about="A field that both have in common.",
+            ),
+        ),
+    ),
+    Element(
+        name="Merge",
+        repeated=True,
+        fields=("merges",),
+        make=Merge,
+        about="What becomes of one field when two updates are conflated; fields without one take "
+        "the newer value.",
+        children=(
+            Element(
+                name="Field",
+                kind=value_types.PATH,
+                required=True,
+                fields=("field",),
+                about="The field.",
+            ),
+            Element(
+                name="Operation",
+                kind=value_types.choice(Operation),
+                required=True,
+                fields=("operation",),
+                about="How the older and the newer value become one. `count` counts the updates.",
+            ),
+        ),
+    ),
+    Element(
+        name="Merger",
+        kind=value_types.CALLABLE_NAME,
+        fields=("merger",),
+        about="A Python callable that is given (current, new) as parsed messages and returns "
+        "current, new, another message, or None to keep both.",
+    ),
+)
+SCHEMA = Element(
+    name="Schema",
+    fields=("schema",),
+    make=_schema,
+    about="The types of fields. A publish with a value that does not fit is refused; what is not "
+    "declared may be anything.",
+    children=(
+        Element(
+            name="Field",
+            required=True,
+            repeated=True,
+            fields=("schema",),
+            make=Declared,
+            text_child="Path",
+            about='A field and the type of its values: `<Field type="int64">/qty</Field>`. It may '
+            "be absent or null.",
+            children=(
+                Element(
+                    name="Path",
+                    kind=value_types.DECLARED_PATH,
+                    required=True,
+                    fields=("path",),
+                    about="The field.",
+                ),
+                Element(
+                    name="type",
+                    kind=value_types.VALUE_TYPE,
+                    required=True,
+                    attribute=True,
+                    fields=("type",),
+                    about="The type: a whole number of 64 bits, a number that a double holds "
+                    "exactly, a number of p digits with s behind the point, a text, true or false, "
+                    "a moment (microseconds, UTC), a day, or any value.",
+                ),
+            ),
+        ),
+    ),
+)
+TOPIC = Element(
+    name="Topic",
+    synonyms=("TopicDefinition",),
+    repeated=True,
+    fields=("topics",),
+    make=Topic,
+    about="A keyed last-value store that clients publish to.",
+    children=(
+        NAME_ELEMENT,
+        MESSAGE_TYPE,
+        Element(
+            name="Key",
+            kind=value_types.PATH,
+            repeated=True,
+            fields=("keys",),
+            about="A field that identifies a record; several together identify it. "
+            "With none, publishers send a SowKey with each message.",
+        ),
+        Element(
+            name="KeyDomain",
+            kind=value_types.TEXT,
+            fields=("key_domain",),
+            about="Topics of one domain give equal key values equal SowKeys. "
+            "By default the topic's name.",
+        ),
+        Element(
+            name="FileName",
+            kind=value_types.FILE,
+            default="%n.sow",
+            about="The topic's file in the data directory; %n is the topic's name and type.",
+            fields=("file_name",),
+        ),
+        Element(
+            name="Durability",
+            synonyms=("Duration",),
+            text_child="Mode",
+            about="Whether the topic survives a restart.",
+            children=(
+                Element(
+                    name="Mode",
+                    kind=value_types.choice(
+                        Durability,
+                        persistent=("disk", "durable", "file", "true"),
+                        transient=("memory", "volatile", "none", "false"),
+                    ),
+                    default="persistent",
+                    fields=("durability",),
+                    about="Persistent: on disk before it is acknowledged. Transient: in memory.",
+                ),
+                FLUSH_INTERVAL,
+            ),
+        ),
+        Element(
+            name="Expiration",
+            kind=value_types.EXPIRATION,
+            default="disabled",
+            fields=("expires", "expiration_us"),
+            about="How long a record lives from its last publish; enabled: only if its publisher "
+            "says so.",
+        ),
+        *INDEXES,
+        Element(
+            name="Pattern",
+            kind=value_types.TOPIC_PATTERN,
+            fields=("pattern",),
+            about="A regular expression, searched for unanchored: every topic published to whose "
+            "name matches is one of its own, with these settings. Exact names go first.",
+        ),
+        Element(
+            name="Retain",
+            kind=value_types.FLAG,
+            default="true",
+            fields=("retain",),
+            about="Whether the last value is stored. Without it updates pass through, and there "
+            "is nothing to query.",
+        ),
+        Element(
+            name="DeltaNull",
+            kind=value_types.choice(DeltaNull),
+            default="ignore",
+            fields=("delta_null",),
+            about="What an explicit null in a delta publish does to its field: nothing, set it "
+            "to null, or remove it; of a record that is not there yet, too.",
+        ),
+        Element(
+            name="MaxRecords",
+            kind=value_types.COUNT_IF_ANY,
+            default="unlimited",
+            fields=("records_max",),
+            about="How many records the topic may hold, each one of a Pattern by itself. Publishes "
+            "of more are refused; updates and deletes are taken. See also Limits/Memory.",
+        ),
+        SCHEMA,
+        *unused("RecordSize", "InitialSize", "IncrementSize", "SlabSize", "InitialSlabCount"),
+        *unused("ExpectedKeyCountHint"),
+        _made_fields(
+            "Preprocessing",
+            (),
+            "Fields that are computed of each message before its key is read, in order.",
+            "`CONCAT(/customer, '-', /order) AS /id`",
+        ),
+        _made_fields(
+            "Enrichment",
+            STATES,
+            "Fields that are computed of each message before it is merged and stored, in order.",
+            "`COALESCE(/n OF PREVIOUS, 0) + 1 AS /n`, of what the record was before; `OF CURRENT`, "
+            "like nothing, means the message",
+        ),
+        *later(
+            History="remove it: a topic keeps what holds now, and what held before is in the log "
+            "alone, as far back as TransactionLog/RetentionAge says (as_of of POST /v1/snapshots)"
+        ),
+        *later(
+            KeyGenerator="no foreign code makes keys: write a <Key> for each field that identifies "
+            "a record, and let <Preprocessing> compute one that is in no field; with neither, "
+            "publishers send the key as k",
+            RecoveryPoint="remove it: a transient topic begins empty, as with now",
+        ),
+        *BACK_PRESSURE_ELEMENTS,
+    ),
+)
+
+CONFLATED_TOPIC = Element(
+    name="ConflatedTopic",
+    synonyms=("ReplicaDefinition",),
+    repeated=True,
+    fields=("topics",),
+    make=ConflatedTopic,
+    about="A copy of another topic in which each record changes at most once per interval.",
+    children=(
+        replace(
+            NAME_ELEMENT,
+            unless="TopicFormat",
+            about=f"{NAME_ELEMENT.about} TopicFormat may take its place.",
+        ),
+        MESSAGE_TYPE,
+        Element(
+            name="UnderlyingTopic",
+            kind=value_types.TEXT,
+            required=True,
+            fields=("underlying",),
+            about="The Topic or ConflatedTopic that it copies, defined above it.",
+        ),
+        Element(
+            name="Interval",
+            kind=value_types.duration(minimum="100ms"),
+            default="5s",
+            fields=("interval_us",),
+            about="How long a record's changes are gathered into one; at least 100ms.",
+        ),
+        Element(
+            name="Filter",
+            kind=value_types.FILTER,
+            fields=("filter",),
+            about="Only records that match are kept.",
+        ),
+        *INDEXES,
+        Element(
+            name="Schedule",
+            kind=value_types.choice(Schedule),
+            default="per-key",
+            fields=("schedule",),
+            about="When windows close: each key's by itself, from its first pending change, or "
+            "all together at every multiple of Interval.",
+        ),
+        Element(
+            name="TopicFormat",
+            kind=value_types.TOPIC_FORMAT,
+            fields=("topic_format",),
+            about="For an underlying topic with a Pattern: the names of the copies, %n being the "
+            "name of the topic copied.",
+        ),
+        Element(
+            name="Engine",
+            kind=value_types.choice(Engine),
+            default="embedded",
+            fields=("engine",),
+            about="What conflates: the server, or Spark in a process of its own that reads the log "
+            "of the underlying topic (intervals of at least 1s).",
+        ),
+        _made_fields(
+            "Enrichment",
+            ("CURRENT",),
+            "Fields that are computed for each message that enters the copy, in order.",
+            "`/price * /qty AS /value`",
+        ),
+        *BACK_PRESSURE_ELEMENTS,
+    ),
+)

@@ -1,0 +1,1 @@
+"""What must agree between the elements of a document."""

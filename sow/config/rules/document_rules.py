@@ -1,0 +1,231 @@
+"""What must agree between the elements of a document, above all between its topics.
+
+Each rule is a function that looks at sections and reports findings; a value that could not be
+read is absent here and already reported. What one element can get wrong alone is in `kinds`.
+"""
+
+from collections.abc import Mapping
+
+from sow.config.binder import Section
+from sow.config.diagnostics import Diagnostics, at, halves
+from sow.config.files import check_files
+from sow.config.message_types import check_message_types
+from sow.config.rules.conflation_rules import check_conflation
+from sow.config.rules.field_rules import check_fields
+from sow.config.rules.log_rules import check_logged_topics
+from sow.config.rules.name_rules import check_copy_names
+from sow.config.rules.pipeline_rules import check_pipelines
+from sow.config.rules.security_rules import check_security
+from sow.config.rules.source_rules import check_underlying_topics
+from sow.config.rules.view_rules import check_views
+from sow.core.definitions import SYSTEM_PREFIX, Limits, MessageTypeOptions
+from sow.core.paths import Path, parse_path
+from sow.core.quota import SHARE
+from sow.errors import ClientError, ConfigError
+from sow.messages import MessageType, message_type
+from sow.messages.composite import missing
+from sow.security.topic_patterns import METACHARACTERS, is_meant_as_pattern
+
+
+def check(root: Section, findings: Diagnostics) -> None:
+    """Apply every rule to a document."""
+    kinds = check_message_types(root, findings)
+    _unique_names(root, findings)
+    for topic in root.sections("topics"):
+        _pattern_like_name(topic, findings)
+        kind = _message_type(topic, kinds, findings)
+        _repeated_paths(topic, findings)
+        if kind is not None:
+            check_fields(topic, kind, findings)
+        if topic.element.name == "Topic":
+            _key_domain(topic, findings)
+            _transient(topic, findings)
+            _schema(topic, findings)
+    check_conflation(root, findings)
+    check_copy_names(root, findings)
+    check_underlying_topics(root, findings)
+    check_views(root, kinds, findings)
+    check_files(root, findings)
+    check_logged_topics(root, findings)
+    check_pipelines(root, findings)
+    check_security(root, findings)
+    _limits(root, findings)
+
+
+def _unique_names(root: Section, findings: Diagnostics) -> None:
+    lines: dict[str, int] = {}
+    for topic in root.sections("topics"):
+        # A conflated topic over a pattern may be named by its format alone.
+        element = "Name" if "Name" in topic.lines else "TopicFormat"
+        name, (line, tag) = topic.text("name"), topic.place(element)
+        if name and name in lines:
+            message = f"the name {name!r} is already used in {at(lines[name], line)}"
+            instead = "names are unique over all message types: "
+            instead += "choose another one" if element == "Name" else "add a <Name>"
+            findings.error(line, tag, message, instead)
+        elif name:
+            lines[name] = line
+
+
+def _pattern_like_name(topic: Section, findings: Diagnostics) -> None:
+    name = topic.text("name")
+    if name.startswith(SYSTEM_PREFIX):
+        message = f"names that begin with {SYSTEM_PREFIX} are those of the server's own topics"
+        findings.error(*topic.place("Name"), message, "choose another name")
+    if found := METACHARACTERS.intersection(name):
+        message = f"{name!r} contains {' '.join(sorted(found))}, so subscribers' use of it is read"
+        instead = "choose a name without it, or subscribe with the option non_regex_topic"
+        is_meant = is_meant_as_pattern(name)
+        if is_meant and topic.element.name == "Topic" and "Pattern" not in topic.lines:
+            instead = (
+                "if each topic whose name it matches is meant, write it as <Pattern> and a plain "
+                f"<Name>; if not, {instead}"
+            )
+        elif is_meant and topic.element.name == "ConflatedTopic":
+            instead = (
+                "if a copy of each topic of a Pattern is meant, write <TopicFormat>%n-C"
+                f"</TopicFormat> and a plain <Name>; if not, {instead}"
+            )
+        findings.warning(*topic.place("Name"), f"{message} as a pattern of names", instead)
+
+
+def _message_type(
+    topic: Section, kinds: Mapping[str, MessageTypeOptions | None], findings: Diagnostics
+) -> MessageType | None:
+    """Check what a topic's type has to do with the rest of it, and return it if there is one."""
+    name = topic.text("message_type")
+    if not name or kinds.get(name, True) is None:
+        return None
+    variants = {name: options for name, options in kinds.items() if options is not None}
+    try:
+        kind = message_type(name, variants)
+    except (ClientError, ConfigError) as error:
+        findings.error(topic.line_of("MessageType"), "MessageType", *halves(error.detail))
+        # As what could not be read: nothing has to agree with it.
+        del topic.values["message_type"]
+        return None
+    if name in variants and (variants[name].fields or variants[name].parts):
+        _missing_fields(topic, kind, findings)
+    refused: tuple[str, ...]
+    if not kind.structured:
+        refused = (
+            "Key", "HashIndex", "Index", "Filter", "Match", "Merge", "Schema",
+            "Preprocessing", "Enrichment",
+        )  # fmt: skip
+        why = f"messages of the type {name} have no fields"
+        instead = "publishers send a SowKey with each message, or choose a type with fields such as"
+    elif not kind.partial:
+        refused = ("Merge",)
+        why = f"messages of the type {name} are not merged field by field"
+        instead = "give a Merger, which is handed whole messages, or choose a type such as"
+    else:
+        return kind
+    for element in refused:
+        if element in topic.lines:
+            line = topic.line_of(element)
+            findings.error(line, element, why, f"remove {element}; {instead} json")
+    return kind
+
+
+def _missing_fields(topic: Section, kind: MessageType, findings: Diagnostics) -> None:
+    """A path that leads nowhere in messages whose fields are configured is a slip."""
+    for element, paths, section in _lists(topic):
+        for text in filter(None, paths):
+            if why := missing(kind, parse_path(text)):
+                findings.error(section.line_of(element), element, *halves(why))
+
+
+def _lists(topic: Section) -> list[tuple[str, list[str], Section]]:
+    """The lists of paths in a topic: the element that each stands in, its texts, its section."""
+    lists = [("Key", topic.texts("keys"), topic), ("Index", topic.texts("indexes"), topic)]
+    match = topic.values.get("match")
+    for section in [*topic.sections("hash_indexes"), *([match] if match else [])]:
+        assert isinstance(section, Section)
+        lists.append(("Key", section.texts("keys"), section))
+    return lists + [("Field", [one.text("field")], one) for one in topic.sections("merges")]
+
+
+def _repeated_paths(topic: Section, findings: Diagnostics) -> None:
+    """A field named twice in one list says nothing more; it is a slip for another field."""
+    for element, paths, section in _lists(topic):
+        for path in sorted({path for path in paths if paths.count(path) > 1}):
+            message = f"names {path} twice"
+            findings.error(section.line_of(element), element, message, "remove one of them")
+    seen: set[frozenset[str]] = set()
+    for index in topic.sections("hash_indexes"):
+        fields = frozenset(index.texts("keys"))
+        if fields and fields in seen:
+            message = f"an index on {', '.join(sorted(fields))} is already defined"
+            findings.error(index.line, index.tag, message, "remove one of them")
+        seen.add(fields)
+
+
+def _key_domain(topic: Section, findings: Diagnostics) -> None:
+    if "KeyDomain" in topic.lines and "Key" not in topic.lines:
+        findings.error(
+            topic.line_of("KeyDomain"),
+            "KeyDomain",
+            "a key domain needs Key: without it publishers send the SowKey themselves",
+            "add a <Key>, or remove KeyDomain",
+        )
+
+
+def _schema(topic: Section, findings: Diagnostics) -> None:
+    """A field has one type, and is not said to be a value and something with fields."""
+    schema = topic.values.get("schema")
+    if not isinstance(schema, Section):
+        return
+    types: dict[str, Section] = {}
+    for declared in schema.sections("schema"):
+        path = declared.text("path")
+        if path in types:
+            message = f"{path} is declared already in line {types[path].line}"
+            findings.error(declared.line, declared.tag, message, "remove one of them")
+        elif path:
+            types[path] = declared
+    for path, declared in types.items():
+        steps = parse_path(path).steps
+        for count in range(1, len(steps)):
+            outer = types.get(str(Path(steps[:count])))
+            if outer is not None and outer.text("type") != "json":
+                message = f"{path} is a field of {outer.text('path')}, which is declared"
+                findings.error(
+                    declared.line,
+                    declared.tag,
+                    f"{message} {outer.text('type')} in line {outer.line}",
+                    "declare that as json, or leave one of them out",
+                )
+
+
+def _transient(topic: Section, findings: Diagnostics) -> None:
+    if topic.text("durability") != "transient":
+        return
+    for element in ("FileName", "FlushInterval"):
+        if element in topic.lines:
+            message = "has no effect on a transient topic, which is never written to disk"
+            findings.warning(topic.line_of(element), element, message, "it can be removed")
+
+
+def _limits(root: Section, findings: Diagnostics) -> None:
+    limits = root.values.get("limits")
+    if not isinstance(limits, Section):
+        return
+    defaults = Limits()
+    message_bytes = limits.values.get("message_bytes_max", defaults.message_bytes_max)
+    frame_bytes = limits.values.get("frame_bytes_max", defaults.frame_bytes_max)
+    if int(str(message_bytes)) > int(str(frame_bytes)):
+        findings.error(
+            limits.line_of("MessageSize"),
+            "MessageSize",
+            f"a message of {message_bytes} bytes does not fit a frame of {frame_bytes}",
+            "raise FrameSize to at least MessageSize",
+        )
+    request_bytes = limits.values.get("request_bytes_max", defaults.request_bytes_max)
+    if int(str(frame_bytes)) > int(str(request_bytes)) // SHARE:
+        findings.warning(
+            limits.line_of("RequestMemory" if "RequestMemory" in limits.lines else "FrameSize"),
+            "RequestMemory",
+            f"one client may hold a quarter of {request_bytes} bytes, and a frame may have "
+            f"{frame_bytes}: larger ones are never taken",
+            "raise RequestMemory to four times FrameSize, or lower FrameSize",
+        )

@@ -1,0 +1,107 @@
+"""Names of copies: whether anything else in the file would take them.
+
+A name that a `TopicFormat` gives belongs to the copies: a server refuses to publish to it, also
+where a `Pattern` would take it in. That is seldom what the writer of the pattern expects, so it is
+said. What a pattern matches is tried on a name made of its own text; a pattern that this does not
+meet is not warned about, and works all the same.
+"""
+
+import re
+
+from sow.config.binder import Section
+from sow.config.diagnostics import Diagnostics, at
+from sow.errors import ClientError
+from sow.expressions.patterns import Search
+from sow.security.topic_patterns import copied_from, copy_name, topic_search
+
+# What stands in a pattern for some text, and a text that it may stand for.
+_SAMPLES = (
+    (re.compile(r"\\d[+*]?"), "1"),
+    (re.compile(r"(?:\.|\\w|\[\^[^\]]*\])[+*]?"), "x"),
+    (re.compile(r"\[\\?([^\]])[^\]]*\][+*]?"), r"\1"),
+    (re.compile(r"^\^|\$$|[()?+*|{}]"), ""),
+    (re.compile(r"\\(.)"), r"\1"),
+)
+
+
+def check_copy_names(root: Section, findings: Diagnostics) -> None:
+    """Warn where a pattern or an exact name takes what a format gives to copies."""
+    patterns = _patterns(root)
+    formats: dict[str, tuple[str, str]] = {}
+    for topic in root.sections("topics"):
+        if text := topic.text("topic_format"):
+            underlying = topic.text("underlying")
+            source, below = formats.get(underlying, (underlying, "%n"))
+            formats[topic.text("name")] = source, text.replace("%n", below)
+            _patterns_that_match(topic, formats[topic.text("name")], patterns, findings)
+            _exact_name(root, topic, formats[topic.text("name")], patterns, findings)
+
+
+def _patterns(root: Section) -> dict[str, tuple[Section, Search]]:
+    found = {}
+    for topic in root.sections("topics"):
+        if pattern := topic.text("pattern"):
+            try:
+                found[topic.text("name")] = topic, topic_search(pattern)
+            except ClientError:
+                continue  # reported where it was read
+    return found
+
+
+def _patterns_that_match(
+    topic: Section,
+    copies: tuple[str, str],
+    patterns: dict[str, tuple[Section, Search]],
+    findings: Diagnostics,
+) -> None:
+    source, text = copies
+    if source not in patterns:
+        return
+    own, matches = patterns[source]
+    name = next((name for name in _samples(own.text("pattern")) if matches(name)), None)
+    if name is None:
+        return
+    copy = copy_name(text, name)
+    for other, takes in patterns.values():
+        if takes(copy):
+            line = topic.line_of("TopicFormat")
+            findings.warning(
+                line,
+                "TopicFormat",
+                f"a copy such as {copy!r} has a name that the Pattern of {other.text('name')!r} in "
+                f"{at(other.line_of('Pattern'), line)} matches: it belongs to the copy, and "
+                "publishing to it is refused",
+                f"publish to names such as {name!r}, or let the Pattern leave the copies out",
+            )
+
+
+def _exact_name(
+    root: Section,
+    topic: Section,
+    copies: tuple[str, str],
+    patterns: dict[str, tuple[Section, Search]],
+    findings: Diagnostics,
+) -> None:
+    source, text = copies
+    if source not in patterns:
+        return
+    for other in root.sections("topics"):
+        name = other.text("name")
+        copied = copied_from(text, name)
+        if copied is not None and patterns[source][1](copied):
+            line = topic.line_of("TopicFormat")
+            findings.warning(
+                line,
+                "TopicFormat",
+                f"the copy of {copied!r} would be called as {name!r} in {at(other.line, line)} is: "
+                f"publishing to {copied!r} is refused",
+                "write another TopicFormat, or give the topic another name",
+            )
+
+
+def _samples(pattern: str) -> list[str]:
+    """Names that the pattern may match."""
+    plain = pattern
+    for symptom, text in _SAMPLES:
+        plain = symptom.sub(text, plain)
+    return [plain + "1", plain]

@@ -1,0 +1,151 @@
+"""What must agree within `<Security>`: who is asked for, who may, and by what it is found out.
+
+A file that only seems to ask for passwords is worse than one that asks nobody, so whatever would
+have no effect is an error.
+"""
+
+from collections.abc import Iterable
+
+from sow.config.binder import Section
+from sow.config.diagnostics import Diagnostics, FileLine, at
+from sow.config.rules.row_policy_rules import check_guards
+from sow.core.definitions import HOST_DEFAULT
+from sow.core.origin_parsing import is_loopback
+from sow.core.security_definitions import OF_TOPICS, VERBS
+
+WAYS = {
+    "users_file": "Users",
+    "tokens_file": "Tokens",
+    "jwt": "JWT",
+    "client_certificates": "ClientCertificates",
+}
+
+
+NEEDS = {"Filter": ("read",), "Select": ("read",), "Check": ("write", "delete")}
+"""Elements of an Allow, and the verbs of which one has to stand there for them to mean anything."""
+
+
+def check_security(root: Section, findings: Diagnostics) -> None:
+    """Apply every rule to the section of a document, if there is one."""
+    security = root.values.get("security")
+    if not isinstance(security, Section):
+        return
+    authentication = security.values.get("authentication")
+    roles = security.sections("roles")
+    if isinstance(authentication, Section):
+        _pipelines(root, findings)
+        _ways(root, security, authentication, findings)
+        if not roles and not security.refused:
+            findings.error(
+                authentication.line,
+                "Authentication",
+                "asks who users are, and nobody may do anything: there is no Role",
+                "add <Role><Name>…</Name><Member>*</Member><Allow>…</Allow></Role>",
+            )
+    elif roles:
+        findings.error(
+            roles[0].line,
+            "Role",
+            "has members, and nobody is asked who he is",
+            "add <Authentication> to Security",
+        )
+    _unique(roles, findings)
+    check_guards(root, roles, findings)
+    for role in roles:
+        for allow in role.sections("allows"):
+            _allow(allow, findings)
+
+
+def _pipelines(root: Section, findings: Diagnostics) -> None:
+    for pipeline in root.sections("pipelines"):
+        if pipeline.values.get("autostart") and not pipeline.text("token_file"):
+            findings.warning(
+                pipeline.line,
+                "Pipeline",
+                f"{pipeline.text('name')} starts with the server, which asks who it is",
+                "add <TokenFile> with a token of a user who may read and write what it does, "
+                "unless SOW_TOKEN holds one",
+            )
+
+
+def _ways(root: Section, security: Section, authentication: Section, findings: Diagnostics) -> None:
+    tls = security.values.get("tls")
+    if not any(way in authentication.values for way in WAYS) and not authentication.lines:
+        findings.error(
+            authentication.line,
+            "Authentication",
+            "has no way to find out who a user is",
+            f"add one of {', '.join(WAYS.values())}",
+        )
+    has_ca = isinstance(tls, Section) and "client_ca" in tls.values
+    asks = "client_certificates" in authentication.values
+    if asks and not has_ca:
+        findings.error(
+            authentication.line_of("ClientCertificates"),
+            "ClientCertificates",
+            "needs to know who signs them",
+            "add <ClientCA> to TLS",
+        )
+    if has_ca and not asks:
+        assert isinstance(tls, Section)
+        findings.error(
+            tls.line_of("ClientCA"),
+            "ClientCA",
+            "is trusted, and no certificate is asked for",
+            "add <ClientCertificates/> to Authentication, or remove it",
+        )
+    if tls is None and not is_loopback(root.text("host") or HOST_DEFAULT):
+        findings.warning(
+            authentication.line,
+            "Authentication",
+            "has passwords and tokens sent in clear text, for whoever stands between to read",
+            "add <TLS>, unless a proxy in front encrypts",
+        )
+
+
+def _unique(roles: list[Section], findings: Diagnostics) -> None:
+    lines: dict[str, FileLine] = {}
+    for role in roles:
+        name, line = role.text("name"), role.line_of("Name")
+        if name and name in lines:
+            message = f"the name {name!r} is already used in {at(lines[name], line)}"
+            findings.error(line, "Name", message, "give it another, or put both into one role")
+        lines.setdefault(name, line)
+
+
+def _allow(allow: Section, findings: Diagnostics) -> None:
+    named = "topic" in allow.values or "Topic" in allow.lines
+    about_topics = [verb for verb in OF_TOPICS if verb in allow.values]
+    others = [verb for verb in ("admin", "impersonate") if verb in allow.values]
+    says = any(verb.capitalize() in allow.lines for verb in VERBS)
+    if not says and not allow.refused:
+        findings.error(
+            allow.line, "Allow", "allows nothing", "add <Read/>, <Write/>, <Delete/> or <Admin/>"
+        )
+    if about_topics and not named:
+        findings.error(
+            allow.line,
+            "Allow",
+            f"does not say of which topics it allows to {about_topics[0]}",
+            "add <Topic>orders</Topic>, or <Topic>.*</Topic> for all",
+        )
+    if others and named:
+        findings.error(
+            allow.line_of("Topic"),
+            "Topic",
+            f"stands beside {others[0].capitalize()}, which is about no topic",
+            "write an Allow for each",
+        )
+    for element, verbs in NEEDS.items():
+        field = element.lower()
+        if field in allow.values and not any(verb in allow.values for verb in verbs):
+            findings.error(
+                allow.line_of(element),
+                element,
+                f"stands in an Allow without {' or '.join(_tags(verbs))}, and so says nothing",
+                f"add {' or '.join(_tags(verbs))}, or remove it",
+            )
+
+
+def _tags(verbs: Iterable[str]) -> list[str]:
+    return [f"<{verb.capitalize()}/>" for verb in verbs]

@@ -1,0 +1,387 @@
+"""Kinds of values: what may stand in an element that holds text, and what it is read as.
+
+Each kind has a name for the reference and a function from text to value that raises `MistakeError`.
+A kind judges one value by itself; what must agree between elements is in the rules.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Literal, get_args
+
+from sow.config import units
+from sow.config.diagnostics import MistakeError, halves
+from sow.core.paths import parse_path
+from sow.core.select_list import check_written, parse_select
+from sow.core.suggest import nearest
+from sow.errors import BadFilter, ClientError, shown
+from sow.expressions import check_deterministic, check_fields_alone, compile_fields, compile_filter
+from sow.messages.value_types import value_type
+from sow.security.row_level_security import USER_PREFIX, read_condition
+from sow.security.topic_patterns import METACHARACTERS, topic_search
+
+LONGEST_NAME = 255
+"""Characters of a name. Topics that come into being by a Pattern keep to the same
+(sow.engine.catalog)."""
+CALLABLE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+ADDRESS = re.compile(
+    r"(?:(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]/]+):)?(?P<port>\d{1,20})", re.ASCII
+)
+PORT_MAX = 65535
+"""TCP has 16 bits for a port."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueKind:
+    """A kind of value: its name in the reference, its reader, which raises MistakeError, and the
+    words that it takes, if it takes no others. References ``${…}`` that begin with `parameters` are
+    its own, and no variables of the file."""
+
+    name: str
+    read: Callable[[str], object]
+    words: tuple[str, ...] = ()
+    may_be_empty: bool = False
+    parameters: str = ""
+
+
+def _text(text: str) -> str:
+    if not text.isprintable():
+        raise MistakeError("contains a control character or a line break", "remove it")
+    return text
+
+
+def _instance_name(text: str) -> str:
+    if bad := re.search(r"[/\\$~]", text):
+        raise MistakeError(
+            f"{shown(text)} contains {bad[0]!r}", "use letters, digits, blanks, '-', '_' and '.'"
+        )
+    return _text(text)
+
+
+def _topic_name(text: str) -> str:
+    if len(text) > LONGEST_NAME:
+        raise MistakeError(
+            f"the name has {len(text)} characters", f"use at most {LONGEST_NAME} characters"
+        )
+    return _text(text)
+
+
+def _field_name(text: str) -> str:
+    if text.startswith("/") and "/" not in text[1:]:
+        raise MistakeError(
+            f"{shown(text)} is a path, and a field is named as it stands in one",
+            f"write {text[1:]}",
+        )
+    if bad := re.search(r"[/\[\]]", text):
+        raise MistakeError(
+            f"{shown(text)} contains {bad[0]!r}, which no name in a path can",
+            "use letters, digits, blanks, '-', '_' and '.'",
+        )
+    return _topic_name(text)
+
+
+def _path(text: str) -> str:
+    """A path in its one canonical spelling, so that equal paths are equal texts."""
+    try:
+        return str(parse_path(text))
+    except BadFilter as error:
+        raise MistakeError(*halves(error.detail)) from None
+
+
+def _declared_path(text: str) -> str:
+    """The path of a field that is one: it names no place in an array."""
+    try:
+        path = parse_path(text)
+    except BadFilter as error:
+        raise MistakeError(*halves(error.detail)) from None
+    if path.index is not None:
+        raise MistakeError(
+            f"{path} is one value of an array, and a type is that of a field",
+            "declare the field itself, as json",
+        )
+    return str(path)
+
+
+def _value_type(text: str) -> str:
+    try:
+        return value_type(text).name
+    except ClientError as error:
+        raise MistakeError(*halves(error.detail)) from None
+
+
+def _filter(text: str) -> str:
+    try:
+        check_deterministic(compile_filter(text), "the filter of a topic")
+    except ClientError as error:
+        raise mistake(error) from None
+    return text
+
+
+def _entitlement(text: str) -> str:
+    try:
+        read_condition(text)
+    except ClientError as error:
+        raise mistake(error) from None
+    return text
+
+
+def _select(text: str) -> tuple[str, ...]:
+    members = tuple(member.strip() for member in text.split(","))
+    try:
+        if not all(members):
+            raise ClientError("a member is empty; write paths between commas, such as -/client")
+        check_written(members)
+    except ClientError as error:
+        raise MistakeError(*halves(error.detail)) from None
+    if not parse_select(members).hides:
+        raise MistakeError(
+            "hides nothing, since fields that no path decides are shown",
+            "write -/ first, or paths without signs, to show these alone: /id,/px",
+        )
+    return members
+
+
+def _fields_filter(text: str) -> str:
+    try:
+        check_fields_alone(compile_filter(text), "the filter of a pipeline")
+    except ClientError as error:
+        raise mistake(error) from None
+    return text
+
+
+def field(*states: str) -> ValueKind:
+    """A field construction, which may ask for these states of the record."""
+
+    def read(text: str) -> str:
+        try:
+            compile_fields([text], states)
+        except ClientError as error:
+            raise mistake(error) from None
+        return text
+
+    return ValueKind("expression `AS` path", read)
+
+
+def mistake(error: ClientError) -> MistakeError:
+    """What is wrong with an expression, its position included."""
+    wrong, instead = halves(error.detail)
+    if "position" not in wrong:
+        wrong += f" (at position {error.position})"
+    if error.expected and error.expected not in error.detail:
+        instead += f"{'; ' if instead else ''}expected {error.expected}"
+    return MistakeError(wrong, instead, position=error.position or 0)
+
+
+def _file(text: str) -> str:
+    """A path inside the data directory, without ``./`` and doubled slashes."""
+    path = PurePosixPath(_text(text))
+    if path.is_absolute():
+        raise MistakeError(
+            f"{shown(text)} is an absolute path; paths are relative to the data directory",
+            f"write {text.strip('/') or 'a name'}, and set DataDirectory or --data-dir",
+        )
+    if ".." in path.parts:
+        raise MistakeError(
+            f"{shown(text)} leads out of the data directory", "write a path without '..'"
+        )
+    if "\\" in text:
+        raise MistakeError(f"{shown(text)} contains a backslash", "separate directories with '/'")
+    if not path.parts:
+        raise MistakeError(f"{shown(text)} names the data directory itself", "write a name")
+    return str(path)
+
+
+def _expiration(text: str) -> tuple[bool, int | None]:
+    """Whether lifetimes are honoured, and the default lifetime in microseconds."""
+    if text in ("disabled", "enabled"):
+        return text == "enabled", None
+    if text.lower() in ("never", "none", "off", "unlimited", "infinite"):
+        raise MistakeError(f"{shown(text)} is not an interval", "did you mean disabled?")
+    try:
+        lifetime_us = units.duration_us(text)
+    except MistakeError as mistake:
+        instead = mistake.instead + ", or 'enabled' or 'disabled'"
+        raise MistakeError(mistake.message, instead) from None
+    return True, lifetime_us or None  # 0 is for ever, as where a publisher sends it
+
+
+def _present(text: str) -> bool:
+    if text:
+        raise MistakeError(
+            f"holds {shown(text)}, and means what it means by being there", "empty it"
+        )
+    return True
+
+
+def _age(text: str) -> object:
+    return None if text == "unlimited" else duration(minimum="1s").read(text)
+
+
+def _size_if_any(text: str) -> object:
+    return None if text == "unlimited" else size().read(text)
+
+
+def _count_if_any(text: str) -> object:
+    return None if text == "unlimited" else count().read(text)
+
+
+def _address(text: str) -> tuple[str, int]:
+    found = ADDRESS.fullmatch(text)
+    if found is None:
+        raise MistakeError(
+            f"{shown(text)} is not an address", "write host:port, such as 127.0.0.1:8080"
+        )
+    if int(found["port"]) > PORT_MAX:
+        raise MistakeError(
+            f"the port {found['port']} is above the highest, {PORT_MAX}",
+            f"write one from 1 to {PORT_MAX}, or 0 for any free one",
+        )
+    return (found["host"] or "127.0.0.1").strip("[]"), int(found["port"])
+
+
+def _separator(text: str) -> bytes:
+    code = int(text) if re.fullmatch(r"\d{1,3}", text, re.ASCII) else 0
+    if not 1 <= code <= 127 or chr(code) == "=" or chr(code).isalnum():
+        raise MistakeError(
+            f"{shown(text)} is not the code of a separator",
+            "write the decimal ASCII code of a character that is no letter, digit or '=', "
+            "such as 1 (SOH) or 124 (|)",
+        )
+    return bytes([code])
+
+
+def _flag(text: str) -> bool:
+    YES_OR_NO.read(text)
+    return text == "true"
+
+
+def _percentage(text: str) -> float:
+    """A percentage as a fraction."""
+    found = re.fullmatch(r"(\d{1,3})\s*%", text, re.ASCII)
+    if found is None or not 1 <= int(found[1]) <= 100:
+        raise MistakeError(f"{shown(text)} is not a percentage", "write 1% to 100%, such as 50%")
+    return int(found[1]) / 100
+
+
+def _callable(text: str) -> str:
+    if not CALLABLE.fullmatch(text):
+        raise MistakeError(
+            f"{shown(text)} does not name a callable",
+            "write package.module:name, such as mine.sums:add",
+        )
+    return text
+
+
+def _topic_pattern(text: str) -> str:
+    try:
+        topic_search(_text(text))
+    except ClientError as error:
+        raise MistakeError(*halves(error.detail)) from None
+    return text
+
+
+def _topic_format(text: str) -> str:
+    """A name with %n in it, and nothing that reads as a pattern (docs/semantics.md, Rule 4)."""
+    if "%n" not in text:
+        raise MistakeError(
+            f"{shown(text)} has no %n, so all copies would have one name",
+            f"write {text}-%n or such: %n becomes the name of each topic",
+        )
+    if text == "%n":
+        raise MistakeError(
+            "'%n' alone gives each copy the name of the topic that it copies",
+            "write %n-C or such",
+        )
+    if found := METACHARACTERS.intersection(text):
+        raise MistakeError(
+            f"{shown(text)} contains {' '.join(sorted(found))}, which means something to a regular "
+            "expression",
+            "use letters, digits, '/', '-' and '_'",
+        )
+    return _topic_name(text)
+
+
+def choice(words: object, **others: tuple[str, ...]) -> ValueKind:
+    """One word of several: those of a `Literal`, which is also the type of what is read. `others`
+    are what some call one of them."""
+    values: tuple[str, ...] = get_args(words)
+    meanings = {other: word for word, several in others.items() for other in several}
+
+    def read(text: str) -> str:
+        if text in values:
+            return text
+        meant = meanings.get(text.lower()) or nearest(text, values)
+        raise MistakeError(
+            f"{shown(text)} is none of {', '.join(values)}",
+            f"did you mean {meant}?" if meant else "write one of them",
+        )
+
+    return ValueKind(" or ".join(f"`{value}`" for value in values), read, values)
+
+
+def duration(minimum: str = "0", maximum: str = "") -> ValueKind:
+    """An interval, read as microseconds."""
+    return _ranged("interval", units.duration_us, minimum, maximum)
+
+
+def size(minimum: str = "1") -> ValueKind:
+    """A size in memory or on disk, read as bytes."""
+    return _ranged("size", units.size_bytes, minimum, "")
+
+
+def count(minimum: str = "1", maximum: str = "") -> ValueKind:
+    """A whole number."""
+    return _ranged("count", units.count, minimum, maximum)
+
+
+def _ranged(name: str, parse: Callable[[str], int], minimum: str, maximum: str) -> ValueKind:
+    def read(text: str) -> int:
+        value = parse(text)
+        if value < parse(minimum):
+            raise MistakeError(
+                f"{text} is less than the minimum, {minimum}", f"write {minimum} or more"
+            )
+        if maximum and value > parse(maximum):
+            raise MistakeError(
+                f"{text} is more than the maximum, {maximum}", f"write {maximum} or less"
+            )
+        return value
+
+    return ValueKind(name, read)
+
+
+YES_OR_NO = choice(
+    Literal["true", "false"],
+    true=("yes", "on", "1", "enabled", "enable"),
+    false=("no", "off", "0", "disabled", "disable"),
+)
+TEXT = ValueKind("text", _text)
+PRESENT = ValueKind("empty", _present, may_be_empty=True)
+FLAG = ValueKind("`true` or `false`", _flag, ("true", "false"))
+INSTANCE_NAME = ValueKind("name", _instance_name)
+TOPIC_NAME = ValueKind("topic name", _topic_name)
+PATH = ValueKind("path", _path)
+DECLARED_PATH = ValueKind("path", _declared_path)
+VALUE_TYPE = ValueKind(
+    "`int64`, `float64`, `decimal(p,s)`, `string`, `bool`, `timestamp`, `date` or `json`",
+    _value_type,
+)
+FIELD_NAME = ValueKind("name", _field_name)
+FILTER = ValueKind("filter", _filter)
+ENTITLEMENT = ValueKind("filter with `${user.…}`", _entitlement, parameters=USER_PREFIX)
+SELECT = ValueKind("select list", _select)
+FIELDS_FILTER = ValueKind("filter", _fields_filter)
+"""One that knows nothing of a row but its fields."""
+FILE = ValueKind("file", _file)
+DIRECTORY = ValueKind("directory", _text)
+EXPIRATION = ValueKind("`disabled`, `enabled` or an interval", _expiration)
+AGE = ValueKind("interval or `unlimited`", _age)
+SIZE_IF_ANY = ValueKind("size or `unlimited`", _size_if_any)
+COUNT_IF_ANY = ValueKind("count or `unlimited`", _count_if_any)
+ADDRESS_KIND = ValueKind("host:port", _address)
+SEPARATOR = ValueKind("ASCII code", _separator)
+PERCENTAGE = ValueKind("percentage", _percentage)
+CALLABLE_NAME = ValueKind("package.module:callable", _callable)
+TOPIC_PATTERN = ValueKind("regular expression", _topic_pattern)
+TOPIC_FORMAT = ValueKind("topic name with `%n`", _topic_format)

@@ -1,0 +1,51 @@
+"""Steps: work that may touch many records, a little of it at a time.
+
+A request of one line may concern a million records. Whatever may do so is written as a generator:
+each step of it is a fraction of a millisecond of work and leaves everything whole, and between two
+steps anything may happen. It holds what it needs by reference, as of the moment at which it began,
+and returns its result with the last step. Who drives it takes as many steps in a turn as there is
+time for (`sow.server.loop.scheduler`), and may give it up between two of them by closing it.
+
+This module knows nothing of what the steps do, nor of time.
+"""
+
+from collections.abc import Generator
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+Task = Generator[None, None, Result]
+
+
+def run_to_completion(steps: Task[Result]) -> Result:
+    """Take all steps, one after the other; returns and raises what they do."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as over:
+            result: Result = over.value
+            return result
+
+
+class CatchUpPacer:
+    """How much of what grows meanwhile each step takes, so that it comes to an end.
+
+    At first it is `share`. Where between two steps more than half as much has come as the last one
+    took, it is twice as much from then on: what is left for the last step is no more than a few
+    times what comes in one.
+    """
+
+    def __init__(self, share: int) -> None:
+        self.share = share
+        self._taken = self._left = 0
+
+    def begin(self, count: int) -> None:
+        """A step begins, with so much to take."""
+        if self._taken and 2 * (count - self._left) > self._taken:
+            self.share *= 2
+        self._taken = count
+
+    def end(self, count: int) -> None:
+        """The step is over, and so much is left."""
+        self._taken -= count
+        self._left = count

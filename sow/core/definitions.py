@@ -1,0 +1,453 @@
+"""Definitions: what config.xml says, topics above all, and the topics of the server's own.
+
+A definition is plain data without behaviour or I/O; `sow.config` makes them from XML, and whoever
+they are about goes by them. Pipelines have a module of their own (`sow.core.pipelines`), and so has
+who may do what (`sow.core.security_definitions`). Units stand last in a name; `line` is the line of
+the XML element.
+"""
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Literal
+
+from sow.core.pipelines import Pipeline
+from sow.core.security_definitions import Security
+
+Durability = Literal["persistent", "transient"]
+Policy = Literal["conflate", "off", "unsubscribe", "always"]
+Placement = Literal["replace", "append"]
+Schedule = Literal["per-key", "tick"]
+Engine = Literal["embedded", "spark"]
+DeltaNull = Literal["ignore", "set", "remove"]
+SYSTEM_PREFIX = "/sow/"
+"""How the names of the server's own topics begin, and no others."""
+
+Operation = Literal["latest", "sum", "min", "max", "first", "count", "concat"]
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """What becomes of one field when two messages are merged into one."""
+
+    field: str
+    operation: Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A `<Field>` of a `<Schema>`: a path text, and the name of the type of its values
+    (`sow.messages.value_types`)."""
+
+    path: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackPressure:
+    """What a session's queue may do with a topic's updates (docs/semantics.md, Rules 12 and 13).
+
+    `match` holds the path texts that identify "the same" queued update, none: its SowKey.
+    `merger` is ``package.module:callable``.
+    """
+
+    conflation_policy: Policy = "conflate"
+    placement: Placement = "replace"
+    match: tuple[str, ...] = ()
+    merges: tuple[Merge, ...] = ()
+    merger: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Topic(BackPressure):
+    """A keyed last-value store that clients publish to.
+
+    `keys` and the members of `hash_indexes` are path texts such as ``/order/id``. With no
+    `keys`, publishers send a SowKey with each message. `expiration_us` is the default lifetime
+    of a record, or None; `expires` says whether lifetimes are honoured at all. With a `pattern`,
+    a regular expression, the definition stands for every topic whose name it matches. Without
+    `retain` no value is stored: updates pass through. `delta_null` is what an explicit null in a
+    delta publish does. `records_max` bounds the records of the topic, or of each of a pattern.
+    `preprocessing` and `enrichment` hold field constructions, ``expression AS /path``, applied to
+    each message that is published: before its key is read, and before it becomes the record.
+    What is published fits `schema`. With a `view` the records are the rows of that view, which
+    Spark writes and nobody else (`stored`).
+    """
+
+    name: str
+    message_type: str
+    keys: tuple[str, ...] = ()
+    key_domain: str = ""
+    file_name: str | None = None
+    durability: Durability = "persistent"
+    flush_interval_us: int = 0
+    expires: bool = False
+    expiration_us: int | None = None
+    hash_indexes: tuple[tuple[str, ...], ...] = ()
+    indexes: tuple[str, ...] = ()
+    pattern: str | None = None
+    retain: bool = True
+    delta_null: DeltaNull = "ignore"
+    records_max: int | None = None
+    schema: tuple[Declared, ...] = ()
+    preprocessing: tuple[str, ...] = ()
+    enrichment: tuple[str, ...] = ()
+    view: "View | None" = None
+    line: int = 0
+
+    @property
+    def system(self) -> bool:
+        """It is the server's own: readable, but listed nowhere."""
+        return self.name.startswith(SYSTEM_PREFIX)
+
+    @property
+    def domain(self) -> str:
+        """What SowKeys are salted with: KeyDomain, or the topic's own name."""
+        return self.key_domain or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class ConflatedTopic(BackPressure):
+    """A copy of another topic in which each record changes at most once per interval.
+
+    `topic_format` names the copies of the topics of a pattern: ``%n-C``. `enrichment` holds field
+    constructions, ``expression AS /path``, applied to each message that enters the copy. `engine`
+    says who conflates: this server, or Spark, which writes the copy.
+    """
+
+    name: str
+    message_type: str
+    underlying: str
+    interval_us: int = 5_000_000
+    filter: str | None = None
+    hash_indexes: tuple[tuple[str, ...], ...] = ()
+    indexes: tuple[str, ...] = ()
+    schedule: Schedule = "per-key"
+    engine: Engine = "embedded"
+    topic_format: str | None = None
+    enrichment: tuple[str, ...] = ()
+    line: int = 0
+
+
+JoinType = Literal["left", "inner", "full"]
+ViewConflation = Literal["none", "inline"]
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A `<Join>` of a view: ``[left_topic].left_field = [right_topic].right_field``.
+
+    Fields are path texts. Several joins of the same two topics hold together. `type` says what
+    becomes of records without a match: of the topic that the view names first (``left``), of none
+    (``inner``), or of both (``full``). `left_type` and `right_type` are the message types of the
+    topics where they were said, ``[json].[orders]./symbol``: another way to write the same join.
+    """
+
+    left_topic: str
+    left_field: str
+    right_topic: str
+    right_field: str
+    type: JoinType = "left"
+    line: int = field(default=0, compare=False)
+    left_type: str = field(default="", compare=False)
+    right_type: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class View(BackPressure):
+    """A topic whose records are made of those of others: one for each group of them.
+
+    `underlyings` are the topics in the order in which the view names them; of several, `joins` says
+    how their records meet. `projection` holds ``expression AS /path``, with aggregates, `grouping`
+    the fields (path texts, of joined topics ``[topic]./path``) whose values make a group.
+    `null_equivalency`: NULL meets NULL in a join. `conflation` ``inline``: an update of a row that
+    waits for its turn is replaced by a newer one.
+    """
+
+    name: str
+    message_type: str
+    underlyings: tuple[str, ...]
+    projection: tuple[str, ...]
+    grouping: tuple[str, ...]
+    joins: tuple[Join, ...] = ()
+    null_equivalency: bool = False
+    filter: str | None = None
+    key_domain: str = ""
+    conflation: ViewConflation = "none"
+    hash_indexes: tuple[tuple[str, ...], ...] = ()
+    indexes: tuple[str, ...] = ()
+    engine: Engine = "embedded"
+    line: int = 0
+
+    @property
+    def domain(self) -> str:
+        """What SowKeys are salted with: KeyDomain, or the view's own name."""
+        return self.key_domain or self.name
+
+    @property
+    def underlying(self) -> str:
+        """The topic that it is made of, or the one that its joins preserve."""
+        return self.underlyings[0]
+
+
+Definition = Topic | ConflatedTopic | View
+
+
+def is_persistent(definition: Definition) -> bool:
+    """Whether the topic's records are kept on disk, and each change of them in the log first.
+
+    The one place where this is decided. A conflated topic is not: it is made anew from what it
+    copies. The server's own topics are, though they take no numbers of the log.
+    """
+    return isinstance(definition, Topic) and definition.durability == "persistent"
+
+
+RecordFieldType = Literal["string", "int", "decimal"]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordField:
+    """A `<Field>` of a record: what the values at its place are called and what they are."""
+
+    name: str
+    type: RecordFieldType = "string"
+    line: int = field(default=0, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageTypeOptions:
+    """A `<MessageType>` element, with all that messages of the type depend on, which is also what
+    its `repr` says: not where it is written.
+
+    `field_separator` is the single byte between fields of the FIX family and of records, `fields`
+    are those of a record. `parts` are the types of a composite's parts, each in full.
+    """
+
+    name: str
+    module: str
+    field_separator: bytes = b"\x01"
+    fields: tuple[RecordField, ...] = ()
+    parts: tuple["MessageTypeOptions", ...] = ()
+    line: int = field(default=0, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedTopic:
+    """A `<Topic>` of `<TransactionLog>`: a name or a regular expression of names.
+
+    An empty `message_type` means any. Persistent topics are logged whether named or not.
+    """
+
+    name: str
+    message_type: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JournalSettings:
+    """`<TransactionLog>`: where the journal lives and how much of it is kept.
+
+    Retention keeps at least what no checkpoint covers, whatever the limits say. By default 4 GiB
+    are kept, some ten million changes of a few hundred bytes, and a consumer is waited for through
+    a week in which nobody looks after it.
+    """
+
+    directory: str = "journal"
+    retention_bytes: int = 4 * 1024**3
+    retention_age_us: int | None = None
+    flush_interval_us: int = 0
+    topics: tuple[LoggedTopic, ...] = ()
+    consumer_expiration_us: int | None = 7 * 86_400 * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """`<Sessions>`: the bounds of a session's outbox, and how long a dropped session is kept.
+
+    A queue holds the largest message that there may be, 16 MiB, and 10,000 small ones; a minute is
+    longer than a client that comes back takes to notice that its connection has gone.
+    `conflates`: whether queues may be conflated unless a session is switched.
+    `background_conflation_fraction`: how full a queue is when idle time is spent on conflating it.
+    """
+
+    queue_messages_max: int = 10_000
+    queue_bytes_max: int = 16 * 1024**2
+    conflates: bool = True
+    reconnect_timeout_us: int = 60_000_000
+    recovery_messages_max: int = 10_000
+    background_conflation_fraction: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`<Limits>`: what a single client may ask of the server, and what all may.
+
+    Why each default is what it is stands in docs/limits.md, beside what is answered beyond it.
+    `memory_bytes_max` None: as much as there is. `connections_per_address_max` None: a thousand,
+    of which loopback is free.
+    """
+
+    message_bytes_max: int = 16 * 1024**2
+    frame_bytes_max: int = 64 * 1024**2
+    filter_bytes_max: int = 64 * 1024
+    filter_depth_max: int = 200
+    subscriptions_max: int = 10_000
+    pattern_topics_max: int = 100_000
+    join_fan_out_max: int = 1_000_000
+    view_groups_max: int = 5_000_000
+    batch_bytes_max: int = 1024**3
+    snapshot_bytes_max: int = 128 * 1024**2
+    request_bytes_max: int = 256 * 1024**2
+    memory_bytes_max: int | None = None
+    connections_max: int = 20_000
+    connections_per_address_max: int | None = None
+    header_timeout_us: int = 10_000_000
+    idle_timeout_us: int = 60_000_000
+    logons_per_second_max: int = 20
+    publishes_per_second_max: int | None = None
+
+
+HOST_DEFAULT = "127.0.0.1"
+PORT_DEFAULT = 8080
+"""The port that programs without privileges use for HTTP, by custom."""
+URL_DEFAULT = f"http://{HOST_DEFAULT}:{PORT_DEFAULT}"
+"""Where a server listens, and where clients look for one, unless they are told otherwise."""
+
+
+LogFormat = Literal["text", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """What the server tells whoever runs it, on its standard error, and in which form."""
+
+    format: LogFormat = "text"
+    level: LogLevel = "info"
+    access: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A whole config.xml, validated. `topics` stand in file order, underlying topics first."""
+
+    name: str
+    topics: tuple[Definition, ...] = ()
+    message_types: tuple[MessageTypeOptions, ...] = ()
+    host: str = HOST_DEFAULT
+    port: int = PORT_DEFAULT
+    data_directory: str = "data"
+    journal: JournalSettings = field(default_factory=JournalSettings)
+    sessions: SessionSettings = field(default_factory=SessionSettings)
+    limits: Limits = field(default_factory=Limits)
+    security: Security = field(default_factory=Security)
+    pipelines: tuple[Pipeline, ...] = ()
+    server_log: LogSettings = field(default_factory=LogSettings)
+
+    @property
+    def url(self) -> str:
+        """The address at which its server is called."""
+        return f"{self.security.scheme}://{authority(self.host, self.port)}"
+
+
+def authority(host: str, port: int) -> str:
+    """`host:port` as a URL has it: an IPv6 address stands in brackets (RFC 3986 §3.2.2)."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+WRITER_KEPT_US = 30 * 86_400 * 1_000_000
+"""A writer that comes back within a month is known; what it sends again is applied once."""
+WRITES = Topic(
+    name="/sow/commits",
+    message_type="json",
+    keys=("/writer", "/topic"),
+    file_name="sow-commits.sow",
+    expires=True,
+    expiration_us=WRITER_KEPT_US,
+)
+"""Which batch of each writer was applied last to each topic: one record, in the transaction of the
+batch."""
+
+WRITES_BEFORE = Topic(
+    name="/sow/writes",
+    message_type="json",
+    keys=("/writer",),
+    file_name="sow-writes.sow",
+    expires=True,
+    expiration_us=WRITER_KEPT_US,
+)
+"""The same as versions have noted it that kept one account of a writer, whatever it wrote to.
+Nothing is added to it, and after its 30 days it is empty."""
+
+CONSUMERS = Topic(
+    name="/sow/consumers",
+    message_type="json",
+    keys=("/name",),
+    file_name="sow-consumers.sow",
+)
+"""How far each named reader of the log has come; what it has not read is kept for it."""
+
+KNOWN_COLUMNS = Topic(
+    name="/sow/columns",
+    message_type="json",
+    keys=("/topic", "/field"),
+    file_name="sow-columns.sow",
+)
+"""What the fields of topics have held, of those that were asked for in columns: a type never
+narrows, and so has to be remembered beyond the records that made it so."""
+
+AUDIT = Topic(
+    name="/sow/audit",
+    message_type="json",
+    keys=("/place",),
+    file_name="sow-audit.sow",
+)
+"""Who logged on, was refused, administered, deleted by filter (`sow.sessions.audit`)."""
+
+SYSTEM_TOPICS = (WRITES, WRITES_BEFORE, CONSUMERS, KNOWN_COLUMNS, AUDIT)
+
+
+def stored(definition: Definition) -> Definition:
+    """A view that Spark runs as the topic that holds its rows, logged and stored like any: what
+    makes them is elsewhere, and need not be there when the server starts. All others as they are.
+
+    The rows come with their SowKeys, as the view's keys may be NULL.
+    """
+    if not isinstance(definition, View) or definition.engine == "embedded":
+        return definition
+    queues = {field.name: getattr(definition, field.name) for field in fields(BackPressure)}
+    return Topic(
+        definition.name,
+        definition.message_type,
+        key_domain=definition.key_domain,
+        hash_indexes=definition.hash_indexes,
+        indexes=definition.indexes,
+        view=replace(definition, line=0),
+        line=definition.line,
+        **queues,
+    )
+
+
+def with_system_topics(configuration: Configuration) -> Configuration:
+    """The configuration a server runs: what was asked for, with views that Spark runs as topics,
+    and its own topics."""
+    topics = tuple(map(stored, configuration.topics))
+    return replace(configuration, topics=(*topics, *SYSTEM_TOPICS))
+
+
+def without_system_topics(configuration: Configuration) -> Configuration:
+    """What was asked for."""
+    topics: list[Definition] = []
+    for topic in configuration.topics:
+        if not isinstance(topic, Topic):
+            topics.append(topic)
+        elif topic.view is not None:
+            topics.append(replace(topic.view, line=topic.line))
+        elif not topic.system:
+            topics.append(topic)
+    return replace(configuration, topics=tuple(topics))
+
+
+def without_secrets(configuration: Configuration) -> Configuration:
+    """What was asked for, as it is told over the network: of options of pipelines, which may be
+    secrets, the names alone."""
+    requested = without_system_topics(configuration)
+    return replace(requested, pipelines=tuple(one.without_values() for one in requested.pipelines))

@@ -1,0 +1,83 @@
+"""Deltas: part of a document that stands for a change of the whole.
+
+A delta is a document that is merged into another one path by path
+(`conflated_topics.documents`). Fields that it does not name stay as they are, so a delta cannot
+remove a field; where the new state lacks one, `difference` and `composed` say so with None and the
+whole document has to travel instead.
+
+    merged(a, delta)     the document `a` as the delta leaves it
+    difference(a, b)     the delta with merged(a, delta) == b
+    composed(d1, d2)     the delta with merged(a, it) == merged(merged(a, d1), d2) for every a
+
+Documents are what `MessageType.parse` returns for types with fields. Nothing is changed in place.
+"""
+
+from conflated_topics.documents import TEXT_FIELD, Document, Nulls, ObjectWithText, merged
+from sow.core.lossless_numbers import LosslessNumber
+
+__all__ = ["Document", "Nulls", "composed", "difference", "merged", "same"]
+
+
+def difference(old: Document, new: Document) -> Document | None:
+    """The fields of `new` that differ from `old`; None if no delta says it: `new` lacks a field of
+    `old`, or an object that is its own text loses that text or its fields."""
+    if not old.keys() <= new.keys():
+        return None
+    delta = type(new)()
+    for name, value in new.items():
+        if name not in old:
+            delta[name] = value
+            continue
+        before = old[name]
+        if isinstance(before, dict) and isinstance(value, dict):
+            inner = difference(before, value)
+            if inner is None or (inner.keys() == {TEXT_FIELD} and type(before) is not type(value)):
+                return None
+            if inner:
+                delta[name] = inner
+        elif not same(before, value):
+            if _is_kept_beside(before, value):
+                return None
+            delta[name] = value
+    return delta
+
+
+def _is_kept_beside(before: object, value: object) -> bool:
+    """Whether merging leaves of what was there what should go: a text changes an object that has
+    one, and attributes are put to a text."""
+    if isinstance(value, ObjectWithText):
+        return isinstance(before, str) and TEXT_FIELD not in value
+    return isinstance(before, ObjectWithText) and not isinstance(value, list)
+
+
+def composed(first: Document, second: Document) -> Document | None:
+    """Both deltas as one; None where no delta can say it: an object replaced a scalar, which
+    may itself have replaced an object, or has got attributes meanwhile."""
+    result = (type(second) if isinstance(second, ObjectWithText) else type(first))(first)
+    for name, value in second.items():
+        before = result.get(name)
+        if isinstance(value, dict) and name in result:
+            inner = composed(before, value) if isinstance(before, dict) else None
+            if inner is None or (type(inner) is not type(before) and TEXT_FIELD not in inner):
+                return None
+            result[name] = inner
+        else:
+            result[name] = value
+    return result
+
+
+def same(one: object, other: object) -> bool:
+    """Equal as JSON: 1, 1.0 and true are three values, and so are 1.1 and 1.10 where a message
+    keeps digits."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, LosslessNumber) and isinstance(other, LosslessNumber):
+        return one.text == other.text
+    if isinstance(one, float):
+        # 0.0 and -0.0 are equal, and not the same; NaN is the same, and not equal.
+        return repr(one) == repr(other)
+    return one == other

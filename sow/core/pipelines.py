@@ -1,0 +1,205 @@
+"""Definitions of pipelines: what config.xml says Spark is to do.
+
+Plain data like the topics' (`sow.core.definitions`); `sow.config` makes them and
+`sow.spark.pipelines` runs them.
+"""
+
+import os.path
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from sow.core.source_options import plain
+
+OutputMode = Literal["append", "update"]
+NullKeys = Literal["refuse", "drop"]
+FoldPolicy = Literal["latest", "merge", "sum", "min", "max", "first", "count"]
+
+TimeUnit = Literal["s", "ms", "us", "ns"]
+UNITS: tuple[TimeUnit, ...] = get_args(TimeUnit)
+
+TRIGGER_US = 1_000_000
+"""How often Spark makes a batch unless it is told: about the least that it holds with state."""
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+ARROW_SCHEMES = {
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "abfs": "abfs",
+    "abfss": "abfs",
+    "hdfs": "hdfs",
+    "file": "file",
+}
+"""The schemes of places to which tasks write files of their own, and what Arrow calls them."""
+FILES = ("parquet", "csv", "json")
+KNOWN_FORMATS = (*FILES, "kafka", "sow", "rate")
+"""The formats that have rules here; any other is Spark's, as it is written."""
+SPARKS_FORMATS = (
+    "orc", "text", "xml", "avro", "binaryFile", "jdbc", "console", "memory", "noop", "delta",
+    "iceberg", "hudi", "rate-micro-batch", "socket", "protobuf",
+)  # fmt: skip
+"""Formats of Spark's and of packages that many use."""
+UNTOLD = "***"
+"""What is told of the value of an option."""
+SOURCE_VIEW = "source"
+"""The view of a source that has no name."""
+TIME_COLUMNS = {"sow": "ts", "kafka": "timestamp", "rate": "timestamp"}
+"""The columns that hold the time where the source itself says when."""
+
+
+def has_scheme(path: str) -> bool:
+    """Whether a path says itself where it is (`s3a://bucket/x`, `file:/x`), so that it is handed
+    on to Spark as it is."""
+    return SCHEME.match(path) is not None
+
+
+def located(path: str, directory: str) -> str:
+    """A path of a pipeline as Spark is told it: a relative one starts at `directory`."""
+    return path if has_scheme(path) else os.path.join(directory, path)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineOption:
+    """An option of Spark's for a source or a sink."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """What is read: a format of Spark's with its options. `schema` is Spark's DDL."""
+
+    format: str
+    path: str | None = None
+    topic: str | None = None
+    schema: str | None = None
+    options: tuple[PipelineOption, ...] = ()
+
+    @property
+    def is_files(self) -> bool:
+        """Files: there is an end to them."""
+        return self.format in FILES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source(Input):
+    """Where rows come from. `name` is the view that SQL reads; `watermark_us` how late rows may
+    come; `time_unit` what a time that is a number counts."""
+
+    name: str = SOURCE_VIEW
+    time_column: str | None = None
+    time_unit: TimeUnit | None = None
+    watermark_us: int | None = None
+
+    @property
+    def is_typed(self) -> bool:
+        """Rows of a topic whose columns are fields of the body."""
+        infers = any(
+            plain(one.name) == "inferschema" and one.value.lower() == "true" for one in self.options
+        )
+        return self.format == "sow" and (self.schema is not None or infers)
+
+    @property
+    def time(self) -> str | None:
+        """The column that holds the rows' time."""
+        return self.time_column or TIME_COLUMNS.get(self.format)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Static(Input):
+    """A table that is read once in each run, for the SQL to join with as the view `name`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflate:
+    """At most one row for each key and interval; `filter` says which rows are kept.
+
+    Rows may be `lateness_us` late and `max_skew_us` ahead of the clock; those beyond are kept at
+    `late_path`, if there is one. `null_keys` says what becomes of those without a key, and
+    `window_fields` whether rows have `window_start` and `window_end`; None: in files, and not in
+    topics.
+    """
+
+    keys: tuple[str, ...]
+    interval_us: int
+    policy: FoldPolicy = "latest"
+    filter: str | None = None
+    lateness_us: int = 0
+    max_skew_us: int = 3_600_000_000
+    late_path: str | None = None
+    null_keys: NullKeys = "refuse"
+    window_fields: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink:
+    """Where rows go: a topic, or a format of Spark's, such as files at a path."""
+
+    topic: str | None = None
+    format: str | None = None
+    path: str | None = None
+    options: tuple[PipelineOption, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """One pipeline. `trigger_us` is how often a batch is made; None: once, all there is.
+    `checkpoint` is where its state is, if that is not in the data directory; `token_file` holds the
+    token by which it logs on at the server. With more than one
+    source there is SQL, and no conflation."""
+
+    name: str
+    sources: tuple[Source, ...]
+    sink: Sink
+    statics: tuple[Static, ...] = ()
+    sql: str | None = None
+    conflate: Conflate | None = None
+    output_mode: OutputMode = "append"
+    trigger_us: int | None = TRIGGER_US
+    checkpoint: str | None = None
+    master: str = "local[2]"
+    autostart: bool = False
+    token_file: str = ""
+    settings: tuple[PipelineOption, ...] = ()
+    line: int = 0
+
+    @property
+    def source(self) -> Source:
+        """The first source; with conflation, the only one."""
+        return self.sources[0]
+
+    def without_values(self) -> "Pipeline":
+        """The same without the values of Spark's options and settings, for who looks: no name says
+        which of them is a secret, such as the password of a database."""
+        return replace(
+            self,
+            sources=tuple(replace(one, options=_untold(one.options)) for one in self.sources),
+            statics=tuple(replace(one, options=_untold(one.options)) for one in self.statics),
+            sink=replace(self.sink, options=_untold(self.sink.options)),
+            settings=_untold(self.settings),
+        )
+
+    def described(self) -> dict[str, object]:
+        """What it reads, where it writes and how often, for who looks."""
+        sink = self.sink
+        reads = [f"{read.format} {read.topic or read.path or ''}".strip() for read in self.sources]
+        writes = f"topic {sink.topic}" if sink.topic else f"{sink.format} {sink.path or ''}".strip()
+        return {
+            "name": self.name,
+            "source": ", ".join(reads),
+            "sink": writes,
+            "topic": sink.topic,
+            "trigger": "once" if self.trigger_us is None else f"every {self.trigger_us / 1e6:g} s",
+            "master": self.master,
+            "autostart": self.autostart,
+        }
+
+
+def _untold(options: Sequence[PipelineOption]) -> tuple[PipelineOption, ...]:
+    return tuple(replace(one, value=UNTOLD) for one in options)

@@ -1,0 +1,102 @@
+"""Security, as config.xml says it: who may come in, who may do what, and how clients are encrypted.
+
+Plain data, like all definitions (`sow.core.definitions`). What a role gives to a user is worked out
+by `sow.security.authorization`, who it is by `sow.security.authentication`.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """`<TLS>`: the files, in PEM form, by which the server proves who it is and encrypts.
+
+    `certificate` may hold the whole chain. `private_key` may be in the same file. `client_ca` are
+    the certificates by which those of clients are trusted; without it none is asked for.
+    """
+
+    certificate: str
+    private_key: str
+    client_ca: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Jwt:
+    """`<JWT>`: signed tokens that somebody else gives out. `keys` is a file or an address of the
+    keys by which they are signed; `user` and `groups` are the claims that say who it is."""
+
+    issuer: str
+    audience: str
+    keys: str
+    user: str = "sub"
+    groups: str = "groups"
+
+
+@dataclass(frozen=True, slots=True)
+class Authentication:
+    """`<Authentication>`: how users say who they are. Files that are not there are empty texts."""
+
+    users_file: str = ""
+    tokens_file: str = ""
+    jwt: Jwt | None = None
+    client_certificates: bool = False
+
+
+Verb = Literal["read", "write", "delete", "admin", "impersonate"]
+VERBS: tuple[Verb, ...] = get_args(Verb)
+OF_TOPICS: tuple[Verb, ...] = ("read", "write", "delete")
+"""Those that are about a topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allow:
+    """`<Allow>`: what a role may do, and with which topics: those whose whole name `topic`, a
+    regular expression, matches. `filter` says which records may be seen, `select` which fields,
+    `check` which records may be written; None: all."""
+
+    topic: str = ""
+    read: bool = False
+    write: bool = False
+    delete: bool = False
+    admin: bool = False
+    impersonate: bool = False
+    filter: str | None = None
+    select: tuple[str, ...] | None = None
+    check: str | None = None
+
+    @property
+    def verbs(self) -> tuple[Verb, ...]:
+        """What it allows."""
+        return tuple(verb for verb in VERBS if getattr(self, verb))
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """`<Role>`: what its members may do. A member is ``user:NAME``, ``group:NAME`` or ``*``."""
+
+    name: str
+    members: tuple[str, ...]
+    allows: tuple[Allow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """`<Security>`: who may come in besides those whom the rule of
+    `sow.server.http.host_origin_check` lets in.
+
+    Hosts and origins stand in the one spelling of `sow.core.origin_parsing`; `trusted_proxies` are
+    addresses and networks, such as ``192.0.2.10/32``.
+    """
+
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    trusted_proxies: tuple[str, ...] = ()
+    tls: Tls | None = None
+    authentication: Authentication | None = None
+    roles: tuple[Role, ...] = ()
+
+    @property
+    def scheme(self) -> str:
+        """What addresses of this server begin with."""
+        return "https" if self.tls else "http"

@@ -1,0 +1,39 @@
+"""What is said to who has mistyped a word: which one was meant, or which there are.
+
+Which one was meant, the core of conflation says (`conflated_topics.suggest`), whose users mistype
+words too; what is known is the caller's business.
+"""
+
+from collections.abc import Collection, Mapping
+from itertools import islice
+
+from conflated_topics.suggest import nearest
+from sow.errors import clipped, shown
+
+__all__ = ["did_you_mean", "nearest", "no_topic"]
+
+KNOWN_SENT_MAX = 30
+"""So many words may help who has mistyped one; more would only be long."""
+PATTERNS_SENT_MAX = 10
+"""Patterns are longer than words."""
+
+
+def did_you_mean(word: str, known: Collection[str]) -> str:
+    """`; did you mean X?` when a known word is near, else the known words, or some of them."""
+    meant = nearest(word, known)
+    if meant is not None:
+        return f"; did you mean {meant}?"
+    more = ", …" if len(known) > KNOWN_SENT_MAX else ""
+    return f"; known are {', '.join(islice(known, KNOWN_SENT_MAX))}{more}"
+
+
+def no_topic(name: str, known: Collection[str], patterns: Mapping[str, str]) -> str:
+    """What is said of a `name` that no topic has: which `known` one was meant, or which there are,
+    and the `patterns` by which topics are made, by the names of their definitions."""
+    said = f"no topic {shown(name)}" + (did_you_mean(clipped(name), known) if known else "")
+    if not patterns or nearest(clipped(name), known) is not None:
+        return said
+    told = [f"{one} (Pattern {clipped(text)})" for one, text in patterns.items()]
+    more = ", …" if len(told) > PATTERNS_SENT_MAX else ""
+    before = ", " if known else "; known are "
+    return f"{said}{before}{', '.join(told[:PATTERNS_SENT_MAX])}{more}"

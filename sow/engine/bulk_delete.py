@@ -1,0 +1,149 @@
+"""Removals: many records of a topic go, a few at a time, as if all had gone at one moment.
+
+Which records go is fixed when the removal begins: their slots, and the number of the newest change.
+A slot is used again when its record has gone, but a record that is younger than that change is not
+meant. Each step removes some and routes them like any batch, and between two steps others write.
+Who changes a record that still waits to be removed has it removed first (`make_way`), so that
+everybody's changes come out as they would have, had the whole removal been one step.
+
+A removal that is given up has removed what it has removed; the rest stays. Nothing here knows why
+records go, or who wants to know of it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sow.core.cooperative import Task
+from sow.engine.disk_reserve import DiskReserve
+from sow.engine.running_topics import SourceTopic
+from sow.errors import DiskFull, InvalidTopic
+from sow.store.columns import Slots
+from sow.store.memory import Table
+
+RECORDS_AT_ONCE = 100
+"""Records of one step: a batch so long shares its costs, and takes a millisecond at most."""
+
+Remove = Callable[[SourceTopic, Sequence[str], int], int]
+
+
+class PendingDelete:
+    """Records of one table that go: those in `slots` that are not younger than the change `seq`."""
+
+    def __init__(self, table: Table, slots: Slots, seq: int) -> None:
+        self._table = table
+        self._slots = slots
+        self._seq = seq
+        self._wanted: NDArray[np.bool_] = np.zeros(len(table.bodies), np.bool_)
+        self._wanted[slots] = True
+        self.removed = 0
+        """How many of them have gone because of this."""
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def pieces(self) -> Iterator[list[str]]:
+        """The identities of those that wait still when their piece comes, in the order given."""
+        for start in range(0, len(self._slots), RECORDS_AT_ONCE):
+            yield self._there(self._slots[start : start + RECORDS_AT_ONCE])
+
+    def among(self, identities: Sequence[str]) -> list[str]:
+        """Those of `identities` that wait to go."""
+        find, wanted = self._table.slots.get, self._wanted
+        slots = [slot for name in identities if (slot := find(name)) is not None]
+        waiting = [slot for slot in slots if slot < len(wanted) and wanted[slot]]
+        return self._there(np.array(waiting, np.int64)) if waiting else []
+
+    def _there(self, slots: Slots) -> list[str]:
+        held = self._table.identities
+        old = slots[self._table.born[slots] <= self._seq].tolist()
+        return [identity for slot in old if (identity := held[slot]) is not None]
+
+
+class BulkDelete:
+    """The removals under way in the topics of one engine.
+
+    `remove(topic, identities, now_us)` removes records and tells of it. `is_there` says whether a
+    topic has not been removed itself. `work_off` takes the steps that have to be taken before
+    sessions are told more.
+    """
+
+    def __init__(
+        self,
+        disk: DiskReserve,
+        remove: Remove,
+        is_there: Callable[[SourceTopic], bool],
+        work_off: Callable[[], Task[None]],
+    ) -> None:
+        self._disk = disk
+        self._work_off = work_off
+        self._remove = remove
+        self._is_there = is_there
+        self._running: dict[SourceTopic, list[PendingDelete]] = {}
+
+    def begin(self, topic: SourceTopic, slots: Slots, seq: int, now_us: int) -> Task[int]:
+        """Remove the records that are in `slots` now, after the change `seq`; returns how many
+        there were.
+
+        What others have removed first does not count. Raises DiskFull where the disk has no room
+        for it, also later on, and InvalidTopic when the topic has gone meanwhile: both say how many
+        records were removed.
+        """
+        going = PendingDelete(topic.records.table, slots, seq)
+        self._running.setdefault(topic, []).append(going)
+        try:
+            yield from self._check_room(going)
+            for identities in going.pieces():
+                self._check_goes_on(topic, going, identities)
+                going.removed += self._remove(topic, identities, now_us)
+                yield
+                yield from self._work_off()
+            return going.removed
+        finally:
+            self._end(topic, going)
+
+    def make_way(self, topic: SourceTopic, identities: Sequence[str], now_us: int) -> None:
+        """Remove at once those of these records that wait for it, since they are to be changed."""
+        for going in self._running.get(topic, ()):
+            waiting = going.among(identities)
+            if waiting:
+                going.removed += self._remove(topic, waiting, now_us)
+
+    def _check_room(self, going: PendingDelete) -> Task[None]:
+        """Ask for room for all of them before the first one goes; long only on a full disk."""
+        if self._disk.is_full:
+            size_bytes = 0
+            for identities in going.pieces():
+                size_bytes += self._disk.removal_bytes(identities)
+                yield
+            self._disk.check_reserve(lambda: size_bytes)
+
+    def _check_goes_on(
+        self, topic: SourceTopic, going: PendingDelete, identities: Sequence[str]
+    ) -> None:
+        done = f"{going.removed} of {len(going)} records were deleted"
+        if not self._is_there(topic):
+            raise InvalidTopic(f"{topic.name} was removed from the configuration; {done} before")
+        try:
+            self._disk.check_removal(identities)
+        except DiskFull:
+            if not going.removed:
+                raise
+            raise DiskFull(
+                f"the disk is full, and so is its reserve; {done}, and the others stay: free some "
+                "space, and delete again"
+            ) from None
+
+    def _end(self, topic: SourceTopic, going: PendingDelete) -> None:
+        running = self._running[topic]
+        running.remove(going)
+        if not running:
+            del self._running[topic]
+
+    def check(self) -> None:
+        """Assert what is always true of removals, between two steps."""
+        assert all(self._running.values()), "a topic without a removal"
+        for topic, running in self._running.items():
+            for going in running:
+                assert going.removed <= len(going), f"more has left {topic.name} than was named"

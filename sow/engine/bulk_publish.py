@@ -1,0 +1,324 @@
+"""Publications: publishes of messages that were read, carried out some hundred messages at a time.
+
+    all found good ──> room kept for all ──> put, a slice in each step ──> bookmark of the last
+
+A publish is taken as a whole or refused as a whole, and an error can only come before its first
+slice is put: what was asked before then (sizes, room in memory) holds until its end, whatever
+others do meanwhile. Each slice is a batch of its own, so between two of them others publish, delete
+and are told of what has come so far; the order of bookmarks is what happened.
+
+Once begun, a publish is finished. If nobody waits for it any more it is *left*: whoever looks after
+the engine goes on with it (`on_left`), and the next publish to its topic finishes it first, so
+that what its client sends next does not come before what it has sent. What a large one leaves, the
+next large one finishes, so that they do not gather.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from sow.core.cooperative import Task, run_to_completion
+from sow.engine.capacity import Capacity, Deed, Reservation
+from sow.engine.disk_reserve import DiskReserve
+from sow.engine.running_topics import SourceTopic
+from sow.engine.write_policy import NotWritable, WritePolicy
+from sow.errors import BadMessage
+from sow.topic.records import CheckedMessages
+
+SLICE_ROWS = 250
+"""Messages of one step: a millisecond or two at what one costs with a few followers, and so many
+that what a batch costs by itself is a few percent."""
+MEASURED_AT_ONCE = 100
+"""Slices of which one step finds out how large they are: a millisecond."""
+SLICE_BYTES = 256 * 1024
+"""Bytes of one step, where messages are long; one that is longer is a step of its own."""
+
+
+def is_one_slice(bodies: Sequence[bytes]) -> bool:
+    """Messages are no more than a step takes."""
+    return len(bodies) <= SLICE_ROWS and sum(map(len, bodies)) <= SLICE_BYTES
+
+
+def slices(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Messages in order, as many at a time as a step takes."""
+    if is_one_slice(bodies):
+        yield bodies
+        return
+    start = size_bytes = 0
+    for at, body in enumerate(bodies):
+        size_bytes += len(body)
+        if at - start == SLICE_ROWS or (at > start and size_bytes > SLICE_BYTES):
+            yield bodies[start:at]
+            start, size_bytes = at, len(body)
+    yield bodies[start:]
+
+
+def reading(
+    bodies: Sequence[bytes], read: Callable[[Sequence[bytes]], CheckedMessages]
+) -> Task[list[CheckedMessages]]:
+    """Read messages with `read`, a slice in each step; raises BadMessage with the index of the
+    first bad one among all."""
+    found: list[CheckedMessages] = []
+    count = 0
+    for part in slices(bodies):
+        if found:
+            yield
+        try:
+            found.append(read(part))
+        except BadMessage as error:
+            raise error.moved(count) from None
+        count += len(part)
+    return found
+
+
+class Publication:
+    """One publish under way to the topic `name`: the slices that are still to be put.
+
+    `put` stores one and returns its last bookmark; `room` is what is kept for all of them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        read: Iterable[CheckedMessages],
+        put: Callable[[CheckedMessages], int],
+        room: Reservation,
+    ) -> None:
+        self.name = name
+        self.bookmark = 0
+        """That of the newest message that was put; 0 before the first."""
+        self._slices = deque(read)
+        self._put = put
+        self._room = room
+
+    @property
+    def is_over(self) -> bool:
+        """Everything has been put."""
+        return not self._slices
+
+    def step(self) -> None:
+        """Put the next slice."""
+        messages = self._slices.popleft()
+        self._room.take_next()
+        self.bookmark = self._put(messages)
+
+
+class BulkPublish:
+    """The publishes of one engine.
+
+    `publishable` gives the topic of a name, or raises what speaks against publishing to it.
+    `finished` says what records become of messages that are about to change them at a time
+    (microseconds), whether they are deltas, and whether they have been found to fit; `put`
+    stores messages at a time, to expire at another (0: never) unless records that are there keep
+    their lifetime, and returns the bookmark of the last. `check_sizes` raises TooLarge for a
+    message that is too long; `finish_before` takes the steps that are left of an undivided change
+    of a topic. `together` takes steps of one publish as one request
+    (`sow.engine.request_boundaries`). `work_off` takes the steps that have to be taken before
+    sessions are told more.
+    """
+
+    def __init__(
+        self,
+        publishable: Callable[[str], SourceTopic],
+        finished: Callable[[SourceTopic, CheckedMessages, int, bool, bool], CheckedMessages],
+        put: Callable[[SourceTopic, CheckedMessages, int, int, bool], int],
+        check_sizes: Callable[[Sequence[bytes]], None],
+        capacity: Capacity,
+        disk: DiskReserve,
+        finish_before: Callable[[str], Task[None]],
+        together: Callable[[Task[int]], Task[int]],
+        work_off: Callable[[], Task[None]],
+    ) -> None:
+        self._publishable = publishable
+        self._let_by = finish_before
+        self._together = together
+        self._work_off = work_off
+        self._finished = finished
+        self._put = put
+        self._check_sizes = check_sizes
+        self._capacity = capacity
+        self._disk = disk
+        self._under_way: dict[Publication, None] = {}
+        self._left: dict[Publication, None] = {}
+        self._listeners: list[Callable[[Publication], None]] = []
+
+    def on_left(self, listener: Callable[[Publication], None]) -> None:
+        """Have `listener` called with each publish that nobody waits for any more, and that is to
+        be finished (`finish`)."""
+        self._listeners.append(listener)
+
+    @property
+    def has_left(self) -> bool:
+        """There are publishes that nobody waits for."""
+        return bool(self._left)
+
+    # Publishing.
+
+    def carry_out(
+        self,
+        name: str,
+        read: list[CheckedMessages],
+        now_us: int,
+        *,
+        expires_s: float | None = None,
+        delta: bool = False,
+        permit: WritePolicy | None = None,
+    ) -> Task[int]:
+        """Store messages that were read (`reading`), in order; what else there is to say of it,
+        `Engine.publish` says. Returns the bookmark of the last one.
+
+        Closed before the first slice is put, it puts none; later, the rest is left. `read` is
+        emptied, so that nothing is held that was put. `permit` says which records may be written,
+        as of the moment at which it begins; None: all. Raises NotEntitled.
+        """
+        yield from self._work_off()
+        if self._left:
+            yield from self.finish_left(None if len(read) > 1 else name)
+        yield from self._let_by(name)
+        topic = self._publishable(name)
+        expires_us, keeps = topic.expiry_us(expires_s, now_us), delta and expires_s is None
+        if len(read) > 1:
+            steps = self._carry_out(topic, read, now_us, expires_us, delta, permit, keeps)
+            return (yield from self._together(steps))
+        return self.put_slice(topic, read[0], now_us, expires_us, delta, permit, keeps)
+
+    def put_slice(
+        self,
+        topic: SourceTopic,
+        messages: CheckedMessages,
+        now_us: int,
+        expires_us: int,
+        delta: bool = False,
+        permit: WritePolicy | None = None,
+        keeps: bool = False,
+    ) -> int:
+        """Store a publish that is one slice, and return its bookmark; `expires_us` 0 is never.
+        Records that are there keep their lifetime if it `keeps`."""
+        if delta or topic.makes_records or permit is not None:
+            messages = self._finished(topic, messages, now_us, delta, False)
+            self._check_sizes(messages.bodies)
+        if permit is not None:
+            permit.check(topic.records, messages)
+        if self._capacity.bounds(topic):
+            run_to_completion(self._capacity.check(topic, [_deed(messages)]))
+        return self._put(topic, messages, now_us, expires_us, keeps)
+
+    def _carry_out(
+        self,
+        topic: SourceTopic,
+        read: list[CheckedMessages],
+        now_us: int,
+        expires_us: int,
+        delta: bool,
+        permit: WritePolicy | None,
+        keeps: bool,
+    ) -> Task[int]:
+        deeds = yield from self._deeds(topic, read, delta, now_us, permit)
+        room = self._capacity.reserve(topic, deeds)
+        try:
+            yield from self._capacity.check(topic, deeds, room)
+            # Meanwhile the name may have become another topic's, or nobody's.
+            topic = self._publishable(topic.name)
+            if topic.is_logged:
+                self._disk.check_whole(sum(sum(deed.sizes or ()) for deed in deeds))
+        except BaseException:
+            room.release()
+            raise
+
+        def put(messages: CheckedMessages) -> int:
+            if delta or topic.makes_records:
+                # What has become of the records meanwhile is no reason to refuse what has begun.
+                messages = self._finished(topic, messages, now_us, delta, True)
+            return self._put(topic, messages, now_us, expires_us, keeps)
+
+        publication = Publication(topic.name, read, put, room)
+        read.clear()
+        self._under_way[publication] = None
+        try:
+            yield from self.finish(publication)
+        finally:
+            self._leave(publication)
+        # What was put is kept, and stored when the disk takes it; it is not acknowledged.
+        self._disk.check_failure()
+        return publication.bookmark
+
+    def _deeds(
+        self,
+        topic: SourceTopic,
+        read: Sequence[CheckedMessages],
+        delta: bool,
+        now_us: int,
+        permit: WritePolicy | None,
+    ) -> Task[list[Deed]]:
+        """What a publish comes to, all records made as things are now; raises TooLarge, and
+        NotEntitled for what `permit` does not allow."""
+        deeds: list[Deed] = []
+        held: dict[str, bytes] = {}
+        finishes, count = delta or topic.makes_records or permit is not None, 0
+        for messages in read:
+            if finishes:
+                try:
+                    messages = topic.finished(messages, delta, held, now_us=now_us)
+                except BadMessage as error:
+                    raise error.moved(count) from None
+                self._check_sizes(messages.bodies)
+                if permit is not None:
+                    try:
+                        permit.check(topic.records, messages, held)
+                    except NotWritable as error:
+                        raise error.moved(count) from None
+                held.update(zip(messages.identities, messages.bodies, strict=True))
+            deeds.append(_deed(messages))
+            count += len(messages.bodies)
+            if finishes or len(deeds) % MEASURED_AT_ONCE == 0:
+                yield
+        return deeds
+
+    # What is under way.
+
+    def _leave(self, publication: Publication) -> None:
+        """Whoever wanted a publish does not wait for it any more."""
+        if not publication.is_over:
+            self._left[publication] = None
+            for listener in self._listeners:
+                listener(publication)
+
+    def finish(self, publication: Publication) -> Task[None]:
+        """Put what is left of a publish, unless others do."""
+        while not publication.is_over:
+            yield from self._work_off()
+            yield from self._let_by(publication.name)
+            if publication.is_over:
+                break  # others have finished it meanwhile
+            publication.step()
+            if publication.is_over:
+                del self._under_way[publication]
+                self._left.pop(publication, None)
+            else:
+                yield
+
+    def finish_left(self, name: str | None) -> Task[None]:
+        """Finish what nobody waits for of a topic, or of all topics."""
+        for publication in list(self._left):
+            if name is None or publication.name == name:
+                yield from self.finish(publication)
+                yield
+
+    def finish_all(self, name: str) -> Task[None]:
+        """Finish all that is under way to a topic."""
+        for publication in list(self._under_way):
+            if publication.name == name:
+                yield from self.finish(publication)
+                yield
+
+    def names_under_way(self) -> set[str]:
+        """The topics into which something is still to be put."""
+        return {publication.name for publication in self._under_way}
+
+    def check(self) -> None:
+        """Assert what is always true of publishes."""
+        assert self._left.keys() <= self._under_way.keys()
+        assert not any(publication.is_over for publication in self._under_way)
+
+
+def _deed(messages: CheckedMessages) -> Deed:
+    return Deed(messages.identities, list(map(len, messages.bodies)))

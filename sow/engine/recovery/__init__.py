@@ -1,0 +1,1 @@
+"""Restart: checkpoints restored, the tail of the log replayed, orphaned records."""

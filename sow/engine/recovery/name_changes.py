@@ -1,0 +1,90 @@
+"""New names: what another configuration has no place for, and what there is no place for in it.
+
+A topic that came into being by a pattern has a name that nobody wrote down. Another configuration
+may want it for a conflated topic, or allow a pattern fewer topics than there are. That is found out
+here, in the catalog as it stands; what becomes of such a topic is the business of a reload.
+"""
+
+from collections.abc import Collection
+
+from sow.core.definitions import Configuration, ConflatedTopic, Definition, Topic, View
+from sow.engine.catalog import Catalog
+from sow.engine.patterns import PatternTopic, copied_from
+from sow.engine.running_topics import LiveTopic, SourceTopic
+from sow.errors import ConfigError
+from sow.messages import message_type
+from sow.topic.merging import make_merger
+
+
+def without_place(catalog: Catalog, new: Configuration) -> dict[LiveTopic, str]:
+    """Topics of patterns that have no place in another configuration, and why.
+
+    Those over a pattern's limit, and those whose names conflated topics would have.
+    """
+    found: dict[LiveTopic, str] = {}
+    limit = new.limits.pattern_topics_max
+    for pattern in catalog.patterns.values():
+        if pattern.matches is not None:
+            found |= dict.fromkeys(*pattern.over(limit))
+    patterns = dict(catalog.patterns)
+    for definition in new.topics:
+        if isinstance(definition, Topic) or definition.name in patterns:
+            continue
+        underlying = None
+        if isinstance(definition, ConflatedTopic):
+            underlying = patterns.get(definition.underlying)
+        if underlying is None:
+            names = [definition.name] if definition.name in catalog.topics else []
+        else:
+            copies = patterns[definition.name] = PatternTopic(definition, None, underlying)
+            names = copies.held_among(catalog.topics)
+        for topic in map(catalog.topics.__getitem__, names):
+            if isinstance(topic, SourceTopic) and catalog.pattern_of(topic) is not None:
+                found[topic] = f"{topic.name} is the name of {definition.name} now"
+                if isinstance(definition, ConflatedTopic):
+                    found[topic] = f"{topic.name} is the name of a copy of {definition.name} now"
+    return found
+
+
+def check_definition(
+    catalog: Catalog,
+    definition: Definition,
+    is_new: bool = True,
+    leaving: Collection[LiveTopic] = (),
+) -> None:
+    """Raise what would keep a definition from being run beside those that there are.
+
+    `leaving` are topics that will have gone by then.
+    """
+    make_merger(definition, message_type(definition.message_type, catalog.kinds))
+    if isinstance(definition, ConflatedTopic):
+        if definition.filter is not None:
+            catalog.compile_filter(definition.filter)
+        if is_new:
+            _check_names(catalog, definition, leaving)
+    elif isinstance(definition, View):
+        taken = catalog.topics.keys() - {topic.name for topic in leaving} if is_new else ()
+        if definition.name in taken:
+            raise ConfigError(f"{definition.name}: there is a topic of this name already")
+
+
+def _check_names(
+    catalog: Catalog, definition: ConflatedTopic, leaving: Collection[LiveTopic]
+) -> None:
+    """Raise ConfigError if a conflated topic that is new would take the name of one that is
+    there, unless that is `leaving`, or a copy of one."""
+    there = {name for name, topic in catalog.topics.items() if topic not in leaving}
+    taken = [definition.name] if definition.name in there else []
+    underlying = catalog.patterns.get(definition.underlying)
+    if underlying is not None:
+        taken += PatternTopic(definition, None, underlying).held_among(there)
+    if taken and leaving:
+        gone = {name for topic in leaving for name in catalog.with_copies(topic)}
+        taken = [name for name in taken if name not in gone]
+    for name in taken:
+        if name == definition.name:
+            raise ConfigError(f"{name}: there is a topic of this name already")
+        raise ConfigError(
+            f"{definition.name}: there is a topic {name} already, which is what the "
+            f"copy of {copied_from(definition, name)} would be called"
+        )

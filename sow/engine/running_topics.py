@@ -1,0 +1,461 @@
+"""Live topics: a topic at work, with everything that hangs on it.
+
+There are three kinds. A *source* is what clients publish to: its changes are numbered and logged,
+and its records may expire. A *copy* is a conflated topic: it changes as its conflation releases
+what it has heard of another topic. A *view* changes as turns end (`sow.engine.views`). Sources and
+copies know when they next have something to do by themselves (`due_us`) and do it (`work`). All
+answer with batches; who is told of them is the engine's business.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+
+from conflated_topics import Removal
+from sow.core.changes import Reason
+from sow.core.cooperative import Task
+from sow.core.definitions import ConflatedTopic, Definition, Topic, View, is_persistent
+from sow.engine.hidden_topics import is_hidden
+from sow.engine.wal import CommitSequencer
+from sow.errors import ClientError
+from sow.expressions import Filter
+from sow.store.protocols import LogEntry, Op
+from sow.streaming.pattern_subscriptions import PatternSubscriptions
+from sow.streaming.router import Heard, Router
+from sow.topic.batch import Batch
+from sow.topic.conflated_topic import ConflatedCopy, CopyUpdate
+from sow.topic.expirations import Expirations
+from sow.topic.records import CheckedMessages, Records
+from sow.topic.views.view import MaterializedView
+
+LIFETIME_S_MAX = 1e9
+"""Some thirty years; a client that means for ever says 0."""
+Expiries = int | Sequence[int]
+"""When records expire, 0 for never: all of them, or one for each."""
+
+
+class LiveTopicBase:
+    """What all kinds have in common.
+
+    `pattern` is the name of the pattern that the topic belongs to, if any: `definition` is then
+    that of the pattern, for all its topics. What is asked at every publish is looked up once, here.
+    """
+
+    __slots__ = (
+        "definition",
+        "falls_due",
+        "is_closed",
+        "is_listed",
+        "is_logged",
+        "is_system",
+        "name",
+        "pattern",
+        "records",
+        "router",
+        "stored_as",
+        "updates",
+    )
+
+    def __init__(
+        self,
+        records: Records,
+        definition: Definition,
+        pattern: str | None,
+        falls_due: bool,
+        followers: PatternSubscriptions[Router],
+    ) -> None:
+        self.name = records.name
+        self.records = records
+        self.router = Router(records, followers)
+        self.definition = definition
+        self.pattern = pattern
+        self.stored_as = pattern or self.name
+        """Whose checkpoint holds the records: the topics of a pattern share one."""
+        self.updates = 0
+        """Changes routed since the server started."""
+        self.is_system = isinstance(definition, Topic) and definition.system
+        """It is the server's own."""
+        self.is_closed = self.is_system
+        """Clients may not change it: it is the server's own, or going."""
+        self.is_listed = not self.is_system and not is_hidden(self.name)
+        """Everybody may know that it is there."""
+        self.is_logged = records.is_logged
+        """Whether the log holds what is published to it."""
+        self.falls_due = falls_due
+        """Whether it ever has something to do by itself."""
+
+    def route(self, batch: Batch, now_us: int) -> Heard:
+        """Tell all who follow the topic of changes; returns who has to be looked after because of
+        it."""
+        self.updates += len(batch.changes.identities)
+        return self.router.route(batch, now_us)
+
+    def redefine(self, definition: Definition) -> None:
+        """Go on under a definition that differs in what is looked up when it is needed."""
+        self.definition = definition
+        self.records.redefine(definition)
+
+    def reindex(self, definition: Definition) -> Task[None]:
+        """Go on with the indexes of another definition, once they are made."""
+        yield from self.records.reindex(definition)
+        self.redefine(definition)
+
+    def refold(self, definition: Definition) -> None:
+        """Go on with the queue policy of another definition."""
+        self.redefine(definition)
+        self.records.refold()
+
+    def check(self) -> None:
+        """Assert what is always true of a topic; reads all records."""
+        self.records.check()
+        self.router.check()
+
+    def introduced(self) -> Iterator[Batch]:
+        """All records as changes from nothing, for who follows from the beginning, some in each
+        batch; while none changes."""
+        return self.records.introduced()
+
+    def close(self, is_closed: bool = True) -> None:
+        """Let clients change it no more, since it is going, or change it again."""
+        self.is_closed = is_closed
+
+    def discharge(self, identities: Sequence[str], seq: int, now_us: int) -> Batch | None:
+        """Take records out of a topic that is going, unlogged; None if none of them is there."""
+        return self.records.drop(
+            identities, "deleted", lambda count: ([seq] * count, [now_us] * count)
+        )
+
+
+class SourceTopic(LiveTopicBase):
+    """A topic that clients publish to. Its changes are written into `ledger`."""
+
+    __slots__ = ("_is_stored", "_ledger", "expirations", "makes_records")
+
+    definition: Topic
+    stopped = ""
+    """It never does."""
+    kind = "topic"
+    """What the outside calls topics of this kind."""
+
+    def __init__(
+        self,
+        records: Records,
+        definition: Topic,
+        pattern: str | None,
+        ledger: CommitSequencer,
+        followers: PatternSubscriptions[Router],
+    ) -> None:
+        super().__init__(records, definition, pattern, definition.expires, followers)
+        self.expirations = Expirations(records.table) if definition.expires else None
+        self.makes_records = bool(definition.enrichment)
+        """What is published has to be `finished` to be a record, deltas or not."""
+        self._is_stored = is_persistent(definition)
+        self._ledger = ledger
+
+    def remake(self, definition: Topic) -> None:
+        """Go on with the Preprocessing and Enrichment of another definition, for what comes."""
+        self.redefine(definition)
+        self.records.remake()
+        self.makes_records = bool(definition.enrichment)
+
+    # Changes.
+
+    def expiry_us(self, expires_s: float | None, now_us: int) -> int:
+        """When what is published now expires, 0 for never.
+
+        `expires_s` is what the client has asked for, 0 for ever, None for the topic's own lifetime.
+        Raises ClientError for a lifetime that is none, or of records that are kept for ever.
+        """
+        if expires_s is None:
+            lifetime_us = self.definition.expiration_us
+            return now_us + lifetime_us if lifetime_us else 0
+        if expires_s == 0:
+            return 0
+        if not self.definition.expires:
+            raise ClientError(
+                f"topic {self.name} keeps records for ever; "
+                "set its Expiration to enabled before giving messages a lifetime"
+            )
+        if not 0 < expires_s <= LIFETIME_S_MAX:
+            raise ClientError(
+                f"expiration is {expires_s:g}; it must be seconds up to 1e9, or 0: for ever"
+            )
+        return now_us + int(expires_s * 1e6)
+
+    def kept_expiries(
+        self,
+        identities: Sequence[str],
+        expires_us: int,
+        renewed: Set[str] = frozenset(),
+    ) -> Expiries:
+        """When records expire after deltas without a lifetime: as before, those that are not there
+        or are `renewed` by then at `expires_us`; all of them, or one for each."""
+        table = self.records.table
+        if table.expires_us is None and not expires_us:
+            return 0
+        kept = table.expiries(identities, expires_us)
+        if renewed:
+            pairs = zip(identities, kept, strict=True)
+            kept = [expires_us if name in renewed else time_us for name, time_us in pairs]
+        return kept[0] if len(set(kept)) == 1 else kept
+
+    def finished(
+        self,
+        messages: CheckedMessages,
+        delta: bool,
+        held: Mapping[str, bytes | None] | None = None,
+        fitted: bool = False,
+        now_us: int = 0,
+    ) -> CheckedMessages:
+        """What records become of these messages, which are deltas or not and come at `now_us`;
+        changes nothing.
+
+        Messages that are no deltas need it only where `makes_records`. `held` are the bodies that
+        some records are to be taken for. What is made fits, or raises BadMessage; if `fitted`, what
+        does not fit is NULL.
+        """
+        records = self.records
+        merges = delta and records.retains
+        if not merges and not self.makes_records:
+            return messages
+        nulls = self.definition.delta_null if merges else None
+        bodies = records.finished(messages.identities, messages.bodies, nulls, held, fitted, now_us)
+        return CheckedMessages(bodies, messages.identities, {})
+
+    def put(
+        self, messages: CheckedMessages, now_us: int, expires_us: int, keeps: bool = False
+    ) -> Batch:
+        """Number, log and store messages that were found good; `expires_us` 0 is never. Records
+        that are there keep their lifetime if it `keeps`."""
+        expiries = self.kept_expiries(messages.identities, expires_us) if keeps else expires_us
+        return self.store(messages, self.number(messages, now_us, expiries), now_us, expiries)
+
+    def number(
+        self,
+        messages: CheckedMessages,
+        now_us: int,
+        expires_us: Expiries,
+        bodies_bytes: int | None = None,
+    ) -> Sequence[int]:
+        """Number and log messages, for `store`; returns their numbers. `bodies_bytes` is how long
+        they are, where that is known: of very many it takes long to count."""
+        bodies, identities, _ = messages
+        seqs = self._ledger.numbers(len(bodies), self.is_system)
+        if self._is_stored:
+            # Where identities follow from the bodies, the log need not hold them, too.
+            known = identities if self.is_system or not self.records.keys else None
+            self._log("publish", seqs, now_us, known, bodies, expires_us, bodies_bytes)
+        else:
+            self._log("publish", seqs, now_us, None, [b""] * len(bodies), 0)
+        return seqs
+
+    def store(
+        self, messages: CheckedMessages, seqs: Sequence[int], now_us: int, expires_us: Expiries
+    ) -> Batch:
+        """Store messages that were numbered at a time."""
+        bodies, identities, columns = messages
+        stamps = [now_us] * len(bodies)
+        batch = self.records.put(identities, bodies, columns, seqs, stamps, expires_us)
+        if self.expirations is not None:
+            self.expirations.add(identities, expires_us)
+        return batch
+
+    def remove(self, identities: Sequence[str], op: Op, now_us: int) -> Batch | None:
+        """Number, log and carry out the removal of records; None if none of them is there."""
+        table = self.records.table
+        identities = [identity for identity in dict.fromkeys(identities) if identity in table]
+        if not identities:
+            return None
+        seqs = self.number_removal(identities, op, now_us)
+        return self.drop(identities, "expired" if op == "expire" else "deleted", seqs, now_us)
+
+    def number_removal(self, identities: Sequence[str], op: Op, now_us: int) -> Sequence[int]:
+        """Number and log the removal of records, for `drop`; returns the numbers."""
+        seqs = self._ledger.numbers(len(identities), self.is_system)
+        self._log(op, seqs, now_us, identities, (), 0)
+        return seqs
+
+    def drop(
+        self, identities: Sequence[str], reason: Reason, seqs: Sequence[int], now_us: int
+    ) -> Batch | None:
+        """Remove records, each once and all of them there, as was numbered at a time."""
+        return self.records.drop(identities, reason, lambda count: (seqs, [now_us] * count))
+
+    def _log(
+        self,
+        op: Op,
+        seqs: Sequence[int],
+        now_us: int,
+        identities: Sequence[str] | None,
+        bodies: Sequence[bytes],
+        expires_us: Expiries,
+        bodies_bytes: int | None = None,
+    ) -> None:
+        first = seqs[0] if seqs else self._ledger.seq + 1
+        named = op, self.name, first, now_us, identities
+        self._ledger.write(LogEntry(*named, bodies, expires_us, self.is_system, bodies_bytes))
+
+    def check(self) -> None:
+        """Assert what is always true of a topic; reads all records."""
+        super().check()
+        if self.expirations is not None:
+            self.expirations.check()
+
+    # What falls due.
+
+    def due_us(self) -> int | None:
+        """When `work` next has something to do: a record may expire."""
+        if self.expirations is None or self.records.is_changing:
+            return None
+        return self.expirations.due_us()
+
+    def work(self, now_us: int) -> list[Batch]:
+        """Remove the records whose time has come, or some of them: `due_us` says it then."""
+        expired = [] if self.expirations is None else self.expirations.take(now_us)
+        batch = self.remove(expired, "expire", now_us) if expired else None
+        return [] if batch is None else [batch]
+
+    def restore_expirations(self) -> Task[None]:
+        """Take over the expiries that the restored records have, some in each step."""
+        if self.expirations is not None:
+            yield from self.expirations.restore()
+
+
+class CopyTopic(LiveTopicBase):
+    """A conflated topic; `copy` is what conflates, for this topic or for several that are alike."""
+
+    __slots__ = ("copy",)
+
+    definition: ConflatedTopic
+    kind = "conflated"
+    """What the outside calls topics of this kind."""
+
+    def __init__(
+        self,
+        definition: ConflatedTopic,
+        pattern: str | None,
+        copy: ConflatedCopy,
+        followers: PatternSubscriptions[Router],
+    ) -> None:
+        super().__init__(copy.copy, definition, pattern, True, followers)
+        self.copy = copy
+
+    @property
+    def underlying(self) -> str:
+        """The name of the topic that is copied."""
+        return self.copy.underlying.name
+
+    @property
+    def stopped(self) -> str:
+        """Why it has no records any more."""
+        return self.copy.stopped
+
+    # Others that are alike.
+
+    @property
+    def is_shared(self) -> bool:
+        """Other topics are alike, and have the same copy."""
+        return len(self.copy.copies) > 1
+
+    def share(self, copy: ConflatedCopy) -> None:
+        """Go on as one of the names of a copy that is like this topic's."""
+        copy.add_name(self.records)
+        self.copy.stop()
+        self.copy = copy
+
+    def part(self) -> None:
+        """Go on with a copy of its own."""
+        self.copy = self.copy.parted(self.records)
+
+    # Live changes of the configuration, of a topic that has its copy to itself.
+
+    def refold(self, definition: Definition) -> None:
+        """Go on with the queue policy of another definition; windows merge by it, too."""
+        super().refold(definition)
+        self.copy.remerge()
+
+    def retime(self, definition: ConflatedTopic, now_us: int) -> None:
+        """Go on with another interval or schedule; what waits begins a window of the new kind."""
+        self.redefine(definition)
+        self.copy.retime(definition, now_us)
+
+    def refocus(self, definition: ConflatedTopic, condition: Filter | None) -> None:
+        """Go on with another filter, compiled to `condition`; `copy.judge_all` looks through the
+        records that there are."""
+        self.redefine(definition)
+        self.copy.refocus(condition)
+
+    # Changes.
+
+    def fill(self, seq: Callable[[], int]) -> Task[None]:
+        """Take over the underlying topic, as it stands in the last step; `seq` then gives the
+        number of the last change. What changes meanwhile is to be said to `copy.hear`."""
+        return self.copy.fill(seq, self.records)
+
+    def give_up(self) -> None:
+        """The topic goes: without others that are alike its underlying topic need not read its
+        fields any more; nor need anybody count its records."""
+        self.copy.take_name(self.records)
+        self.records.table.forget()
+
+    def accept(
+        self,
+        updates: Sequence[tuple[str, CopyUpdate]],
+        removals: Sequence[Removal[str, CopyUpdate]],
+    ) -> list[Batch]:
+        """Apply what another engine has released."""
+        return self.copy.accept(updates, removals)
+
+    def check(self) -> None:
+        """Assert what is always true of a topic; reads all records."""
+        super().check()
+        self.copy.conflation.check()
+
+
+class ViewTopic(LiveTopicBase):
+    """A view; `view` is what makes its rows. Its changes are not logged: it is made anew from its
+    underlying topics."""
+
+    __slots__ = ("underlyings", "view")
+
+    definition: View
+    kind = "view"
+    """What the outside calls topics of this kind."""
+
+    def __init__(
+        self,
+        definition: View,
+        view: MaterializedView,
+        underlyings: tuple[str, ...],
+        followers: PatternSubscriptions[Router],
+    ) -> None:
+        super().__init__(view.rows, definition, None, False, followers)
+        self.view = view
+        self.underlyings = underlyings
+        """The names of the topics that it is made of."""
+
+    @property
+    def stopped(self) -> str:
+        """Why it has no rows any more."""
+        return self.view.stopped
+
+    def due_us(self) -> int | None:
+        """Nothing falls due: turns end."""
+        return None
+
+    def succeed(self, view: MaterializedView, definition: View) -> None:
+        """Go on with another view, under a definition of its own."""
+        self.view.stop()
+        self.view, self.underlyings = view, definition.underlyings
+        self.redefine(definition)
+
+    def give_up(self) -> None:
+        """The topic goes: nobody need count its records, nor read fields for it."""
+        self.view.stop()
+        self.records.table.forget()
+
+    def check(self) -> None:
+        """Assert what is always true of a topic; reads all records."""
+        super().check()
+        self.view.check()
+
+
+LiveTopic = SourceTopic | CopyTopic | ViewTopic

@@ -1,0 +1,121 @@
+"""Unread answers: rows that clients have asked for and not read, counted and bounded.
+
+A line of text asks for a million rows, which are held until the client has taken them. A client is
+a session, or over HTTP whomever a request counts for; one may leave a part of what all may leave
+together. Knows nothing of the rows but how many they are.
+"""
+
+from collections import Counter
+from collections.abc import Hashable
+from types import TracebackType
+from typing import Self
+
+from sow.errors import Busy
+from sow.history.snapshot import ANSWER_CHUNK_ROWS
+from sow.protocol.encodings import Frames
+
+UNREAD_ROWS_MAX = 4_000_000
+"""Rows of answers that all sessions may leave unread; each takes up to some 50 bytes, and the body
+once its record has changed."""
+UNREAD_PART = 2
+"""One session may leave one part in so many unread. Its first answer may have any length."""
+
+
+class UnreadQuota:
+    """Rows that clients have asked for and not read: a line of text asks for a million of them.
+
+    A client is a session, or over HTTP whomever a request counts for.
+    """
+
+    def __init__(self, rows_max: int = UNREAD_ROWS_MAX) -> None:
+        self.rows = 0
+        self._rows_max = rows_max
+        self._by_client: Counter[Hashable] = Counter()
+
+    def check(self, client: Hashable, rows: int) -> None:
+        """Raise Busy if something has to be read before so many rows more are given out."""
+        own = self._by_client[client]
+        if own and own + rows > self._rows_max // UNREAD_PART:
+            raise Busy(
+                f"answers of {own} rows wait for this client to read them; read them before "
+                f"asking for {rows} more"
+            )
+        if self.rows and self.rows + rows > self._rows_max:
+            raise Busy(
+                f"answers of {self.rows} rows wait for clients to read them, as many as may; ask "
+                "again in a moment, or for fewer rows"
+            )
+
+    def hold(self, client: Hashable, rows: int, frames: Frames) -> Frames:
+        """The frames of an answer, whose rows count until they are read or let go."""
+        return _UnreadFrames(self, client, rows, frames)
+
+    def answer(self, client: Hashable) -> "UnreadAnswer":
+        """An answer whose rows are not known yet."""
+        return UnreadAnswer(self, client)
+
+    def count(self, client: Hashable, rows: int) -> None:
+        """So many rows more of a client; fewer if it is negative."""
+        self.rows += rows
+        self._by_client[client] += rows
+        if not self._by_client[client]:
+            del self._by_client[client]
+
+
+class _UnreadFrames:
+    """Frames that count as unread for as long as there are some."""
+
+    def __init__(self, unread: UnreadQuota, client: Hashable, rows: int, frames: Frames) -> None:
+        self._unread = unread
+        self._client = client
+        self._rows = rows
+        self._frames = frames
+        unread.count(client, rows)
+
+    def __iter__(self) -> Frames:
+        return self
+
+    def __next__(self) -> tuple[bytes, int]:
+        made = next(self._frames, None)
+        if made is None:
+            self._release()
+            raise StopIteration
+        return made
+
+    def __del__(self) -> None:
+        # A queue that is cleared lets go of its entries, and that is all it does.
+        self._release()
+
+    def _release(self) -> None:
+        rows, self._rows = self._rows, 0
+        if rows:
+            self._unread.count(self._client, -rows)
+
+
+class UnreadAnswer:
+    """An answer that `client` waits for: its rows count from `admit` to the end of the context."""
+
+    def __init__(self, unread: UnreadQuota, client: Hashable) -> None:
+        self._unread = unread
+        self._client = client
+        self._rows = 0
+
+    def admit(self, rows: int) -> None:
+        """So many rows are about to be taken hold of; raises Busy where they are too many. What
+        is written in one go waits for nobody."""
+        if rows > ANSWER_CHUNK_ROWS:
+            self._unread.check(self._client, rows)
+            self._unread.count(self._client, rows)
+            self._rows += rows
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        if self._rows:
+            self._unread.count(self._client, -self._rows)

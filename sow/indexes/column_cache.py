@@ -1,0 +1,353 @@
+"""A memo column: the values of one field of all records, kept as numpy columns.
+
+Made when a query first needs the field. A publish only notes which slots it touched
+(`sow.indexes.pending_rows`); the next query, or the server when idle, reads those records' bodies.
+By slot there are a kind, a number (NaN unless the kind is NUMBER), whether it is an integer, and
+the code of a text (-1 unless it is TEXT), so that a test is one numpy operation over numbers and
+one look per distinct text. What cannot be held exactly (lists, integers that no double equals) is
+OTHER: those records are judged by their bodies. `sow.indexes.vector_filter` runs tests; this module
+only keeps the values.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from math import isfinite
+from typing import Any, TypeVar
+from weakref import ref
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sow.core.cache import Cache
+from sow.core.cooperative import Task
+from sow.core.paths import Path, Scalar, Value
+from sow.indexes.pending_rows import PendingRows
+from sow.indexes.per_value_cache import Judge, PerValueCache
+from sow.indexes.sorted_numbers import SortedNumbers
+from sow.indexes.text_order import TextOrder
+from sow.messages.base import Column, Decoder
+
+Item = TypeVar("Item", bound=np.generic)
+KINDS = ABSENT, NULL, NUMBER, TEXT, OTHER = range(5)
+NO_TEXT = -1
+"""The code of what is no text."""
+TEXTS_SPARE = 1024
+"""A small column need not be tidied for every few texts that come and go."""
+SWEPT_AT_ONCE = 4_096
+"""Texts that are looked at in one step while those are given up that no record has: a millisecond.
+A step is taken with each thousand notes or so, so all are through before as many can be new."""
+VERDICTS_MAX = 16
+"""Tests whose outcome is remembered for each text of the column, a byte a text: those of the
+filters that are asked over and over."""
+
+EXACT_WHOLE_MAX = 2**53
+"""Integers up to here are doubles too."""
+
+Bodies = Sequence[bytes | None]
+Mask = NDArray[np.bool_]
+
+
+class MemoColumn:
+    """The values of `path` by slot; `decoder` is one of this path alone, `bodies` are all, by slot.
+
+    It begins with everything still to be read; how many slots that are, and how many were touched
+    since, is its `dirty_count`.
+    """
+
+    def __init__(self, path: Path, decoder: Decoder, bodies: Bodies) -> None:
+        self.path = path
+        self._decoder = decoder
+        self._bodies = bodies
+        self._notes = PendingRows()
+        self.kinds = np.zeros(0, np.uint8)
+        self.numbers = np.zeros(0, np.float64)
+        self.whole = np.zeros(0, np.bool_)
+        """Which of the numbers are integers; of what is none it says nothing."""
+        self.codes = np.zeros(0, np.int32)
+        self.texts: list[str] = []
+        self.counts = np.zeros(len(KINDS), np.int64)
+        """How many slots are of each kind; of ABSENT it says nothing."""
+        self._code_of: dict[str, int] = {}
+        self.era = 0
+        """While it is the same, codes mean what they meant."""
+        self._texts_max = TEXTS_SPARE
+        self._sweep: Task[None] | None = None
+        self._verdicts: Cache[object, PerValueCache] | None = None
+        self.text_order = TextOrder(self.texts)
+        self.sorted: SortedNumbers | None = None
+        """The order of its numbers, once it was asked for."""
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    @property
+    def dirty_count(self) -> int:
+        """How many slots wait to be read; one may count more than once."""
+        return self._notes.count(len(self._bodies))
+
+    def touch(self, slots: Sequence[int]) -> None:
+        """The records in these slots are new, changed or gone."""
+        self._notes.touch(slots)
+
+    def put(self, slots: NDArray[np.int64], values: Column, count: int) -> None:
+        """Records of which nothing is held yet have these values; there are `count` slots."""
+        self._reserve(count)
+        self._store(slots, values)
+        self.counts += np.bincount(self.kinds[slots], minlength=len(KINDS))
+        self._notes.pass_over(count)
+
+    def take_in(
+        self,
+        slots: NDArray[np.int64],
+        kinds: NDArray[np.uint8],
+        numbers: NDArray[np.float64],
+        whole: Mask,
+        codes: NDArray[np.int32],
+        count: int,
+    ) -> None:
+        """What `put` does, of records of which the columns are known."""
+        self._reserve(count)
+        self.kinds[slots], self.numbers[slots] = kinds, numbers
+        self.whole[slots], self.codes[slots] = whole, codes
+        self.counts += np.bincount(kinds, minlength=len(KINDS))
+        self._notes.pass_over(count)
+
+    def pass_over(self, count: int) -> None:
+        """There are `count` slots, none of which is to be read but by `put`."""
+        self._reserve(count)
+        self._notes.pass_over(count)
+
+    def codes_of(self, texts: Sequence[str]) -> list[int]:
+        """The codes of texts that may be new."""
+        return list(map(self._code, texts))
+
+    def has_noted(self, start: int, stop: int) -> bool:
+        """Whether a slot from `start` up to `stop` waits to be read; True also where that
+        takes long to say."""
+        return self._notes.may_have(start, stop)
+
+    def refresh(self, limit: int | None = None) -> int:
+        """Read up to `limit` slots that wait for it; returns how many."""
+        self._reserve(len(self._bodies))
+        done = self._notes.work_off(len(self._bodies), limit, self._read)
+        if done and self._notes.is_filled(len(self._bodies)):
+            self._bound()
+        return done
+
+    def _bound(self) -> None:
+        """Keep the texts in proportion to those that records have, a step at a time."""
+        if self._sweep is None and len(self.texts) > self._texts_max:
+            self._sweep = self._sweeping()
+        if self._sweep is not None and next(self._sweep, self) is self:
+            self._sweep = None
+
+    def check(self) -> None:
+        """Assert that the column holds what all records say that are not noted.
+
+        Works by reading them again.
+        """
+        counts = np.bincount(self.kinds, minlength=len(KINDS))
+        assert self.counts[NULL:].tolist() == counts[NULL:].tolist(), "kinds are counted wrongly"
+        assert [self._code_of[text] for text in self.texts] == list(range(len(self.texts)))
+        fresh = MemoColumn(self.path, self._decoder, self._bodies)
+        fresh.refresh()
+        if self.sorted is not None:
+            self.sorted.check(self.numbers)
+        noted = self._notes.slots(len(self._bodies))
+        for slot in range(len(self._bodies)):
+            if slot not in noted:
+                assert self._value(slot) == fresh._value(slot), f"slot {slot} has another value"
+
+    def values(self, slots: NDArray[np.int64]) -> list[Scalar]:
+        """What these records have, the same as their bodies say; None for what is OTHER."""
+        kinds = self.kinds[slots]
+        whole = (kinds == NUMBER) & self.whole[slots]
+        parts: list[tuple[Mask, list[Scalar]]] = [
+            (whole, list(map(int, self.numbers[slots[whole]].tolist()))),
+            ((double := (kinds == NUMBER) & ~whole), self.numbers[slots[double]].tolist()),
+            ((text := kinds == TEXT), [self.texts[at] for at in self.codes[slots[text]].tolist()]),
+        ]
+        values: list[Scalar] = [None] * len(slots)
+        for where, those in parts:
+            if len(those) == len(slots):
+                return those
+            for at, value in zip(np.flatnonzero(where).tolist(), those, strict=True):
+                values[at] = value
+        return values
+
+    def _value(self, slot: int) -> tuple[int, str]:
+        """What is held of a record, to compare it."""
+        kind = int(self.kinds[slot]) if slot < len(self.kinds) else ABSENT
+        return kind, repr(self.values(np.array([slot]))[0]) if kind else ""
+
+    def _reserve(self, count: int) -> None:
+        more = count - len(self.kinds)
+        if more > 0:
+            more = max(more, len(self.kinds) // 2)
+            self.kinds = _longer(self.kinds, more, ABSENT)
+            self.numbers = _longer(self.numbers, more, np.nan)
+            self.whole = _longer(self.whole, more, False)
+            self.codes = _longer(self.codes, more, NO_TEXT)
+
+    def _read(self, slots: list[int]) -> None:
+        bodies = self._bodies
+        where = np.array(slots, np.int64)
+        before = self.numbers[where]
+        self.counts -= np.bincount(self.kinds[where], minlength=len(KINDS))
+        self.kinds[where] = ABSENT
+        self.numbers[where] = np.nan
+        self.codes[where] = NO_TEXT
+        found = [(slot, body) for slot in slots if (body := bodies[slot]) is not None]
+        if found:
+            held = where
+            if len(found) < len(slots):
+                held = np.array([slot for slot, _ in found], np.int64)
+            self._store(held, self._values(held, [body for _, body in found]))
+        self.counts += np.bincount(self.kinds[where], minlength=len(KINDS))
+        if self.sorted is not None:
+            now = self.numbers[where]
+            same = (before == now) | (np.isnan(before) & np.isnan(now))
+            self.sorted.moved(where[~same], self.numbers)
+
+    def _values(self, _slots: NDArray[np.int64], bodies: list[bytes]) -> Column:
+        """The values of the records in these slots, which have these bodies."""
+        return self._decoder.columns(bodies)[0]
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether it holds nothing but numbers and NULLs."""
+        return not self.counts[TEXT] and not self.counts[OTHER]
+
+    def in_order(self) -> SortedNumbers:
+        """The order of its numbers, which it keeps from now on."""
+        if self.sorted is None:
+            self.sorted = SortedNumbers(self.numbers)
+        return self.sorted
+
+    def forget_unused(self) -> None:
+        """Give up the order of its numbers if nobody has used it for long."""
+        if self.sorted is not None and self.sorted.is_unused:
+            self.sorted = None
+
+    def _store(self, where: NDArray[np.int64], values: Column) -> None:
+        types = set(map(type, values))
+        if types == {float} and isfinite(sum(values)):  # type: ignore[arg-type]
+            self.kinds[where] = NUMBER
+            self.numbers[where] = values
+            self.whole[where] = False
+            return
+        if types == {int} and min(values) >= -EXACT_WHOLE_MAX and max(values) <= EXACT_WHOLE_MAX:  # type: ignore[type-var, operator]
+            self.kinds[where] = NUMBER
+            self.numbers[where] = values
+            self.whole[where] = True
+            return
+        if types == {str} and "" not in values:
+            self._store_texts(where, values)
+            return
+        kinds = np.array([_kind(value) for value in values], np.uint8)
+        self.kinds[where] = kinds
+        numbers = np.flatnonzero(kinds == NUMBER)
+        self.numbers[where[numbers]] = [float(values[at]) for at in numbers]  # type: ignore[arg-type]
+        self.whole[where[numbers]] = [not isinstance(values[at], float) for at in numbers]
+        texts = np.flatnonzero(kinds == TEXT)
+        self.codes[where[texts]] = [self._code(values[at]) for at in texts]  # type: ignore[arg-type]
+
+    def _store_texts(self, where: NDArray[np.int64], values: Sequence[Any]) -> None:
+        """Texts, or what stands in their place."""
+        self.kinds[where] = TEXT
+        self.codes[where] = [self._code(value) for value in values]
+
+    def _code(self, text: str) -> int:
+        code = self._code_of.get(text)
+        if code is None:
+            code = self._code_of[text] = len(self.texts)
+            self.texts.append(text)
+        return code
+
+    def _sweeping(self) -> Task[None]:
+        """Give up the codes of texts that no record has any more: others are made beside them, and
+        take their place in one step."""
+        # One place more, for the code -1 of what is no text.
+        marked = np.zeros(len(self.texts) + 1, np.bool_)
+        marked[self.codes] = True
+        used = np.flatnonzero(marked[:-1])
+        self._texts_max = 2 * len(used) + TEXTS_SPARE
+        if len(used) == len(self.texts):
+            return
+        yield
+        texts: list[str] = []
+        code_of: dict[str, int] = {}
+        for start in range(0, len(used), SWEPT_AT_ONCE):
+            some = [self.texts[code] for code in used[start : start + SWEPT_AT_ONCE].tolist()]
+            code_of.update(zip(some, range(start, start + len(some)), strict=True))
+            texts += some
+            yield
+        old, old_code_of = self.texts, self._code_of
+        self.texts, self._code_of = texts, code_of
+        self._renumber(used, old)
+        self.era += 1
+        self.text_order = TextOrder(self.texts)
+        for start in range(0, len(old), SWEPT_AT_ONCE):
+            yield
+            # What is long takes long to be let go, too; some query may still look at the list.
+            for code in range(start, min(start + SWEPT_AT_ONCE, len(old))):
+                del old_code_of[old[code]]
+                old[code] = ""
+
+    def _renumber(self, used: NDArray[np.int64], old: Sequence[str]) -> None:
+        """Let records stand under the codes of the texts that were `used` among the old ones, and
+        under new ones where they have come to theirs since."""
+        renumbered = np.full(len(old) + 1, NO_TEXT, np.int32)  # the last is for NO_TEXT
+        renumbered[used] = np.arange(len(used))
+        codes = renumbered[self.codes]
+        since = np.flatnonzero((codes == NO_TEXT) & (self.codes != NO_TEXT))
+        codes[since] = [self._code(old[code]) for code in self.codes[since].tolist()]
+        self.codes = codes
+
+    def text_code(self, text: str) -> int | None:
+        """The code of a text, or None when no record has had it."""
+        return self._code_of.get(text)
+
+    def verdicts(self, test: object, judge: Judge, cost: int = 1) -> PerValueCache:
+        """Which texts pass a test, remembered under `test`; `cost` is that of `PerValueCache`."""
+        if self._verdicts is None:
+            self._verdicts = Cache(VERDICTS_MAX)
+        found = self._verdicts.get(test)
+        if found is None:
+            found = PerValueCache(partial(_texts_of, ref(self)), judge, cost)
+            self._verdicts.keep(test, found, 1)
+        return found
+
+
+def _texts_of(column: "ref[MemoColumn]") -> list[str]:
+    """Without a circle: a column that nobody uses is freed at once."""
+    made = column()
+    return [] if made is None else made.texts
+
+
+def _longer(column: NDArray[Item], more: int, filler: float) -> NDArray[Item]:
+    """A column with so many places more; each is written once, since it may be a million."""
+    longer = np.empty(len(column) + more, column.dtype)
+    longer[: len(column)] = column
+    longer[len(column) :] = filler
+    return longer
+
+
+def _kind(value: Value) -> int:
+    match value:
+        case None | "":
+            return NULL
+        case str():
+            return TEXT
+        case float():
+            return NUMBER if isfinite(value) else OTHER
+        case int():
+            return NUMBER if _is_double(value) else OTHER
+    return OTHER
+
+
+def _is_double(value: int) -> bool:
+    try:
+        return float(value) == value
+    except OverflowError:
+        return False

@@ -1,0 +1,81 @@
+"""Wanted columns: what is calculated of records, for those that one query asks about.
+
+An order by ``/qty * /px`` needs a value of each record that the query has found, and of no other.
+So such a column reads the records that are wanted, as truths do (`sow.indexes.condition_cache`),
+and is else what a memo column is: numbers and texts, or sort keys, which are put in order like any
+other. It belongs to its query, which has it told what changes; a record that changes is read anew
+when it is wanted again.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sow.core.paths import Path
+from sow.expressions import MessageColumns, OrderTerm
+from sow.indexes.column_cache import Bodies, MemoColumn
+from sow.indexes.pending_rows import CHUNK_ROWS, parts_cost
+from sow.messages.base import Column, Decoder
+
+Slots = NDArray[np.int64]
+
+
+class ComputedColumn(MemoColumn):
+    """The values of `term` by slot, or with `as_keys` their sort keys; `decoder` reads its paths,
+    and `messages` says what else is known of the records in some slots."""
+
+    def __init__(
+        self,
+        term: OrderTerm,
+        decoder: Decoder,
+        bodies: Bodies,
+        messages: Callable[[Slots], MessageColumns],
+        as_keys: bool = False,
+    ) -> None:
+        super().__init__(term.path or Path(()), decoder, bodies)
+        self._term = term
+        self._messages = messages
+        self._key = term.key if as_keys else None
+        self._cost = 1 + parts_cost(term.value)
+        self._known = np.zeros(0, np.bool_)
+        self._wanted: Slots = np.zeros(0, np.int64)
+
+    def touch(self, slots: Sequence[int]) -> None:
+        """The records in these slots are new, changed or gone."""
+        self._known[[slot for slot in slots if slot < len(self._known)]] = False
+
+    def want(self, slots: Slots) -> None:
+        """The next question, after `refresh`, will be of these records."""
+        self._reserve(len(self._bodies))
+        more = len(self.kinds) - len(self._known)
+        if more > 0:
+            self._known = np.concatenate([self._known, np.zeros(more, np.bool_)])
+        self._wanted = slots[~self._known[slots]]
+
+    @property
+    def dirty_count(self) -> int:
+        """How much there is to read of wanted records, in notes."""
+        return len(self._wanted) * self._cost
+
+    def refresh(self, limit: int | None = None) -> int:
+        """Read wanted records: all, or as many as cost what `limit` notes do."""
+        count = len(self._wanted) if limit is None else max(1, limit // self._cost)
+        slots, self._wanted = self._wanted[:count], self._wanted[count:]
+        for start in range(0, len(slots), CHUNK_ROWS):
+            chunk = slots[start : start + CHUNK_ROWS]
+            self._read(chunk.tolist())
+            self._known[chunk] = True
+        return len(slots) * self._cost
+
+    def _values(self, slots: Slots, bodies: list[bytes]) -> Column:
+        columns = self._decoder.columns(bodies) if self._term.paths else []
+        if self._term.traits:
+            columns = [*columns, *self._messages(slots).columns(self._term.traits)]
+        return self._term.calculate(columns, len(bodies))
+
+    def _store(self, where: Slots, values: Column) -> None:
+        if self._key is None:
+            super()._store(where, values)
+        else:
+            self._store_texts(where, list(map(self._key, values)))

@@ -1,0 +1,111 @@
+"""Kinds of a binary format's own in documents, and back: one walk for all formats that have some.
+
+A library decodes a message into dictionaries, lists and values. Most values stay as they are; those
+that JSON has no kind for are shown as texts and numbers that remember them
+(`sow.messages.typed_scalars`), and are what they were again when a message is written. What the
+kinds are, and how keys are called, each format says itself by the methods that it overrides; here
+is only gone through, no deeper than `NESTING_MAX`.
+"""
+
+from typing import Any
+
+from sow.errors import LargeMessage
+from sow.messages.typed_scalars import Base64, TypedInt, TypedText
+
+NESTING_MAX = 100
+"""Levels of objects and lists in one message, as in MongoDB."""
+ATOMS = frozenset({str, int, float, bool, type(None)})
+"""Values that are the same in a message and in its document."""
+TEXTS = frozenset({str})
+
+
+class BinaryTypes:
+    """The kinds of one format; by itself of one that has none."""
+
+    # What a format says.
+
+    def shown(self, value: Any, _level: int) -> Any:
+        """A value of the format's own as a document has it; raises ValueError for none of these."""
+        raise ValueError(f"it has no {type(value).__name__}")
+
+    def named(self, key: Any) -> str:
+        """What a field is called whose key is no text; raises ValueError."""
+        raise ValueError(f"a field is named by {type(key).__name__}")
+
+    def remembered(self, value: TypedText | TypedInt) -> Any:
+        """What is written for a value that remembers what it was."""
+        return str(value) if isinstance(value, str) else int(value)
+
+    def key(self, name: Any) -> Any:
+        """What is written for the name of a field; raises TypeError."""
+        if not isinstance(name, str):
+            raise TypeError("a field is named by text")
+        return str(name)
+
+    def whole(self, value: int) -> int:
+        """What is written for an integer; raises ValueError for one that has no place."""
+        return value
+
+    # The walks.
+
+    def document(self, found: dict[Any, Any], level: int = 1) -> dict[str, Any]:
+        """What was decoded, as a document: changed in place, since most values stay. Raises
+        LargeMessage where it nests too deeply."""
+        _check(level)
+        if not TEXTS.issuperset(map(type, found)):
+            names = [key if type(key) is str else self.named(key) for key in found]
+            found = dict(zip(names, found.values(), strict=True))
+        if not ATOMS.issuperset(map(type, found.values())):
+            for name, value in found.items():
+                if type(value) not in ATOMS:
+                    found[name] = self._shown(value, level)
+        return found
+
+    def _shown(self, value: Any, level: int) -> Any:
+        kind = type(value)
+        if kind in ATOMS:
+            return value
+        if kind is dict:
+            return self.document(value, level + 1)
+        if kind is list:
+            _check(level + 1)
+            if ATOMS.issuperset(map(type, value)):
+                return value
+            return [self._shown(element, level + 1) for element in value]
+        return self.shown(value, level)
+
+    def message(self, value: Any, level: int = 1) -> Any:
+        """What the format's library writes for a document, or for a value of one. Raises ValueError
+        and TypeError for what the format has not."""
+        _check(level - 1)
+        match value:
+            case dict():
+                return {
+                    name if type(name) is str else self.key(name): self.message(inner, level + 1)
+                    for name, inner in value.items()
+                }
+            case list():
+                return [self.message(element, level + 1) for element in value]
+            case Base64():
+                return value.data
+            case TypedText() | TypedInt():
+                return self.remembered(value)
+            case float():
+                return float(value)
+            case bool() | None:
+                return value
+            case int():
+                return self.whole(value)
+            case str():
+                return str(value)
+        raise TypeError(f"it has no {type(value).__name__}")
+
+
+def _check(level: int) -> None:
+    if level > NESTING_MAX:
+        raise too_deep()
+
+
+def too_deep() -> LargeMessage:
+    """The error about a message that nests deeper than allowed."""
+    return LargeMessage(f"nested more than {NESTING_MAX} levels deep")

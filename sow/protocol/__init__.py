@@ -1,0 +1,1 @@
+"""Commands, their options, and how lines travel in and out."""

@@ -1,0 +1,291 @@
+"""What a client can ask for: the table of commands, the table of their options, and one of each.
+
+A command or an option is one entry here. The reader of lines (`sow.protocol.wire`), the reader of
+options (`sow.protocol.options`), whoever carries commands out (`sow.sessions.executor`), the
+parameters of HTTP requests and `/openapi.json` go by these tables, and the tests of the documents
+do.
+
+A `Command` is what was understood of one line: the union of all commands' fields, because the
+protocol has one header. How lines are written is not known here.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, NamedTuple
+
+from sow.core.users import User
+from sow.errors import SowError
+from sow.security.authorization import EVERYTHING, Demand, Permissions, RoleSet
+
+Request = Literal["query", "stream"]
+"""HTTP requests that take options as parameters: a query, and a stream of events."""
+
+Value = Literal["flag", "count", "list", "expressions", "interval", "choice"]
+"""How an option's value is written: not at all, as a whole number, as words or expressions between
+commas, as `1s`, `auto` or `none`, as one of a few words."""
+
+
+class Option(NamedTuple):
+    """What the protocol says of one option; `requests` take it as a parameter of its name."""
+
+    name: str
+    value: Value
+    does: str
+    requests: tuple[Request, ...] = ()
+    choices: tuple[str, ...] = ()
+    members_max: int | None = None
+
+
+def _option(value: Value, does: str, default: object = False, **more: object) -> Any:
+    """A field of `Options`, which is an entry of the table of options at the same time."""
+    return field(default=default, metadata={"value": value, "does": does, **more})
+
+
+PROJECTED_MAX = 256
+"""Fields of a row that is made for one client: each is computed whenever its group has changed."""
+GROUPED_MAX = 32
+"""Fields that make a group, as many as may make a key of another kind."""
+KEY_FIELDS_MAX = 32
+"""Fields of a conflation key. Each is read of every update; no record has so many that name it."""
+
+
+@dataclass(slots=True)
+class Options:
+    """The options of a command, read: each field is one, and its default is what holds without it.
+
+    `conflation` is an interval in microseconds, ``auto`` or None; `conflation_key` and `select` are
+    lists of paths, the latter with their signs, `projection` and `grouping` of expressions.
+    `ignored` is no option: it names those of `OPTIONS_IGNORED` that were given.
+    """
+
+    oof: bool = _option("flag", "say when a record leaves", requests=("stream",))
+    no_empties: bool = _option(
+        "flag",
+        "say nothing of a record of which nothing seen has changed",
+        requests=("stream",),
+    )
+    send_keys: bool = _option("flag", "the key fields are part of a delta; they always are")
+    no_sowkey: bool = _option("flag", "leave k out of record lines")
+    timestamp: bool = _option("flag", "add ts to record lines")
+    replace: bool = _option("flag", "change the subscription that s names")
+    non_regex_topic: bool = _option("flag", "the topic's name is literal")
+    bookmark: bool = _option("flag", "updates carry their bookmarks; they always do")
+    top_n: int | None = _option(
+        "count", "so many records at most", None, requests=("query", "stream")
+    )
+    skip_n: int | None = _option(
+        "count", "leave out the first so many", None, requests=("query", "stream")
+    )
+    live: bool = _option(
+        "flag", "keep to the window that top_n and skip_n say, as it changes", requests=("stream",)
+    )
+    positions: bool = _option(
+        "flag", "add at, a record's place in a live window", requests=("stream",)
+    )
+    conflation: int | Literal["auto"] | None = _option(
+        "interval", "at most one update of a record in so long", None, requests=("stream",)
+    )
+    conflation_key: tuple[str, ...] = _option(
+        "list",
+        "the fields that make records the same one for conflation",
+        (),
+        requests=("stream",),
+        members_max=KEY_FIELDS_MAX,
+    )
+    select: tuple[str, ...] | None = _option(
+        "list", "the fields to see", None, requests=("query", "stream")
+    )
+    projection: tuple[str, ...] | None = _option(
+        "expressions",
+        "what the rows of groups of records are made of",
+        None,
+        requests=("query", "stream"),
+        members_max=PROJECTED_MAX,
+    )
+    grouping: tuple[str, ...] | None = _option(
+        "expressions",
+        "the fields whose values make a group",
+        None,
+        requests=("query", "stream"),
+        members_max=GROUPED_MAX,
+    )
+    bookmark_not_found: Literal["fail", "epoch", "now"] = _option(
+        "choice",
+        "what to do with a bookmark that is not kept",
+        "fail",
+        choices=("fail", "epoch", "now"),
+    )
+    ignored: tuple[str, ...] = ()
+
+
+OPTIONS = {
+    each.name: Option(each.name, **each.metadata) for each in fields(Options) if each.metadata
+}
+OPTIONS_IGNORED = ("max_backlog", "ack_conflation", "pretty")
+"""Options of AMPS that only tune how lines are sent: a command with one is carried out without it,
+and its ack names it. Those that change what a client receives are refused."""
+OPTIONS_LATER = ("pause", "resume", "rate")
+"""Options that are refused as not available yet, instead of as unknown."""
+ACKS = ("processed", "persisted", "completed")
+"""What may be acknowledged of a command, in the order in which it comes about."""
+ACKS_LATER = ("received", "stats")
+
+
+def acks_of(requested: Collection[str], has_cid: bool) -> tuple[str, ...]:
+    """The acks that a command gets, in order: `processed` where none was `asked` for, if it has a
+    cid to be told by."""
+    wanted = requested or (("processed",) if has_cid else ())
+    return tuple(kind for kind in ACKS if kind in wanted)
+
+
+def options_of(request: Request) -> tuple[str, ...]:
+    """The names of the options that an HTTP request takes as parameters."""
+    return tuple(name for name, option in OPTIONS.items() if request in option.requests)
+
+
+class CommandKind(NamedTuple):
+    """What the protocol says of one command.
+
+    `fields` are those of a line that it reads, besides `c`, `cid` and `a`. `action` is the
+    executor's method that carries it out, without its underscore. `demand` is what its sender has
+    to be, or may do with the topic that it names. `is_delta`: its messages, or its updates, are to
+    be merged into records.
+    """
+
+    name: str
+    action: str
+    demand: Demand
+    does: str
+    fields: tuple[str, ...] = ()
+    is_delta: bool = False
+
+    @property
+    def takes_bodies(self) -> bool:
+        """Whether message bodies may follow its line, byte for byte."""
+        return "n" in self.fields
+
+
+_BODIES = ("d", "n", "enc")
+_PUBLISH = ("t", *_BODIES, "k", "x")
+_QUERY = (
+    "t", "filter", "keys", "k", "order_by", "top_n", "skip_n", "select", "projection", "grouping",
+    "opts",
+)  # fmt: skip
+_SUBSCRIBE = ("t", "filter", "select", "opts", "bm", "s")
+_BOTH = (*_QUERY, "s")
+_KINDS = (
+    CommandKind(
+        "logon",
+        "logon",
+        "nothing",
+        "names the client, or takes up a session",
+        ("client", "session", "seen", "user", "password", "token", "as"),
+    ),
+    CommandKind("publish", "publish", "write", "stores messages", _PUBLISH),
+    CommandKind(
+        "delta_publish", "publish", "write", "merges messages into records", _PUBLISH, is_delta=True
+    ),
+    CommandKind("sow", "sow", "read", "tells the records as they stand", _QUERY),
+    CommandKind("subscribe", "subscribe", "read", "tells changes", _SUBSCRIBE),
+    CommandKind(
+        "sow_and_subscribe",
+        "sow_and_subscribe",
+        "read",
+        "tells the records, then their changes",
+        _BOTH,
+    ),
+    CommandKind(
+        "delta_subscribe",
+        "subscribe",
+        "read",
+        "tells what changed of records",
+        _SUBSCRIBE,
+        is_delta=True,
+    ),
+    CommandKind(
+        "sow_and_delta_subscribe",
+        "sow_and_subscribe",
+        "read",
+        "tells the records, then what changed of them",
+        _BOTH,
+        is_delta=True,
+    ),
+    CommandKind("unsubscribe", "unsubscribe", "logon", "ends subscriptions", ("s",)),
+    CommandKind(
+        "sow_delete",
+        "sow_delete",
+        "delete",
+        "removes records",
+        ("t", "filter", "keys", "k", *_BODIES),
+    ),
+    CommandKind("flush", "flush", "logon", "is acknowledged after everything before it"),
+    CommandKind("heartbeat", "heartbeat", "logon", "is answered with a heartbeat"),
+)
+COMMANDS = {kind.name: kind for kind in _KINDS}
+
+
+class Identified(NamedTuple):
+    """Who shows some credentials, or why it is nobody; found out `under` the users and roles of
+    that time. `shown` is how to find it out again."""
+
+    user: User | SowError
+    under: RoleSet
+    shown: object = None
+    address: str = ""
+
+
+@dataclass(slots=True)
+class Command:
+    """One command. `bodies` are raw message bodies, or for `d` of one line its JSON text.
+
+    `framed` says which: bodies that followed the header line byte for byte (True), or `d`
+    (False). `enc` is ``base64`` where the client says that they are written so, which framed bodies
+    are only then. `acks` are the acknowledgements asked for, `expires_s` a lifetime in seconds.
+    `rights` are what its user may do (`sow.security.authorization`); whoever carries
+    it out puts them here.
+    """
+
+    name: str
+    cid: str | None = None
+    topic: str = ""
+    bodies: Sequence[bytes] = ()
+    framed: bool = False
+    enc: str | None = None
+    key: str | None = None
+    filter: str | None = None
+    options: Options = field(default_factory=Options)
+    order_by: str | None = None
+    bookmark: str | None = None
+    acks: frozenset[str] = frozenset()
+    expires_s: float | None = None
+    subscription: str | None = None
+    keys: tuple[str, ...] | None = None
+    client: str | None = None
+    session: str | None = None
+    seen: int | None = None
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    acts_as: str | None = None
+    identified: Identified | None = None
+    """Of a logon: who that is, as was found out before it is carried out."""
+    rights: Permissions = EVERYTHING
+    """Those of who sends it; whoever carries it out puts them here."""
+
+    def be_sent_by(self, rights: Permissions) -> None:
+        """Whoever sends it has these rights."""
+        self.rights = rights
+
+    def be_identified(self, identified: Identified) -> None:
+        """It was found out who sends it."""
+        self.identified = identified
+
+    @property
+    def shows_credentials(self) -> bool:
+        """Whether it says who sends it, which takes a while to find out."""
+        return bool(self.user or self.password or self.token)
+
+    @property
+    def kind(self) -> CommandKind:
+        """What the protocol says of this command."""
+        return COMMANDS[self.name]

@@ -1,0 +1,247 @@
+"""Publishes that came one after the other, read and carried out as one batch.
+
+Most of what is sent is plain publishes to one topic, often in frames of one. Their lines are
+decoded together in one call, by a reader that knows nothing but them, and become columns instead
+of a `Command` each. What that reader does not understand is read line by line by
+`sow.protocol.wire`, which also says what is wrong with it; so nothing is refused here.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import accumulate, chain, groupby, islice
+from typing import Annotated, Literal
+
+import msgspec
+
+from sow.errors import SowError
+from sow.protocol.commands import Command, acks_of
+from sow.protocol.wire import LENGTHS, NO_BODY, Refused, read_acks, read_frame
+
+BEGINNING = b'{"c":"publish"'
+"""How a line begins that is worth a try: as every client of ours writes it."""
+LONG_BYTES_MIN = 4 * 1024
+"""A line this long is cut in two before it is read: its body takes more time than all the rest."""
+HEAD_BYTES_MAX = 2 * 1024
+"""Up to here the body of a long line begins, if it is worth to cut it."""
+BODY, NOTHING, BLANKS = b'"d":', b'"d":null}', b" \t\r"
+Cid = Annotated[str, msgspec.Meta(max_length=LENGTHS["cid"])] | int | None
+Requested = tuple[str | None, tuple[str, ...]]
+"""What a publish asks to be told: its cid, and the kinds of acks."""
+
+
+class PublishLine(msgspec.Struct, forbid_unknown_fields=True):
+    """The fields that the line of a plain publish may carry."""
+
+    c: Literal["publish"]
+    t: Annotated[str, msgspec.Meta(max_length=LENGTHS["t"])]
+    d: msgspec.Raw = NO_BODY
+    n: int | None = None
+    cid: Cid = None
+    a: Annotated[str, msgspec.Meta(max_length=LENGTHS["a"])] = ""
+
+
+_DECODER = msgspec.json.Decoder(PublishLine)
+UNREAD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, SowError)
+"""What a line raises that is none of a plain publish, or whose acks are none."""
+
+
+@dataclass(slots=True)
+class PublishBatch:
+    """Plain publishes to `topic`, in order.
+
+    `bodies` are those of all, `ends` how many of them come up to the end of each publish, and
+    `acks` what each asks for. What `framed` and `enc` say of the
+    bodies (`sow.protocol.commands`) holds for all. `singly` gives the same as single commands, for
+    when not all of them can be carried out.
+    """
+
+    topic: str
+    framed: bool
+    enc: str | None
+    bodies: Sequence[bytes]
+    ends: Sequence[int]
+    acks: Sequence[Requested]
+    singly: Callable[[], Iterable[Command | Refused]]
+
+    def parts(self, count_max: int) -> Iterable["PublishBatch"]:
+        """The same in order, in parts of no more than so many messages, or of one publish."""
+        return (self,) if len(self.bodies) <= count_max else self._parts(count_max)
+
+    def _parts(self, count_max: int) -> Iterator["PublishBatch"]:
+        first = before = 0
+        for at, end in enumerate(self.ends):
+            if end - before > count_max and at > first:
+                yield self._part(first, at)
+                first, before = at, self.ends[at - 1]
+        yield self._part(first, len(self.ends)) if first else self
+
+    def _part(self, first: int, stop: int) -> "PublishBatch":
+        before = self.ends[first - 1] if first else 0
+        return PublishBatch(
+            self.topic,
+            self.framed,
+            self.enc,
+            self.bodies[before : self.ends[stop - 1]],
+            [end - before for end in self.ends[first:stop]],
+            self.acks[first:stop],
+            lambda: islice(self.singly(), first, stop),
+        )
+
+    def requested(self, before: int) -> list[tuple[str, str | None, int]]:
+        """Each ack that is asked for: its kind, its cid, and the bookmark of the publish, where
+        `before` is that of the change before them all."""
+        return [
+            (kind, cid, before + end)
+            for end, (cid, kinds) in zip(self.ends, self.acks, strict=True)
+            for kind in kinds
+        ]
+
+
+Read = Command | Refused | PublishBatch
+"""What the frames of a client hold."""
+
+
+def read_frames(frames: Sequence[bytes]) -> list[Read]:
+    """The commands of short frames in order, with plain publishes put together."""
+    if len(frames) == 1 and (publish := _publish(frames[0])) is not None:
+        return [publish]
+    read: list[Read] = []
+    for plain, run in groupby(frames, lambda frame: frame.startswith(BEGINNING)):
+        together = list(run)
+        publishes = _publishes(together) if plain else None
+        read += _singly(together) if publishes is None else publishes
+    return read
+
+
+def _singly(frames: Iterable[bytes]) -> Iterator[Command | Refused]:
+    return (command for frame in frames for command in read_frame(frame))
+
+
+def _publish(frame: bytes) -> PublishBatch | None:
+    """A short frame that is one plain publish with its body, as comes from who waits for each ack:
+    without what it takes to read many. None for any other, which are read as if many had come."""
+    if b"\n" in frame or len(frame) >= LONG_BYTES_MIN or not frame.startswith(BEGINNING):
+        return None
+    try:
+        line = _DECODER.decode(frame)
+        requested = _requested(line.cid, line.a)
+    except UNREAD:
+        return None
+    if line.n is not None or not line.d or not frame.endswith(b"}"):
+        return None
+    return PublishBatch(
+        line.t, False, None, [bytes(line.d)], [1], [requested], partial(_singly, (frame,))
+    )
+
+
+def _publishes(frames: Sequence[bytes]) -> list[PublishBatch] | None:
+    """What frames hold of which each is one plain publish; None if one of them is not."""
+    # To look for a line break is ten times as fast as to split where there is none.
+    parts = [frame.split(b"\n") if b"\n" in frame else [frame] for frame in frames]
+    cut = _cut(parts) if max(map(len, frames)) >= LONG_BYTES_MIN else {}
+    try:
+        lines = _DECODER.decode_lines(b"\n".join([part[0] for part in parts]))
+        acks = [_requested(line.cid, line.a) for line in lines]
+    except UNREAD:
+        return None
+    if len(lines) != len(parts) or not all(map(_is_whole, lines, parts)):
+        return None
+    found: list[PublishBatch] = []
+    start = 0
+    texts = [bytes(line.d) for line in lines]
+    for at, text in cut.items():
+        texts[at] = text
+    for (topic, framed), run in groupby([(line.t, line.n is not None) for line in lines]):
+        here = slice(start, start := start + len(list(run)))
+        singly = partial(_singly, frames[here])
+        if framed:
+            bodies = [part[1:] for part in parts[here]]
+            found.append(_columns(topic, True, None, bodies, acks[here], singly))
+        else:
+            ends = list(range(1, here.stop - here.start + 1))
+            found.append(PublishBatch(topic, False, None, texts[here], ends, acks[here], singly))
+    return found
+
+
+def _cut(parts: Sequence[list[bytes]]) -> dict[int, bytes]:
+    """Cut the long lines that end with their body, which nobody looks at before it is read as a
+    message: in `parts` they stand without it then. Returns the bodies by their place."""
+    bodies: dict[int, bytes] = {}
+    for at, part in enumerate(parts):
+        line = part[0]
+        begins = line.find(BODY, 0, HEAD_BYTES_MAX)
+        if len(part) > 1 or len(line) < LONG_BYTES_MIN or begins < 0 or not line.endswith(b"}}"):
+            continue
+        head = line[:begins] + NOTHING
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            # If that is a line, the d stands in no string and in nothing nested. Should more than
+            # the body follow, it is no message, and the publish is read again as it came.
+            _DECODER.decode(head)
+            bodies[at] = line[begins + len(BODY) : -1].strip(BLANKS)
+            part[0] = head
+    return bodies
+
+
+def _is_whole(line: PublishLine, part: Sequence[bytes]) -> bool:
+    """Whether a frame is a line with its body, or with all its bodies behind it, and no more.
+
+    Where each line begins with { and ends with }, none of their values can span two of them.
+    """
+    if line.n is None:
+        bodies = len(part) == 1 and bool(line.d)
+    else:
+        bodies = line.n == len(part) - 1 > 0 and not line.d and bool(part[-1])
+    return bodies and part[0].endswith(b"}")
+
+
+def _requested(cid: str | int | None, a: str) -> Requested:
+    return (None, _kinds(a, False)) if cid is None else (str(cid), _kinds(a, True))
+
+
+@lru_cache(maxsize=64)
+def _kinds(a: str, has_cid: bool) -> tuple[str, ...]:
+    return acks_of(read_acks(a) if a else frozenset(), has_cid)
+
+
+def coalesce(reads: Sequence[Read]) -> Iterable[Read]:
+    """The same in order, with plain publishes to one topic that follow each other put together."""
+    return _put_together(reads) if len(reads) > 1 else reads
+
+
+def _put_together(reads: Iterable[Read]) -> Iterator[Read]:
+    for alike, run in groupby(reads, _alike):
+        if alike is None:
+            yield from run
+            continue
+        first, *others = run
+        if not others:
+            yield first
+            continue
+        commands = [command for command in (first, *others) if isinstance(command, Command)]
+        bodies = [command.bodies for command in commands]
+        acks = [
+            (command.cid, acks_of(command.acks, command.cid is not None)) for command in commands
+        ]
+        yield _columns(*alike, bodies, acks, partial(iter, commands))
+
+
+def _alike(read: Read) -> tuple[str, bool, str | None] | None:
+    """What publishes have in common that are put together; None for anything else."""
+    if not isinstance(read, Command) or read.name != "publish" or not read.bodies:
+        return None
+    plain = read.key is None and read.expires_s is None
+    return (read.topic, read.framed, read.enc) if plain else None
+
+
+def _columns(
+    topic: str,
+    framed: bool,
+    enc: str | None,
+    bodies: Sequence[Sequence[bytes]],
+    acks: Sequence[Requested],
+    singly: Callable[[], Iterable[Command | Refused]],
+) -> PublishBatch:
+    ends = list(accumulate(map(len, bodies)))
+    return PublishBatch(topic, framed, enc, list(chain.from_iterable(bodies)), ends, acks, singly)

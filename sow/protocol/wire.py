@@ -1,0 +1,329 @@
+"""How commands come in: JSON lines in frames.
+
+A frame from a client is one or more lines. Each line is a JSON object; a publish (or a delete
+by bodies) with ``"n"`` is followed by that many bodies, one a line, byte for byte. A line
+that cannot be understood becomes a `Refused`, so that one bad line never costs its neighbours.
+
+Which commands there are, and which fields they read, `sow.protocol.commands` says; options are read
+by `sow.protocol.options`. What a command does is not known here, nor is how answers go out
+(`sow.protocol.encodings`).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from sow.core.comma_lists import comma_list, read_list
+from sow.core.line_splitter import LineSplitter
+from sow.core.suggest import did_you_mean
+from sow.errors import ClientError, NotAvailable, SowError, TooLarge, clipped, shown
+from sow.protocol.commands import ACKS, ACKS_LATER, COMMANDS, OPTIONS, Command, Options
+from sow.protocol.options import read_options, read_value
+
+FRAMED = tuple(name for name, kind in COMMANDS.items() if kind.takes_bodies)
+ENC = "base64"
+"""How bodies of byte types travel in lines, in both directions."""
+REFUSED_MAX = 100
+"""Refused lines of one frame after which the rest of it is not read: a program that errs so often
+is not going to send anything better, and a refusal costs ten times the line that it is about."""
+BODIES_MAX = 1_000_000
+"""Bodies that may follow one line. Each takes some 50 bytes besides its text."""
+
+
+@dataclass(slots=True)
+class Refused:
+    """A line that is not a command this server can carry out, and why."""
+
+    cid: str | None
+    error: SowError
+
+
+LENGTHS = {
+    "cid": 100,
+    "a": 100,
+    "client": 255,
+    "session": 255,
+    "user": 255,
+    "password": 1024,
+    "as": 255,
+    "token": 16 * 1024,
+    "enc": 255,
+    "t": 1024,
+    "bm": 8 * 1024,
+    "order_by": 8 * 1024,
+    "select": 64 * 1024,
+    "projection": 64 * 1024,
+    "grouping": 64 * 1024,
+    "opts": 64 * 1024,
+    "s": 256 * 1024,
+    "k": 256 * 1024,
+    "keys": 256 * 1024,
+}
+"""Characters of the fields of a line: names are short, and a list has some 10,000 members, as many
+as a session may have subscriptions. What a filter may have is configured."""
+SHORT_BYTES = min(LENGTHS.values())
+"""A line that is no longer but for its body has no field that is too long."""
+
+
+NO_BODY = msgspec.Raw(b"")
+NO_LINES = LineSplitter(b"")
+NO_LINES.leave()
+
+
+class LineFields(msgspec.Struct, forbid_unknown_fields=True):
+    """The fields a client's line may carry. Unknown ones are refused, never ignored."""
+
+    c: str
+    cid: str | int | None = None
+    t: str = ""
+    d: msgspec.Raw = NO_BODY
+    enc: str | None = None
+    n: int | None = None
+    k: str | None = None
+    keys: str | list[str] | None = None
+    filter: str | None = None
+    opts: str = ""
+    order_by: str | None = None
+    top_n: int | None = None
+    skip_n: int | None = None
+    select: str | None = None
+    projection: str | None = None
+    grouping: str | None = None
+    bm: str | int | None = None
+    a: str | list[str] = ""
+    x: float | int | None = None
+    s: str | None = None
+    client: str | None = None
+    session: str | None = None
+    seen: int | None = None
+    user: str | None = None
+    password: str | None = None
+    token: str | None = None
+    acts_as: str | None = msgspec.field(default=None, name="as")
+
+
+HEADER = msgspec.json.Decoder(LineFields)
+HEADER_FIELDS = frozenset(LineFields.__struct_encode_fields__)
+
+
+def read_frame(frame: bytes) -> Iterable[Command | Refused]:
+    """The commands of one frame, in order."""
+    if b"\n" not in frame and frame.strip():
+        return [_read(frame, NO_LINES)]
+    return (read for read in read_lines(LineSplitter(frame)) if read is not None)
+
+
+def read_lines(lines: LineSplitter) -> Iterator[Command | Refused | None]:
+    """The commands of a frame's lines, each read when it is asked for.
+
+    None while the bodies that follow one are being cut, a piece of the frame at a time.
+
+    Of a frame that is full of mistakes only the first are told, and the rest is not read: it costs
+    its sender nothing to make, and everybody else the time in which it is refused.
+    """
+    refused = 0
+    while (line := lines.next()) is not None:
+        if not line or line.isspace():
+            continue
+        if not lines.is_cut and b'"n"' in line:
+            count = _bodies_after(line)
+            while lines.cut_towards(count):
+                yield None
+        read = _read(line, lines)
+        if isinstance(read, Refused):
+            refused += 1
+            if refused == REFUSED_MAX and lines.leave():
+                read.error.detail += (
+                    f"; {refused} lines of this frame were refused, and the rest was not read"
+                )
+        yield read
+
+
+def _bodies_after(line: bytes) -> int:
+    """How many bodies follow a line of a frame that is not cut yet, if it may have so many."""
+    follow = _outline(line)[1] or 0
+    return follow if follow <= BODIES_MAX else 0
+
+
+def _read(line: bytes, following: LineSplitter) -> Command | Refused:
+    """The command of a line, with the bodies that follow it, which are passed over."""
+    try:
+        header = _header(line)
+        bodies: Sequence[bytes] = ()
+        if header.n is not None:
+            bodies = _following(header, following)
+        elif header.d:
+            bodies = (bytes(header.d),)
+        command = _command(header, bodies)
+    except SowError as error:
+        cid, follow = _outline(line)
+        if follow is None or follow > BODIES_MAX or not following.has(follow):
+            # What follows may be bodies, and bodies are never commands.
+            if following.leave():
+                error.detail += "; the rest of the frame was not read"
+        else:
+            following.skip(follow)
+        # Without its traceback, which would keep the line and all that was read of it.
+        return Refused(cid, error.with_traceback(None))
+    if header.n is not None:
+        following.skip(len(bodies))
+    return command
+
+
+def _header(line: bytes) -> LineFields:
+    try:
+        header = HEADER.decode(line)
+    except RecursionError:
+        raise TooLarge("a line nests too deeply; send a message of fewer levels") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ClientError(
+            'a line must be a JSON object such as {"c":"sow","t":"orders"}: '
+            f"{clipped(str(error))}"
+        ) from None
+    if len(line) - len(header.d) > SHORT_BYTES:
+        _check_lengths(header)
+    if header.c not in COMMANDS:
+        raise ClientError(
+            f"no command {shown(header.c)}{did_you_mean(header.c, COMMANDS)}",
+            reason="unknown command",
+        )
+    return header
+
+
+def _check_lengths(header: LineFields) -> None:
+    """Refuse fields that are longer than anything that they could mean."""
+    for name, limit in LENGTHS.items():
+        value = getattr(header, "acts_as" if name == "as" else name)
+        length = sum(len(text) + 1 for text in value) if isinstance(value, list) else 0
+        if isinstance(value, str):
+            length = len(value)
+        if length > limit:
+            raise TooLarge(f"{name} has {length} characters, and the limit is {limit}")
+
+
+def _following(header: LineFields, lines: LineSplitter) -> list[bytes]:
+    count = header.n or 0
+    if header.c not in FRAMED:
+        raise ClientError(f"n says how many bodies follow; it belongs to {' and '.join(FRAMED)}")
+    if header.d:
+        raise ClientError("give d or n, not both")
+    if count < 1:
+        raise ClientError(f"n is {count}; it must be at least 1")
+    if count > BODIES_MAX:
+        raise TooLarge(
+            f"n is {count}, and at most {BODIES_MAX} bodies may follow; send more frames"
+        )
+    bodies = lines.peek(count)
+    if len(bodies) < count or (len(bodies) == count and bodies[-1] == b"" and count > 1):
+        found = len([body for body in bodies if body])
+        raise ClientError(f"n is {count}, but {found} bodies follow in this frame")
+    return bodies
+
+
+def _command(header: LineFields, bodies: Sequence[bytes]) -> Command:
+    options = read_options(header.opts) if header.opts else Options()
+    if header.select is not None:
+        options.select = read_list(header.select)
+    for name in ("projection", "grouping"):
+        if (text := getattr(header, name)) is not None:
+            setattr(options, name, read_value(OPTIONS[name], text))
+    if header.top_n is not None:
+        options.top_n = header.top_n
+    if header.skip_n is not None:
+        options.skip_n = header.skip_n
+    for name in ("top_n", "skip_n"):
+        if (getattr(options, name) or 0) < 0:
+            raise ClientError(f"{name} is {getattr(options, name)}; it must not be negative")
+    return Command(
+        header.c,
+        cid=_cid(header),
+        topic=header.t,
+        bodies=bodies,
+        framed=header.n is not None,
+        enc=_enc(header, bodies),
+        key=header.k,
+        filter=header.filter,
+        options=options,
+        order_by=header.order_by,
+        bookmark=None if header.bm is None else str(header.bm),
+        acks=read_acks(header.a) if header.a else frozenset(),
+        expires_s=header.x,
+        subscription=header.s,
+        keys=tuple(comma_list(header.keys)) if header.keys is not None else None,
+        client=header.client,
+        session=header.session,
+        seen=header.seen,
+        user=header.user,
+        password=header.password,
+        token=header.token,
+        acts_as=header.acts_as,
+    )
+
+
+def _enc(header: LineFields, bodies: Sequence[bytes]) -> str | None:
+    """How the bodies are written, as a client says; what suits the topic is not known here."""
+    if header.enc is None:
+        return None
+    if header.enc != ENC:
+        raise ClientError(f"enc is {shown(header.enc)}; write {ENC}, or leave it out")
+    if header.c not in FRAMED or not bodies:
+        raise ClientError(
+            f"enc says how the bodies of {' and '.join(FRAMED)} are written, and here is none; "
+            "leave it out"
+        )
+    return header.enc
+
+
+def _cid(header: LineFields) -> str | None:
+    return None if header.cid is None else str(header.cid)
+
+
+class Outline(msgspec.Struct):
+    """What has to be known of a line that is no good command."""
+
+    cid: msgspec.Raw = NO_BODY
+    n: msgspec.Raw = NO_BODY
+
+
+OUTLINE = msgspec.json.Decoder(Outline)
+
+
+def _outline(line: bytes) -> tuple[str | None, int | None]:
+    """The cid, and how many bodies follow (None: not to be told), of a line that is refused."""
+    try:
+        found = OUTLINE.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None, None if b'"n"' in line else 0
+    cid, n = _value(found.cid), _value(found.n)
+    if n is None:
+        follow: int | None = 0 if bytes(found.n) in (b"", b"null") else None
+    else:
+        follow = n if type(n) is int and n >= 0 else None
+    known = type(cid) is int or (isinstance(cid, str) and len(cid) <= LENGTHS["cid"])
+    return str(cid) if known else None, follow
+
+
+def _value(text: msgspec.Raw) -> Any:
+    """The value of a JSON text, or None if it has none."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def read_acks(requested: str | list[str]) -> frozenset[str]:
+    """The kinds of acks that a client asks for; raises ClientError."""
+    return _known_acks(requested if isinstance(requested, str) else ",".join(requested))
+
+
+@lru_cache(maxsize=64)
+def _known_acks(requested: str) -> frozenset[str]:
+    acks = frozenset(comma_list(requested))
+    for ack in sorted(acks.difference(ACKS)):
+        if ack in ACKS_LATER:
+            raise NotAvailable(f"ack {ack} is not available yet")
+        raise ClientError(f"no ack {shown(ack)}{did_you_mean(ack, ACKS)}", reason="invalid options")
+    return acks

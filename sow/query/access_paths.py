@@ -1,0 +1,171 @@
+"""Ways in: what leads to the records that satisfy some of a filter's terms.
+
+A hash index does to those that equal literals, a column of nothing but numbers, kept in order, to
+those within an interval. The search asks each how many records it leads to before it takes one;
+this module does not choose.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sow.core.paths import Path, Scalar
+from sow.expressions import Node, equalities_of
+from sow.indexes import HashIndex, MemoColumn, SortedNumbers
+from sow.indexes.sorted_numbers import Interval
+from sow.indexes.vector_filter import interval_of
+from sow.query.candidates import LISTED_SHARE_MAX
+from sow.query.index_build import IndexBuild
+
+SORTED_ROWS_MIN = 10_000
+"""A smaller topic's numbers are looked at in some microseconds, without being kept in order."""
+
+Slots = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A term that pins a field to literals."""
+
+    term: Node
+    literals: Sequence[Scalar]
+
+
+def pins_of(terms: Sequence[Node]) -> dict[Path, Pin]:
+    """For each field that a term pins to literals, the term that has the fewest."""
+    pins: dict[Path, Pin] = {}
+    for term in terms:
+        for path, literals in equalities_of([term]).items():
+            if path not in pins or len(literals) < len(pins[path].literals):
+                pins[path] = Pin(term, literals)
+    return pins
+
+
+class AccessPath(Protocol):
+    """Leads to the records that satisfy `terms`, by the fields `paths` of an index of `kind`."""
+
+    kind: str
+
+    @property
+    def terms(self) -> tuple[Node, ...]:
+        """The terms that need no further look."""
+        ...
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The fields of the index."""
+        ...
+
+    def estimate(self) -> int:
+        """About how many records it leads to."""
+        ...
+
+    def is_selective(self) -> bool:
+        """Whether they are so few that `slots` is faster than `among` all."""
+        ...
+
+    def slots(self) -> Slots:
+        """These records, each once, in no particular order."""
+        ...
+
+    def among(self, listed: Slots | None) -> Mask:
+        """Which of these slots, or of all when None, it leads to."""
+        ...
+
+
+class HashAccessPath:
+    """By a hash index, under some of its codes."""
+
+    kind = "hash"
+
+    def __init__(self, terms: tuple[Node, ...], index: HashIndex, codes: list[int]) -> None:
+        self.terms = terms
+        self.paths = index.paths
+        self._index = index
+        self._codes = codes
+
+    def estimate(self) -> int:
+        """About how many records it leads to."""
+        return self._index.estimate(self._codes)
+
+    def is_selective(self) -> bool:
+        """Whether they are so few that `slots` is faster than `among` all."""
+        return self._index.is_selective(self._codes)
+
+    def slots(self) -> Slots:
+        """These records, each once, in no particular order."""
+        return self._index.slots(self._codes)
+
+    def among(self, listed: Slots | None) -> Mask:
+        """Which of these slots, or of all when None, it leads to."""
+        return self._index.among(listed, self._codes)
+
+
+class IntervalAccessPath:
+    """By a column of nothing but numbers, in order, of which `size` slots are in use."""
+
+    kind = "memo"
+
+    def __init__(
+        self,
+        terms: tuple[Node, ...],
+        column: MemoColumn,
+        order: SortedNumbers,
+        interval: Interval,
+        size: int,
+    ) -> None:
+        self.terms = terms
+        self.paths = (column.path,)
+        self._numbers = column.numbers[:size]
+        self._order = order
+        self._interval = interval
+
+    def estimate(self) -> int:
+        """About how many records it leads to, or more."""
+        return self._order.estimate(self._interval)
+
+    def is_selective(self) -> bool:
+        """Whether they are so few that `slots` is faster than `among` all."""
+        return self.estimate() <= len(self._numbers) * LISTED_SHARE_MAX
+
+    def slots(self) -> Slots:
+        """These records, each once, in no particular order."""
+        return self._order.slots(self._interval)
+
+    def among(self, listed: Slots | None) -> Mask:
+        """Which of these slots, or of all when None, it leads to."""
+        return self._interval.holds(self._numbers if listed is None else self._numbers[listed])
+
+
+def hash_access_paths(
+    indexes: Sequence[HashIndex], pins: Mapping[Path, Pin]
+) -> Iterator[HashAccessPath]:
+    """One for each index of which every field is pinned."""
+    for index in indexes:
+        if all(path in pins for path in index.paths):
+            codes = index.look_up([pins[path].literals for path in index.paths])
+            if codes is not None:
+                yield HashAccessPath(tuple(pins[path].term for path in index.paths), index, codes)
+
+
+def interval_access_paths(ready: IndexBuild, terms: Sequence[Node]) -> Iterator[IntervalAccessPath]:
+    """One for each field of nothing but numbers that terms restrict to an interval; raises Unready.
+
+    A topic of few records has none.
+    """
+    size = len(ready.indexes.table.bodies)
+    restricting: dict[Path, list[tuple[Node, Interval]]] = {}
+    for term in terms if size >= SORTED_ROWS_MIN else ():
+        if (found := interval_of(term)) is not None:
+            restricting.setdefault(found[0], []).append((term, found[1]))
+    for path, column in ready.columns(list(restricting)).items():
+        if column.is_numeric:
+            served, intervals = zip(*restricting[path], strict=True)
+            order = ready.in_order(column)
+            yield IntervalAccessPath(served, column, order, reduce(and_, intervals), size)

@@ -1,0 +1,1 @@
+"""Permissions, row-level security, topic patterns and authentication."""

@@ -1,0 +1,167 @@
+"""Static tokens: secrets of programs, of which only the sums are kept.
+
+A line is `NAME SHA-256 [group,…] [expires]`. A token is random and long, so that a plain sum cannot
+be guessed back and is found without looking at every line; how long that takes tells nothing, since
+nobody can choose a sum.
+"""
+
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sow.core.users import User
+from sow.errors import ConfigError, clipped
+from sow.security.authentication import user_file
+from sow.security.authentication.user_file import NAME_SAID, USER_NAME
+
+PREFIX = "sow_"
+"""By which programs that look for secrets in repositories know one."""
+TOKEN_BYTES = 32
+SUM = re.compile(r"[0-9a-fA-F]{64}")
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z", re.ASCII)
+DAY = re.compile(r"\d{4}-\d", re.ASCII)
+"""How a time begins, also one of which the rest was cut off, or was never written."""
+TIME_SAID = "a time in UTC such as 2027-01-31T00:00:00Z"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLine:
+    """A line of the file: who the holder of a token is, and until when."""
+
+    name: str
+    sum: str
+    groups: tuple[str, ...] = ()
+    expires: str = ""
+
+    def __str__(self) -> str:
+        groups = ",".join(self.groups)
+        return " ".join(part for part in (self.name, self.sum, groups, self.expires) if part)
+
+    def user(self) -> User:
+        """The user that it names."""
+        expires_us = time_us(self.expires) if self.expires else None
+        return User(self.name, frozenset(self.groups), expires_us=expires_us)
+
+
+class Tokens:
+    """Users by the sums of their tokens."""
+
+    def __init__(self, users: Mapping[str, User]) -> None:
+        self._users = users
+
+    @classmethod
+    def read(cls, file: str) -> "Tokens":
+        """Those of a file. Raises ConfigError with the line."""
+        return cls({line.sum: line.user() for line in read_lines(file)})
+
+    def user(self, token: str) -> User | None:
+        """Whose it is, be it still good or not."""
+        return self._users.get(sum_of(token))
+
+    def groups(self, name: str) -> frozenset[str]:
+        """The groups of all tokens of a name."""
+        named = (user.groups for user in self._users.values() if user.name == name)
+        return frozenset[str]().union(*named)
+
+
+def sum_of(token: str) -> str:
+    """What is kept of a token."""
+    return hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
+
+
+def new_token() -> str:
+    """One that nobody guesses."""
+    return PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def read_lines(file: str) -> list[TokenLine]:
+    """The lines of a file. Raises ConfigError with the number of one that says something else."""
+    found: dict[str, TokenLine] = {}
+    for number, text in user_file.numbered(user_file.read(file, "Tokens")):
+        try:
+            line = _line(text)
+        except ValueError as error:
+            raise ConfigError(f"line {number} of {file}: {error}") from None
+        if line.sum in found:
+            raise ConfigError(
+                f"line {number} of {file} has the token of {clipped(found[line.sum].name)} for a "
+                "second time"
+            )
+        found[line.sum] = line
+    return [*found.values()]
+
+
+def create(file: str, name: str, groups: Sequence[str], expires: str) -> str:
+    """A new token, whose line is put at the end of a file, which may be new. `expires` is as a line
+    has it, or empty. Raises ConfigError, ValueError for a name, a group or an end that cannot be.
+    """
+    for one in (name, *groups):
+        if not USER_NAME.fullmatch(one):
+            raise ValueError(f"{clipped(one)!r} cannot be a name here: {NAME_SAID}")
+    token = new_token()
+    line = TokenLine(name, sum_of(token), tuple(groups), expires)
+    if _line(str(line)) != line:
+        raise ValueError("such groups would be read as the end of the token")
+    with user_file.held(file):
+        text = ""
+        if os.path.exists(file):
+            read_lines(file)
+            text = user_file.edited(user_file.read(file, "Tokens"), str)
+        user_file.replace(file, f"{text}{line}\n")
+    return token
+
+
+def remove(file: str, name: str) -> int:
+    """Take the tokens of this name out of a file; returns how many there were.
+
+    Raises ConfigError.
+    """
+    with user_file.held(file):
+        found = sum(line.name == name for line in read_lines(file))
+        if found:
+            text = user_file.read(file, "Tokens")
+            kept = user_file.edited(text, lambda line: None if line.split()[0] == name else line)
+            user_file.replace(file, kept)
+    return found
+
+
+def time_us(text: str) -> int:
+    """A time such as 2027-01-31T00:00:00Z in microseconds since 1970. Raises ValueError."""
+    if not TIME.fullmatch(text):
+        raise ValueError(f"{clipped(text)} is not {TIME_SAID}")
+    try:
+        moment = datetime.fromisoformat(text.removesuffix("Z")).replace(tzinfo=UTC)
+    except ValueError:
+        raise ValueError(f"{text} is no day or time that there is") from None
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _line(text: str) -> TokenLine:
+    name, *rest = text.split()
+    if not rest or not USER_NAME.fullmatch(name):
+        raise ValueError(f"write NAME SHA-256 [group,…] [expires]; {NAME_SAID}")
+    kept, *rest = rest
+    if not SUM.fullmatch(kept):
+        raise ValueError(
+            f"after {clipped(name)} the SHA-256 of the token in 64 hexadecimal digits is to stand, "
+            "never the token itself; `sow token create` writes such a line"
+        )
+    groups: list[str] = []
+    expires = ""
+    for part in rest:
+        if expires:
+            raise ValueError(f"{clipped(part)} stands after the end, which is the last")
+        if DAY.match(part) or (part[:1].isdigit() and "T" in part):
+            # As a group, a day would be a token that never ends.
+            time_us(part)
+            expires = part
+        elif groups:
+            raise ValueError(f"{clipped(part)} is not {TIME_SAID}")
+        else:
+            groups = [group for group in part.split(",") if group]
+    return TokenLine(name, kept.lower(), tuple(groups), expires)

@@ -1,0 +1,325 @@
+"""Rights: what a user may do, by the roles that he has.
+
+Roles are read once into what they allow; the rights of a user are made of it when he comes, and
+asked at every door: `may` and `check`. A topic of which a user may do nothing does not exist for
+him: it is refused as one that is not there, and no list, count or suggestion knows it. Without
+roles everybody may do everything, and nothing is asked.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+from weakref import WeakValueDictionary
+
+import orjson
+import re2
+
+from sow.core.definitions import SYSTEM_PREFIX
+from sow.core.security_definitions import OF_TOPICS, Allow, Role, Security, Verb
+from sow.core.users import User
+from sow.errors import NotEntitled, Unauthenticated, UnknownTopic, clipped, shown
+from sow.expressions import Node
+from sow.security.row_level_security import DENY_ALL, RowPolicy, bind, read_condition, row_policy_of
+
+Demand = Verb | Literal["nothing", "logon", "see"]
+"""What a door demands of who comes: a verb that he may, that he has said who he is, that the topic
+is there for him, or nothing."""
+
+USERS_KEPT = 100
+"""Users whose rights are kept, for each comes with many requests: by roles of a thousand Allows
+they take tens of milliseconds to make, and may keep as much as what is said of so many topics."""
+EVERY_TOPIC = ".*"
+TOPICS_KEPT = 10_000
+"""Topics of which what a user may do is kept: then each is asked of its roles once."""
+
+
+class Allowed:
+    """What one `<Allow>` says of topics."""
+
+    def __init__(self, allow: Allow) -> None:
+        self.verbs = frozenset(verb for verb in OF_TOPICS if verb in allow.verbs)
+        self.topic = allow.topic
+        self._expression = re2.compile(allow.topic)
+        # Whoever writes .* means topics of his own.
+        self._takes_systems = allow.topic.lstrip("^(").startswith(SYSTEM_PREFIX)
+        self._rows = None if allow.filter is None else read_condition(allow.filter)
+        self._check = None if allow.check is None else read_condition(allow.check)
+        self._select = allow.select
+
+    def concerns(self, topic: str) -> bool:
+        """Whether it is about a topic of this name."""
+        if topic.startswith(SYSTEM_PREFIX) and not self._takes_systems:
+            return False
+        return self._expression.fullmatch(topic) is not None
+
+    def given(self, claims: Mapping[str, str]) -> "Given | None":
+        """What it gives to a user of whom this is known; None where something is not, so that
+        nothing can be compared with it."""
+        bound = [None if one is None else bind(one, claims) for one in (self._rows, self._check)]
+        if any(
+            read is not None and found is None
+            for read, found in zip((self._rows, self._check), bound, strict=True)
+        ):
+            return None
+        return Given(self, bound[0], self._select, bound[1])
+
+    def __str__(self) -> str:
+        return f"{self.topic} {','.join(sorted(self.verbs))}"
+
+
+class Given(NamedTuple):
+    """What one `<Allow>` gives to one user: `rows` and the fields of `select` to see, `check` to
+    write; None: all."""
+
+    allowed: Allowed
+    rows: Node | None
+    select: tuple[str, ...] | None
+    check: Node | None
+
+    @property
+    def text(self) -> str:
+        """The same for users to whom it gives the same."""
+        return f"{self.allowed}\n{self.rows}\n{self.select}\n{self.check}"
+
+
+class Reason(NamedTuple):
+    """One `<Allow>` of a role that a user has, about a topic; `given` is None where it gives him
+    nothing, since a claim that it compares with is not known of him."""
+
+    role: str
+    allowed: Allowed
+    given: Given | None
+
+
+class SharedRowPolicies:
+    """Guards that users have: who has an equal one has the same, with what was compiled of it."""
+
+    def __init__(self) -> None:
+        self._guards: WeakValueDictionary[str, RowPolicy] = WeakValueDictionary()
+
+    def one(self, guard: RowPolicy) -> RowPolicy:
+        """The guard that is kept of all that are equal."""
+        return self._guards.setdefault(guard.text, guard)
+
+
+class Permissions:
+    """What `user` may do: `allowed`, with topics, and `others` beside (Admin, Impersonate).
+
+    `by` is who acts for him, if it is not he himself: whose credentials were checked.
+    """
+
+    is_open = False
+    """Everything, whoever he is."""
+
+    def __init__(
+        self,
+        user: User | None,
+        given: Sequence[Given] = (),
+        others: Iterable[Verb] = (),
+        by: User | None = None,
+        shared: SharedRowPolicies | None = None,
+    ) -> None:
+        self.user = user
+        self.by = by
+        self._given = given
+        self._others = frozenset(others)
+        self._shared = SharedRowPolicies() if shared is None else shared
+        self._verbs: dict[str, frozenset[Verb]] = {}
+        self._guards: dict[tuple[str, Verb], RowPolicy | None] = {}
+        self._made: dict[tuple[bool, tuple[int, ...]], RowPolicy | None] = {}
+        """By what concerns a topic, since many topics have the same said of them."""
+        self.text = "\n\n".join(dict.fromkeys(sorted(one.text for one in given)))
+        """Equal for users who may do the same with topics."""
+
+    @property
+    def is_somebody(self) -> bool:
+        """Whether it is known who he is, or is not asked."""
+        return self.is_open or self.user is not None
+
+    @property
+    def owner(self) -> tuple[str, ...]:
+        """Whose a session or a snapshot is that was made with these rights: nobody else may have
+        it. Nothing where nobody is asked."""
+        return tuple(one.name for one in (self.user, self.by) if one is not None)
+
+    @property
+    def owner_text(self) -> str:
+        """The same as a text to keep, of which no name makes another's; empty for nothing."""
+        return orjson.dumps(self.owner).decode() if self.owner else ""
+
+    @property
+    def expires_us(self) -> int | None:
+        """Until when they hold."""
+        said = self.by or self.user
+        return None if said is None else said.expires_us
+
+    @property
+    def reads(self) -> str:
+        """Equal for rights to read topics of the same names."""
+        read = (one.allowed for one in self._given if "read" in one.allowed.verbs)
+        return "\n".join(sorted({one.topic for one in read}))
+
+    @property
+    def reads_everything(self) -> bool:
+        """Whether he may read all records of all topics, by one Allow that says so."""
+        return self.is_open or any(
+            one.allowed.topic == EVERY_TOPIC
+            and "read" in one.allowed.verbs
+            and one.rows is None
+            and one.select is None
+            for one in self._given
+        )
+
+    def of(self, topic: str) -> frozenset[Verb]:
+        """What he may do with a topic of this name."""
+        found = self._verbs.get(topic)
+        if found is None:
+            if len(self._verbs) >= TOPICS_KEPT:
+                self._verbs.clear()
+            verbs = [one.allowed.verbs for one in self._given if one.allowed.concerns(topic)]
+            found = self._verbs[topic] = frozenset[Verb]().union(*verbs)
+        return found
+
+    def may(self, verb: Verb, topic: str = "") -> bool:
+        """Whether he may do that, with this topic if it is about one."""
+        return verb in (self.of(topic) if verb in OF_TOPICS else self._others)
+
+    def sees(self, topic: str) -> bool:
+        """Whether a topic of this name is there for him."""
+        return bool(self.of(topic))
+
+    def guard(self, topic: str) -> RowPolicy | None:
+        """What he may see of a topic; None: all of it."""
+        return self._guard(topic, "read")
+
+    def write_guard(self, topic: str, verb: Verb) -> RowPolicy | None:
+        """The records of a topic that he may write or delete; None: all."""
+        return self._guard(topic, verb)
+
+    def _guard(self, topic: str, verb: Verb) -> RowPolicy | None:
+        place = topic, verb
+        if place not in self._guards:
+            if len(self._guards) >= TOPICS_KEPT:
+                self._guards.clear()
+                self._made.clear()
+            concerning = tuple(
+                at
+                for at, one in enumerate(self._given)
+                if verb in one.allowed.verbs and one.allowed.concerns(topic)
+            )
+            made = verb == "read", concerning
+            if made not in self._made:
+                self._made[made] = self._made_of(*made)
+            self._guards[place] = self._made[made]
+        return self._guards[place]
+
+    def _made_of(self, reads: bool, concerning: Iterable[int]) -> RowPolicy | None:
+        given = [self._given[at] for at in concerning]
+        if reads:
+            found = row_policy_of([one.rows for one in given], [one.select for one in given])
+        else:
+            found = row_policy_of([one.check for one in given], [None for _ in given])
+        return found if found is None or found is DENY_ALL else self._shared.one(found)
+
+    def check(self, demand: Demand, topic: str = "") -> None:
+        """Raise Unauthenticated, NotEntitled, or UnknownTopic for one that is not there for him."""
+        if demand == "nothing":
+            return
+        if self.user is None:
+            raise Unauthenticated("log on first, with a token, or a user and his password")
+        if demand == "logon" or (demand != "see" and self.may(demand, topic)):
+            return
+        if demand == "see" and self.sees(topic):
+            return
+        if demand != "see" and demand not in OF_TOPICS:
+            raise NotEntitled(
+                f"user {clipped(self.user.name)} has no role that allows <{demand.capitalize()}/>"
+            )
+        if not self.sees(topic):
+            raise UnknownTopic(f"no topic {shown(topic)}", wanted=topic)
+        raise NotEntitled(
+            f"user {clipped(self.user.name)} has no role that allows to {demand} topic "
+            f"{clipped(topic)}"
+        )
+
+
+class Open(Permissions):
+    """The rights of everybody where nobody is asked who he is."""
+
+    is_open = True
+
+    @property
+    def reads(self) -> str:
+        """Every topic."""
+        return ""
+
+    def may(self, _verb: Verb, _topic: str = "") -> bool:
+        """He may."""
+        return True
+
+    def sees(self, _topic: str) -> bool:
+        """It is."""
+        return True
+
+    def check(self, _demand: Demand, _topic: str = "") -> None:
+        """Nothing speaks against it."""
+
+    def _guard(self, _topic: str, _verb: Verb) -> None:
+        return None
+
+
+EVERYTHING = Open(None)
+EVERYTHING.text = "everything"  # no Allow says so, and who has none may nothing
+
+
+class RoleSet:
+    """What the roles of a configuration give to whom."""
+
+    def __init__(self, security: Security) -> None:
+        self.asks = security.authentication is not None
+        """Whether users have to say who they are."""
+        self._roles = [(role, [*map(Allowed, role.allows)]) for role in security.roles]
+        self._shared = SharedRowPolicies()
+        self._kept: dict[tuple[User, User | None], Permissions] = {}
+        """From the one that was asked for the longest ago."""
+
+    def rights(self, user: User | None, by: User | None = None) -> Permissions:
+        """The rights of a user, for whom `by` may act; None: of somebody who has not said who he
+        is."""
+        if not self.asks:
+            return EVERYTHING
+        if user is None:
+            return Permissions(None)
+        found = self._kept.pop((user, by), None) or self._made(user, by)
+        self._kept[user, by] = found
+        if len(self._kept) > USERS_KEPT:
+            del self._kept[next(iter(self._kept))]
+        return found
+
+    def _made(self, user: User, by: User | None) -> Permissions:
+        held = [(role, allowed) for role, allowed in self._roles if _has(user, role)]
+        claims = {**user.claims, "name": user.name}
+        given = [one.given(claims) for _, allowed in held for one in allowed if one.verbs]
+        return Permissions(
+            user,
+            [one for one in given if one is not None],
+            [verb for role, _ in held for allow in role.allows for verb in allow.verbs],
+            by,
+            self._shared,
+        )
+
+    def reasons(self, user: User, topic: str) -> list[Reason]:
+        """Why a user may do what he may with a topic: all that his roles say of it."""
+        claims = {**user.claims, "name": user.name}
+        return [
+            Reason(role.name, one, one.given(claims))
+            for role, allowed in self._roles
+            if _has(user, role)
+            for one in allowed
+            if one.verbs and one.concerns(topic)
+        ]
+
+
+def _has(user: User, role: Role) -> bool:
+    """Whether a user is a member of a role."""
+    names = {"*", f"user:{user.name}", *(f"group:{group}" for group in user.groups)}
+    return not names.isdisjoint(role.members)

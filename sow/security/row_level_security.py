@@ -1,0 +1,197 @@
+"""Guards: what of a topic one user may see, its rows and its fields.
+
+A guard is focus. Its rows are a condition that joins the user's own filter, and so everything that
+is true of filters is true of it: indexes, shared feeds, windows. Its fields are a select list that
+joins the user's own; whatever it hides is NULL in what he asks. Users of equal rights have equal
+guards, so they share what equal subscriptions share.
+
+A user's values are put in as literals of the expression, never as text. A guard knows nothing of
+roles (`sow.security.authorization`) or of topics.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from weakref import WeakKeyDictionary
+
+from sow.core.paths import Path, Scalar, Value
+from sow.core.select_list import common, parse_select, united
+from sow.expressions import (
+    And,
+    Compare,
+    Filter,
+    Identifier,
+    Literal,
+    Node,
+    Or,
+    OrderTerm,
+    Source,
+    Trait,
+    bound,
+    check_fields_alone,
+    compile_term,
+    masked_order,
+    parameters_in,
+    parse_grouped,
+    parse_guard,
+    parse_projected,
+    paths_in,
+    walk,
+)
+
+USER_PREFIX = "user."
+"""How the parameters of a user begin: ``${user.desk}`` is his claim desk, ``${user.name}`` he."""
+NO_FIELD = Path(("no field",))
+"""A field to group by where there is none that may be seen."""
+NOTHING = Compare("=", Literal(1), Literal(0))
+"""The condition that no record meets."""
+
+
+def read_condition(text: str) -> Node:
+    """The condition of a Filter or Check, with parameters of the user; raises ClientError.
+
+    It is about fields alone: what a record says decides who may see it, not when it was written.
+    """
+    node = parse_guard(text, USER_PREFIX)
+    values: dict[Source, Scalar] = dict.fromkeys(parameters_in(node), "x")
+    check_fields_alone(Filter(bound(node, values), text), "an entitlement")
+    return node
+
+
+def bind(node: Node, claims: Mapping[str, str]) -> Node | None:
+    """The condition for a user who is known by these claims; None where one is missing."""
+    values: dict[Source, Scalar] = {}
+    for one in parameters_in(node):
+        value = claims.get(one.name.removeprefix(USER_PREFIX))
+        if not value:
+            return None
+        values[one] = value
+    return bound(node, values)
+
+
+class RowPolicy:
+    """The rows and the fields of a topic that a user may see; None: all. Equal ones are alike in
+    every place."""
+
+    def __init__(self, rows: Node | None, select: tuple[str, ...] | None = None) -> None:
+        self._condition = rows
+        self.select = select
+        self.text = f"{rows or ''}\n{','.join(select or ())}"
+        self._shown = None if select is None else parse_select(select)
+        self._joined: WeakKeyDictionary[Filter, Filter] = WeakKeyDictionary()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RowPolicy) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"Guard({self.text!r})"
+
+    @cached_property
+    def rows(self) -> Filter | None:
+        """Which rows they are, compiled when it is first asked for: many roles may say it, in very
+        many words."""
+        return None if self._condition is None else compile_term(self._condition)
+
+    @cached_property
+    def needs_fields(self) -> bool:
+        """Whether it means something only of messages that have fields."""
+        condition = self._condition
+        return self.select is not None or (condition is not None and bool(paths_in(condition)))
+
+    def is_ready(self, own: Filter | None) -> bool:
+        """Whether `condition` has its answer at hand."""
+        return "rows" in self.__dict__ and (own is None or own in self._joined)
+
+    def holds(self, values: Sequence[Value]) -> bool:
+        """Whether the user may see a record, by the values of `paths`."""
+        return self.rows is None or self.rows.holds(values)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The fields by which it tells rows apart."""
+        return () if self.rows is None else self.rows.paths
+
+    def hides(self, path: Path) -> bool:
+        """Whether a field is NULL to the user."""
+        return self._shown is not None and not self._shown.shows(path.steps)
+
+    def masked(self, node: Node) -> Node:
+        """An expression of the user's where what is hidden is NULL."""
+        if self._shown is None:
+            return node
+        read = [part for part in walk(node) if isinstance(part, Identifier)]
+        hidden: dict[Source, Scalar] = {one.source: None for one in read if self.hides(one.path)}
+        # How long a message is tells of what is hidden in it.
+        hidden[Trait.MESSAGE_SIZE] = None
+        return bound(node, hidden)
+
+    def condition(self, own: Filter | None) -> Filter | None:
+        """What a record has to meet that the user asks for by his `own` filter."""
+        if own is None:
+            return self.rows
+        found = self._joined.get(own)
+        if found is None:
+            mine = self.masked(own.expression)
+            if self.rows is not None:
+                mine = And((self.rows.expression, mine))
+            found = own if mine is own.expression else compile_term(mine)
+            if found is not own:
+                self._joined[own] = found
+        return found
+
+    def order(self, terms: Sequence[OrderTerm]) -> tuple[OrderTerm, ...]:
+        """The user's order."""
+        return tuple(terms) if self._shown is None else masked_order(terms, self.hides)
+
+    def projection(self, texts: tuple[str, ...]) -> tuple[str, ...]:
+        """The user's projection, of whose texts each has been read before."""
+        if self._shown is None:
+            return texts
+        found = []
+        for text in texts:
+            value, target, hints = parse_projected(text)
+            words = f" HINT {', '.join(sorted(hints))}" if hints else ""
+            found.append(f"{self.masked(value)} AS {Identifier(target)}{words}")
+        return tuple(found)
+
+    def grouping(self, texts: tuple[str, ...]) -> tuple[str, ...]:
+        """The user's grouping: a field that is NULL in all records tells none apart."""
+        if self._shown is None:
+            return texts
+        read = [(text, parse_grouped(text)) for text in texts]
+        left = [
+            text
+            for text, node in read
+            if not (isinstance(node, Identifier) and self.hides(node.path))
+        ]
+        return tuple(left) or (str(Identifier(NO_FIELD)),)
+
+    def shape(self, select: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """The select list of what he is told who asks by this one."""
+        if self.select is None or select is None:
+            return select if self.select is None else self.select
+        return common([self.select, select])
+
+
+DENY_ALL = RowPolicy(NOTHING)
+"""That of whoever may see nothing."""
+
+
+def row_policy_of(
+    rows: Sequence[Node | None], selects: Sequence[tuple[str, ...] | None]
+) -> RowPolicy | None:
+    """What several entitlements give together, by the rows and fields of each: their rows ORed and
+    their fields united; None where that is everything, and nothing at all where there are none."""
+    if not rows:
+        return DENY_ALL
+    conditions = {str(one): one for one in rows if one is not None}
+    ordered = tuple([conditions[text] for text in sorted(conditions)])
+    condition = None
+    if all(one is not None for one in rows):
+        condition = ordered[0] if len(ordered) == 1 else Or(ordered)
+    select = united([one for one in selects if one]) if all(selects) else None
+    if condition is None and select is None:
+        return None
+    return RowPolicy(condition, select)

@@ -1,0 +1,389 @@
+"""Staged writes over HTTP: how Spark and other batch writers hand a batch over exactly once.
+
+    POST   /v1/writes/{writer}/{epoch}          a chunk of rows: checked, kept aside
+    POST   /v1/writes/{writer}/{epoch}/commit   which attempts won: applied as a whole, once
+    DELETE /v1/writes/{writer}/{epoch}          forget what was kept aside
+
+A batch is one of a writer for one topic. One that was applied before is answered as a duplicate and
+changes nothing; another one under its number is refused.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+from aiohttp import web
+
+from sow.core.media_types import ARROW
+from sow.engine.engine import Engine
+from sow.engine.running_topics import LiveTopic
+from sow.errors import ClientError, TooLarge, clipped, shown
+from sow.security.authorization import Permissions
+from sow.server.http.arrow import read_rows, without_rows
+from sow.server.http.authn_middleware import check_stream_continues, permissions_of
+from sow.server.http.negotiation import UnsupportedMediaType
+from sow.server.http.parameters import parameters_of, read_count
+from sow.server.http.request_memory import read_body
+from sow.server.http.responses import json_response
+from sow.server.loop.runtime import ServerRuntime
+from sow.sessions.batch_content import BatchContent, content_of
+from sow.sessions.staged_rows import DELETIONS, CommitStep, StagedRows
+from sow.sessions.staged_writes import Rejected, StagedWrites
+from sow.store.staging import Attempt, StagedBatch, Staging
+
+RECENT_ROWS_MAX = 500_000
+"""Rows that are kept as they were read: those of a batch of usual size, some hundred bytes each."""
+RECENT_BYTES_MAX = 128 * 1024**2
+"""Of the rows' bodies: that many chunks of the data source, or two of the largest."""
+PARTS_MAX = 10_000
+"""More tasks than one batch has; each is looked up by itself."""
+SWEEP_US = 600_000_000
+"""How often it is looked for what nobody will commit any more: it may lie about for a day."""
+REJECTED_SENT_MAX = 1_000
+"""Bad rows that an answer names: more than anybody reads, few beside a chunk."""
+WRITER_LENGTH_MAX = 255
+"""Characters of a writer's name: what a name of a file or a user has elsewhere."""
+EPOCH_DIGITS_MAX = 18
+"""Digits of an epoch: it fits into 64 bits."""
+ATTEMPTS_BYTES = 16
+"""Of a digest: enough that no two commits share it by chance."""
+STAGE_PARAMETERS = ("topic", "part", "attempt", "chunk", "rejects")
+ABORT_PARAMETERS = ("topic",)
+
+
+class StagedPart(msgspec.Struct, forbid_unknown_fields=True):
+    """What a task has staged: so many chunks, holding so many rows."""
+
+    part: Annotated[int, msgspec.Meta(ge=0)]
+    attempt: str
+    chunks: Annotated[int, msgspec.Meta(ge=0)]
+    rows: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Commit(msgspec.Struct, forbid_unknown_fields=True):
+    """The attempts that make up a batch."""
+
+    topic: str
+    parts: list[StagedPart]
+    rerun: Literal["fail", "skip"] = "fail"
+    """What becomes of a batch that is older than the writer's last."""
+    mode: Literal["update", "replace"] = "update"
+    """Whether the topic's other records stay, or go."""
+    allow_empty: bool = False
+    """Whether a batch without rows may replace a topic."""
+
+
+class Missing(ClientError):
+    """Something that a commit names was not staged, or has been lost."""
+
+    reason = "not staged"
+    status = 409
+
+
+class RowsRejected(ClientError):
+    """A chunk holds rows that cannot be carried out; `rejected` says which and why."""
+
+    reason = "bad message"
+
+    def __init__(self, rejected: Sequence[Rejected]) -> None:
+        first = rejected[0]
+        super().__init__(
+            f"{len(rejected)} rows cannot be carried out, the first is row {first.index}: "
+            f"{first.reason}"
+        )
+        self.rejected = rejected
+
+    def fields(self) -> dict[str, object]:
+        """The first bad rows."""
+        told = _sent(self.rejected[:REJECTED_SENT_MAX])
+        return {"index": self.rejected[0].index, "rejected": told}
+
+
+class Read(NamedTuple):
+    """A chunk that was read: how many good rows, what they do, which were bad, how many bytes their
+    bodies have, and what they hold."""
+
+    rows: int
+    steps: list[CommitStep]
+    rejected: list[Rejected]
+    size_bytes: int = 0
+    content: BatchContent = BatchContent()
+
+
+class Chunk(NamedTuple):
+    """One request of one attempt at its part of a batch."""
+
+    batch: StagedBatch
+    attempt: Attempt
+    number: int
+
+
+class Recent:
+    """Chunks as they were read when they came, so that most need not be read again to be applied.
+
+    Only so many rows and bytes are kept, the latest; the files have everything.
+    """
+
+    def __init__(self, rows_max: int = RECENT_ROWS_MAX, bytes_max: int = RECENT_BYTES_MAX) -> None:
+        self._rows_max = rows_max
+        self._bytes_max = bytes_max
+        self._rows = self._bytes = 0
+        self._read: dict[Chunk, Read] = {}
+
+    def keep(self, name: Chunk, read: Read) -> None:
+        """Keep a chunk, and let the oldest go where there are too many."""
+        self._forget(name)
+        self._read[name] = read
+        self._rows += read.rows
+        self._bytes += read.size_bytes
+        while self._rows > self._rows_max or self._bytes > self._bytes_max:
+            self._forget(next(iter(self._read)))
+
+    def take(self, name: Chunk) -> Read | None:
+        """A chunk, if it is here, which it then is no more."""
+        return self._forget(name)
+
+    def _forget(self, name: Chunk) -> Read | None:
+        read = self._read.pop(name, None)
+        if read is not None:
+            self._rows -= read.rows
+            self._bytes -= read.size_bytes
+        return read
+
+    def drop(self, writer: str, epoch: int, topic: str | None = None) -> None:
+        """Let a whole batch go, or those of all topics."""
+        for name in list(self._read):
+            if name.batch[:2] == (writer, epoch) and topic in (None, name.batch.topic):
+                self._forget(name)
+
+
+class BatchCommitHandler:
+    """The staged writes of one server."""
+
+    def __init__(self, driver: ServerRuntime, engine: Engine, staging: Staging) -> None:
+        self._driver = driver
+        self._engine = engine
+        self._writes = StagedWrites(engine)
+        self._staging = staging
+        self._committing = asyncio.Lock()
+        self._recent = Recent()
+        self._swept_us = 0
+        self._sweeping: asyncio.Task[int] | None = None
+        driver.idle_work["sweeping staged batches"] = self._sweep
+
+    async def stage(self, request: web.Request) -> web.Response:
+        """Keep a chunk of rows for a commit."""
+        requested = parameters_of(request)
+        rejects = requested.get("rejects", "fail")
+        if "topic" not in requested or rejects not in ("fail", "skip"):
+            raise ClientError("give topic, and rejects=fail or rejects=skip")
+        if request.content_type != ARROW:
+            raise UnsupportedMediaType(f"content type {request.content_type}: send {ARROW}")
+        batch = _staged_batch(request, permissions_of(request), requested["topic"])
+        topic = self._writes.topic(batch.topic)
+        content = await read_body(request)
+        read = await self._read(topic, content)
+        self._writes.check_room(topic, read.steps, len(content))
+        if read.rejected and rejects == "fail":
+            raise RowsRejected(read.rejected)
+        attempt = Attempt(read_count(requested, "part") or 0, requested.get("attempt", "0"))
+        chunk = read_count(requested, "chunk") or 0
+        content = without_rows(content, [row.index for row in read.rejected])
+        now_us = self._driver.now_us()
+        await asyncio.to_thread(self._staging.put, batch, attempt, chunk, content, now_us)
+        self._recent.keep(Chunk(batch, attempt, chunk), read)
+        # All of them: who skips rows has to know each one that is left out.
+        return json_response({"staged": read.rows, "rejected": _sent(read.rejected)})
+
+    async def _read(self, topic: LiveTopic, content: bytes) -> Read:
+        """Read rows in a thread; the times at which they come are given in the loop, to one after
+        the other."""
+        limit = self._engine.configuration.limits.frame_bytes_max
+        rows = await asyncio.to_thread(read_rows, topic.records, content, limit)
+        times = self._engine.arrivals(topic, len(rows), self._driver.now_us())
+        return await asyncio.to_thread(self._read_rows, topic, rows, times)
+
+    def _read_rows(self, topic: LiveTopic, rows: StagedRows, times: range | None) -> Read:
+        steps, rejected = self._writes.read(topic, rows, times)
+        size_bytes = sum(len(body) for step in steps for body in step.messages.bodies)
+        bad = {row.index for row in rejected}
+        good = rows.at([at for at in range(len(rows)) if at not in bad]) if bad else rows
+        return Read(len(good), steps, rejected, size_bytes, content_of(good))
+
+    async def commit(self, request: web.Request) -> web.Response:
+        """Apply a batch, answered when it is durable."""
+        try:
+            commit = msgspec.json.decode(await read_body(request), type=Commit)
+        except msgspec.MsgspecError as error:
+            raise ClientError(
+                f'the body is not {{"topic":…,"parts":[{{"part":0,"attempt":"0","chunks":1,'
+                f'"rows":10}}]}}: {clipped(str(error))}'
+            ) from None
+        _check_parts(commit)
+        rights = permissions_of(request)
+        rights.check("write", commit.topic)
+        if commit.mode == "replace":
+            rights.check("delete", commit.topic)
+        batch = StagedBatch(*_writer_and_epoch(request), commit.topic)
+        staged = _staged_batch(request, rights, commit.topic)
+        async with self._committing:
+            bookmark = self._writes.applied(*batch, commit.rerun == "skip", rights)
+            is_duplicate = bookmark is not None
+            if bookmark is None:
+                bookmark = await self._apply(request, batch, staged, commit)
+            else:
+                topic = self._writes.topic(batch.topic)
+                is_known = self._writes.may_be_of(*batch, attempts_digest(commit.parts))
+                content = await self._content(topic, staged, commit.parts, is_known)
+                self._writes.applied(*batch, commit.rerun == "skip", rights, content)
+            await self._driver.durable()
+        await self._drop(*staged)
+        return json_response({"bookmark": bookmark, "duplicate": is_duplicate})
+
+    async def _apply(
+        self, request: web.Request, batch: StagedBatch, staged: StagedBatch, commit: Commit
+    ) -> str:
+        """Apply a batch, of what was `staged` for it, for who may do still what he might when he
+        asked for it: others' batches came first, and rows were read."""
+        topic = self._writes.topic(batch.topic)
+        steps, content = await self._all_staged(topic, staged, commit.parts)
+        await check_stream_continues(request)
+        rights = permissions_of(request)
+        if any(step.operation in DELETIONS for step in steps):
+            rights.check("delete", commit.topic)
+        replaces = commit.mode == "replace"
+        if replaces:
+            self._writes.check_replaces(topic, steps, commit.allow_empty)
+        now_us, attempts = self._driver.now_us(), attempts_digest(commit.parts)
+        applying = self._writes.applying(*batch, steps, now_us, replaces, rights, content, attempts)
+        return str(await self._driver.turns.take("a staged commit", applying))
+
+    async def _all_staged(
+        self, topic: LiveTopic, batch: StagedBatch, parts: Sequence[StagedPart]
+    ) -> tuple[list[CommitStep], BatchContent]:
+        """What the batch consists of, and holds; nobody else has the steps, so that they go as they
+        are stored."""
+        steps: list[CommitStep] = []
+        content = BatchContent()
+        room = self._engine.configuration.limits.batch_bytes_max
+        for part in parts:
+            for read in await self._staged(topic, batch, part, room):
+                steps += read.steps
+                content = content.plus(read.content)
+                room -= read.size_bytes
+        return steps, content
+
+    async def _content(
+        self,
+        topic: LiveTopic,
+        batch: StagedBatch,
+        parts: Sequence[StagedPart],
+        is_known: bool,
+    ) -> BatchContent:
+        """What a batch holds that was applied before; of one whose chunks went with the first
+        commit, how many rows it says if it `is_known` by its attempts. Raises Missing for others:
+        the chunks of a batch that another writer applies under this epoch go as well."""
+        content = BatchContent()
+        for part in parts:
+            attempt = Attempt(part.part, part.attempt)
+            try:
+                for chunk in range(part.chunks):
+                    read = await self._chunk(topic, Chunk(batch, attempt, chunk))
+                    content = content.plus(read.content)
+            except Missing:
+                if not is_known:
+                    raise
+                return BatchContent(sum(part.rows for part in parts), None)
+        return content
+
+    async def _staged(
+        self, topic: LiveTopic, batch: StagedBatch, part: StagedPart, room: int
+    ) -> list[Read]:
+        """What one task has staged, read."""
+        found: list[Read] = []
+        for chunk in range(part.chunks):
+            attempt = Attempt(part.part, part.attempt)
+            found.append(await self._chunk(topic, Chunk(batch, attempt, chunk)))
+            room -= found[-1].size_bytes
+            if room < 0:
+                limit = self._engine.configuration.limits.batch_bytes_max
+                raise TooLarge(
+                    f"the batch has more than {limit} bytes (Limits/BatchSize), which a commit "
+                    "holds at once; write it in several batches"
+                )
+        rows = sum(read.rows for read in found)
+        if rows != part.rows:
+            raise Missing(
+                f"part {part.part}, attempt {shown(part.attempt)}, holds {rows} rows and the "
+                f"commit says {part.rows}; send the batch again"
+            )
+        return found
+
+    async def _chunk(self, topic: LiveTopic, chunk: Chunk) -> Read:
+        recent = self._recent.take(chunk)
+        if recent is not None:
+            return recent
+        batch, attempt, number = chunk
+        content = await asyncio.to_thread(self._staging.get, batch, attempt, number)
+        if content is None:
+            raise Missing(
+                f"chunk {number} of part {attempt.part}, attempt {shown(attempt.name)}, is not "
+                "here: it was never staged, dropped, or lost in a crash; send the batch again"
+            )
+        return await self._read(topic, content)
+
+    async def abort(self, request: web.Request) -> web.Response:
+        """Forget what was staged for a batch; without a topic, for all of the writer's epoch."""
+        topic, rights = parameters_of(request).get("topic"), permissions_of(request)
+        if topic is None and not rights.is_open:
+            raise ClientError("give the topic whose rows are to be forgotten: topic=orders")
+        writer, epoch, _ = _staged_batch(request, rights, topic or "")
+        await self._drop(writer, epoch, topic)
+        return json_response({"aborted": epoch})
+
+    async def _drop(self, writer: str, epoch: int, topic: str | None) -> None:
+        self._recent.drop(writer, epoch, topic)
+        await asyncio.to_thread(self._staging.drop, writer, epoch, topic)
+
+    def _sweep(self, now_us: int) -> bool:
+        """What nobody has committed for a day belongs to a writer that will not come back."""
+        if now_us - self._swept_us > SWEEP_US:
+            self._swept_us = now_us
+            self._sweeping = asyncio.create_task(asyncio.to_thread(self._staging.sweep, now_us))
+        return False
+
+
+def attempts_digest(parts: Sequence[StagedPart]) -> str:
+    """A short text for the attempts that a commit names, in whatever order."""
+    named = sorted((part.part, part.attempt, part.chunks, part.rows) for part in parts)
+    return blake2b(msgspec.json.encode(named), digest_size=ATTEMPTS_BYTES).hexdigest()
+
+
+def _writer_and_epoch(request: web.Request) -> tuple[str, int]:
+    writer, epoch = request.match_info["writer"], request.match_info["epoch"]
+    if len(writer) > WRITER_LENGTH_MAX or not writer.isprintable():
+        raise ClientError(f"a writer's name has 1 to {WRITER_LENGTH_MAX} printable characters")
+    if not (epoch.isascii() and epoch.isdigit() and len(epoch) <= EPOCH_DIGITS_MAX):
+        raise ClientError(f"epoch {shown(epoch)} is not a whole number, 0 or more")
+    return writer, int(epoch)
+
+
+def _staged_batch(request: web.Request, rights: Permissions, topic: str) -> StagedBatch:
+    """The batch of a request as it is kept aside: for each user by itself, so that nobody has rows
+    of his committed by who may write them, and nobody loses any to another."""
+    writer, epoch = _writer_and_epoch(request)
+    return StagedBatch(f"{rights.owner_text}{writer}", epoch, topic)
+
+
+def _check_parts(commit: Commit) -> None:
+    if len(commit.parts) > PARTS_MAX:
+        raise TooLarge(f"the commit names {len(commit.parts)} parts, over {PARTS_MAX}")
+    numbers = [part.part for part in commit.parts]
+    if len(set(numbers)) < len(numbers):
+        raise ClientError("the commit names a part twice; one attempt of each has won")
+
+
+def _sent(rejected: Sequence[Rejected]) -> list[dict[str, Any]]:
+    return [{"index": row.index, "reason": row.reason} for row in rejected]

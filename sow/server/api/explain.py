@@ -1,0 +1,275 @@
+"""`GET /v1/topics/{topic}/records/{key}/why`: why a record is told of as it is.
+
+Of a conflated topic: which of its updates became one, in which window, what waits for the end of
+one, and who is told. Nothing is kept for it while messages come: what is in windows follows from
+the times in the log, which is read when somebody asks, some of it in each step. A user who may not
+see all that the conflated topic is made of is not told of its updates.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from aiohttp import web
+
+from sow.core.cooperative import Task
+from sow.engine.engine import Engine
+from sow.engine.running_topics import CopyTopic, LiveTopic
+from sow.errors import UnknownRecord, shown
+from sow.expressions import Filter
+from sow.history.bookmarks import last_before
+from sow.history.log_rows import Extent, LogRows, log_pieces
+from sow.history.record_window_history import RecordUpdate, RecordWindow, windows_of
+from sow.protocol.encodings import timestamp
+from sow.security.authorization import Permissions
+from sow.server.api.sessions import is_of
+from sow.server.http.authn_middleware import permissions_of
+from sow.server.http.responses import json_response
+from sow.server.loop.runtime import ServerRuntime
+from sow.sessions.row_policy_rewrite import row_policy_for, shows
+from sow.topic.records import Records
+
+LOG_ROWS_MAX = 100_000
+"""Rows of the log that are looked through: some tenths of a second, in steps. On a server with more
+in twenty intervals windows are worked out from later on, or not at all."""
+INTERVALS = 20
+"""So far back it is looked: in so many intervals nearly every record has a pause."""
+SENT_WINDOWS = 3
+"""The one that is open, and two to compare it with."""
+SENT_UPDATES = 100
+"""Updates of one window that are named; all are counted."""
+FOLLOWERS_MAX = 100
+"""Followers that are named: as many as anybody reads. Each may have a filter, of microseconds."""
+
+Story = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRecord:
+    """A record as it stands in a topic."""
+
+    topic: Records
+    identity: str
+    body: bytes
+    bookmark: int
+    ts_us: int
+
+    def passes(self, condition: Filter | None) -> bool:
+        """Whether a filter lets it through."""
+        return condition is None or _passes(
+            condition, self.topic, self.identity, self.body, self.bookmark, self.ts_us
+        )
+
+    def described(self) -> dict[str, str]:
+        """Which update it is of."""
+        return {"bookmark": str(self.bookmark), "ts": timestamp(self.ts_us)}
+
+
+class ExplainHandler:
+    """Tells the story of a record."""
+
+    def __init__(self, driver: ServerRuntime, engine: Engine) -> None:
+        self._driver = driver
+        self._engine = engine
+
+    async def handle(self, request: web.Request) -> web.Response:
+        """`GET …/why`: the record, what it is made of, its windows, and who follows it."""
+        rights, key = permissions_of(request), request.match_info["key"]
+        topic = self._engine.topic(request.match_info["topic"])
+        if self._driver.failure is None:
+            await self._driver.durable()
+        telling = self._tell(topic, key, rights)
+        return json_response(await self._driver.turns.take("the story of a record", telling))
+
+    def _tell(self, topic: LiveTopic, key: str, rights: Permissions) -> Task[Story]:
+        held = _state(topic.records, key)
+        guard = row_policy_for(rights, topic.records)
+        if held is not None and not shows(guard, topic.records, held.body):
+            held = None
+        source = self._source(topic, rights)
+        newest = held if source is None else _state(source.records, key)
+        # Where he sees some records alone, that one is not there says nothing of any other.
+        if held is None and (newest is None or guard is not None):
+            raise UnknownRecord(f"topic {topic.name} has no record {shown(key)}")
+        story: Story = {"topic": topic.name, "key": key, "kind": topic.kind}
+        story["held"] = None if held is None else held.described()
+        if not isinstance(topic, CopyTopic):
+            story["why"] = [f"{topic.name} is not conflated: each update is told as it comes"]
+        else:
+            story |= yield from self._conflated(topic, key, held, source, newest)
+        story["followers"] = _followers(topic, held, rights)
+        return story
+
+    def _source(self, topic: LiveTopic, rights: Permissions) -> LiveTopic | None:
+        """The topic that a conflated one is made of, for who may see all of it."""
+        if not isinstance(topic, CopyTopic):
+            return None
+        found = self._engine.topics.get(topic.underlying)
+        if found is None or not rights.may("read", found.name):
+            return None
+        return found if row_policy_for(rights, found.records) is None else None
+
+    def _conflated(
+        self,
+        topic: CopyTopic,
+        key: str,
+        held: HeldRecord | None,
+        source: LiveTopic | None,
+        newest: HeldRecord | None,
+    ) -> Task[Story]:
+        definition = topic.definition
+        told: Story = {
+            "interval_ms": definition.interval_us / 1000,
+            "schedule": definition.schedule,
+            "underlying": None if source is None else source.name,
+            "newest": None if source is None or newest is None else newest.described(),
+            "waits": None,
+            "windows": None,
+        }
+        unknown = _why_not(topic, source)
+        if unknown or source is None:
+            return told | {"why": [unknown]}
+        identity = (newest or held).identity  # type: ignore[union-attr]  # there is one of them
+        waits = bool(topic.copy.conflation.waiting_among({identity}))
+        windows = yield from self._windows(topic, source, key, held, waits)
+        told |= {"waits": waits, "windows": [*map(_described, reversed(windows))]}
+        return told | {"why": [*_sentences(topic, held, newest, waits, windows)]}
+
+    def _windows(
+        self, topic: CopyTopic, source: LiveTopic, key: str, held: HeldRecord | None, waits: bool
+    ) -> Task[list[RecordWindow]]:
+        """The last windows of a record, as far as the log says."""
+        journal, definition = self._driver.journal, topic.definition
+        until = journal.last_seq if waits or held is None else held.bookmark
+        around_us = self._driver.now_us() if waits or held is None else held.ts_us
+        since_us = around_us - INTERVALS * definition.interval_us
+        oldest = journal.first_seq - 1
+        after = max(oldest, last_before(since_us, journal))
+        if until - after > LOG_ROWS_MAX:
+            after = until - LOG_ROWS_MAX
+            entry = next(journal.read(after), None)
+            since_us = since_us if entry is None else entry.ts_us
+        came: list[RecordUpdate] = []
+        rows = log_pieces(journal, Extent(after, until, 0), {source.name: source.records})
+        for piece in rows:
+            if piece is not None and key in piece.keys:
+                came += _came(piece, key, source.records, topic.copy.condition)
+            yield
+        known_us = None if after == 0 else since_us
+        found = windows_of(came, definition.schedule, definition.interval_us, known_us)
+        return found[-SENT_WINDOWS:]
+
+
+def _state(topic: Records, key: str) -> HeldRecord | None:
+    table = topic.table
+    slot = table.find(key)
+    if slot is None:
+        return None
+    body, identity = table.bodies[slot] or b"", table.identities[slot] or ""
+    return HeldRecord(topic, identity, body, int(table.seqs[slot]), int(table.ts_us[slot]))
+
+
+def _passes(
+    condition: Filter, topic: Records, identity: str, body: bytes, seq: int, ts_us: int
+) -> bool:
+    columns = topic.decoder(condition.paths).columns([body])
+    messages = topic.messages([identity], [body], [seq], [ts_us])
+    return bool(condition.matches_messages(columns, messages)[0])
+
+
+def _came(piece: LogRows, key: str, topic: Records, condition: Filter | None) -> list[RecordUpdate]:
+    """The updates of one record among rows of the log; one that removes it lets nothing through."""
+    found = []
+    for at, one in enumerate(piece.keys):
+        if one == key:
+            counts = piece.op == "publish"
+            if counts and condition is not None:
+                seq, body = piece.seqs[at], piece.bodies[at]
+                counts = _passes(condition, topic, key, body, seq, piece.ts_us)
+            found.append(RecordUpdate(piece.seqs[at], piece.ts_us, counts))
+    return found
+
+
+def _why_not(topic: CopyTopic, source: LiveTopic | None) -> str:
+    """Why its windows are not told, if they are not."""
+    if topic.stopped:
+        return "the conflated topic has stopped" if source is None else topic.stopped
+    if source is None:
+        return "you may not see all that it is made of, and so not which updates became one"
+    if topic.definition.engine != "embedded":
+        return f"its windows are cut by {topic.definition.engine}, which is asked elsewhere"
+    if not source.is_logged:
+        return f"the updates of {source.name} are in no log, and so cannot be told"
+    return ""
+
+
+def _described(window: RecordWindow) -> dict[str, Any]:
+    return {
+        "opened": timestamp(window.opened_us),
+        "ends": timestamp(window.ends_us),
+        "updates": len(window.updates),
+        "bookmarks": [str(one.bookmark) for one in window.updates[:SENT_UPDATES]],
+    }
+
+
+def _sentences(
+    topic: CopyTopic,
+    held: HeldRecord | None,
+    newest: HeldRecord | None,
+    waits: bool,
+    windows: list[RecordWindow],
+) -> list[str]:
+    """The same for people."""
+    said, closed = [], windows[:-1] if waits else windows
+    if held is None:
+        passes = newest is not None and newest.passes(topic.copy.condition)
+        if not passes:
+            said.append(f"{topic.name} does not have it, since its Filter does not let it through")
+        elif waits:
+            said.append(f"{topic.name} does not have it yet: it is told when its window ends")
+    elif closed and closed[-1].updates[-1].bookmark == held.bookmark:
+        said.append(f"what {topic.name} holds is {_as_one(closed[-1])}")
+    else:
+        said.append(f"what {topic.name} holds is update {held.bookmark}")
+    if waits and windows:
+        opened, ends = timestamp(windows[-1].opened_us), timestamp(windows[-1].ends_us)
+        count = len(windows[-1].updates)
+        said.append(f"{count} wait{'s' * (count == 1)} in a window from {opened} to {ends}")
+    elif waits:
+        said.append("an update waits; they come so often that nobody knows when its window opened")
+    return said
+
+
+def _as_one(window: RecordWindow) -> str:
+    last, count = window.updates[-1], len(window.updates)
+    if count == 1:
+        return (
+            f"update {last.bookmark}, alone in its window, which ended {timestamp(window.ends_us)}"
+        )
+    opened, ends = timestamp(window.opened_us), timestamp(window.ends_us)
+    first = window.updates[0]
+    return (
+        f"{count} updates as one, {first.bookmark} to {last.bookmark}, which came in the window "
+        f"from {opened} to {ends}"
+    )
+
+
+def _followers(
+    topic: LiveTopic, held: HeldRecord | None, rights: Permissions
+) -> list[Mapping[str, Any]]:
+    """Who is told of the topic, and whether of this record, of those that may be seen."""
+    members = ((feed, session) for feed in topic.router.feeds() for session in feed.members)
+    seen = ((feed, session) for feed, session in members if is_of(session, rights))
+    return [
+        {
+            "session": session.id,
+            "client": session.client,
+            "s": feed.name,
+            "filter": feed.key.filter,
+            "interval_ms": None if feed.key.interval_us is None else feed.key.interval_us / 1000,
+            "auto": feed.key.auto,
+            "told": held is not None and held.passes(feed.condition),
+        }
+        for feed, session in islice(seen, FOLLOWERS_MAX)
+    ]

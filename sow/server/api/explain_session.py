@@ -1,0 +1,242 @@
+"""The story of a session, in sentences: what its client is not told, since when, why.
+
+`GET /v1/sessions/{id}/why` tells it, and what to do; the command line shows it as it is. It is made
+of what the session counts anyway (`sow.streaming.sessions`), when somebody asks.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from aiohttp import web
+
+from sow.core.humanize import counted, duration, size
+from sow.errors import UnknownRecord, clipped, shown
+from sow.protocol.encodings import timestamp
+from sow.security.authorization import Permissions
+from sow.server.api.sessions import is_of
+from sow.server.http.authn_middleware import permissions_of
+from sow.server.http.responses import json_response
+from sow.server.loop.runtime import ServerRuntime
+from sow.sessions.executor import Executor
+from sow.sessions.session_manager import NOT_ENTITLED, NOT_RECOVERED, OPERATOR, GoneSession
+from sow.sessions.subscription import Subscription
+from sow.streaming import sessions
+from sow.streaming.conflated_channel import ConflatedChannel
+from sow.streaming.outbox.entries import ConflationStats
+from sow.streaming.sessions import SLOW, GivenUp, Session
+
+SENT_SUBSCRIPTIONS = 20
+"""Subscriptions that are told of: as many as anybody reads. `GET /v1/sessions/{id}` has more."""
+
+SLOW_DOWN = (
+    "to be told less, and that by choice: follow with conflation=1s, a narrower filter, fewer "
+    "fields (select), or a conflated topic in place of its original"
+)
+TELL_ALL = (
+    "to be told of each update: read faster, or raise QueueMaxMessages and QueueMaxBytes in "
+    'Sessions; POST /v1/sessions/{id} with {"conflated":false} folds nothing, and ends the session '
+    "when its queue is full"
+)
+FOLD_AGAIN = 'to have its queue folded again: POST /v1/sessions/{id} with {"conflated":true}'
+SUBSCRIBE_AGAIN = "what was given up may be subscribed to again, and begins with a new snapshot"
+WHY_GONE: Mapping[str, str] = {
+    "disconnected": "its client closed the connection, or lost it with nothing to come back to",
+    "expired": "its client was away for longer than ReconnectTimeout",
+    OPERATOR: "somebody closed it: DELETE /v1/sessions/{id}",
+    NOT_RECOVERED: "its client came back, and more had been lost than RecoveryBuffer kept",
+    NOT_ENTITLED: (
+        "its client came back for lines that were sent before its user's rights changed, which may "
+        "be more than he may see now"
+    ),
+    SLOW: (
+        "its client read more slowly than it was told, for a second and more, and folding did not "
+        "bring its queue below its bounds"
+    ),
+    sessions.BARRED: "its user, or what he logged on with, is not good any more",
+    sessions.OUTDATED: (
+        "the rights of its user changed while records waited for it that were found by the old ones"
+    ),
+}
+"""What is said of a reason beside the reason itself."""
+AFTER_GONE: Mapping[str, str] = {
+    SLOW: SLOW_DOWN,
+    NOT_RECOVERED: "raise RecoveryBuffer in Sessions, or resume from a bookmark",
+    NOT_ENTITLED: "subscribe again, which begins with a new snapshot",
+    "expired": "raise ReconnectTimeout in Sessions, or resume from a bookmark",
+    sessions.BARRED: "log on again",
+    sessions.OUTDATED: "log on again, and subscribe again",
+}
+"""And what to do about it."""
+
+LATE_US = 1_000_000
+"""A session that is so far behind shows what is no longer so: people see that."""
+
+Story = dict[str, Any]
+
+
+class ExplainSessionHandler:
+    """Tells the stories of sessions to whose they are, and to administrators."""
+
+    def __init__(self, driver: ServerRuntime, executor: Executor) -> None:
+        self._driver = driver
+        self._executor = executor
+
+    async def handle(self, request: web.Request) -> web.Response:
+        """`GET /v1/sessions/{id}/why`, of one that is there or among the last that are gone."""
+        return json_response(self.tell(request.match_info["id"], permissions_of(request)))
+
+    def tell(self, called: str, rights: Permissions) -> Story:
+        """The story of the session that goes by an id, or by the name that only its owner knows;
+        raises UnknownRecord where there is none that is there for who has these rights."""
+        now_us, opened = self._driver.now_us(), self._executor.sessions
+        session = opened.find(called)
+        if session is not None and is_of(session, rights):
+            followed = self._executor.subscriptions.of(session).values()
+            return story_of(session, followed, now_us)
+        for gone in opened.gone:
+            if gone.id == called and is_of(gone, rights):
+                return story_of_gone(gone, now_us)
+        raise UnknownRecord(f"no session {shown(called)}; GET /v1/sessions lists them")
+
+
+def story_of(session: Session, followed: Iterable[Subscription], now_us: int) -> Story:
+    """What is to be said of a session that is there."""
+    why = [*_standing(session, now_us), *_waiting(session, now_us)]
+    some = [*islice(followed, SENT_SUBSCRIPTIONS + 1)]
+    for one in some[:SENT_SUBSCRIPTIONS]:
+        why += _following(one, session)
+    if len(some) > SENT_SUBSCRIPTIONS:
+        why.append("it follows more: GET /v1/sessions/{id} lists them")
+    why += map(_given_up, session.given_up)
+    return {
+        "id": session.id,
+        "client": session.client,
+        "why": why,
+        "instead": [one.replace("{id}", session.id) for one in _advice(session, now_us)],
+    }
+
+
+def story_of_gone(gone: GoneSession, now_us: int) -> Story:
+    """What is to be said of one that is gone."""
+    reason = gone.reason.removeprefix("closed for ")
+    said = f"it ended {timestamp(gone.closed_us)}, {_ago(now_us - gone.closed_us)}: {gone.reason}"
+    known = WHY_GONE.get(reason)
+    why = [said, *([known.replace("{id}", gone.id)] if known else [])]
+    if gone.folded:
+        why.append(f"folded into later ones while it lasted: {counted(gone.folded, 'message')}")
+    if gone.dropped:
+        dropped = counted(gone.dropped, "message")
+        why.append(f"dropped, with subscriptions that it did not keep up with: {dropped}")
+    instead = AFTER_GONE.get(reason)
+    return {
+        "id": gone.id,
+        "client": gone.client,
+        "why": why,
+        "instead": [] if instead is None else [instead],
+    }
+
+
+def _ago(us: int) -> str:
+    return f"{duration(max(0, us) / 1_000_000)} ago"
+
+
+def _whence(session: Session) -> str:
+    user = session.rights.user
+    return (f" from {session.address}" if session.address else "") + (
+        f" as {clipped(user.name)}" if user is not None else ""
+    )
+
+
+def _standing(session: Session, now_us: int) -> Iterator[str]:
+    if session.ended is not None:
+        yield f"it is being closed: {session.ended}"
+        return
+    since = f"since {timestamp(session.connected_us)}"
+    if session.connected:
+        yield f"it is connected{_whence(session)}, {since} ({_ago(now_us - session.connected_us)})"
+        return
+    away = duration(session.settings.reconnect_timeout_us / 1_000_000)
+    yield f"its client has gone; what it follows is kept for {away} at most (ReconnectTimeout)"
+
+
+def _waiting(session: Session, now_us: int) -> Iterator[str]:
+    outbox, settings = session.outbox, session.settings
+    oldest_us = outbox.oldest_us()
+    if oldest_us is None:
+        yield "nothing waits for it: it keeps up"
+    else:
+        waiting = f"{counted(outbox.message_count, 'message')} ({size(outbox.bytes)})"
+        yield (
+            f"waiting: {waiting}, the first since {timestamp(oldest_us)} "
+            f"({_ago(now_us - oldest_us)}), as its client reads more slowly than it is told; "
+            f"{settings.queue_messages_max:,} and {size(settings.queue_bytes_max)} may wait"
+        )
+    if not session.conflates:
+        yield "nothing is folded in its queue: that is switched off for it"
+
+
+def _following(one: Subscription, session: Session) -> Iterator[str]:
+    """What it hears of one subscription: what it asked for, and what a full queue made of it."""
+    said = f"it follows {one.topic}"
+    said += f" where {one.key.filter}" if one.key.filter else ""
+    yield said + _requested(one)
+    saved = session.outbox.saved(one.name)
+    if saved is not None:
+        yield _folded(one, saved)
+
+
+def _requested(one: Subscription) -> str:
+    key, channel = one.key, one.channel
+    if key.auto:
+        requested = ", each record as fast as it reads, since it asked for conflation=auto"
+    elif key.interval_us is not None:
+        seconds = f"{key.interval_us / 1_000_000:g}s"
+        requested = (
+            f", each record once in {seconds} at most, since it asked for conflation={seconds}"
+        )
+    else:
+        return ", each update as it comes"
+    if isinstance(channel, ConflatedChannel):
+        requested += (
+            f"; updates in {channel.updates_in:,}, out {channel.lines_out:,}, "
+            f"waiting {len(channel.conflator):,}"
+        )
+    return requested
+
+
+def _folded(one: Subscription, saved: ConflationStats) -> str:
+    policies = {feed.lines.queue_policy.policy for feed in one.feeds.values()}
+    because = (
+        "its ConflationPolicy is always, and they waited"
+        if policies == {"always"}
+        else "its queue had filled"
+    )
+    since, until = timestamp(saved.since_us), timestamp(saved.until_us)
+    return (
+        f"folded into later updates of the same records, since {because}: "
+        f"{counted(saved.lines, 'update')} of {one.topic}, by such as came from {since} to {until}"
+    )
+
+
+def _given_up(one: GivenUp) -> str:
+    named = ", ".join(filter(None, one.topics))
+    more = ", …" if one.subscriptions > len(one.topics) else ""
+    subscriptions = counted(one.subscriptions, "subscription")
+    return (
+        f"dropped {timestamp(one.at_us)}, since its queue was full and ConflationPolicy there is "
+        f"unsubscribe: {counted(one.lines, 'message')} of {named}{more}, with {subscriptions}"
+    )
+
+
+def _advice(session: Session, now_us: int) -> Iterator[str]:
+    oldest_us = session.outbox.oldest_us()
+    is_late = oldest_us is not None and now_us - oldest_us >= LATE_US
+    if is_late or session.outbox.folded or session.given_up:
+        yield SLOW_DOWN
+    if session.outbox.folded and session.conflates:
+        yield TELL_ALL
+    if not session.conflates:
+        yield FOLD_AGAIN
+    if session.given_up:
+        yield SUBSCRIBE_AGAIN

@@ -1,0 +1,360 @@
+"""The transaction log over HTTP, in order, as NDJSON or Arrow (docs/http.md).
+
+Rows come straight from the journal, so only what is durable is ever shown. Topics whose
+Durability is transient have no bodies in the log and no rows here. What is to be read is cut first
+(`cutting`), then read piece by piece, both in turns with everybody else's work, so that a million
+rows hold nobody up.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from urllib.parse import unquote
+
+import msgspec
+import orjson
+from aiohttp import web
+
+from sow.core.comma_lists import comma_list
+from sow.core.cooperative import Task
+from sow.core.media_types import ARROW, CSV, JSON, NDJSON
+from sow.engine.engine import Engine
+from sow.engine.running_topics import CopyTopic, LiveTopic, ViewTopic
+from sow.errors import ClientError, InvalidTopic, NotEntitled, StoreError, clipped
+from sow.expressions import Filter
+from sow.history.bookmarks import number_of, parse_start
+from sow.history.log_rows import Extent, LogRows, cutting, log_pieces
+from sow.messages.csv_rows import fixed_pieces
+from sow.protocol.encodings import timestamp
+from sow.security.authorization import Permissions
+from sow.security.row_level_security import RowPolicy
+from sow.server.http.arrow import ArrowStream, of_log, warm_up
+from sow.server.http.authn_middleware import AUTHN, check_stream_continues, permissions_of
+from sow.server.http.chunked_response import answer_in_pieces
+from sow.server.http.negotiation import form_of
+from sow.server.http.parameters import parameters_of, read_count, read_seconds
+from sow.server.http.request_memory import read_body
+from sow.server.http.responses import LOG_HEADER, json_response
+from sow.server.loop.runtime import ServerRuntime
+from sow.sessions.consumers import Consumers, no_consumer
+from sow.sessions.row_policy_rewrite import row_policy_for
+from sow.topic.records import Records
+
+ROWS_DEFAULT = 10_000
+"""Rows of an answer when nobody says how many: a second of a busy log, read in a moment."""
+ROWS_MAX = 1_000_000
+"""Rows that may be asked for at once: whoever breaks off has to begin them again."""
+WAIT_S_MAX = 60
+"""How long a reader may wait for something to come: proxies close what is silent for longer."""
+LOOKED_AT_ONCE = 5_000
+"""Topics that are looked at in one step: a fifth of a microsecond each."""
+READING = "reading the log"
+"""What an operator calls it."""
+EXTENT_PARAMETERS = ("topics", "from", "to", "limit", "wait", "filter")
+LOG_PARAMETERS = (*EXTENT_PARAMETERS, "format")
+
+CSV_COLUMNS = ("seq", "bm", "ts", "topic", "op", "k", "d")
+Topics = dict[str, Records]
+
+
+class Position(msgspec.Struct, forbid_unknown_fields=True):
+    """How far a consumer has come."""
+
+    bookmark: str
+    reader: str = ""
+    """Which of several that share the consumer's name, where it says so."""
+
+
+class LogHandler:
+    """Reads ranges of the log, and keeps account of who has read how far."""
+
+    def __init__(self, driver: ServerRuntime, engine: Engine) -> None:
+        self._driver = driver
+        self._engine = engine
+        self._consumers = Consumers(engine)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """A range of the log: `from` exclusive, `to` inclusive, at most `limit` rows."""
+        requested = parameters_of(request)
+        # Whoever reads JSON and says so reads its lines.
+        kind = form_of(request, requested, (NDJSON, ARROW, CSV, JSON))
+        kind = NDJSON if kind == JSON else kind
+        topics, condition, guards = await self._wanted(request, requested)
+        part = await self._requested_for(requested, topics)
+        # He may not be who waits any more.
+        await check_stream_continues(request)
+        if kind == ARROW:
+            await warm_up()
+        journal = self._driver.journal
+        pieces = FORMS[kind](log_pieces(journal, part, topics, condition, guards))
+        headers = {"SOW-Bookmark": str(part.until), LOG_HEADER: journal.log_id}
+        return await answer_in_pieces(self._driver.turns, READING, request, pieces, kind, headers)
+
+    async def extent(self, request: web.Request) -> web.Response:
+        """What such a range holds, without its rows; `newest` is the end of the whole log, `log`
+        what tells it from every other."""
+        requested = parameters_of(request)
+        topics, condition, guards = await self._wanted(request, requested, must_be_logged=True)
+        # What comes later is younger than this; what is older is in the log when it is read.
+        now_us = self._driver.now_us()
+        if self._driver.failure is None:
+            await self._driver.durable()
+        part = await self._requested_for(requested, topics, limit_max=None)
+        await check_stream_continues(request)
+        journal, rows = self._driver.journal, part.rows
+        if condition is not None or guards:
+            counting = _counting(log_pieces(journal, part, topics, condition, guards))
+            rows = await self._driver.turns.take(READING, counting)
+        return json_response(
+            {
+                "from": str(part.after),
+                "to": str(part.until),
+                "rows": rows,
+                "oldest": str(journal.first_seq - 1),
+                "newest": str(journal.last_seq),
+                "ts": timestamp(now_us),
+                "ts_us": now_us,
+                "log": journal.log_id,
+            }
+        )
+
+    async def _wanted(
+        self, request: web.Request, requested: dict[str, str], must_be_logged: bool = False
+    ) -> tuple[Topics, Filter | None, dict[str, RowPolicy]]:
+        """The topics that are asked for, the filter over their publishes, and what may be seen of
+        those of which not all may."""
+        turns, rights = self._driver.turns, permissions_of(request)
+        named = self._topics(requested.get("topics"), rights, must_be_logged)
+        topics = await turns.take(READING, named)
+        condition = self._engine.filter(requested["filter"]) if "filter" in requested else None
+        checked = condition if "topics" in requested else None
+        return topics, condition, await turns.take(READING, _guards(topics, rights, checked))
+
+    async def _requested_for(
+        self, requested: dict[str, str], topics: Topics, limit_max: int | None = ROWS_MAX
+    ) -> Extent:
+        journal = self._driver.journal
+        after = self._after(requested.get("from", "0"))
+        until = self._bookmark("to", requested["to"]) if "to" in requested else None
+        if until is not None and until < after:
+            raise ClientError(
+                f"to={until} ends before from={requested.get('from', '0')} begins, which is after "
+                f"change {after}; write a later end, or none",
+                reason="invalid bookmark",
+            )
+        limit = read_count(requested, "limit")
+        if limit is None:
+            limit = ROWS_DEFAULT if limit_max else 10**9
+        if limit < 1 or (limit_max is not None and limit > limit_max):
+            raise ClientError(f"limit={limit} must be from 1 to {limit_max or 'any number'}")
+        wait_s = min(read_seconds(requested, "wait") or 0.0, WAIT_S_MAX)
+        deadline = asyncio.get_running_loop().time() + wait_s
+        while True:
+            stored = self._driver.next_commit()
+            try:
+                steps = cutting(journal, after, until, limit, topics)
+                part = await self._driver.turns.take(READING, steps)
+            except StoreError as error:
+                error.status = 500
+                raise
+            left_s = deadline - asyncio.get_running_loop().time()
+            if part.rows or left_s <= 0:
+                return part
+            await asyncio.wait([stored], timeout=left_s)
+
+    def _topics(
+        self, names: str | None, rights: Permissions, must_be_logged: bool = False
+    ) -> Task[Topics]:
+        """The topics of these names, or all that are logged and may be read; some of them in each
+        step, as a pattern may have very many."""
+        if names is None:
+            found = list(self._engine.topics.values())
+        else:
+            # A comma in a name is written %2C, once more than the query string does by itself.
+            found = [
+                topic for name in comma_list(names) for topic in self._named(unquote(name), rights)
+            ]
+        logged: Topics = {}
+        for at, topic in enumerate(found, 1):
+            if at % LOOKED_AT_ONCE == 0:
+                yield
+            if not rights.may("read", topic.name):
+                continue
+            if topic.is_logged:
+                logged[topic.name] = topic.records
+            elif must_be_logged and names is not None:
+                others: tuple[str, ...] = ()
+                if isinstance(topic, CopyTopic):
+                    others = (topic.underlying,)
+                elif isinstance(topic, ViewTopic):
+                    others = tuple(topic.underlyings)
+                alone = f"topic {topic.name} has no log"
+                instead = f"; read the log of {' or '.join(others)}" if others else ""
+                raise InvalidTopic(alone + instead, others=others, alone=alone)
+        return logged
+
+    def _named(self, name: str, rights: Permissions) -> list[LiveTopic]:
+        """A topic, those of a pattern, or one that a pattern would make: it has no rows yet. Raises
+        UnknownTopic, NotEntitled."""
+        rights.check("read", name)
+        catalog = self._engine.catalog
+        if name in catalog.patterns and name not in self._engine.topics:
+            return catalog.members(name)
+        return [catalog.expected(name)]
+
+    def _after(self, bookmark: str) -> int:
+        journal = self._driver.journal
+        instead = "write its beginning here, which is left out, and its end as to"
+        return parse_start("from", bookmark, journal, journal.last_seq, instead)
+
+    def _bookmark(self, name: str, text: str) -> int:
+        """The number that the parameter `name` holds; raises ClientError, AnotherLog."""
+        number = number_of(text, self._driver.journal.log_id)
+        if number is None:
+            raise ClientError(
+                f"{name}={clipped(text)} is not a bookmark; write one that the server gave",
+                reason="invalid bookmark",
+            )
+        return number
+
+    # Consumers.
+
+    async def consumers(self, request: web.Request) -> web.Response:
+        """Who has read how far, and how much is behind that."""
+        newest, now_us = self._engine.seq, self._driver.now_us()
+        return json_response(
+            [
+                {
+                    "name": one.name,
+                    "bookmark": str(one.bookmark),
+                    "behind": newest - one.bookmark,
+                    "idle_s": (now_us - one.moved_us) // 1_000_000,
+                }
+                for one in self._consumers.all()
+                if owns(permissions_of(request), one.owner)
+            ]
+        )
+
+    async def move_consumer(self, request: web.Request) -> web.Response:
+        """Note how far a consumer has come: what comes after is kept for it; raises ClientError for
+        a body that is no position, or a bookmark that the log does not have."""
+        if not (permissions_of(request).reads or permissions_of(request).may("admin")):
+            raise NotEntitled(
+                "there is no topic that you may read: nothing is kept for you to read"
+            )
+        try:
+            position = msgspec.json.decode(await read_body(request), type=Position)
+        except msgspec.MsgspecError as error:
+            raise ClientError(
+                f'the body is not {{"bookmark":"12"}}: {clipped(str(error))}'
+            ) from None
+        bookmark = self._bookmark("bookmark", position.bookmark)
+        name = request.match_info["name"]
+        oldest = self._driver.journal.first_seq - 1
+        now_us = self._driver.now_us()
+        rights = permissions_of(request)
+        owner = self._consumers.owner(name)
+        if owner is not None and not owns(rights, owner):
+            whose = "another user's" if owner else "of a time in which nobody was asked who he is"
+            raise NotEntitled(f"consumer {clipped(name)} is {whose}; take another name")
+        if owner is not None and owner != rights.owner_text:
+            request.app[AUTHN].note_admin(request, rights)
+        bookmark = self._consumers.move(
+            name, bookmark, now_us, oldest, position.reader, owner or rights.owner_text
+        )
+        await self._driver.durable()
+        return json_response({"name": name, "bookmark": str(bookmark)})
+
+    async def remove_consumer(self, request: web.Request) -> web.Response:
+        """Keep nothing for a consumer any more."""
+        name, rights = request.match_info["name"], permissions_of(request)
+        owner = self._consumers.owner(name)
+        if not owns(rights, owner or ""):
+            raise no_consumer(name)
+        if owner is not None and owner != rights.owner_text:
+            request.app[AUTHN].note_admin(request, rights)
+        self._consumers.remove(name, self._driver.now_us())
+        await self._driver.durable()
+        return json_response({"removed": name})
+
+
+def owns(rights: Permissions, owner: str) -> bool:
+    """Whether a consumer is there for who has these rights: his own, or, for who administers the
+    server, anybody's."""
+    return rights.may("admin") or owner == rights.owner_text
+
+
+def _guards(
+    topics: Topics, rights: Permissions, checked: Filter | None
+) -> Task[dict[str, RowPolicy]]:
+    """What who has these rights may see of topics of which he may not see all; some of them in each
+    step. Raises what speaks against asking them by the filter that is to be `checked`."""
+    found: dict[str, RowPolicy] = {}
+    if rights.is_open and checked is None:
+        return found
+    for at, (name, topic) in enumerate(topics.items(), 1):
+        if at % LOOKED_AT_ONCE == 0:
+            yield
+        if checked is not None:
+            topic.check_filter(checked)
+        guard = row_policy_for(rights, topic)
+        if guard is not None:
+            found[name] = guard
+    return found
+
+
+def _counting(rows: Iterable[LogRows | None]) -> Task[int]:
+    count = 0
+    for piece in rows:
+        count += 0 if piece is None else len(piece.keys)
+        yield
+    return count
+
+
+def _arrow(rows: Iterable[LogRows | None]) -> Iterator[bytes]:
+    stream = ArrowStream()
+    for piece in rows:
+        yield b"" if piece is None else stream.piece([of_log(piece)])
+    yield stream.end()
+
+
+def _ndjson(rows: Iterable[LogRows | None]) -> Iterator[bytes]:
+    return map(_lines, rows)
+
+
+def _csv(rows: Iterable[LogRows | None]) -> Iterator[bytes]:
+    return fixed_pieces(CSV_COLUMNS, (() if piece is None else _cells(piece) for piece in rows))
+
+
+def _cells(rows: LogRows) -> Iterator[Sequence[str]]:
+    """Rows of text; a body is the JSON text that stands for it."""
+    ts, name = timestamp(rows.ts_us), rows.topic.name
+    bodies: Sequence[bytes] = [b""] * len(rows.keys)
+    if rows.op == "publish":
+        bodies = rows.topic.renderer.json_texts(rows.bodies)
+    for seq, key, body in zip(rows.seqs, rows.keys, bodies, strict=True):
+        yield str(seq), str(seq), ts, name, rows.op, key, body.decode()
+
+
+FORMS: Mapping[str, Callable[[Iterable[LogRows | None]], Iterator[bytes]]] = {
+    NDJSON: _ndjson,
+    ARROW: _arrow,
+    CSV: _csv,
+}
+"""What makes rows of each format."""
+
+
+def _lines(rows: LogRows | None) -> bytes:
+    """Rows as lines of NDJSON."""
+    if rows is None:
+        return b""
+    ts, name = timestamp(rows.ts_us), rows.topic.name
+    heads = [
+        orjson.dumps({"seq": seq, "bm": str(seq), "ts": ts, "topic": name, "op": rows.op, "k": key})
+        for seq, key in zip(rows.seqs, rows.keys, strict=True)
+    ]
+    if rows.op != "publish":
+        return b"".join([head + b"\n" for head in heads])
+    bodies = rows.topic.renderer.line_bodies(rows.bodies)
+    return b"".join(
+        [b'%b,"d":%b}\n' % (head[:-1], body) for head, body in zip(heads, bodies, strict=True)]
+    )

@@ -1,0 +1,225 @@
+"""One record over HTTP: read, put, merged and deleted at the address of its SowKey.
+
+Each form of each state of a record has a tag (`ETag`). By it a reader hears that he has it already,
+and by any of a state's tags a writer says what he takes the record for: of several who change the
+same state one comes through, and the others are told (`sow.server.http.preconditions`). What
+changes a record is a publish or a delete like any other (`sow.sessions.record_ops`), and is
+answered when it is durable.
+"""
+
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from sow.core.cooperative import Task
+from sow.core.definitions import Topic
+from sow.core.media_types import JSON
+from sow.engine.running_topics import SourceTopic
+from sow.errors import BadMessage, ClientError, NotEntitled, UnknownRecord, shown
+from sow.messages.base import MessageType
+from sow.security.row_level_security import DENY_ALL
+from sow.server.http.authn_middleware import permissions_of
+from sow.server.http.chunked_response import answer_message
+from sow.server.http.negotiation import accepted, entity_tag, is_known
+from sow.server.http.parameters import parameters_of, read_seconds
+from sow.server.http.preconditions import Conditions
+from sow.server.http.request_bodies import Reading, read_messages, take_messages
+from sow.server.http.responses import json_response
+from sow.server.loop.runtime import ServerRuntime
+from sow.sessions import record_ops
+from sow.sessions.executor import Executor
+from sow.sessions.row_policy_rewrite import restrict_shape, row_policy_for, shows
+from sow.topic.records import CheckedMessages, Records
+from sow.topic.rendering import WHOLE
+
+PUT_PARAMETERS = ("expiration",)
+READING = "a record over HTTP"
+"""What an operator calls the reading of one."""
+
+
+class RecordHandler:
+    """`/v1/topics/{topic}/records/{key}` of one server."""
+
+    def __init__(self, driver: ServerRuntime, executor: Executor) -> None:
+        self._driver = driver
+        self._executor = executor
+        self._engine = executor.engine
+
+    async def read(self, request: web.Request) -> web.StreamResponse:
+        """The record as it is stored, or as its document."""
+        topic = self._engine.topic(request.match_info["topic"])
+        kind = topic.records.message_type
+        # As it is, unless who asks would rather have it as JSON.
+        form = accepted(request, media_types_of(kind))
+        sow_key, conditions = request.match_info["key"], Conditions.of_reader(request)
+        await self._driver.turns.take(READING, record_ops.at_hand(self._engine, topic.name))
+        records = self._engine.topic(topic.name).records
+        state = RecordState(request, records, records.table.find(sow_key))
+        conditions.check(state.tags, state.is_there)
+        if state.body is None:
+            raise UnknownRecord(f"topic {topic.name} has no record {shown(sow_key)}")
+        body, tag = state.form(form), state.tag(form)
+        headers = {"ETag": tag, "SOW-Bookmark": str(state.seq)}
+        await self._driver.settled()
+        if is_known(request, tag):
+            return web.Response(status=304, headers=headers)
+        return await answer_message(self._driver.turns, READING, request, body, form, headers)
+
+    async def put(self, request: web.Request) -> web.Response:
+        """Make the record what the one message of the body says; 201 where there was none."""
+        return await self._put(request, delta=False)
+
+    async def merge(self, request: web.Request) -> web.Response:
+        """Merge the one message of the body into the record."""
+        return await self._put(request, delta=True)
+
+    async def _put(self, request: web.Request, delta: bool) -> web.Response:
+        topic = self._engine.catalog.publishable(request.match_info["topic"])
+        looking = self._looking(request)
+        expires_s = read_seconds(parameters_of(request), "expiration")
+        message = await self._message(request, topic)
+        self._executor.rates.take(permissions_of(request), 1, self._driver.now_us())
+
+        def putting() -> Task[tuple[int, str | None]]:
+            bookmark = yield from record_ops.put(
+                self._engine,
+                topic,
+                message,
+                self._driver.now_us(),
+                rights=permissions_of(request),
+                look=looking.look,
+                expires_s=expires_s,
+                delta=delta,
+            )
+            # As it has become: nobody has changed it since.
+            records = self._engine.topic(topic.name).records
+            slot = records.table.slots.get(message.identities[0])
+            state = RecordState(request, records, slot)
+            return bookmark, None if state.body is None else state.tag(state.media_types[0])
+
+        bookmark, tag = await self._driver.turns.take("a publish", putting())
+        await self._driver.durable()
+        return json_response(
+            {"published": 1, "bookmark": str(bookmark)},
+            status=200 if looking.seen else 201,
+            headers={} if tag is None else {"ETag": tag},
+        )
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """Delete the record."""
+        topic = self._engine.catalog.deletable(request.match_info["topic"])
+        deleted = await self._driver.turns.take(
+            "delete over HTTP",
+            record_ops.delete(
+                self._engine,
+                topic.name,
+                request.match_info["key"],
+                self._driver.now_us(),
+                rights=lambda: permissions_of(request),
+                look=self._looking(request).look,
+            ),
+        )
+        await self._driver.durable()
+        return json_response({"deleted": deleted})
+
+    async def _message(self, request: web.Request, topic: SourceTopic) -> CheckedMessages:
+        """The one message of a body, of the record that the address names; raises ClientError."""
+        sow_key, records = request.match_info["key"], topic.records
+        bodies: list[bytes] = []
+
+        def take(some: Sequence[bytes]) -> None:
+            bodies.extend(some)
+            if len(bodies) > 1:
+                raise BadMessage(
+                    "the address names one record, and the body holds several messages; POST them "
+                    "to the topic's records",
+                    index=1,
+                )
+
+        body = await read_messages(records, request)
+        steps = take_messages(records, request, body, take, self._engine.frame_bytes_max)
+        await self._driver.turns.take("reading messages", steps)
+        key = None if records.keys else sow_key
+        reading = Reading(self._engine, topic, key, self._driver.now_us)
+        reading.take(bodies)
+        (message,) = reading.messages
+        named = records.sow_key_of(message.identities[0])
+        if named != sow_key:
+            raise ClientError(
+                f"the message is of the record {named}, and the address names {shown(sow_key)}; "
+                "send it there, or by POST to the topic's records",
+                reason="bad sow key",
+            )
+        return message
+
+    def _looking(self, request: web.Request) -> "Looking":
+        looking = Looking(request, Conditions.of(request))
+        if looking.conditions.asks:
+            topic = request.match_info["topic"]
+            if not permissions_of(request).may("read", topic):
+                raise NotEntitled(
+                    "If-Match and If-None-Match ask what the record is like, and no role allows "
+                    f"you to read topic {topic}; leave them out"
+                )
+        return looking
+
+
+class Looking:
+    """What a request that changes a record sees of it first."""
+
+    def __init__(self, request: web.Request, conditions: Conditions) -> None:
+        self._request = request
+        self.conditions = conditions
+        self.seen = False
+        """There was a record that he may see."""
+
+    def look(self, records: Records, slot: int | None) -> None:
+        """Raise what speaks against the change."""
+        state = RecordState(self._request, records, slot)
+        self.seen = state.body is not None
+        if self.conditions.asks:
+            self.conditions.check(state.tags, state.is_there)
+
+
+class RecordState:
+    """A record as it is in this step, to who sends a request; `body` None: he does not see it."""
+
+    def __init__(self, request: web.Request, records: Records, slot: int | None) -> None:
+        rights, table = permissions_of(request), records.table
+        guard = row_policy_for(rights, records) if rights.may("read", records.name) else DENY_ALL
+        self.media_types = media_types_of(records.message_type)
+        self.is_there = slot is not None
+        self.body: bytes | None = None
+        self.seq = 0 if slot is None else int(table.seqs[slot])
+        self._renderer = records.renderer
+        self._numbers = [self.seq]
+        stored = b"" if slot is None else table.bodies[slot] or b""
+        if slot is None or not shows(guard, records, stored):
+            return
+        (self.body,) = records.renderer.shown(restrict_shape(WHOLE, guard), [stored])
+        # Accounts of the server's own bear the number of what they came after.
+        definition = records.definition
+        if isinstance(definition, Topic) and definition.system:
+            self._numbers.append(int(table.ts_us[slot]))
+
+    def form(self, media_type: str) -> bytes:
+        """The record that is seen, as it is stored or as its document."""
+        assert self.body is not None
+        if media_type == self.media_types[0]:
+            return self.body
+        (document,) = self._renderer.json_documents([self.body])
+        return document
+
+    def tag(self, media_type: str) -> str:
+        """The tag of a form of the record that is seen."""
+        return entity_tag(self.form(media_type), *self._numbers)
+
+    @property
+    def tags(self) -> list[str]:
+        """Those of all forms; none of a record that is not seen."""
+        return [] if self.body is None else [self.tag(one) for one in self.media_types]
+
+
+def media_types_of(kind: MessageType) -> tuple[str, ...]:
+    """The forms in which a record is answered: as it is stored, and as its document."""
+    return tuple(dict.fromkeys((kind.media_type, *([JSON] if kind.structured else []))))

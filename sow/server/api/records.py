@@ -1,0 +1,506 @@
+"""HTTP under /v1: queries, publishes, deletes and what there is to know about the server.
+
+Each handler reads the request, asks the engine, and writes the answer. A request that changed
+something is answered once that is durable, and so is a query: it never shows what a crash could
+still take back. Large answers are written in pieces from a snapshot of one moment.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from aiohttp import web
+from pyarrow import RecordBatch
+
+from sow.core.comma_lists import comma_list
+from sow.core.cooperative import Task
+from sow.core.definitions import without_secrets
+from sow.core.media_types import ARROW, COLUMNS_HEADER, CSV, FRAMES, JSON, NDJSON
+from sow.core.select_list import parse_select
+from sow.engine.patterns import PatternTopic
+from sow.engine.running_topics import LiveTopic
+from sow.errors import ClientError, ConfigError, clipped
+from sow.expressions import Filter, parse_order_by
+from sow.history.snapshot import Snapshot
+from sow.history.unread_quota import UnreadQuota
+from sow.messages.answer_columns import sent_columns
+from sow.messages.arrow import ArrowColumns
+from sow.messages.column_types import ColumnTypes
+from sow.protocol.commands import Command, Options, options_of
+from sow.query import Query
+from sow.security.authorization import Permissions
+from sow.security.row_level_security import RowPolicy
+from sow.server.api.as_of_queries import AsOfQueries
+from sow.server.api.cursors import Cursors, Paging, limit_of
+from sow.server.api.describe import describe_pattern, describe_topic
+from sow.server.api.snapshot_leases import CLIENT_PART
+from sow.server.api.snapshots import SnapshotHandler
+from sow.server.api.topic_list import MemberCounts, counting, members_of, there_for
+from sow.server.http.arrow import in_turns, of_documents, of_snapshot, streamed, warm_up
+from sow.server.http.authn_middleware import permissions_of
+from sow.server.http.body_stream import documents_of, frames_of
+from sow.server.http.chunked_response import answer_in_pieces, answer_whole
+from sow.server.http.csv_answers import CsvTable
+from sow.server.http.json_array_stream import answer_array
+from sow.server.http.negotiation import form_of, wants_columns
+from sow.server.http.parameters import (
+    parameters_of,
+    read_count,
+    read_flag,
+    read_options,
+    read_seconds,
+)
+from sow.server.http.request_bodies import Reading, read_messages, take_messages
+from sow.server.http.request_memory import client_key
+from sow.server.http.responses import LOG_HEADER, json_response
+from sow.server.loop.runtime import ServerRuntime
+from sow.sessions.executor import Executor
+from sow.sessions.query_execution import QueryResult, execute_query
+from sow.sessions.row_policy_rewrite import (
+    permit_for,
+    restrict_query,
+    restrict_shape,
+    row_policy_for,
+)
+from sow.topic.rendering import WHOLE, Shape
+
+QUERY_PARAMETERS = (
+    "filter", "order_by", "keys", *options_of("query"), "as_of", "meta", "explain", "format",
+    "limit", "cursor",
+)  # fmt: skip
+PUBLISH_PARAMETERS = ("k", "expiration", "ack")
+DELETE_PARAMETERS = ("filter", "keys")
+TOPICS_PARAMETERS = ("prefix", "top_n", "names", "members")
+FORMATS = (JSON, NDJSON, CSV, ARROW, FRAMES)
+ANSWER_ROWS_MAX = 10_000_000
+"""Rows of answers over HTTP that all clients together may not have read yet; one client may leave
+half of them. Each takes up to some 50 bytes, and in Arrow as much as its body."""
+
+ANSWER = "an answer over HTTP"
+"""What an operator calls the making of a long one."""
+
+
+class RecordsHandler:
+    """The handlers of one server."""
+
+    def __init__(
+        self,
+        driver: ServerRuntime,
+        executor: Executor,
+        reload: Callable[[bool], Awaitable[list[str]]],
+        past: AsOfQueries,
+        snapshots: SnapshotHandler,
+    ) -> None:
+        self._reload = reload
+        self._past = past
+        self._driver = driver
+        self._executor = executor
+        self._engine = executor.engine
+        self._cursors = Cursors(driver, executor.engine, snapshots)
+        self._unread = UnreadQuota(ANSWER_ROWS_MAX)
+
+    # Topics.
+
+    async def topics(self, request: web.Request) -> web.StreamResponse:
+        """All topics, in the order of the configuration; each as it is when it is written. With
+        `prefix`, `top_n` and `members` some of them, with `names` no more of them than that."""
+        catalog, now_us, rights = self._engine.catalog, self._driver.now_us, permissions_of(request)
+        requested = parameters_of(request)
+        listing = there_for(
+            rights,
+            [*catalog.listed(), *catalog.patterns.values()],
+            requested.get("prefix", ""),
+            read_count(requested, "top_n"),
+            requested.get("members") is None or read_flag(requested, "members"),
+        )
+        turns, headers = self._driver.turns, {LOG_HEADER: self._driver.journal.log_id}
+        listed = await turns.take("a list of topics", listing)
+        if read_flag(requested, "names"):
+            return await answer_array(turns, request, listed, lambda one: one.name, headers)
+        counts = await self._counts(listed, rights)
+        members = await self._members(listed, rights, counts)
+
+        def describe(one: LiveTopic | PatternTopic) -> dict[str, Any]:
+            if isinstance(one, PatternTopic):
+                return describe_pattern(one, members[one.name], now_us(), rights)
+            return describe_topic(one, now_us(), rights, counts)
+
+        return await answer_array(turns, request, listed, describe, headers)
+
+    async def topic(self, request: web.Request) -> web.Response:
+        """One topic, or one pattern of topics; with `expected` one that a pattern would make."""
+        rights = permissions_of(request)
+        name, catalog = request.match_info["topic"], self._engine.catalog
+        pattern = catalog.patterns.get(name)
+        if pattern is not None and name not in self._engine.topics:
+            counts = await self._counts([pattern], rights)
+            members = await self._members([pattern], rights, counts)
+            now_us = self._driver.now_us()
+            return json_response(describe_pattern(pattern, members[pattern.name], now_us, rights))
+        is_expected = read_flag(parameters_of(request), "expected")
+        topic = catalog.expected(name) if is_expected else catalog.topic(name)
+        counts = await self._counts([topic], rights)
+        return json_response(describe_topic(topic, self._driver.now_us(), rights, counts))
+
+    async def _counts(
+        self, described: Sequence[LiveTopic | PatternTopic], rights: Permissions
+    ) -> dict[str, int]:
+        """How many records may be seen of those topics of which not all may be."""
+        if rights.is_open:
+            return {}
+        return await self._driver.turns.take("a count", counting(self._engine, rights, described))
+
+    async def _members(
+        self,
+        described: Sequence[LiveTopic | PatternTopic],
+        rights: Permissions,
+        counts: Mapping[str, int],
+    ) -> dict[str, MemberCounts]:
+        """What those patterns have made that are among these."""
+        steps = members_of(rights, described, counts)
+        return await self._driver.turns.take("a list of topics", steps)
+
+    def _topic(self, request: web.Request) -> LiveTopic:
+        return self._engine.topic(request.match_info["topic"])
+
+    # Records.
+
+    async def query(self, request: web.Request) -> web.StreamResponse:
+        """A SOW query, of records or of groups of them."""
+        requested = parameters_of(request)
+        if "cursor" in requested:
+            return await self._next_page(request)
+        options = read_options(requested, "query")
+        requested_topic = self._topic(request)
+        seen = row_policy_for(permissions_of(request), requested_topic.records)
+        if options.projection is None and options.grouping is None:
+            text = requested.get("filter")
+            return await self._query(request, requested_topic, requested, options, text, seen)
+        command = Command(
+            "sow",
+            topic=request.match_info["topic"],
+            filter=requested.get("filter"),
+            options=options,
+            key=requested.get("keys"),
+            rights=permissions_of(request),
+        )
+        aggregations, turns = self._executor.subscriptions.aggregations, self._driver.turns
+        with self._unread.answer(client_key(request)) as unread:
+            question = aggregations.question(command)
+            moment, bookmark = requested.pop("as_of", None), None
+            if moment is None:
+                steps = aggregations.computed(question, unread.admit)
+            else:
+                query = Query(filter=question.condition).at(self._engine.now_us)
+                found = await self._ask_past(question.topic, moment, query, unread.admit)
+                steps, bookmark = aggregations.computed_of(question, found.rows), found.bookmark
+            share = await turns.take("an aggregated query over HTTP", steps)
+        try:
+            return await self._query(request, share.topic, requested, options, None, seen, bookmark)
+        finally:
+            share.let_go()
+
+    async def _next_page(self, request: web.Request) -> web.StreamResponse:
+        """A page of an answer that has been given in part."""
+        page = await self._cursors.next(request)
+        kind, shape, meta = page.paging.kind, page.paging.shape, page.paging.meta
+        with self._unread.answer(client_key(request)) as unread:
+            unread.admit(len(page.rows))
+            return await self._answer(
+                request, page.rows, kind, shape, None, meta, None, page.headers
+            )
+
+    async def _query(
+        self,
+        request: web.Request,
+        topic: LiveTopic,
+        requested: Mapping[str, str],
+        options: Options,
+        condition: str | None,
+        seen: RowPolicy | None,
+        bookmark: int | None = None,
+    ) -> web.StreamResponse:
+        """The answer of a topic; `seen` is what may be seen of the one that the address names, and
+        `bookmark` the moment that it shows, if it is of the past."""
+        query = self._requested_query(requested, options, condition)
+        kind = form_of(request, requested, FORMATS)
+        meta, explain = read_flag(requested, "meta"), read_flag(requested, "explain")
+        limit = limit_of(requested, kind, explain)
+        if kind == FRAMES and meta:
+            raise ClientError(
+                f"messages as they are have no meta; accept {JSON}, or leave meta out"
+            )
+        shape = Shape(select=options.select)
+        if shape.select is not None and not explain and not (meta and kind == ARROW):
+            topic.records.renderer.check_select(shape.select)
+        guard = row_policy_for(permissions_of(request), topic.records)
+        query, shape = restrict_query(query, guard), restrict_shape(shape, guard)
+        with self._unread.answer(client_key(request)) as unread:
+            turns, in_columns = self._driver.turns, kind == ARROW and not meta and not explain
+            is_sent = kind == NDJSON and not meta and not explain and wants_columns(request)
+            if in_columns:
+                await turns.take("an answer in columns", self._engine.columns.making(topic))
+            if "as_of" in requested:
+                found = await self._ask_past(topic, requested["as_of"], query, unread.admit)
+                if in_columns or (is_sent and topic.records.types is not None):
+                    # Some of it may have gone before anybody asked for columns.
+                    hearing = self._engine.columns.hearing(topic, found.rows.messages())
+                    await turns.take("an answer in columns", hearing)
+            else:
+                found = await turns.take(
+                    "a query over HTTP",
+                    execute_query(
+                        self._engine, topic.name, query, meta or in_columns, unread.admit
+                    ),
+                )
+            if bookmark is not None:
+                found = found._replace(bookmark=bookmark)
+            # What there is now has been heard of, and so has every value of the rows.
+            types = topic.records.types if in_columns else None
+            columns = (
+                None
+                if types is None
+                else await self._columns(topic, shape, found.rows, guard, types)
+            )
+            if "as_of" not in requested and bookmark is None and not in_columns and not explain:
+                found = await self._made_durable(topic, query.filter, found)
+            elif not explain:
+                await self._driver.settled()
+            headers: Mapping[str, str] = {
+                "SOW-Matches": str(found.answer.matches),
+                "SOW-Index": found.answer.index,
+                "SOW-Bookmark": str(found.bookmark),
+            }
+            if explain:
+                answer = found.answer
+                explained = answer.explain if guard is None else answer.explain_guarded
+                return json_response(explained, headers=headers)
+            if is_sent:
+                headers = {**headers, **await self._sent(topic, shape, found.rows, guard)}
+            rows = found.rows
+            if limit is not None:
+                paging = Paging(kind, shape, meta, limit, headers)
+                page = await self._cursors.first(request, rows, found.bookmark, paging, seen)
+                rows, headers = page.rows, page.headers
+            return await self._answer(request, rows, kind, shape, columns, meta, guard, headers)
+
+    async def _ask_past(
+        self, topic: LiveTopic, moment: str, query: Query, admit: Callable[[int], None]
+    ) -> QueryResult:
+        """What there was; of the log it holds as much as the snapshots of one client may."""
+        bytes_max = self._engine.configuration.limits.snapshot_bytes_max // CLIENT_PART
+        return await self._past.ask(topic.name, moment, query, bytes_max, admit)
+
+    async def _answer(
+        self,
+        request: web.Request,
+        rows: Snapshot,
+        kind: str,
+        shape: Shape,
+        columns: ArrowColumns | None,
+        meta: bool,
+        guard: RowPolicy | None,
+        headers: Mapping[str, str],
+    ) -> web.StreamResponse:
+        if kind == ARROW:
+            if columns is None:
+                shape = restrict_shape(WHOLE, guard)
+            return await self._write_arrow(request, rows, columns, shape, headers)
+        if kind == CSV:
+            return await self._write_csv(request, rows, meta, shape, headers)
+        pieces = (
+            frames_of(rows.messages(shape))
+            if kind == FRAMES
+            else documents_of(rows.documents(meta, shape), kind == NDJSON)
+        )
+        if rows.is_short:
+            return answer_whole(request, b"".join(pieces), kind, headers)
+        return await answer_in_pieces(self._driver.turns, ANSWER, request, pieces, kind, headers)
+
+    async def _write_arrow(
+        self,
+        request: web.Request,
+        rows: Snapshot,
+        columns: ArrowColumns | None,
+        shape: Shape,
+        headers: Mapping[str, str],
+    ) -> web.StreamResponse:
+        """Rows as an Arrow stream: with these columns, or (None) as those of the log."""
+        await warm_up()
+        turns = self._driver.turns
+        batches: Iterable[RecordBatch] = (
+            of_snapshot(rows, shape)
+            if columns is None
+            else await in_turns(turns, "an answer in columns", of_documents(rows, columns, shape))
+        )
+        return await answer_in_pieces(
+            self._driver.turns, ANSWER, request, streamed(batches), ARROW, headers
+        )
+
+    async def _write_csv(
+        self,
+        request: web.Request,
+        rows: Snapshot,
+        meta: bool,
+        shape: Shape,
+        headers: Mapping[str, str],
+    ) -> web.StreamResponse:
+        """Rows as CSV; which columns there are is settled before anything is written."""
+        declared = self._engine.columns.declared(self._engine.topic(rows.topic.name))
+        table = CsvTable(rows, meta, shape, declared)
+        names = await self._driver.turns.take("an answer in columns", table.header())
+        return await answer_in_pieces(
+            self._driver.turns, ANSWER, request, table.pieces(names), CSV, headers
+        )
+
+    async def _sent(
+        self, topic: LiveTopic, shape: Shape, rows: Snapshot, guard: RowPolicy | None
+    ) -> Mapping[str, str]:
+        """The header that tells the columns of an answer: the declared ones alone where the others
+        are not known."""
+        telling = self._engine.columns.sent_at_once(topic)
+        types = await self._driver.turns.take("an answer in columns", telling)
+        known = ColumnTypes(topic.records.message_type) if types is None else types
+        columns = await self._columns(topic, shape, rows, guard, known)
+        text = sent_columns(columns.columns, types is not None)
+        return {COLUMNS_HEADER: text} if text else {}
+
+    async def _columns(
+        self,
+        topic: LiveTopic,
+        shape: Shape,
+        rows: Snapshot,
+        guard: RowPolicy | None,
+        types: ColumnTypes,
+    ) -> ArrowColumns:
+        """The columns of a topic's records, as things are now, and for who does not see all of them
+        those that his rows have; raises TooLarge for too many."""
+        types.check(topic.name)
+        wanted = None if shape.select is None else parse_select(shape.select).may_show
+        if guard is not None and guard.rows is not None:
+            steps = self._engine.columns.names(topic, rows.messages())
+            names = await self._driver.turns.take("an answer in columns", steps)
+            selected, wanted = (
+                wanted,
+                lambda name: name in names and (selected is None or selected(name)),
+            )
+        declared = self._engine.columns.declared(topic)
+        return ArrowColumns(topic.records.message_type, types, declared, wanted)
+
+    def _requested_query(
+        self, requested: Mapping[str, str], options: Options, text: str | None
+    ) -> Query:
+        order_by = requested.get("order_by")
+        return Query(
+            filter=self._driver.filter(text) if text is not None else None,
+            keys=tuple(comma_list(requested["keys"])) if "keys" in requested else None,
+            order_by=parse_order_by(order_by) if order_by else (),
+            top_n=options.top_n,
+            skip_n=options.skip_n or 0,
+        )
+
+    async def publish(self, request: web.Request) -> web.Response:
+        """Publish; answered when durable, or with ack=processed when visible."""
+        return await self._publish(request, delta=False)
+
+    async def _publish(self, request: web.Request, delta: bool) -> web.Response:
+        topic = self._engine.catalog.publishable(request.match_info["topic"])
+        requested = parameters_of(request)
+        ack = requested.get("ack", "persisted")
+        if ack not in ("processed", "persisted"):
+            raise ClientError(f"ack={clipped(ack)} is not known; write processed or persisted")
+        expires_s = read_seconds(requested, "expiration")
+        reading = Reading(self._engine, topic, requested.get("k"), self._driver.now_us)
+        body = await read_messages(topic.records, request)
+        turns = self._driver.turns
+        count = await turns.take(
+            "reading messages",
+            take_messages(topic.records, request, body, reading.take, self._engine.frame_bytes_max),
+        )
+        self._executor.rates.take(permissions_of(request), count, self._driver.now_us())
+
+        def publishing() -> Task[int]:
+            yield from self._engine.undivided.finish_before(topic.name)
+            return (
+                yield from self._engine.publications.carry_out(
+                    topic.name,
+                    reading.messages,
+                    self._driver.now_us(),
+                    expires_s=expires_s,
+                    delta=delta,
+                    permit=permit_for(permissions_of(request), "write", topic.name),
+                )
+            )
+
+        bookmark = await turns.take("a publish", publishing())
+        if ack == "persisted":
+            await self._driver.durable()
+        else:
+            self._driver.wake()
+        return json_response({"published": count, "bookmark": str(bookmark)})
+
+    async def delta_publish(self, request: web.Request) -> web.Response:
+        """Merge each message into its record; answered like a publish."""
+        return await self._publish(request, delta=True)
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """sow_delete by filter, keys or bodies; answered when durable."""
+        topic = self._engine.catalog.deletable(request.match_info["topic"])
+        requested = parameters_of(request)
+        body = await read_messages(topic.records, request)
+        identities = await self._named(topic, request, body) if body else None
+        rights = permissions_of(request)
+        deleted = await self._driver.turns.take(
+            "delete over HTTP",
+            self._executor.deletion(
+                topic,
+                self._driver.now_us(),
+                filter_text=requested.get("filter"),
+                sow_keys=tuple(comma_list(requested["keys"])) if "keys" in requested else None,
+                identities=identities,
+                rights=rights,
+                check_still=lambda: permissions_of(request),
+            ),
+        )
+        await self._driver.durable()
+        return json_response({"deleted": deleted})
+
+    async def _named(self, topic: LiveTopic, request: web.Request, body: bytes) -> Collection[str]:
+        """The records that the key fields of bodies name; none of the bodies is bad."""
+        identities: dict[str, None] = {}
+
+        def take(some: Sequence[bytes]) -> None:
+            identities.update(dict.fromkeys(topic.records.identities_of_sent(some)))
+
+        steps = take_messages(topic.records, request, body, take, self._engine.frame_bytes_max)
+        await self._driver.turns.take("reading messages", steps)
+        return identities
+
+    async def _made_durable(
+        self, topic: LiveTopic, condition: Filter | None, found: QueryResult
+    ) -> QueryResult:
+        """What was found, when it is durable: at once, as of the newest change that is, where
+        nothing that is on its way to the disk concerns it."""
+        if not self._engine.queries.is_durable(topic.name, condition):
+            await self._driver.settled()
+            return found
+        return found._replace(bookmark=min(found.bookmark, self._engine.ledger.durable_seq))
+
+    # The server.
+
+    async def message_types(self, _request: web.Request) -> web.Response:
+        """The message types of the configuration, for whoever is to make or read their messages."""
+        return json_response(self._engine.configuration.message_types)
+
+    async def config(self, _request: web.Request) -> web.Response:
+        """The configuration as it was understood, but for what may be a secret."""
+        return json_response(without_secrets(self._engine.configuration))
+
+    async def reload(self, request: web.Request) -> web.Response:
+        """Read the configuration file again."""
+        allow_loss = read_flag(parameters_of(request), "allow_loss")
+        try:
+            changes = await self._reload(allow_loss)
+            await self._driver.durable()
+            return json_response({"changes": changes})
+        except ConfigError as error:
+            raise ClientError(str(error), reason=error.reason) from None

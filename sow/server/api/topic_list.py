@@ -1,0 +1,127 @@
+"""Listing: which topics are there for somebody, and how many of their records he may see.
+
+There may be a hundred thousand of them, so they are looked at in steps. How a topic is described is
+`sow.server.api.describe`'s business.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from sow.core.cooperative import Task
+from sow.engine.engine import Engine
+from sow.engine.patterns import PatternTopic
+from sow.engine.running_topics import CopyTopic, LiveTopic
+from sow.errors import UnknownTopic
+from sow.query import Query
+from sow.security.authorization import Permissions
+from sow.sessions.row_policy_rewrite import row_policy_for
+
+LOOKED_AT_ONCE = 500
+"""Topics of which one step asks what somebody may do: some microseconds each where a few Allows
+name topics."""
+
+Listed = LiveTopic | PatternTopic
+
+
+def there_for(
+    rights: Permissions,
+    listed: Sequence[Listed],
+    prefix: str = "",
+    top_n: int | None = None,
+    members: bool = True,
+) -> Task[list[Listed]]:
+    """Those that are there for who has these rights, of those whose names begin with `prefix` the
+    first `top_n`, None: all; without `members` no topics of patterns that are there for him."""
+    if rights.is_open and not prefix and members:
+        return [*listed[:top_n]]
+    found: list[Listed] = []
+    for at, one in enumerate(listed, 1):
+        if len(found) == top_n:
+            break
+        if at % LOOKED_AT_ONCE == 0:
+            yield
+        if not members and _is_member(one, rights):
+            continue
+        if one.name.startswith(prefix) and rights.sees(one.name):
+            found.append(one)
+    return found
+
+
+def _is_member(one: Listed, rights: Permissions) -> bool:
+    """Whether it belongs to a pattern that is there for who has these rights."""
+    if isinstance(one, PatternTopic) or one.pattern is None:
+        return False
+    return rights.sees(one.pattern)
+
+
+class MemberCounts(NamedTuple):
+    """How many topics of a pattern there are for somebody, how many records of theirs, and how many
+    changes there were since the server's start; None where some of them are not his to count. Of
+    conflated topics also what came in, what waits, and since when."""
+
+    topics: int
+    records: int
+    updates: int | None
+    updates_in: int
+    pending: int
+    oldest_us: int | None
+
+
+def members_of(
+    rights: Permissions, listed: Sequence[Listed], counts: Mapping[str, int]
+) -> Task[dict[str, MemberCounts]]:
+    """The members of each pattern, by its name, for who has these rights and may see so many
+    records of topics that are among `counts`."""
+    found: dict[str, MemberCounts] = {}
+    for pattern in listed:
+        if isinstance(pattern, PatternTopic):
+            topics = records = updates = updates_in = pending = 0
+            oldest_us, is_guarded = None, False
+            for at, topic in enumerate([*pattern.members.values()], 1):
+                if at % LOOKED_AT_ONCE == 0:
+                    yield
+                if not rights.sees(topic.name):
+                    continue
+                topics += 1
+                records += counts.get(topic.name, len(topic.records.table.slots))
+                updates += topic.updates
+                is_guarded = is_guarded or topic.name in counts
+                if isinstance(topic, CopyTopic):
+                    conflation = topic.copy.conflation
+                    updates_in += conflation.updates_in
+                    pending += conflation.pending
+                    waits_us = conflation.oldest_us()
+                    oldest_us = min(filter(None, (oldest_us, waits_us)), default=None)
+            found[pattern.name] = MemberCounts(
+                topics, records, None if is_guarded else updates, updates_in, pending, oldest_us
+            )
+    return found
+
+
+def counting(engine: Engine, rights: Permissions, listed: Sequence[Listed]) -> Task[dict[str, int]]:
+    """How many records may be seen of those topics, by name, of which not all may be; those of a
+    pattern one by one."""
+    counts: dict[str, int] = {}
+    if rights.is_open:
+        return counts
+    topics = [
+        topic
+        for one in listed
+        for topic in (one.members.values() if isinstance(one, PatternTopic) else (one,))
+    ]
+    for at, topic in enumerate(topics, 1):
+        if at % LOOKED_AT_ONCE == 0:
+            yield
+        guard = row_policy_for(rights, topic.records)
+        if guard is None or guard.rows is None or topic.name in counts:
+            continue
+        counts[topic.name] = 0
+        if not rights.may("read", topic.name):
+            continue
+        query = Query(filter=guard.rows, top_n=0)
+        # One that has gone meanwhile holds nothing.
+        with suppress(UnknownTopic):
+            counts[topic.name] = (yield from engine.queries.answering(topic.name, query)).matches
+        yield
+    return counts

@@ -1,0 +1,1 @@
+"""From a configuration to a running server: routes, bootstrap, manifests, checkpoints."""

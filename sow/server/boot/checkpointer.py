@@ -1,0 +1,213 @@
+"""The checkpointer: keeps restarts short and the journal bounded.
+
+A topic is checkpointed when the journal has grown since its last checkpoint by as much as the
+topic holds (and by no less than a floor): like rewriting a log whenever it has doubled, so that
+the work is proportional to what was published. The copy is made in slices between other work and
+written in a thread; it is *fuzzy*, each record as of when its slice was cut, and the log that
+follows it mends that (`Engine.restore`). Then the journal lets go of what retention no longer
+wants.
+
+One that has no room is not begun: it would take away what others need. What indexes know is left
+out where room is not plenty: it only saves a start time. On a full disk a topic is checkpointed as
+soon as its records that are left fit into the reserve, and then the log gives way
+that all checkpoints contain, whatever retention wants: so deletes alone make room.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from sow.engine import stored_topics
+from sow.errors import SowError, clipped
+from sow.server.loop.runtime import ServerRuntime
+from sow.sessions.consumers import ConsumerPatience
+from sow.store.protocols import Checkpoint, Slice
+
+log = logging.getLogger("sow")
+
+CHECK_S = 1.0
+"""How often it is looked whether a topic has grown: at the highest rates `GROWTH_BYTES_MIN` takes
+about as long."""
+GROWTH_BYTES_MIN = 64 * 1024**2
+"""A log that is shorter is replayed in about a second, so no checkpoint is worth its writing."""
+SLICE_SLOTS = 1000
+"""Records that are copied at once: about a millisecond, then the loop has its turn."""
+PLENTY_FACTOR = 4
+"""So many times the bytes of its records have to be free for what indexes know of them to be
+written, too: each index may tell every value once, and the records themselves take up to twice."""
+
+
+class Checkpointer:
+    """Checkpoints of one server's topics, by name: `checkpoints`.
+
+    `trim` lets the journal go up to a record: it is given the time in microseconds, the first
+    record that is kept and whether to go beyond retention, and says whether there is more to let go
+    of. `growth_bytes_min` is the
+    least growth of the log, in bytes, that a checkpoint is worth. `replayed_bytes` is what the
+    start had to replay: it counts as growth already, so that the log after the checkpoints stays
+    short however often a server is restarted.
+    """
+
+    def __init__(
+        self,
+        driver: ServerRuntime,
+        checkpoints: Mapping[str, Checkpoint],
+        trim: Callable[[int, int, bool], bool],
+        replayed_bytes: int = 0,
+        growth_bytes_min: int = GROWTH_BYTES_MIN,
+    ) -> None:
+        self._driver = driver
+        self._checkpoints = checkpoints
+        self._trim = trim
+        self._growth_bytes_min = growth_bytes_min
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._written_at_bytes = dict.fromkeys(checkpoints, -replayed_bytes)
+        self._task: asyncio.Task[None] | None = None
+        self._patience = ConsumerPatience(driver.engine, driver.now_us(), log.warning)
+        self._is_strained = False
+        self._failure: str | None = None
+        self._without_room: set[str] = set()
+        """Topics that an operator was told of."""
+
+    def start(self) -> None:
+        """Begin to watch the journal grow."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    @property
+    def failure(self) -> str | None:
+        """Why the last checkpoint could not be written, until one is."""
+        if self._failure is None and self._without_room:
+            return f"the disk has no room for one of {clipped(min(self._without_room))}"
+        return self._failure
+
+    async def close(self) -> None:
+        """Stop; a checkpoint that is being written is given up, and the one before it stands."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_S)
+            try:
+                is_full = self._driver.engine.disk.is_full
+                grown = await (self._smaller() if is_full else self._grown())
+                for name in grown:
+                    await self.write(name)
+                await self._drop_old(beyond=is_full and bool(grown))
+                self._failure = None
+            except SowError as error:
+                self._failure = error.detail
+                log.error("checkpoint: %s", error.detail)
+                await asyncio.sleep(10 * CHECK_S)
+
+    async def _grown(self) -> list[str]:
+        driver, found = self._driver, []
+        for name, at_bytes in self._written_at_bytes.items():
+            grown_bytes = driver.bytes_logged - at_bytes
+            if grown_bytes > self._growth_bytes_min:
+                stored = stored_topics.stored_bytes(driver.engine.catalog, name)
+                stored_bytes = await driver.turns.take("looking what has grown", stored)
+                if grown_bytes > stored_bytes and self._has_room(name, stored_bytes):
+                    found.append(name)
+        return found
+
+    def _has_room(self, name: str, stored_bytes: int) -> bool:
+        if stored_bytes < self._driver.journal.room_bytes:
+            return True
+        if name not in self._without_room:
+            self._without_room.add(name)
+            log.error(
+                "checkpoint: the disk has no room for one of %s, of about %d bytes; the old one "
+                "stands, and the log grows until there is",
+                clipped(name),
+                stored_bytes,
+            )
+        return False
+
+    async def _has_plenty(self, name: str) -> bool:
+        driver = self._driver
+        stored = stored_topics.stored_bytes(driver.engine.catalog, name)
+        stored_bytes = await driver.turns.take("looking what fits", stored)
+        is_full = driver.engine.disk.is_full
+        return not is_full and PLENTY_FACTOR * stored_bytes < driver.journal.room_bytes
+
+    async def _smaller(self) -> list[str]:
+        """Topics that something was done to since their checkpoint, and that fit into what is left
+        of a full disk beside what deleting everything takes."""
+        driver, found = self._driver, []
+        for name, checkpoint in self._checkpoints.items():
+            if checkpoint.seq < driver.engine.undivided.whole_seq:
+                stored = stored_topics.stored_bytes(driver.engine.catalog, name)
+                stored_bytes = await driver.turns.take("looking what fits", stored)
+                if driver.journal.takes(stored_bytes + driver.engine.catalog.usage.named_bytes):
+                    found.append(name)
+        return found
+
+    async def write(self, name: str) -> None:
+        """Checkpoint the topic `name` now; raises StoreError when it cannot be written."""
+        loop = asyncio.get_running_loop()
+        engine, checkpoint = self._driver.engine, self._checkpoints[name]
+        known = await self._has_plenty(name)
+        # Everything up to here is in the table and, once the group is stored, in the journal.
+        seq, at_bytes = engine.undivided.whole_seq, self._driver.bytes_logged
+        await self._driver.durable()
+        given_up = asyncio.Event()
+
+        records = stored_topics.stored_slices(engine.catalog, name, SLICE_SLOTS, known)
+
+        def slices() -> Iterator[Slice]:
+            while not given_up.is_set():
+                cut = asyncio.run_coroutine_threadsafe(self._next(records), loop).result()
+                if cut is None:
+                    # A slice may hold records newer than the journal has stored. Only when it
+                    # has caught up may the checkpoint count, or a crash could leave it ahead.
+                    asyncio.run_coroutine_threadsafe(self._driver.durable(), loop).result()
+                    return
+                yield cut
+            raise SowError("given up")
+
+        writing = loop.run_in_executor(self._thread, checkpoint.write, seq, slices())
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            given_up.set()
+            await asyncio.gather(writing, return_exceptions=True)
+            raise
+        self._written_at_bytes[name] = at_bytes
+        self._without_room.discard(name)
+
+    async def _drop_old(self, beyond: bool = False) -> None:
+        """Let the journal drop what all checkpoints contain and retention no longer wants, or wants
+        too, if `beyond`."""
+        if beyond:
+            log.warning(
+                "the disk is full, and records were deleted: of the log all goes that checkpoints "
+                "hold, also what retention wants, so that there is room again"
+            )
+        while await self._driver.run_in_journal_thread(
+            self._trim, self._driver.now_us(), self._keep_from_seq(), beyond
+        ):
+            pass
+
+    def _keep_from_seq(self) -> int:
+        driver = self._driver
+        kept = [checkpoint.seq for checkpoint in self._checkpoints.values()]
+        waited_for = self._patience.waited_for(driver.now_us(), driver.clock.stepped_us)
+        is_strained = bool(waited_for) and driver.journal.is_strained()
+        if is_strained and not self._is_strained:
+            log.warning(
+                "the log that is kept for consumers beyond RetentionSize is more than the disk has "
+                "room left: it is no longer kept for them (%s) while that is so",
+                clipped(", ".join(waited_for)),
+            )
+        self._is_strained = is_strained
+        kept += () if is_strained else waited_for.values()
+        return min(kept, default=driver.engine.seq) + 1
+
+    async def _next(self, records: Iterator[Slice]) -> Slice | None:
+        """The next slice, cut on the loop that changes the records; None past the last one."""
+        with self._driver.watched("cutting a checkpoint"):
+            return next(records, None)

@@ -1,0 +1,130 @@
+"""Removed: where the records and files go that a server is told to give up.
+
+Nothing is deleted. Records are written out as files that `sow publish` takes, and checkpoint files
+are moved, all to a directory under `removed/` that is named for the time. Every step is durable
+before the next one begins. Which records are given up is decided elsewhere
+(`sow.server.boot.bootstrap`, `sow.server.boot.app`).
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from hashlib import blake2b
+from pathlib import Path
+from urllib.parse import quote
+
+import orjson
+
+from sow.core.cooperative import Task
+from sow.engine.recovery.orphaned_records import OrphanedRecords
+from sow.errors import StoreError
+from sow.store.environment import sync_directory
+from sow.store.manifest import write_file
+from sow.store.secure_files import close_to_others, make_directory
+
+log = logging.getLogger("sow")
+
+REMOVED = "removed"
+"""The directory of the data directory in which everything is that was given up."""
+FILE_NAME_MAX = 150
+"""File systems end a name at 255 bytes; the rest is for what stands behind it."""
+
+
+WRITTEN_AT_ONCE = 1_000
+"""Records of one step: a microsecond each, and a few where they are written as commands."""
+
+
+def removed_at(directory: Path, now_us: int) -> Path:
+    """Where what is given up now goes; not there yet."""
+    time = datetime.fromtimestamp(now_us / 1e6, UTC).strftime("%Y%m%dT%H%M%SZ")
+    base = directory / REMOVED / time
+    target, number = base, 1
+    while target.exists():
+        number += 1
+        target = base.with_name(f"{time}-{number}")
+    return target
+
+
+def write_out(one: OrphanedRecords, target: Path, now_us: int) -> Task[None]:
+    """Write the records that are given up to a file in the directory `target`, some in each step,
+    and log it. Meanwhile no others come; those that leave are written, or not."""
+    slots = one.live(now_us)
+    pieces, ending = yield from written(one, slots)
+    path = target / (_file_safe(one.name) + ending)
+    make_durable(target)
+    yield from write_file(path, pieces)
+    count = len(slots)
+    log.warning("given up: topic %s, %d records, now in %s; %s", one.name, count, path, one.reason)
+
+
+def _file_safe(name: str) -> str:
+    """A topic's name as that of a file, which may not be so long; distinct names stay distinct."""
+    safe = quote(name, safe="")
+    if len(safe) <= FILE_NAME_MAX:
+        return safe
+    return f"{safe[:FILE_NAME_MAX]}~{blake2b(safe.encode(), digest_size=8).hexdigest()}"
+
+
+def written(one: OrphanedRecords, slots: Sequence[int]) -> Task[tuple[Iterator[bytes], str]]:
+    """Records as the lines of a file, some in each piece, and how its name ends.
+
+    Bodies where the topic's keys are in them and each is a line of text: `sow publish` takes these.
+    Else publish commands, as a WebSocket takes them. Of what only the log tells the type is not
+    known: then bodies, too, if each is a line.
+    """
+    records = one.records
+    bodies = records.table.bodies
+    kind = records.message_type
+    in_body = one.kept is None or bool(records.keys and not kind.enc)
+    parts = [
+        slots[start : start + WRITTEN_AT_ONCE] for start in range(0, len(slots), WRITTEN_AT_ONCE)
+    ]
+    for part in parts if in_body else ():
+        in_body = in_body and not any(b"\n" in (bodies[slot] or b"") for slot in part)
+        yield
+    line, ending = _command, ".commands.ndjson"
+    if in_body:
+        line, ending = _line, ".ndjson" if kind.name == "json" else ".txt"
+
+    def piece(part: Sequence[int]) -> bytes:
+        return b"".join([line(one, slot) for slot in part if bodies[slot] is not None])
+
+    return map(piece, parts), ending
+
+
+def _line(one: OrphanedRecords, slot: int) -> bytes:
+    return (one.records.table.bodies[slot] or b"") + b"\n"
+
+
+def _command(one: OrphanedRecords, slot: int) -> bytes:
+    table = one.records.table
+    head = {"c": "publish", "t": one.name}
+    if not one.records.keys:
+        head["k"] = table.identities[slot] or ""
+    body = one.records.renderer.line_bodies([table.bodies[slot] or b""])[0]
+    return orjson.dumps(head)[:-1] + b',"d":' + body + b"}\n"
+
+
+def move_file(path: Path, target: Path) -> None:
+    """Move a file that may have been moved already; LMDB's lock beside it is not wanted."""
+    try:
+        if path.exists():
+            make_durable(target.parent)
+            close_to_others(path)
+            path.rename(target)
+            path.with_name(path.name + "-lock").unlink(missing_ok=True)
+            sync_directory(path.parent)
+            sync_directory(target.parent)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be moved to {target}: {error.strerror}") from error
+
+
+def make_durable(directory: Path) -> None:
+    """A directory that is there after a loss of power, too."""
+    missing = [one for one in (directory, *directory.parents) if not one.exists()]
+    try:
+        make_directory(directory)
+        for one in missing:
+            sync_directory(one.parent)
+    except OSError as error:
+        raise StoreError(f"{directory} cannot be made: {error.strerror}") from error

@@ -1,0 +1,1 @@
+"""HTTP below the resources: negotiation, compression, preconditions, limits, authentication."""

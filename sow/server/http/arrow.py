@@ -1,0 +1,300 @@
+"""Rows in Arrow: the streams that Spark and data frames read, and those that writers send.
+
+Rows of the log and of snapshots have the same six columns: a record as it stands is the publish
+that made it so. Bodies are text there, as in a line to a client: JSON as it was sent, other types
+as the text of their string. Records that are asked for by themselves have a column for each of
+their fields (`sow.messages.arrow`). What a writer sends has those of the six that say what to do.
+"""
+
+import asyncio
+import io
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from conflated_topics.ipc import from_ipc, to_ipc
+from sow.core.cooperative import Task
+from sow.core.gc_untracked import untracked
+from sow.errors import ClientError, clipped
+from sow.history.log_rows import LogRows
+from sow.history.snapshot import Snapshot
+from sow.messages.arrow import ArrowColumns, UnfitError
+from sow.messages.arrow_input import read_stream
+from sow.messages.lines import base64_line
+from sow.messages.stepwise_columns import Apart, Making, Result, pieces
+from sow.server.loop.scheduler import FairScheduler
+from sow.sessions.staged_rows import StagedRows
+from sow.topic.records import Records
+from sow.topic.rendering import WHOLE, Shape
+
+ROWS_AT_ONCE = 4_000
+"""Rows of one batch: a millisecond to make, and still few batches for who reads them."""
+BATCH_BYTES = 1024**2
+"""Bytes of bodies in one batch, about, where they are long."""
+SCHEMA = pa.schema(
+    [
+        ("bookmark", pa.int64()),
+        ("topic", pa.string()),
+        ("key", pa.string()),
+        ("op", pa.string()),
+        ("ts", pa.timestamp("us", tz="UTC")),
+        ("value", pa.string()),
+    ]
+)
+WRITTEN = ("op", "key", "value", "bookmark", "ts")
+SEQ_MAX = 2**63 - 1
+"""The largest number of the column `bookmark`."""
+TS_US_MAX = 253_402_300_799_999_999
+"""The last moment of the year 9999: what is written as a date."""
+
+
+def texts(topic: Records, bodies: Sequence[bytes]) -> Sequence[bytes | str]:
+    """Bodies as the text of the column `value`."""
+    if topic.message_type.name == "json":
+        return bodies
+    return [
+        value if isinstance(value, str) else text.decode()
+        for text in topic.renderer.json_texts(bodies)
+        for value in (orjson.loads(text),)
+    ]
+
+
+def of_log(piece: LogRows) -> pa.RecordBatch:
+    """Rows of the log."""
+    count = len(piece.keys)
+    values: Sequence[bytes | str | None] = [None] * count
+    if piece.op == "publish":
+        values = texts(piece.topic, piece.bodies)
+    return _batch(
+        np.array(piece.seqs, np.int64),
+        piece.topic.name,
+        piece.keys,
+        piece.op,
+        np.full(count, piece.ts_us, np.int64),
+        values,
+    )
+
+
+def of_snapshot(snapshot: Snapshot, shape: Shape = WHOLE) -> Iterable[pa.RecordBatch]:
+    """Records as they stand, as far as `shape` shows them."""
+    for start, stop in snapshot.chunks(ROWS_AT_ONCE, BATCH_BYTES):
+        stamps = snapshot.stamps
+        assert stamps is not None
+        numbers = stamps.sow_keys.numbers
+        yield _batch(
+            stamps.seqs[start:stop],
+            snapshot.topic.name,
+            stamps.sow_keys.part(start, stop)
+            if numbers is None
+            else pa.array(numbers[start:stop]).cast(pa.string()),
+            "publish",
+            stamps.ts_us[start:stop],
+            texts(
+                snapshot.topic,
+                snapshot.topic.renderer.shown(shape, snapshot.bodies.part(start, stop)),
+            ),
+        )
+
+
+def _batch(
+    seqs: "np.typing.NDArray[np.int64]",
+    topic: str,
+    keys: Sequence[str] | pa.Array,
+    op: str,
+    ts_us: "np.typing.NDArray[np.int64]",
+    values: Sequence[bytes | str | None],
+) -> pa.RecordBatch:
+    count = len(keys)
+    columns = [
+        pa.array(seqs, pa.int64()),
+        pa.repeat(pa.scalar(topic), count),
+        keys if isinstance(keys, pa.Array) else pa.array(keys, pa.string()),
+        pa.repeat(pa.scalar(op), count),
+        pa.array(ts_us, pa.timestamp("us", tz="UTC")),
+        pa.array(values, pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+async def warm_up() -> None:
+    """Before the first rows are made: with its first array pyarrow imports pandas, if that is
+    there, which takes a third of a second and is done beside the loop."""
+    if "pandas" not in sys.modules:
+        await asyncio.to_thread(pa.array, [])
+
+
+class ArrowStream:
+    """An Arrow stream that is written piece by piece."""
+
+    def __init__(self, schema: pa.Schema = SCHEMA) -> None:
+        self._sink = io.BytesIO()
+        self._stream = pa.ipc.new_stream(pa.PythonFile(self._sink, mode="w"), schema)
+
+    def piece(self, batches: Iterable[pa.RecordBatch]) -> bytes:
+        """The next bytes of the stream: these batches."""
+        for batch in batches:
+            self._stream.write_batch(batch)
+        return self._taken()
+
+    def end(self) -> bytes:
+        """The last bytes."""
+        self._stream.close()
+        return self._taken()
+
+    def _taken(self) -> bytes:
+        taken = self._sink.getvalue()
+        self._sink.seek(0)
+        self._sink.truncate()
+        return taken
+
+
+def streamed(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """Batches as a stream, piece by piece; they are of one schema, and of `SCHEMA` if there are
+    none."""
+    stream: ArrowStream | None = None
+    for batch in batches:
+        stream = stream or ArrowStream(batch.schema)
+        yield stream.piece([batch])
+    yield (stream or ArrowStream()).end()
+
+
+class UnfitRecord(ClientError):
+    """A record from before the topic's Schema has a value that no column of it can hold."""
+
+    reason = "does not fit the schema"
+    status = 409
+
+
+def of_documents(
+    snapshot: Snapshot, columns: ArrowColumns, shape: Shape = WHOLE
+) -> Making[list[pa.RecordBatch]]:
+    """Records as columns of their fields, in steps; those without fields as one column, `value`.
+    Of a field that is selected in part that part is shown.
+
+    Raises UnfitRecord where a column is declared and a value is from before that and does not fit.
+    """
+    batches = []
+    for start, stop in snapshot.chunks(ROWS_AT_ONCE, BATCH_BYTES):
+        bodies: Sequence[bytes] = snapshot.bodies.part(start, stop)
+        if shape.select is not None:
+            shown: list[bytes] = untracked([])
+            for some in pieces(bodies):
+                shown += snapshot.topic.renderer.shown(shape, some)
+                yield None
+            bodies = shown
+        try:
+            batches.append((yield from columns.making(bodies)))
+        except UnfitError as error:
+            raise _unfit(snapshot, start + error.row, str(error)) from None
+        yield None
+    return batches or [pa.RecordBatch.from_pylist([], schema=columns.schema)]
+
+
+def _unfit(snapshot: Snapshot, row: int, what: str) -> UnfitRecord:
+    name, stamps = snapshot.topic.name, snapshot.stamps
+    (key,) = ("",) if stamps is None else stamps.sow_keys.part(row, row + 1)
+    return UnfitRecord(
+        f"record {key} of {name} is from before its Schema: {what}. Publish it anew, leave the "
+        "field out of the Schema, or ask for JSON, which shows it as it is"
+    )
+
+
+async def in_turns(turns: FairScheduler, name: str, making: Making[Result]) -> Result:
+    """Have steps taken in turns, and in a thread what they want done apart."""
+    sent: object = None
+    while True:
+        apart, results = await turns.take(name, _until_apart(making, sent))
+        if apart is None:
+            return results[0]
+        sent = await asyncio.to_thread(apart)
+
+
+def _until_apart(making: Making[Result], sent: object) -> Task[tuple[Apart | None, list[Result]]]:
+    """Steps until something is to be done apart, or up to the result."""
+    while True:
+        try:
+            apart = making.send(sent)
+        except StopIteration as over:
+            return None, [over.value]
+        if apart is not None:
+            return apart, []
+        sent = None
+        yield
+
+
+def read_rows(topic: Records, content: bytes, size_max: int) -> StagedRows:
+    """The rows that a writer sent: `value`, and optionally `key` and `op` (publish).
+
+    `size_max` bounds the bytes of the stream once unpacked. Raises ClientError for what is no such
+    stream.
+    """
+    return rows_of(topic, read_stream(content, size_max))
+
+
+def rows_of(topic: Records, table: pa.Table) -> StagedRows:
+    """The same from a table."""
+    unknown = [name for name in table.column_names if name not in WRITTEN]
+    if unknown or "value" not in table.column_names:
+        raise ClientError(
+            f"the stream has the columns {clipped(', '.join(table.column_names))}; it must have "
+            "value, and may have key, op, bookmark and ts"
+        )
+    columns = {name: _texts_of(table, name) for name in ("key", "op") if name in table.column_names}
+    nothing = [None] * len(table)
+    operations = columns.get("op", ["publish"] * len(table))
+    return StagedRows(
+        ["publish" if operation is None else operation for operation in operations],
+        columns.get("key", nothing),
+        _bodies(topic, table),
+        _stamps(table),
+    )
+
+
+def _stamps(table: pa.Table) -> list[tuple[int, int]] | None:
+    if "bookmark" not in table.column_names or "ts" not in table.column_names:
+        return None
+    try:
+        seqs = table.column("bookmark").cast(pa.int64()).to_pylist()
+        ts_us = table.column("ts").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
+    except pa.ArrowException as error:
+        raise ClientError(
+            f"bookmark and ts are a number and a time in each row: {clipped(str(error))}"
+        ) from None
+    for column, most in ((seqs, SEQ_MAX), (ts_us, TS_US_MAX)):
+        if not all(value is not None and 0 <= value <= most for value in column):
+            raise ClientError("bookmark and ts are a number and a time in each row, since 1970")
+    return list(zip(seqs, ts_us, strict=True))
+
+
+def _texts_of(table: pa.Table, name: str) -> list[str | None]:
+    try:
+        found: list[str | None] = table.column(name).cast(pa.string()).to_pylist()
+    except pa.ArrowException as error:
+        raise ClientError(f"the column {name} must hold text: {clipped(str(error))}") from None
+    return found
+
+
+def _bodies(topic: Records, table: pa.Table) -> list[bytes | None]:
+    """The JSON texts that stand for bodies: where a type has bytes, a column of bytes holds bodies
+    as they are, and one of texts their base64."""
+    kind = table.column("value").type
+    if topic.message_type.enc and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        bodies: list[bytes | None] = table.column("value").to_pylist()
+        return [None if body is None else base64_line(body) for body in bodies]
+    values = _texts_of(table, "value")
+    if topic.message_type.name == "json":
+        return [None if value is None else value.encode() for value in values]
+    return [None if value is None else orjson.dumps(value) for value in values]
+
+
+def without_rows(content: bytes, places: Sequence[int]) -> bytes:
+    """A stream that was read without some of its rows."""
+    if not places:
+        return content
+    table = from_ipc(content)
+    kept = np.ones(len(table), bool)
+    kept[list(places)] = False
+    return to_ipc(table.filter(pa.array(kept)))

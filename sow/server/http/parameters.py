@@ -1,0 +1,97 @@
+"""The query string of a request: each parameter at most once, unknown ones refused.
+
+What an address takes stands in one place, the table of routes (`sow.server.boot.routes`): requests
+are let in by it (`admit`), `/openapi.json` and the test of the docs are made from it, and a handler
+is given what was let in (`parameters_of`) and nothing else.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from aiohttp import web
+
+from sow.core.suggest import did_you_mean
+from sow.errors import ClientError, NotAvailable, clipped, shown
+from sow.protocol.commands import OPTIONS, OPTIONS_IGNORED, Option, Options, Request, options_of
+from sow.protocol.options import read_value
+
+REQUESTED = web.RequestKey("asked", dict[str, str])
+
+
+def admit(request: web.Request, known: Sequence[str], later: Sequence[str] = ()) -> None:
+    """Let a request in whose parameters are `known`; those of `later` are not available yet."""
+    found: dict[str, str] = {}
+    for name, value in request.query.items():
+        if name in later:
+            raise NotAvailable(f"parameter {name} is not available yet")
+        if name not in known:
+            raise ClientError(f"no parameter {shown(name)}{_other(name)}{_known(name, known)}")
+        if name in found:
+            raise ClientError(f"parameter {name} is given twice")
+        found[name] = value
+    request[REQUESTED] = found
+
+
+def _other(name: str) -> str:
+    """Where a name belongs that is none of this address."""
+    return " here (it is an option of commands over a WebSocket)" if name in OPTIONS else ""
+
+
+def _known(name: str, known: Sequence[str]) -> str:
+    return did_you_mean(clipped(name), known) if known else "; this address takes none"
+
+
+def parameters_of(request: web.Request) -> dict[str, str]:
+    """The parameters of a request that was let in."""
+    return request[REQUESTED]
+
+
+def read_options(requested: Mapping[str, str], request: Request) -> Options:
+    """The options of commands among the parameters; the topic's name in an address is literal."""
+    ignored = tuple(name for name in OPTIONS_IGNORED if name in requested)
+    options = Options(non_regex_topic=True, ignored=ignored)
+    for name in options_of(request):
+        if name in requested:
+            setattr(options, name, _read_option(requested, OPTIONS[name]))
+    return options
+
+
+def _read_option(requested: Mapping[str, str], option: Option) -> object:
+    """An option; flags and counts are written, and refused, as those of other parameters."""
+    if option.value == "flag":
+        return read_flag(requested, option.name)
+    if option.value == "count":
+        return read_count(requested, option.name)
+    return read_value(option, requested[option.name])
+
+
+def read_flag(requested: Mapping[str, str], name: str) -> bool:
+    """A parameter that is true or false (the default)."""
+    value = requested.get(name, "false")
+    if value not in ("true", "false"):
+        raise ClientError(f"{name}={clipped(value)} must be true or false")
+    return value == "true"
+
+
+def read_count(requested: Mapping[str, str], name: str) -> int | None:
+    """A whole number, or None when it is not given."""
+    value = requested.get(name)
+    if value is None:
+        return None
+    if not (value.isascii() and value.isdigit() and len(value) < 10):
+        raise ClientError(f"{name}={clipped(value)} must be a whole number, 0 or more")
+    return int(value)
+
+
+def read_seconds(requested: Mapping[str, str], name: str) -> float | None:
+    """A number of seconds, or None when it is not given."""
+    value = requested.get(name)
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not math.isfinite(seconds) or seconds < 0:
+        raise ClientError(f"{name}={clipped(value)} must be a number of seconds, 0 or more")
+    return seconds

@@ -1,0 +1,195 @@
+"""Bodies of a request: which messages a POST, PATCH or DELETE carries (docs/http.md).
+
+They are taken some at a time, and others are served between them: the first bad message ends it,
+and nothing has been changed by then.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from email.message import Message
+from functools import partial
+
+import msgspec
+from aiohttp import hdrs, web
+
+from sow.core.cooperative import Task
+from sow.core.media_types import BSON, BYTES, CSV, FRAMES, JSON, MSGPACK, NDJSON, PLAIN_TEXT, XML
+from sow.engine.bulk_publish import slices
+from sow.engine.engine import Engine
+from sow.engine.running_topics import SourceTopic
+from sow.errors import BadMessage, TooLarge, clipped
+from sow.messages.csv_rows import CsvReader
+from sow.messages.json_bodies import line_bodies
+from sow.messages.record import records_of
+from sow.protocol.wire import BODIES_MAX
+from sow.server.http.body_stream import JSON_FAILURES, array_pieces, frame_pieces, line_pieces
+from sow.server.http.negotiation import UnsupportedMediaType, as_utf8, charset_of
+from sow.server.http.request_memory import read_body
+from sow.topic.records import CheckedMessages, Records
+
+JSON_TYPES = (JSON, "text/json")
+ALIASES = {
+    "text/xml": XML,
+    "application/msgpack": MSGPACK,
+    "application/x-msgpack": MSGPACK,
+    "application/x-bson": BSON,
+}
+"""What else some call a format."""
+OWN_TYPES = (XML, MSGPACK, BSON)
+"""Formats of one message type alone, in which a body is one message."""
+LINE_TYPES = (NDJSON, "application/jsonl", PLAIN_TEXT)
+TEXT_TYPES = (*LINE_TYPES, CSV, *JSON_TYPES)
+"""Formats of text, which may be in another charset."""
+
+
+async def read_messages(topic: Records, request: web.Request) -> bytes:
+    """A body of messages, of a form that `topic` takes, under the limits of the server. Raises
+    UnsupportedMediaType before any of it is read, and what `Requests.read` raises."""
+    if request.body_exists:
+        form_of_body(topic, request)
+    return await read_body(request)
+
+
+def take_messages(
+    topic: Records,
+    request: web.Request,
+    body: bytes,
+    take: Callable[[Sequence[bytes]], None],
+    size_max: int,
+) -> Task[int]:
+    """Hand the messages in a request's body to `take`, some in each step; returns how many there
+    were. `size_max` bounds the messages that short ones of a table may stand for.
+
+    Raises BadMessage with the index of the first bad one, and what `take` raises.
+    """
+    count = 0
+    for piece in _pieces(topic, request, body, size_max):
+        if count + len(piece) > BODIES_MAX:
+            raise TooLarge(f"the request holds more than {BODIES_MAX} messages; send several")
+        for part in slices(piece):
+            try:
+                take(part)
+            except BadMessage as error:
+                raise error.moved(count) from None
+            count += len(part)
+            yield
+    if not count:
+        raise BadMessage("the request holds no message")
+    return count
+
+
+class Reading:
+    """Messages of one publish as they are read for `topic`, under the limits of `engine`.
+
+    `key` names the record of the only message, for a topic without keys; None, the bodies do.
+    `now_us` says the time at which they come.
+    """
+
+    def __init__(
+        self, engine: Engine, topic: SourceTopic, key: str | None, now_us: Callable[[], int]
+    ) -> None:
+        self._engine = engine
+        self._now_us = now_us
+        self._topic = topic
+        self._keys = None if key is None else (key,)
+        self.messages: list[CheckedMessages] = []
+        """What was read, in slices."""
+
+    def take(self, bodies: Sequence[bytes]) -> None:
+        """Read some more; raises BadMessage."""
+        if self._keys is not None and self.messages and bodies:
+            bodies = [*self.messages.pop().bodies, *bodies]  # which is one too many for one key
+        if bodies:
+            now_us = self._now_us()
+            self.messages.append(self._engine.read(self._topic, bodies, self._keys, now_us=now_us))
+
+
+def _pieces(
+    topic: Records, request: web.Request, body: bytes, size_max: int
+) -> Iterator[list[bytes]]:
+    content_type = form_of_body(topic, request)
+    if content_type in LINE_TYPES:
+        lines = line_pieces(as_utf8(request, body))
+        if content_type == PLAIN_TEXT:
+            return map(partial(records_of, topic.message_type), lines)
+        return _bodies(topic, lines)
+    if content_type == FRAMES:
+        return frame_pieces(body)
+    if content_type == BYTES:
+        return iter([[body]])
+    if content_type == CSV:
+        text = as_utf8(request, body)
+        return CsvReader(topic.message_type, topic.declared, text, size_max).pieces()
+    if content_type in JSON_TYPES:
+        return _bodies(topic, _json(as_utf8(request, body).strip()))
+    return iter([[body]])
+
+
+def form_of_body(topic: Records, request: web.Request) -> str:
+    """The media type of a body that `topic` takes, under the name that we use; raises
+    UnsupportedMediaType. It needs none of the body."""
+    content_type = ALIASES.get(request.content_type, request.content_type)
+    if content_type in TEXT_TYPES:
+        charset_of(request)
+    if content_type == CSV:
+        _check_names(request)
+    if content_type in (*TEXT_TYPES, FRAMES, BYTES):
+        return content_type
+    kind = topic.message_type
+    if content_type in OWN_TYPES and content_type == kind.media_type:
+        return content_type
+    if content_type in OWN_TYPES:
+        raise UnsupportedMediaType(
+            f"messages of {topic.name} are {kind.name}, not {content_type}; "
+            f"send {kind.media_type}, or documents as {JSON}"
+        )
+    raise UnsupportedMediaType(
+        f"content type {clipped(content_type)} is not understood; send application/json, "
+        f"{NDJSON}, {CSV}, {PLAIN_TEXT}, {kind.media_type}, {BYTES} or {FRAMES}"
+    )
+
+
+def _check_names(request: web.Request) -> None:
+    """Raise UnsupportedMediaType for a table of which the first line is not the names."""
+    declared = Message()
+    declared["Content-Type"] = request.headers[hdrs.CONTENT_TYPE]
+    for name, value in declared.get_params([])[1:]:
+        if name.lower() == "header" and value.lower() != "present":
+            raise UnsupportedMediaType(
+                f"header={clipped(value)}: without a line of names nobody knows which fields the "
+                "cells are; send the names in the first line"
+            )
+        if name.lower() not in ("header", "charset"):
+            raise UnsupportedMediaType(
+                f"the parameter {clipped(name)} of {CSV} is not known; send a table as RFC 4180 "
+                "has it, with commas and a line of names"
+            )
+
+
+def _json(text: bytes) -> Iterator[list[bytes]]:
+    """One JSON value, an array of them, or (taken for what they are) NDJSON lines."""
+    if text.startswith(b"["):
+        return array_pieces(text)
+    end = text.find(b"\n")
+    if end < 0 or not _is_json(text[:end]):
+        return iter([[text] if text else []])
+    return line_pieces(text)
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        msgspec.json.decode(line, type=msgspec.Raw)
+    except JSON_FAILURES:
+        return False
+    return True
+
+
+def _bodies(topic: Records, pieces: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
+    """JSON texts of a JSON topic are the bodies; those of other types stand for them: documents of
+    messages, or messages as lines have them."""
+    count = 0
+    for texts in pieces:
+        try:
+            yield line_bodies(topic.message_type, texts)
+        except BadMessage as error:
+            raise error.moved(count) from None
+        count += len(texts)

@@ -1,0 +1,1 @@
+"""Work on the event loop: scheduler, runtime, group commit, timers, latency instruments."""

@@ -1,0 +1,129 @@
+"""Server-sent events: query and subscribe for browsers and curl (docs/http.md).
+
+A stream is a session whose only command is its first request. Its frames are chunks of one
+endless HTTP/1.1 response, rendered once for all equal streams, like WebSocket frames.
+"""
+
+import asyncio
+import contextlib
+
+from aiohttp import HttpVersion11, hdrs, web
+
+from sow.core.media_types import EVENT_STREAM
+from sow.errors import ClientError
+from sow.history.bookmarks import parse_bookmark
+from sow.protocol.commands import OPTIONS_IGNORED, Command, options_of
+from sow.protocol.encodings import EventEncoding
+from sow.server.http.authn_middleware import credentials_of, permissions_of
+from sow.server.http.middleware import client_address
+from sow.server.http.parameters import parameters_of, read_flag, read_options
+from sow.server.loop.runtime import ServerRuntime
+from sow.server.net.connection_supervisor import supervised
+from sow.server.net.session_writer import SessionWriter
+from sow.sessions.executor import Executor
+
+STREAM_PARAMETERS = (
+    "filter", "snapshot", "delta", "bookmark", "order_by", *options_of("stream"), *OPTIONS_IGNORED
+)  # fmt: skip
+
+
+class EventStreamHandler:
+    """`GET /v1/topics/{topic}/stream`."""
+
+    def __init__(self, driver: ServerRuntime, executor: Executor) -> None:
+        self._driver = driver
+        self._executor = executor
+        self._encoding = EventEncoding(driver.journal.log_id)
+        self._open: set[asyncio.Event] = set()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """One stream, until either side ends it; raises what refuses it: ClientError, BadFilter,
+        UnknownTopic."""
+        if request.version < HttpVersion11:
+            raise ClientError(
+                "a stream has no known end: it needs HTTP/1.1 (a proxy may be using 1.0)"
+            )
+        command = self._command(request)
+        driver, executor = self._driver, self._executor
+        session = executor.sessions.open(
+            self._encoding,
+            driver.now_us(),
+            permissions_of(request),
+            credentials_of(request),
+            client_address(request),
+        )
+        ended = asyncio.Event()
+        try:
+            await self._check(command)
+            response = web.StreamResponse(headers={"Cache-Control": "no-store"})
+            if command.options.ignored:
+                response.headers["SOW-Ignored"] = ", ".join(command.options.ignored)
+            response.content_type = EVENT_STREAM
+            response.enable_chunked_encoding()
+            await response.prepare(request)
+            if request.method == hdrs.METH_HEAD:
+                return response
+            below = supervised(request)
+            below.end_with_client()
+            connection = SessionWriter(driver, executor, session, below, ended.set)
+            self._open.add(ended)
+            try:
+                connection.begin()
+                steps = executor.carry_out(session, [command], driver.now_us)
+                await driver.turns.take("a stream", steps)
+                await ended.wait()
+            finally:
+                self._open.discard(ended)
+                connection.close()
+            with contextlib.suppress(ConnectionError):
+                await response.write_eof()
+        finally:
+            executor.sessions.close(session)
+            driver.wake()
+        return response
+
+    def _command(self, request: web.Request) -> Command:
+        requested = parameters_of(request)
+        delta, options = read_flag(requested, "delta"), read_options(requested, "stream")
+        last = request.headers.get("Last-Event-ID")
+        if last is None:
+            bookmark = requested.get("bookmark")
+            snapshot = read_flag(
+                {"snapshot": str(bookmark is None).lower()} | requested, "snapshot"
+            )
+            if bookmark is not None and snapshot:
+                raise ClientError("a stream begins with a snapshot or at a bookmark, not both")
+        else:
+            fresh = delta or options.oof or options.top_n is not None
+            bookmark = None if fresh else self._resumable(request, last)
+            snapshot = bookmark is None
+        kind = "delta_subscribe" if delta else "subscribe"
+        return Command(
+            f"sow_and_{kind}" if snapshot else kind,
+            topic=request.match_info["topic"],
+            filter=requested.get("filter"),
+            bookmark=bookmark,
+            order_by=requested.get("order_by"),
+            options=options,
+            rights=permissions_of(request),
+        )
+
+    def _resumable(self, request: web.Request, last: str) -> str | None:
+        """Where a client that reconnects has got to, if the log can make up for what it missed;
+        if not, a fresh snapshot has to."""
+        engine = self._executor.engine
+        if engine.topic(request.match_info["topic"]).is_logged:
+            with contextlib.suppress(ClientError):
+                parse_bookmark(last, self._driver.journal, engine.seq)
+                return last
+        return None
+
+    async def _check(self, command: Command) -> None:
+        """Refuse with a problem document what would otherwise be a stream of one error."""
+        steps = self._executor.subscriptions.check_command(command, self._encoding)
+        await self._driver.turns.take("a stream", steps)
+
+    def close(self) -> None:
+        """End every stream, because the server stops."""
+        for ended in list(self._open):
+            ended.set()

@@ -1,0 +1,55 @@
+"""Entitling: which rights a live session has, when users and roles have been read again.
+
+To find out who somebody is may take a while, and so may making rights of many roles. So the rights
+of all sessions are prepared first, while the old ones hold, and put into force together, in one
+step (`OpenSessions.go_on_with`). What sessions follow goes over to them after that, one after the
+other (`sow.sessions.reapply_permissions`); until it has, they are told nothing.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sow.core.users import User
+from sow.security.authorization import Permissions, RoleSet
+from sow.streaming.sessions import Session
+
+
+class PreparedPermissions(NamedTuple):
+    """The rights that a session is to have, which had other ones and had `shown` who it is; None:
+    its user is known no longer."""
+
+    had: Permissions
+    shown: object
+    rights: Permissions | None
+
+    def is_of(self, session: Session) -> bool:
+        """Whether the session is as it was when they were prepared."""
+        return session.rights is self.had and session.shown is self.shown
+
+
+def prepare(
+    session: Session,
+    shown: object,
+    found: User | None,
+    role_set: RoleSet,
+    named: Callable[[str], User],
+) -> PreparedPermissions:
+    """The rights of a session by these roles, whose client was `found` to be once more by what it
+    had `shown`; None: nobody. `named` says whom a name means, for whom another acts."""
+    had = session.rights
+    return PreparedPermissions(had, shown, _rights(had, found, role_set, named))
+
+
+def _rights(
+    had: Permissions, found: User | None, role_set: RoleSet, named: Callable[[str], User]
+) -> Permissions | None:
+    if not role_set.asks or (had.user is None and not had.is_open):
+        return role_set.rights(None)
+    was = had.by or had.user
+    if found is None or was is None or had.user is None or found.name != was.name:
+        # Or what it has shown is somebody else's now.
+        return None
+    rights = role_set.rights(found)
+    if had.by is None:
+        return rights
+    return role_set.rights(named(had.user.name), found) if rights.may("impersonate") else None

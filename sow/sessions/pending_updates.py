@@ -1,0 +1,300 @@
+"""Waiting: what waits in the windows of a subscription, made known while it goes on.
+
+Very many updates may wait, and whoever replaces the subscription needs all of them as of one
+moment. So they are written down before it, as columns, some in each step; the strand notes at which
+places something changes meanwhile, and these are looked at again. At the moment itself few are
+left. What is known then is what a look at all of them in one step would find, but for their order.
+Where a record stands is known too, so whoever changes it has to tell (`hear`).
+
+A session whose rights change is told nothing meanwhile (`Session.hold_back`): what its strands have
+said since waits like what is in a window, before it; and before that, what of its queue may not
+leave any more (`sow.sessions.unsent_updates`).
+"""
+
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sow.core.cooperative import Task
+from sow.sessions.unsent_updates import UnsentUpdates
+from sow.store.columns import Slots
+from sow.streaming.channel import Channel
+from sow.streaming.conflated_channel import ConflatedChannel, ConflationPlace, Places
+from sow.streaming.sessions import Session
+from sow.streaming.update_encoder import UpdateEncoder
+from sow.topic.queue_policy import Key
+from sow.topic.records import Records
+from sow.topic.updates import Update, compose
+
+NOTED_AT_ONCE = 250
+"""Places that are looked at in one step, four microseconds each; at the moment at which all has to
+be known, no more are left."""
+SLOTLESS = -1
+"""The slot of a record that is not there."""
+
+
+class PendingColumns(NamedTuple):
+    """What waits of one topic, as of a moment, in no order; `to_come`: the record is in focus.
+    `rows` are the places of `updates` at which there is something, `slots` those of the records,
+    `SLOTLESS` of one that is gone."""
+
+    slots: Slots
+    updates: Sequence[Update | None]
+    rows: NDArray[np.int64]
+    told: NDArray[np.bool_]
+    to_come: NDArray[np.bool_]
+    first_seqs: NDArray[np.int64]
+    first_ts_us: NDArray[np.int64]
+
+    def at(self, some: NDArray[np.int64]) -> list[Update]:
+        """The updates that stand here, in the order of the changes."""
+        found = [self.updates[row] for row in self.rows[some].tolist()]
+        return sorted(filter(None, found), key=lambda update: (update.first_seq, update.seq))
+
+    def all(self) -> list[Update]:
+        """All of them, in the order of the changes."""
+        return self.at(np.arange(len(self.rows)))
+
+    def in_order(self) -> "PendingColumns":
+        """The same in the order of the changes."""
+        order = np.argsort(self.first_seqs, kind="stable")
+        return PendingColumns(
+            self.slots[order],
+            self.updates,
+            self.rows[order],
+            self.told[order],
+            self.to_come[order],
+            self.first_seqs[order],
+            self.first_ts_us[order],
+        )
+
+
+class PendingUpdates:
+    """What waits of one topic: a row for each key at which something does, or did."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Key, int] = {}
+        self._slots = array("q")
+        self._updates: list[Update | None] = []
+        self._waits, self._sent, self._to_come = bytearray(), bytearray(), bytearray()
+        self._first_seqs, self._first_ts_us = array("q"), array("q")
+
+    def put_before(self, key: Key, update: Update, slot: int) -> None:
+        """The same of what was said before what waits at a key."""
+        row = self._rows.get(key)
+        if row is not None and self._waits[row] and (later := self._updates[row]) is not None:
+            update = compose(update, later)
+        self.put(key, update, slot)
+
+    def put(self, key: Key, update: Update | None, slot: int = SLOTLESS) -> None:
+        """Know what waits at a key now (None: nothing), and where its record stands."""
+        row = self._rows.get(key)
+        if update is None:
+            if row is not None:
+                self._waits[row], self._updates[row] = False, None
+            return
+        if row is None:
+            self._rows[key] = len(self._rows)
+            self._slots.append(slot)
+            self._updates.append(update)
+            self._waits.append(True)
+            self._sent.append(update.told)
+            self._to_come.append(update.new is not None)
+            self._first_seqs.append(update.first_seq)
+            self._first_ts_us.append(update.first_ts_us)
+            return
+        self._slots[row], self._updates[row], self._waits[row] = slot, update, True
+        self._sent[row], self._to_come[row] = update.told, update.new is not None
+        self._first_seqs[row], self._first_ts_us[row] = update.first_seq, update.first_ts_us
+
+    def columns(self) -> PendingColumns:
+        """What waits."""
+        rows = np.flatnonzero(np.array(self._waits, np.bool_))
+        return PendingColumns(
+            np.array(self._slots, np.int64)[rows],
+            self._updates,
+            rows,
+            np.array(self._sent, np.bool_)[rows],
+            np.array(self._to_come, np.bool_)[rows],
+            np.array(self._first_seqs, np.int64)[rows],
+            np.array(self._first_ts_us, np.int64)[rows],
+        )
+
+    def settle(self) -> Task[None]:
+        """Forget all of it."""
+        while self._rows:
+            for _ in range(min(len(self._rows), NOTED_AT_ONCE)):
+                self._rows.popitem()
+            del self._updates[-NOTED_AT_ONCE:]
+            yield
+
+
+class ReportedSince:
+    """What a strand has said to a session that is told nothing meanwhile, one update a key."""
+
+    def __init__(self, session: Session, name: str) -> None:
+        self._session = session
+        self._name = name
+        self._read = 0
+        self.updates: dict[ConflationPlace, Update] = {}
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more has to be looked at than one step should."""
+        left = self._session.held_back(self._name)[self._read :]
+        return sum(delivery.message_count for delivery, _ in left) > NOTED_AT_ONCE
+
+    def look(self) -> None:
+        """Look at the next that it has said, as much as was said at one time."""
+        delivery, _ = self._session.held_back(self._name)[self._read]
+        self._read += 1
+        _put_by_places(self.updates, ((lines, update) for lines, _, update in delivery.keyed()))
+
+    def look_at_all(self) -> None:
+        """Look at what is left."""
+        while self._read < len(self._session.held_back(self._name)):
+            self.look()
+
+
+def _put_by_places(
+    updates: dict[ConflationPlace, Update], said: Iterable[tuple[UpdateEncoder, Update]]
+) -> None:
+    """Know what was said, one update a key, after what is known already."""
+    for lines, update in said:
+        key: Key = (update.identity,)
+        if lines.conflation_key:
+            (key,) = lines.keys((update,))
+        earlier = updates.get((lines, key))
+        updates[lines, key] = update if earlier is None else compose(earlier, update)
+
+
+NO_WAITING = PendingUpdates().columns()
+NO_ROWS = PendingUpdates()
+
+
+class PendingKnown:
+    """What waits for a session in the strand of a subscription; `unsent`: and in its queue, as far
+    as it may not leave."""
+
+    def __init__(self, unsent: UnsentUpdates | None = None) -> None:
+        self._unsent = unsent
+        self._channel: Channel | None = None
+        self._session: Session | None = None
+        self._said: ReportedSince | None = None
+        self._left: list[ConflationPlace] = []
+        """Places at which something waited in the beginning, and that have not been looked at."""
+        self._noted: Places = {}
+        """Those at which something has changed since."""
+        self._topics: dict[UpdateEncoder, PendingUpdates] = {}
+        self._lines: dict[Records, UpdateEncoder] = {}
+        """How the subscription sees each of the topics of which something is known."""
+        self._keys: dict[tuple[UpdateEncoder, str], dict[Key, None]] = {}
+        """Where records may wait, if not at keys of their own."""
+
+    def is_behind(self, channel: Channel) -> bool:
+        """Whether more has to be looked at than one step should."""
+        if channel is not self._channel or self._said is None:
+            return True
+        queued = self._unsent is not None and self._unsent.is_behind
+        return queued or self._count > NOTED_AT_ONCE or self._said.is_behind
+
+    @property
+    def _count(self) -> int:
+        return len(self._left) + len(self._noted)
+
+    def catch_up(self, channel: Channel, session: Session) -> Task[None]:
+        """Look at what has not been, in steps, until little is left; of another strand at all.
+
+        In each step it is looked at more places than have come to be noted since the last one, so
+        that it comes to an end however fast others publish.
+        """
+        if channel is not self._channel:
+            self.close()
+            self._channel, self._session = channel, session
+            self._said = ReportedSince(session, channel.name)
+            if isinstance(channel, ConflatedChannel):
+                self._left = channel.note(self._noted)
+        before = self._count
+        while self._count > NOTED_AT_ONCE:
+            come = max(0, self._count - before)
+            self._look(min(NOTED_AT_ONCE + come, self._count))
+            before = self._count
+            if before > NOTED_AT_ONCE:
+                yield
+        assert self._said is not None
+        while self._said.is_behind:
+            self._said.look()
+            yield
+        while self._unsent is not None and self._unsent.is_behind:
+            self._unsent.look()
+            yield
+
+    def hear(self, records: Records, identities: Iterable[str]) -> None:
+        """Records may stand elsewhere now."""
+        lines = self._lines.get(records)
+        if lines is not None:
+            for identity in identities:
+                for key in self._keys.get((lines, identity), ((identity,),)):
+                    self._noted[(lines, key)] = None
+
+    def as_of_now(
+        self, unsent: Iterable[tuple[UpdateEncoder, Update]] = ()
+    ) -> dict[UpdateEncoder, PendingUpdates]:
+        """All that waits of each topic, for whoever takes it out in this step; `unsent` was taken
+        out of the queue."""
+        self._look(self._count)
+        assert self._said is not None
+        self._said.look_at_all()
+        self._put_before(self._said.updates)
+        taken: dict[ConflationPlace, Update] = {}
+        _put_by_places(taken, unsent)
+        self._put_before(taken)
+        return self._topics
+
+    def _put_before(self, updates: dict[ConflationPlace, Update]) -> None:
+        for (lines, key), update in updates.items():
+            rows = self._topics.setdefault(lines, PendingUpdates())
+            rows.put_before(key, update, lines.topic.table.slots.get(update.identity, SLOTLESS))
+
+    def _look(self, count: int) -> None:
+        channel, session = self._channel, self._session
+        if not isinstance(channel, ConflatedChannel) or session is None:
+            return
+        for _ in range(count):
+            lines, key = place = self._left.pop() if self._left else self._noted.popitem()[0]
+            rows = self._topics.get(lines)
+            if rows is None:
+                rows = self._topics[lines] = PendingUpdates()
+                self._lines[lines.topic] = lines
+            update = channel.pending_for(session, place)
+            if update is None:
+                rows.put(key, None)
+                continue
+            if lines.conflation_key:
+                self._keys.setdefault((lines, update.identity), {})[key] = None
+            slot = lines.topic.table.slots.get(update.identity, SLOTLESS)
+            rows.put(key, update, slot)
+
+    def close(self) -> None:
+        """Nothing more has to be known."""
+        if isinstance(self._channel, ConflatedChannel):
+            self._channel.note_no_more(self._noted)
+        self._channel, self._said, self._left, self._noted = None, None, [], {}
+        self._topics, self._lines, self._keys = {}, {}, {}
+
+    def settle(self) -> Task[None]:
+        """Forget what was known, and what nobody is going to be told."""
+        channel, topics = self._channel, self._topics
+        self.close()
+        for rows in topics.values():
+            yield from rows.settle()
+        if isinstance(channel, ConflatedChannel) and channel.is_over:
+            yield from channel.let_go()
+
+
+def oldest_of(columns: Iterable[PendingColumns], newest: int) -> int:
+    """The number of the first change that waits; `newest`, if none does."""
+    return min((int(one.first_seqs.min()) for one in columns if len(one.rows)), default=newest)

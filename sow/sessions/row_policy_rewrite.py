@@ -1,0 +1,79 @@
+"""Seeing: what somebody asks of one topic, as far as he may see it.
+
+His guard (`sow.security.row_level_security`) joins what he asks in one place for each form of
+asking: a query, the shape of lines, the key and the condition of a feed. Who may see all asks what
+he asked, and pays nothing.
+"""
+
+from dataclasses import replace
+
+from sow.core.security_definitions import Verb
+from sow.engine.hidden_topics import is_hidden
+from sow.engine.write_policy import WritePolicy
+from sow.protocol.commands import Command
+from sow.query import Query
+from sow.security.authorization import Permissions
+from sow.security.row_level_security import DENY_ALL, RowPolicy
+from sow.streaming.update_encoder import FeedKey
+from sow.topic.records import Records
+from sow.topic.rendering import Shape
+
+
+def row_policy_for(rights: Permissions, topic: Records) -> RowPolicy | None:
+    """What may be seen of a topic; None: all of it.
+
+    What was made for one client alone has been made of what he may see. Of messages without fields
+    nothing may be, where fields say what.
+    """
+    if rights.is_open or is_hidden(topic.name):
+        return None
+    guard, kind = rights.guard(topic.name), topic.message_type
+    if guard is None:
+        return None
+    lacks_fields = not kind.structured and guard.needs_fields
+    return DENY_ALL if lacks_fields or (guard.select and not kind.partial) else guard
+
+
+def is_visible(rights: Permissions, topic: Records) -> bool:
+    """Whether anything of a topic may be seen."""
+    return row_policy_for(rights, topic) is not DENY_ALL
+
+
+def row_policy_of(command: Command, topic: Records) -> RowPolicy | None:
+    """The same for whoever has given a command."""
+    return row_policy_for(command.rights, topic)
+
+
+def restrict_query(query: Query, guard: RowPolicy | None) -> Query:
+    """The query, of what may be seen."""
+    if guard is None:
+        return query
+    return replace(
+        query, filter=guard.condition(query.filter), order_by=guard.order(query.order_by)
+    )
+
+
+def restrict_shape(shape: Shape, guard: RowPolicy | None) -> Shape:
+    """The shape, of what may be seen."""
+    return shape if guard is None else shape._replace(select=guard.shape(shape.select))
+
+
+def restrict_key(key: FeedKey, guard: RowPolicy | None) -> FeedKey:
+    """The key of a feed that tells what may be seen."""
+    return (
+        key if guard is None else key._replace(guard=guard, shape=restrict_shape(key.shape, guard))
+    )
+
+
+def shows(guard: RowPolicy | None, topic: Records, body: bytes) -> bool:
+    """Whether a record in this state may be seen."""
+    if guard is None or guard.rows is None:
+        return True
+    columns = topic.decoder(guard.rows.paths).columns([body])
+    return guard.rows.matches(columns, 1)[0]
+
+
+def permit_for(rights: Permissions, verb: Verb, topic: str) -> WritePolicy | None:
+    """The records of a topic that may be written or deleted; None: all."""
+    guard = None if rights.is_open else rights.write_guard(topic, verb)
+    return None if guard is None else WritePolicy(guard)

@@ -1,0 +1,119 @@
+"""What a write is for: the topic, and whether columns can become messages of it.
+
+All of it is asked before a row is written, so that a mistake is said once, by the driver.
+"""
+
+from dataclasses import dataclass
+from types import NoneType
+
+from pyspark.sql.types import (
+    LongType,
+    NullType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from sow.core.suggest import did_you_mean
+from sow.errors import ClientError
+from sow.spark.columns import OF_THE_ROW
+from sow.spark.http import segment
+from sow.spark.options import SourceOptions
+
+ROW_TYPES = {
+    "bookmark": LongType,
+    "topic": StringType,
+    "key": StringType,
+    "op": StringType,
+    "ts": TimestampType,
+    "value": StringType,
+}
+"""The columns of a row as it is read, which say beside `value` where that comes from."""
+SAID_BY = (StringType, NumericType, NullType)
+"""Types of the columns `op` and `key`: texts, and numbers as they are written."""
+
+
+def writer_of(pipeline: str) -> str:
+    """How the names begin under which a pipeline writes."""
+    return f"pipeline {pipeline} "
+
+
+@dataclass(frozen=True)
+class WriteTarget:
+    """What is written to. `key_is_field`: its records are identified by a field called like the
+    key column. `is_copy`: a conflated topic that Spark is the engine of. `messages`: what type its
+    messages are of. `keys`: the paths of its key fields; `domain`: what its SowKeys are made
+    with."""
+
+    key_is_field: bool
+    is_copy: bool = False
+    messages: str = "json"
+    topic: str = ""
+    keys: tuple[str, ...] = ()
+    domain: str | None = None
+
+
+def check_columns(schema: StructType, options: SourceOptions, to: WriteTarget) -> None:
+    """Raise ClientError for columns that cannot be written, and for one that is named and not
+    there: its rows would all be published."""
+    names = schema.names
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ClientError(f"two columns are called {twice!r}; a document has a field once")
+    kinds = {field.name: field.dataType for field in schema}
+    fields = [name for name in names if name not in (options.op_column, options.key_column)]
+    if to.messages != "json" and fields and not isinstance(kinds.get("value"), StringType):
+        raise ClientError(
+            f"{options.topic} holds messages of type {to.messages}, which are not made of columns "
+            f"such as {fields[0]}; write one column value, the text of the message, or its base64 "
+            "where the type has bytes"
+        )
+    beside = [name for name in fields if not isinstance(kinds[name], ROW_TYPES.get(name, NoneType))]
+    beside = [name for name in beside if name not in OF_THE_ROW]
+    if isinstance(kinds.get("value"), StringType) and beside:
+        raise ClientError(
+            f"the column value is the whole document, and {beside[0]} stands beside it: leave "
+            f"{' and '.join(beside[:5])} out, or make documents of all columns, as "
+            "select(to_json(struct('*')).alias('value')) does, or by another name for value"
+        )
+    for option, default, column in (
+        ("opColumn", "op", options.op_column),
+        ("keyColumn", "key", options.key_column),
+    ):
+        if column not in names and column != default:
+            meant = did_you_mean(column, names)
+            raise ClientError(f"there is no column {column!r}, which {option} names{meant}")
+        is_field = option == "keyColumn" and to.key_is_field and "value" not in names
+        if column in names and not is_field and not isinstance(kinds[column], SAID_BY):
+            raise ClientError(
+                f"the column {column} is {kinds[column].simpleString()}, and {option} is a text; "
+                f"cast it to string, or name another column as {option}"
+            )
+
+
+def target(options: SourceOptions) -> WriteTarget:
+    """The topic that options name; raises ClientError if it takes no rows."""
+    path = f"/v1/topics/{segment(options.topic)}"
+    topic = options.server.json("GET", path, expected=True)
+    if topic["kind"] == "pattern":
+        raise ClientError(f"{options.topic} is a pattern of topics; write to one of its topics")
+    if topic["kind"] == "view" and not (options.writer or "").startswith(
+        writer_of(segment(options.topic))
+    ):
+        made_of = " or ".join(topic["underlyings"])
+        raise ClientError(f"{options.topic} is a view, made of {made_of}; write to {made_of}")
+    if topic["kind"] != "conflated":
+        is_field = f"/{options.key_column}" in topic.get("keys", [])
+        keys = tuple(topic.get("keys", ()))
+        return WriteTarget(
+            is_field,
+            messages=topic["message_type"],
+            topic=options.topic,
+            keys=keys,
+            domain=topic.get("key_domain"),
+        )
+    if topic.get("engine") != "spark":
+        raise ClientError(
+            f"{options.topic} is a conflated topic, a copy of {topic['underlying']}; write to that"
+        )
+    return WriteTarget(key_is_field=False, is_copy=True)

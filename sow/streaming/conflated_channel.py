@@ -1,0 +1,265 @@
+"""Conflated strands: subscriptions that are conflated in time (`conflation=1s`, `conflation=auto`).
+
+A conflated strand holds its updates in a conflator, one composed update a key of each topic, until
+their window ends or, with `auto`, until its client has taken what was sent before. Snapshots never
+wait. Windows end in the order in which they opened, whatever their topics, so lines come in the
+order of the first changes that they stand for.
+
+Who joins late shares the windows that are open already. Its snapshot holds what waits in them, so
+until those windows have ended it is a *newcomer*: it is told what changed since its snapshot, and
+no more.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from conflated_topics import Conflator, OnDemand, PerKey
+from sow.core.cooperative import Task
+from sow.protocol.encodings import Encoding
+from sow.streaming.channel import Channel, raised
+from sow.streaming.sessions import Session
+from sow.streaming.update_encoder import Part, UpdateEncoder
+from sow.topic.queue_policy import Key
+from sow.topic.updates import Update, compose
+
+RELEASED_AT_ONCE = 1_000
+"""Updates that are released in one step; wording them takes some five milliseconds."""
+
+ConflationPlace = tuple[UpdateEncoder, Key]
+"""What an update is conflated by: the topic as the subscription sees it, and its key there."""
+Places = dict[ConflationPlace, None]
+
+
+class Waiting(NamedTuple):
+    """An update in a window, and the number of the newest that is folded in as they were heard.
+
+    Bookmarks would not do: a change of a conflated topic bears that of its original, which may be
+    older than what has been said in the meantime.
+    """
+
+    number: int
+    update: Update
+
+
+class Newcomer:
+    """A member that joined at `seq`, while `held` waited; `number` was the newest to be heard."""
+
+    def __init__(self, seq: int, number: int, held: Mapping[ConflationPlace, Waiting]) -> None:
+        self.seq = seq
+        self.number = number
+        self.held = dict(held)
+
+    def corrected(
+        self, released: Iterable[tuple[ConflationPlace, Waiting]]
+    ) -> list[tuple[UpdateEncoder, Update]]:
+        """What released updates mean to someone whose snapshot is as of `seq`."""
+        updates: list[tuple[UpdateEncoder, Update]] = []
+        for place, waiting in released:
+            update = self.meant(place, waiting)
+            if update is not None:
+                updates.append((place[0], update))
+            held = self.held.get(place)
+            if held is not None and held.number <= waiting.number:
+                del self.held[place]
+        return updates
+
+    def meant(self, place: ConflationPlace, waiting: Waiting) -> Update | None:
+        """The same of one that waits, were it released now; None: its snapshot held it."""
+        held, (number, update) = self.held.get(place), waiting
+        if held is None:
+            return update
+        if number <= self.number:
+            return None
+        # Of what it stands for, the snapshot holds all up to its own bookmark.
+        first_seq = min(max(update.first_seq, self.seq), update.seq)
+        # Its delta stays: what of it the snapshot held as well is there a second time.
+        old = held.update.new
+        return update._replace(told=old is not None, old=old, first_seq=first_seq)
+
+
+class ConflatedChannel(Channel):
+    """A strand with a conflator. `interval_us` is None to follow the client's pace."""
+
+    def __init__(
+        self,
+        name: str,
+        encoding: Encoding,
+        interval_us: int | None,
+        on_failure: Callable[[Channel, Exception], None] = raised,
+    ) -> None:
+        super().__init__(name, encoding, on_failure)
+        self._demand = OnDemand[ConflationPlace]() if interval_us is None else None
+        self.conflator: Conflator[ConflationPlace, Waiting] = Conflator(
+            self._demand or PerKey(interval_us or 1), _folded
+        )
+        self._heard = 0
+        self.lines_out = 0
+        """Lines that its windows have come to; newcomers hear of them by themselves."""
+        self._released: list[tuple[ConflationPlace, Waiting]] = []
+        self._newcomers: dict[Session, Newcomer] = {}
+        self._offered_behind: list[tuple[ConflationPlace, Update]] = []
+        """What has come while another topic is heard alone."""
+        self._noting: tuple[Places, ...] = ()
+
+    def offer(self, place: ConflationPlace, update: Update, now_us: int) -> None:
+        """Take in an update, to wait for its window's end."""
+        if self.is_over:
+            return
+        if self._heard_alone is not None and self._heard_alone is not place[0].topic:
+            self._offered_behind.append((place, update))
+            return
+        self._heard += 1
+        for noted in self._noting:
+            noted[place] = None
+        self.conflator.offer((place,), (Waiting(self._heard, update),), now_us)
+
+    def release_others(self, now_us: int) -> None:
+        """Hear all topics again, beginning with what has come of the others."""
+        super().release_others(now_us)
+        behind, self._offered_behind = self._offered_behind, []
+        for place, update in behind:
+            self.offer(place, update, now_us)
+
+    @property
+    def updates_in(self) -> int:
+        """Updates that it has taken in."""
+        return self._heard
+
+    @property
+    def waiting(self) -> bool:
+        """There is something that `flush` would hand out, and somebody to take it."""
+        if self.is_over or not self.members:
+            return False
+        return bool(self._released) or self._client_is_ready()
+
+    def _client_is_ready(self) -> bool:
+        """The one client of an `auto` strand has taken all that was sent, and more waits for it."""
+        return (
+            self._demand is not None
+            and len(self.conflator) > 0
+            and all(session.idle for session in self.members)
+        )
+
+    def join_at(self, session: Session, seq: int) -> None:
+        """Add a member that knows everything up to `seq`; 0: it is to be told what waits."""
+        super().join_at(session, seq)
+        held = self.conflator.pending()
+        if seq and held:
+            self._newcomers[session] = Newcomer(seq, self._heard, held)
+
+    def leave(self, session: Session) -> None:
+        """Take a member out; what gathered was handed out."""
+        super().leave(session)
+        self._newcomers.pop(session, None)
+
+    def note(self, noted: Places) -> list[ConflationPlace]:
+        """Put into `noted` each place at which changes from now on what waits, for whoever takes it
+        out; returns all at which something does."""
+        self._noting += (noted,)
+        return self.conflator.keys()
+
+    def note_no_more(self, noted: Places) -> None:
+        """Nobody wants to know any more."""
+        self._noting = tuple(one for one in self._noting if one is not noted)
+
+    def pending_for(self, session: Session, place: ConflationPlace) -> Update | None:
+        """What waits to be said to a member at a place."""
+        waiting = self.conflator.folded(place)
+        newcomer = self._newcomers.get(session)
+        if waiting is None or newcomer is None:
+            return None if waiting is None else waiting.update
+        return newcomer.meant(place, waiting)
+
+    def due_us(self) -> int | None:
+        """When `release` next has something to do."""
+        return self.conflator.due_us()
+
+    def release(self, now_us: int) -> None:
+        """Take out of the conflator what is due, or some of it; `flush` hands it out."""
+        self._released += self.conflator.take(now_us, RELEASED_AT_ONCE).items()
+
+    def release_all(self) -> None:
+        """Take out what waits, due or not."""
+        self._released += self.conflator.take_all().items()
+
+    def collect(self) -> list[bytes]:
+        """The lines of what was released, for a strand without members."""
+        released, self._released = self._released, []
+        return self._said(_updates(released))[0]
+
+    def gathered(self) -> list[tuple[UpdateEncoder, Update]]:
+        """The same as updates."""
+        released, self._released = self._released, []
+        return [*_updates(released)]
+
+    def flush(self, group: int, now_us: int) -> None:
+        """Hand out what was released; newcomers get it as it concerns them."""
+        if self._client_is_ready():
+            assert self._demand is not None
+            self._demand.demand()
+            self.release(now_us)
+        released, self._released = self._released, []
+        for noted in self._noting:
+            noted.update([(place, None) for place, _ in released])
+        self.lines_out += len(released)
+        settled = [session for session in self.members if session not in self._newcomers]
+        if settled:
+            self._tell(settled, _updates(released), group, now_us)
+        for session, newcomer in list(self._newcomers.items()):
+            self._tell([session], newcomer.corrected(released), group, now_us)
+            if not newcomer.held:
+                del self._newcomers[session]
+
+    def let_go(self) -> Task[None]:
+        """Let nothing wait any more, now that nobody hears it: to forget very many updates takes as
+        long as to release them."""
+        left = self.conflator.take_all()
+        while left:
+            for _ in range(min(len(left), RELEASED_AT_ONCE)):
+                left.popitem()
+            yield
+
+    def check(self) -> None:
+        """Assert what releasing relies on."""
+        super().check()
+        self.conflator.check()
+        pending = self.conflator.pending()
+        assert all(waiting.number <= self._heard for waiting in pending.values())
+        assert all(lines.name == self.name for lines, _ in pending), "another strand's lines"
+        assert self._newcomers.keys() <= self.members.keys(), "a newcomer has left"
+        assert all(newcomer.held for newcomer in self._newcomers.values()), "a newcomer no more"
+        assert self._heard_alone is not None or not self._offered_behind
+
+    def _tell(
+        self,
+        sessions: Sequence[Session],
+        updates: Iterable[tuple[UpdateEncoder, Update]],
+        group: int,
+        now_us: int,
+    ) -> None:
+        rendered, parts = self._said(updates)
+        if rendered:
+            self._hand_out(sessions, rendered, parts, group, now_us)
+
+    @staticmethod
+    def _said(updates: Iterable[tuple[UpdateEncoder, Update]]) -> tuple[list[bytes], list[Part]]:
+        """Lines of updates, without those that say nothing."""
+        rendered: list[bytes] = []
+        parts: list[Part] = []
+        for lines, update in updates:
+            line = lines.line(update)
+            if line is not None:
+                rendered.append(line)
+                parts.append((lines, update))
+        return rendered, parts
+
+
+def _updates(
+    waiting: Iterable[tuple[ConflationPlace, Waiting]],
+) -> Iterator[tuple[UpdateEncoder, Update]]:
+    return ((place[0], one.update) for place, one in waiting)
+
+
+def _folded(current: Waiting, new: Waiting) -> Waiting:
+    """Two updates of one place."""
+    return Waiting(new.number, compose(current.update, new.update))

@@ -1,0 +1,43 @@
+"""Conflated feeds: a topic as a subscription sees it that is conflated in time.
+
+What is said of a window is what has changed from its beginning to its end. So a conflated feed
+hears what records were before, whatever its clients asked for: one that came and went is not
+mentioned, and what each client holds is known at all times. Only windows by another key than the
+record's, in which one record's update stands for another's, know nothing of that.
+"""
+
+from sow.expressions import Filter
+from sow.streaming.conflated_channel import ConflatedChannel
+from sow.streaming.feeds import Feed
+from sow.streaming.update_encoder import FeedKey
+from sow.topic.batch import Batch
+from sow.topic.queue_policy import Key, key_of
+from sow.topic.records import Records
+from sow.topic.updates import Update
+
+
+class ConflatedFeed(Feed):
+    """A feed of a conflated strand."""
+
+    channel: ConflatedChannel
+
+    def __init__(
+        self, channel: ConflatedChannel, topic: Records, key: FeedKey, condition: Filter | None
+    ) -> None:
+        super().__init__(channel, topic, key, condition)
+        self._batched = False
+        by_record = not self.lines.conflation_key
+        self.knows_what_is_held = by_record
+        if by_record:
+            self.wants_old = self._hears_leaving = True
+            self._needs_old = self.told is None
+
+    def _take(self, batch: Batch, at: int, update: Update, now_us: int) -> None:
+        key: Key = (update.identity,)
+        if self.lines.conflation_key:
+            key = key_of(batch.row(self.lines.conflation_key, at), update.identity)
+        self.channel.offer((self.lines, key), update, now_us)
+
+    def hears_more(self) -> bool:
+        """Something waits in the conflator."""
+        return len(self.channel.conflator) > 0

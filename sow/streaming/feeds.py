@@ -1,0 +1,166 @@
+"""Feeds: a subscription's view of a topic's changes, evaluated once for all who share it.
+
+A feed projects a batch of changes through its filter. What to say of a change is read off one
+table (`told`: the subscriber holds an earlier state):
+
+    told     now      say
+    no       yes      p       new to the subscriber, or came into focus
+    yes      yes      p       changed; as a delta to those who asked for deltas
+    yes      no       oof     left focus (only to feeds that asked)
+    no       no       nothing
+
+A subscriber who was given a snapshot of everything in focus is told of a record exactly if the
+record was in focus before. One who was not is told of what the feed has said: such a feed keeps
+account (`told`), by the records' slots, which are theirs until the feed has heard that they left.
+
+What a feed has to say is worded by its `UpdateEncoder` (`sow.streaming.update_encoder`) and put
+into its subscription's strand (`sow.streaming.channel`), which gathers what there is to say of all
+topics and hands it out. Equal subscriptions share a strand and its feeds. A feed whose strand has a
+conflator (`sow.streaming.conflated_feeds`) says nothing until its updates are released.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from sow.expressions import Filter
+from sow.streaming.channel import Channel
+from sow.streaming.sessions import Session
+from sow.streaming.update_encoder import Columns, FeedKey, UpdateEncoder
+from sow.topic.batch import Batch
+from sow.topic.records import Records
+from sow.topic.updates import Update
+
+FEW_OF = 8
+"""A record by itself takes some eight times as long as one of a batch."""
+
+Place = int | str
+"""How a feed that keeps account knows a record: by its slot, or by its identity where nothing is
+stored, or the log has told of it, which names records that may have gone."""
+
+
+class Feed:
+    """One topic as one distinct subscription sees it."""
+
+    def __init__(
+        self, channel: Channel, topic: Records, key: FeedKey, condition: Filter | None
+    ) -> None:
+        self.channel = channel
+        self.topic = topic
+        self.key = key
+        self.condition = condition
+        self.shape = key.shape
+        self.lines = UpdateEncoder(topic, channel.name, channel.encoding, key)
+        # Where nothing is stored no snapshot and no old state says what a subscriber holds.
+        accounts = key.accounts or (key.oof and not topic.retains)
+        self.told: set[Place] | None = set() if accounts else None
+        self.wants_old = key.oof or key.delta or key.accounts
+        """Records that were in focus matter, whether they still are or not."""
+        self._needs_old = self.wants_old and not accounts
+        self._hears_leaving = key.oof
+        self.knows_what_is_held = True
+        """An update that waits says what each client was told of its record before."""
+        self._batched = not self.wants_old
+
+    @property
+    def name(self) -> str:
+        """The name that its lines carry."""
+        return self.channel.name
+
+    @property
+    def members(self) -> dict[Session, None]:
+        """The sessions that share it."""
+        return self.channel.members
+
+    def can_be_joined(self) -> bool:
+        """A newcomer would be in the same position as those who are here."""
+        return not self.told and not self.channel.is_over
+
+    def keep_account_of(self, places: Iterable[Place]) -> None:
+        """The subscriber was told of these records by its snapshot; needless where the old state
+        of a record says so."""
+        if self.told is not None:
+            self.told.update(places)
+
+    # Hearing.
+
+    def hear(self, batch: Batch, now_us: int) -> bool:
+        """Take in what a batch of changes means for this feed; True when there is something."""
+        if self._batched:
+            if batch.changes.news is not None:
+                self._hear_plain(batch)
+        else:
+            before = batch.old_focus(self.condition) if self._needs_old else None
+            for at, now in enumerate(batch.new_focus(self.condition)):
+                self._hear_one(batch, at, before is not None and before[at], now, now_us)
+        return self.hears_more()
+
+    def hear_at(self, batch: Batch, places: Sequence[int], now_us: int) -> bool:
+        """Take in the records at these places; no other record of the batch concerns this feed."""
+        if len(places) * FEW_OF >= len(batch):
+            return self.hear(batch, now_us)
+        for at in places:
+            now = batch.is_in_focus(self.condition, at)
+            was = self._needs_old and batch.was_in_focus(self.condition, at)
+            self._hear_one(batch, at, was, now, now_us)
+        return self.hears_more()
+
+    def hears_more(self) -> bool:
+        """The engine has to look after the strand, because of what this feed has heard."""
+        return bool(self.channel.rendered)
+
+    def _hear_plain(self, batch: Batch) -> None:
+        changes = batch.changes
+        assert changes.news is not None
+        columns: Columns = (changes.identities, changes.news, changes.seqs, changes.ts_us)
+        tails = batch.tails("p", self.shape)
+        if self.condition is not None:
+            hits = [at for at, hit in enumerate(batch.new_focus(self.condition)) if hit]
+            if not hits:
+                return
+            if len(hits) < len(batch):
+                tails = [tails[at] for at in hits]
+                identities, news, seqs, ts_us = ([column[at] for at in hits] for column in columns)
+                columns = (identities, news, seqs, ts_us)  # type: ignore[assignment]
+        self.channel.say(self.lines, columns, self.lines.published(tails, columns[2]))
+
+    def _hear_one(self, batch: Batch, at: int, was: bool, now: bool, now_us: int) -> None:
+        """The table at the top of this module, for one record."""
+        identity = batch.changes.identities[at]
+        if self.told is not None:
+            slots = batch.changes.slots
+            place: Place = slots[at] if slots and self.topic.retains else identity
+            was = place in self.told or identity in self.told
+            self.told.discard(identity)
+            if now:
+                self.told.add(place)
+            else:
+                self.told.discard(place)
+        if now:
+            if was and self.key.no_empties and batch.is_empty(self.shape, at):
+                return
+            self._take(batch, at, self._update(batch, at, was), now_us)
+        elif was and self._hears_leaving:
+            self._take(batch, at, self._update(batch, at, was, left=True), now_us)
+
+    def _update(self, batch: Batch, at: int, was: bool, left: bool = False) -> Update:
+        changes = batch.changes
+        seq, ts_us, identity = changes.seqs[at], changes.ts_us[at], changes.identities[at]
+        old = changes.olds[at] if was else None
+        if left:
+            reason = changes.reason or "match"
+            parting = batch.parting(at) if reason == "match" else None
+            update = Update(identity, was, None, seq, ts_us, seq, ts_us, reason, parting, old=old)
+            return update if self.key.guard is None else self.lines.as_seen(update)
+        assert changes.news is not None
+        delta = batch.delta(self.shape, at) if was and self.key.delta else None
+        new = changes.news[at]
+        return Update(identity, was, new, seq, ts_us, seq, ts_us, delta=delta, old=old)
+
+    def check(self) -> None:
+        """Assert that every slot it keeps account of has a record."""
+        bodies = self.topic.table.bodies
+        for place in self.told or ():
+            assert isinstance(place, str) or bodies[place] is not None, "a record that has gone"
+
+    def _take(self, batch: Batch, at: int, update: Update, _now_us: int) -> None:
+        """An update that this feed has to say."""
+        self.channel.say(self.lines, update, self.lines.of_batch(batch, at, update))

@@ -1,0 +1,412 @@
+"""The outbox: what waits to be written to one session, in order, bounded.
+
+A strand's frames are shared between sessions and held by reference. While a client keeps up nothing
+but references passes through here. When it does not, updates are *folded*
+(`sow.streaming.outbox.conflate`), topic by topic. What must not be touched (acks, snapshots, topics
+with the policy `off`) keeps its place.
+
+Every entry carries the number of the commit group it was said in; it may leave once that group
+is durable, so that nothing a client has seen can be lost in a crash.
+
+Counts of messages and bytes are exact at all times (`sow.streaming.outbox.queue`). No I/O, no clock
+here.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, NamedTuple
+
+from sow.core.definitions import Policy, SessionSettings
+from sow.protocol.encodings import Frames
+from sow.streaming.conflation_budget import ConflationBudget
+from sow.streaming.outbox.conflate import MESSAGE_BYTES, Folding, folded_alone
+from sow.streaming.outbox.entries import (
+    ChannelEntries,
+    ConflationStats,
+    Foldable,
+    Queued,
+    QueuedDelivery,
+    QueuedFrames,
+    QueuedUpdate,
+)
+from sow.streaming.outbox.queue import Queue
+from sow.streaming.update_encoder import Delivery, Retold
+
+GATHERED_MAX = 500
+"""So many single updates leave in one frame, which is written whole before others have a turn."""
+GATHERED_BYTES = 256 * 1024
+"""The same in bytes, where they are long: what has left is not counted any more, and sixteen
+megabytes take ten milliseconds to be put together and handed to a socket."""
+FOLDED_AT_ONCE = 50
+"""Messages that are gone through in one step of folding a queue: each takes some seven microseconds
+where it is one update of a frame, and one where it was folded before. A large one counts as
+several (`MESSAGE_BYTES`)."""
+CONFLATION_BUDGET_FACTOR = 2
+"""A queue so far over its bounds is gone through as it is added to, for each message so many, as
+far as that is allowed in one step, and before more is added (`sow.streaming.conflation_budget`):
+else a busy publisher could be ahead of it for ever."""
+
+EAGER: tuple[Policy, ...] = ("always",)
+ALL: tuple[Policy, ...] = ("always", "conflate", "unsubscribe")
+"""Policies of what a passage through the queue folds: as it is queued, and when it is full."""
+
+
+class Pulled(NamedTuple):
+    """A frame that leaves, how many lines it has, and since when it has waited."""
+
+    frame: bytes
+    message_count: int
+    since_us: int
+
+
+class Outbox(Queue):
+    """What waits for one socket. `released` says up to which group everything is durable, and
+    `arrears` how much may be folded in one step."""
+
+    def __init__(
+        self,
+        settings: SessionSettings,
+        released: Callable[[], int] = lambda: 0,
+        conflation_budget: ConflationBudget[Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self._settings = settings
+        self._released = released
+        self._conflation_budget: ConflationBudget[Any] = (
+            ConflationBudget() if conflation_budget is None else conflation_budget
+        )
+        self._notice: Queued | None = None
+        self._memberships: dict[str, ChannelEntries] = {}
+        """By name: of strands that the session is a member of and has been told something by."""
+        self._passage = 0
+        """Which passage through the queue is the last one, what it folds, and whether another one
+        is to follow."""
+        self._folds: tuple[Policy, ...] = ()
+        self._again = False
+        self.folded = 0
+        """Messages that folding has saved."""
+        self.folded_always = 0
+        """Those of them that are folded as they are queued, whether the client reads or not."""
+
+    @property
+    def _folding(self) -> Folding:
+        """Made each time: it keeps nothing, and would refer to this in a circle."""
+        return Folding(self, self._released)
+
+    @property
+    def full(self) -> bool:
+        """Over one of the bounds."""
+        settings = self._settings
+        return (
+            self.message_count > settings.queue_messages_max
+            or self.bytes > settings.queue_bytes_max
+        )
+
+    def has_room(self, message_count: int, size_bytes: int) -> bool:
+        """Whether it is within its bounds with so much more."""
+        settings = self._settings
+        return (
+            self.message_count + message_count <= settings.queue_messages_max
+            and self.bytes + size_bytes <= settings.queue_bytes_max
+        )
+
+    def fills(self, fraction: float) -> bool:
+        """Over this part of one of the bounds."""
+        settings = self._settings
+        return (
+            self.message_count > fraction * settings.queue_messages_max
+            or self.bytes > fraction * settings.queue_bytes_max
+        )
+
+    # In.
+
+    def push(
+        self, frame: bytes, message_count: int, group: int, since_us: int, answers: bool = False
+    ) -> None:
+        """Queue a frame that is not to be touched; `answers`: it says records."""
+        self.append(Queued(group, since_us, frame, message_count, answers))
+
+    def push_first(self, pulled: Iterable[Pulled]) -> None:
+        """Put frames before all others; they have left once already, and may say records."""
+        for frame, message_count, since_us in reversed(list(pulled)):
+            self.prepend(Queued(0, since_us, frame, message_count, answers=True))
+
+    def push_notice(self, frame: bytes, since_us: int) -> None:
+        """Queue a frame that stands for all of its kind: one that still waits is replaced."""
+        if self._notice is None:
+            self._notice = Queued(0, since_us, frame, 1)
+            self.append(self._notice)
+        else:
+            self.reframe(self._notice, frame)
+
+    def push_frames_first(self, frames: Frames, since_us: int) -> None:
+        """Put frames that are made when they are pulled before all others."""
+        self.prepend(QueuedFrames(0, since_us, frames))
+
+    def push_frames(self, frames: Frames, group: int, since_us: int, answers: bool = False) -> None:
+        """Queue frames that are made when they are pulled, and so are not counted until then;
+        `answers`: of rows that were found already."""
+        self.append(QueuedFrames(group, since_us, frames, answers))
+
+    def push_delivery(self, delivery: Delivery, group: int, since_us: int, conflates: bool) -> None:
+        """Queue a strand's frame; may leave the queue over its bounds, which the session judges.
+
+        Where the topic wants it, its updates are folded at once: among themselves, and into those
+        that wait.
+        """
+        membership = self._memberships.get(delivery.name)
+        if membership is None:
+            membership = self._memberships[delivery.name] = ChannelEntries(delivery.name)
+        if delivery.policy == "always":
+            if conflates:
+                folded = delivery.folded(folded_alone)
+                self._save(membership, delivery.message_count - folded.message_count, since_us)
+                delivery = folded
+                if not delivery.message_count:
+                    # What came and went at once: a frame of nothing would end a stream of events.
+                    return
+                if self and membership.eager:
+                    self._begin(EAGER)
+                if self and not self.unfolded:
+                    if self._conflation_budget.allowed(group, delivery.message_count):
+                        self._push_folded(membership, delivery, group, since_us)
+                        return
+                    self._begin(EAGER)
+            membership.add(delivery)
+        self.append(QueuedDelivery(membership, delivery, group, since_us))
+        if self.unfolded:
+            self._fold_allowed(delivery, group)
+
+    def _fold_allowed(self, delivery: Delivery, group: int) -> None:
+        """Go on with a passage that is not to fall behind what is added, as far as this step may;
+        the rest is in arrears."""
+        if self._folds is EAGER:
+            wanted = FOLDED_AT_ONCE
+        elif self.is_backlogged:
+            wanted = CONFLATION_BUDGET_FACTOR * delivery.message_count
+        else:
+            return
+        allowed = self._conflation_budget.allowed(group, wanted)
+        if allowed:
+            self.fold_some(allowed)
+
+    def _push_folded(
+        self, membership: ChannelEntries, delivery: Delivery, group: int, since_us: int
+    ) -> None:
+        before = self.line_count + delivery.message_count
+        self._folding.spread(membership, delivery, group, since_us)
+        self.bury()
+        self._save(membership, before - self.line_count, since_us)
+
+    def _save(self, membership: ChannelEntries, count: int, came_us: int) -> None:
+        self.folded += count
+        self.folded_always += count
+        membership.save(count, came_us)
+
+    def saved(self, name: str) -> ConflationStats | None:
+        """What folding has spared the session of what it is told under a name."""
+        membership = self._memberships.get(name)
+        return None if membership is None else membership.saved
+
+    def leave(self, name: str) -> None:
+        """The session has left a strand: what waits stays, and nothing is folded into it."""
+        self._memberships.pop(name, None)
+
+    # Out.
+
+    def pull(self, released: int, makes: bool = True) -> Pulled | None:
+        """The next frame of a group up to `released`; None when none may leave.
+
+        An empty frame says: ask again soon, there is work to do and nothing yet to show for it.
+        So it is if the next frame has to be made and the caller, not `makes`, has no time for it.
+        """
+        while (head := self._head()) is not None and head.group <= released:
+            if isinstance(head, QueuedDelivery):
+                # First, since nearly every entry is one while clients keep up.
+                self.pop()
+                if head.membership.eager:
+                    head.membership.remove(head.delivery)
+                return Pulled(head.frame, head.message_count, head.since_us)
+            if isinstance(head, QueuedUpdate):
+                pulled = self._gather(released)
+                if pulled is not None:
+                    return pulled
+            elif isinstance(head, QueuedFrames):
+                if not makes:
+                    return Pulled(b"", 0, head.since_us)
+                made = next(head.frames, None)
+                if made is not None:
+                    return Pulled(*made, head.since_us)
+                self.pop()
+            else:
+                self.pop()
+                if head is self._notice:
+                    self._notice = None
+                return Pulled(head.frame, head.message_count, head.since_us)
+        return None
+
+    def _head(self) -> Queued | None:
+        """What leaves next."""
+        while not self.entries and self.unfolded:
+            self._folding.pass_unfolded(self._passage)
+        return self.entries[0] if self.entries else None
+
+    def _gather(self, released: int) -> Pulled | None:
+        """One frame of the single updates at the head; None if all of them were folded away."""
+        gathered: list[QueuedUpdate] = []
+        size = 0
+        while len(gathered) < GATHERED_MAX and size < GATHERED_BYTES and self.entries:
+            entry = self.entries[0]
+            if not isinstance(entry, QueuedUpdate) or entry.group > released:
+                break
+            before = self.line_count
+            self._folding.complete(entry, released)
+            self._save(entry.membership, before - self.line_count, entry.since_us)
+            self.pop()
+            if entry.lives:
+                self.part(entry)
+                entry.membership.forget(entry)
+                gathered.append(entry)
+                size += len(entry.frame)
+        if not gathered:
+            return None
+        frame = gathered[0].lines.encoding.frame([entry.frame for entry in gathered])
+        return Pulled(frame, len(gathered), gathered[0].since_us)
+
+    def clear(self) -> None:
+        """Drop all that waits."""
+        super().clear()
+        self._memberships.clear()
+        self._notice = None
+
+    # Under back-pressure.
+
+    @property
+    def is_folded_at_once(self) -> bool:
+        """All of it is gone through in a step or two, and this step may do that."""
+        wanted = self.message_count + self.bytes // MESSAGE_BYTES
+        return wanted <= FOLDED_AT_ONCE and bool(
+            self._conflation_budget.allowed(self._released(), wanted)
+        )
+
+    @property
+    def is_backlogged(self) -> bool:
+        """So far over its bounds that it has to be gone through before more is added."""
+        return self.fills(CONFLATION_BUDGET_FACTOR)
+
+    @property
+    def is_left_unfolded(self) -> bool:
+        """What is folded as it is queued was more than a step may fold."""
+        return bool(self.unfolded) and self._folds is EAGER
+
+    def begin_folding(self) -> None:
+        """Begin to fold the whole queue, topic by topic; a passage that folds less is ended first,
+        since nothing may be folded into what stands before that which it has passed."""
+        self._again = bool(self.unfolded) and self._folds is not ALL
+        self._begin(ALL)
+
+    def _begin(self, policies: tuple[Policy, ...]) -> None:
+        if not self.unfolded:
+            self.begin_again()
+            self._passage += 1
+            self._folds = policies
+
+    def stop_folding(self) -> None:
+        """What is not folded yet stays as it is."""
+        self._folds, self._again = (), False
+
+    def fold_some(self, messages_max: int | None = None) -> bool:
+        """Go on folding the queue; whether there is more of it."""
+        before = self.line_count
+        more = self._folding.go_on(self._passage, self._folds, messages_max or FOLDED_AT_ONCE)
+        self.bury()
+        self.folded += before - self.line_count
+        if self._folds is EAGER:
+            self.folded_always += before - self.line_count
+        if not more and self._again:
+            self._again = False
+            self._begin(ALL)
+        return bool(self.unfolded)
+
+    def to_give_up(self) -> list[ChannelEntries]:
+        """Memberships with a topic that says that under back-pressure it is given up.
+
+        What waits of one that has ended stays: it may have been replaced, and what is told under
+        its name since then counts on all that was told before.
+        """
+        found = dict.fromkeys(
+            entry.membership
+            for entry in self
+            if isinstance(entry, Foldable) and entry.policy == "unsubscribe"
+        )
+        return [one for one in found if self._memberships.get(one.name) is one]
+
+    def drop(self, memberships: Collection[ChannelEntries]) -> int:
+        """Drop what waits of memberships; returns how many lines that were."""
+        before = self.line_count
+
+        def stays(entry: Queued) -> bool:
+            if not isinstance(entry, Foldable) or entry.membership not in memberships:
+                return True
+            if isinstance(entry, QueuedUpdate):
+                self.part(entry)
+            elif isinstance(entry, QueuedDelivery):
+                entry.membership.remove(entry.delivery)
+            entry.membership.restart()
+            return False
+
+        self.sift(stays)
+        return before - self.line_count
+
+    def take_back_all(self, name: str) -> None:
+        """Drop what waits of a strand, which the session may have left."""
+        waiting = (entry for entry in self if isinstance(entry, Foldable))
+        self.drop({entry.membership for entry in waiting if entry.membership.name == name})
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether anything waits that no strand has said: rows of an answer, perhaps."""
+        return any(not isinstance(entry, Foldable) for entry in self)
+
+    @property
+    def says_answers(self) -> bool:
+        """Whether records wait that were found already, as rows of an answer are."""
+        return any(not isinstance(entry, Foldable) and entry.answers for entry in self)
+
+    # Under other rights.
+
+    def sent_under(self, name: str) -> list[Foldable]:
+        """What waits of what a strand has said, which the session may have left."""
+        return [
+            entry
+            for entry in self
+            if isinstance(entry, Foldable) and entry.lives and entry.membership.name == name
+        ]
+
+    def retell(self, name: str, told: Retold) -> None:
+        """Let what a strand has said be told otherwise, each update in its place."""
+
+        def stays(entry: Queued) -> bool:
+            if not isinstance(entry, Foldable) or entry.membership.name != name:
+                return True
+            if entry.retell(told):
+                return True
+            if isinstance(entry, QueuedUpdate):
+                self.part(entry)
+                entry.membership.discard(entry)
+            return False
+
+        self.sift(stays)
+
+    def check(self) -> None:
+        """Assert what everything above relies on."""
+        super().check()
+        assert self._notice is None or self._notice in self
+        assert all(one.name == name for name, one in self._memberships.items())
+        foldable = [one for one in self if one.lives and isinstance(one, Foldable)]
+        folded = len([one for one in self.entries if one.lives and isinstance(one, Foldable)])
+        for membership in {entry.membership for entry in foldable} | {*self._memberships.values()}:
+            living, unfolded = (
+                [entry for entry in part if entry.membership is membership]
+                for part in (foldable[:folded], foldable[folded:])
+            )
+            membership.check(living, unfolded, self._passage)

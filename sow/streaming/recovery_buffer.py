@@ -1,0 +1,103 @@
+"""The recovery buffer: what was handed to a socket and may not have arrived.
+
+Both sides count the lines of a session. A client that comes back says how many it has seen; what
+was handed over after that is sent again, to the line. The buffer is bounded by messages, by bytes
+and by age: what it no longer holds cannot be made up for, and the client is told so.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from sow.core.definitions import SessionSettings
+from sow.streaming.outbox.outbox import Pulled
+
+Skip = Callable[[bytes, int], bytes]
+
+AGE_US_MAX = 60_000_000
+"""A frame that a socket took so long ago has arrived, or the socket is known to be dead."""
+NO_FRAMES: deque[tuple[Pulled, int]] = deque()
+"""What is held where nothing was handed over, and never anything else: an empty one takes 760
+bytes, and sessions that nobody has named hold nothing."""
+
+
+class RecoveryBuffer:
+    """Frames handed over, newest last. `sent` counts lines since the session was named."""
+
+    def __init__(self, settings: SessionSettings) -> None:
+        self._messages_max = settings.recovery_messages_max
+        self._bytes_max = settings.queue_bytes_max
+        self._frames = NO_FRAMES
+        self._message_count = 0
+        self._bytes = 0
+        self.sent = 0
+        self.withdrawn = 0
+        """Up to which line nothing may be sent again, since its client's rights are others now."""
+
+    def restart(self) -> None:
+        """The session has just been named: the next line is the first."""
+        self.forget()
+        self.sent = self.withdrawn = 0
+
+    def forget(self) -> None:
+        """Nothing that was sent is to be sent again."""
+        self._frames = NO_FRAMES
+        self._message_count = self._bytes = 0
+
+    def withdraw(self) -> None:
+        """What was sent may have been more than its client may see now."""
+        self.forget()
+        self.withdrawn = self.sent
+
+    def add(self, pulled: Pulled, now_us: int) -> None:
+        """A frame was handed to the socket."""
+        self.sent += pulled.message_count
+        if not self._frames:
+            self._frames = deque()
+        self._frames.append((pulled, now_us))
+        self._message_count += pulled.message_count
+        self._bytes += len(pulled.frame)
+        frames = self._frames
+        while len(frames) > 1 and (
+            self._message_count - frames[0][0].message_count >= self._messages_max
+            or self._bytes > self._bytes_max
+            or frames[0][1] < now_us - AGE_US_MAX
+        ):
+            old, _ = frames.popleft()
+            self._message_count -= old.message_count
+            self._bytes -= len(old.frame)
+
+    def after(self, seen: int, skip: Skip) -> list[Pulled] | None:
+        """Frames with the lines after line `seen`, taken back; None if some are not held any more.
+
+        `seen` is at most `sent`, and not below 0. `skip(frame, n)` is the frame without its first
+        n lines. Afterwards `sent` is `seen`.
+        """
+        first = self.sent - self._message_count
+        if seen < first:
+            return None
+        frames: list[Pulled] = []
+        for pulled, _ in self._frames:
+            known = max(0, seen - first)
+            if known < pulled.message_count:
+                frames.append(_rest(pulled, known, skip) if known else pulled)
+            first += pulled.message_count
+        self.forget()
+        self.sent = seen
+        return frames
+
+    def check(self) -> None:
+        """Assert what going on from a line relies on."""
+        frames = [pulled for pulled, _ in self._frames]
+        assert self._message_count == sum(pulled.message_count for pulled in frames)
+        assert self._bytes == sum(len(pulled.frame) for pulled in frames)
+        assert self._message_count <= self.sent, "more lines are held than were sent"
+        assert all(pulled.message_count > 0 for pulled in frames)
+        handed_us = [when_us for _, when_us in self._frames]
+        assert handed_us == sorted(handed_us), "frames are held in another order than they left in"
+        rest = sum(pulled.message_count for pulled in frames[1:])
+        assert rest < self._messages_max or not rest, "more is held than may be"
+
+
+def _rest(pulled: Pulled, known: int, skip: Skip) -> Pulled:
+    """A frame without the lines that are known already."""
+    return Pulled(skip(pulled.frame, known), pulled.message_count - known, pulled.since_us)

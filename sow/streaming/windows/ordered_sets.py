@@ -1,0 +1,361 @@
+"""Ordered sets: what passes a filter, in an order, as far as live windows look at it.
+
+    batch ──> which of it may stand among the first ──> head ──> windows that reach so far
+                                                          │
+                       too short for its windows: filled by a query, in steps
+
+There is one for each distinct filter and order of a topic, shared by all windows over it. It hears
+every batch, so what a change costs that concerns no window is a comparison with the head's bound.
+The order is the query's (docs/semantics.md, Rule 9), ties by first publication, so a window is
+what the same query answers. Rows of views stand in places of their own, and so in windows, too.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from sow.core.cooperative import Task, run_to_completion
+from sow.core.paths import Path
+from sow.expressions import Filter, OrderTerm
+from sow.messages.base import Column
+from sow.query import Query, answering
+from sow.store.columns import Slots
+from sow.streaming.windows.window_heads import CROWD_FACTOR, Entry, Places, WindowHead
+from sow.streaming.windows.window_pages import PageRow, rows_of
+from sow.topic.batch import Batch
+from sow.topic.records import Records
+
+SPARE_MIN = 100
+"""So many records more than windows look at are kept, or as many as the longest window has: leavers
+are made up for from these, and a query is needed for one leaver in so many at most."""
+FILLED_AT_ONCE = 10_000
+"""Records of a topic, counted once for each term of the order, from which on a query for the head
+is made in steps: fewer are sorted in some milliseconds."""
+REFILL_US_MIN = 100_000
+REFILL_REST = 9
+"""So long is waited between two queries of a large topic, and so many times as long as the last one
+took: they take a tenth of the time at most, and what happens in between is told as one turn."""
+FEW_OF = 8
+"""A record is asked about by itself where those that matter are fewer than one in so many."""
+NUMBERS = (int, float)
+
+
+class WindowReader(Protocol):
+    """A window over a set: it looks at the first `end` records, and has room for `length`."""
+
+    @property
+    def first(self) -> int:
+        """The place that it shows first."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """How many records, from the first, decide what it shows."""
+        ...
+
+    @property
+    def length(self) -> int:
+        """How many it shows at most."""
+        ...
+
+    def notice(self, now_us: int) -> None:
+        """Something that it shows may have changed."""
+        ...
+
+    def part_with(self, batch: Batch) -> None:
+        """Records have left the topic."""
+        ...
+
+
+Reader = TypeVar("Reader", bound=WindowReader)
+
+
+class OrderedSet(Generic[Reader]):
+    """The records of `topic` that pass `condition`, in the order that `terms` say."""
+
+    def __init__(
+        self, topic: Records, condition: Filter | None, terms: tuple[OrderTerm, ...]
+    ) -> None:
+        self.topic = topic
+        self.condition = condition
+        self.terms = terms
+        self.head = WindowHead()
+        self.readers: list[Reader] = []
+        self._paths = tuple(dict.fromkeys(path for term in terms for path in term.paths))
+        self._rows: dict[str, PageRow] = {}
+        """Records that windows have looked at and that have not changed since: windows that overlap
+        look at the same ones."""
+        self.seq = 0
+        """The number of the newest change that it has heard of."""
+        self._filling: Task[None] | None = None
+        self._began_us = self._rests_until_us = 0
+        self._need = 0
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The fields that it reads of every message."""
+        return self._paths + (() if self.condition is None else self.condition.paths)
+
+    # Readers.
+
+    def add(self, reader: Reader) -> None:
+        """A window looks at it from now on."""
+        self.readers.append(reader)
+        self._measure()
+
+    def remove(self, reader: Reader) -> None:
+        """A window looks at it no more."""
+        self.readers.remove(reader)
+        self._measure()
+
+    def _measure(self) -> None:
+        self._need = max((reader.end for reader in self.readers), default=0)
+
+    @property
+    def capacity(self) -> int:
+        """How many records are asked for to fill it."""
+        return capacity_of(self._need, max((one.length for one in self.readers), default=0))
+
+    # Hearing.
+
+    def hear(self, batch: Batch) -> list[Reader]:
+        """Take in a batch; returns the windows that may show something else because of it."""
+        changes = batch.changes
+        self.seq = max(self.seq, changes.seqs[-1])
+        if changes.news is None:
+            for reader in self.readers:
+                reader.part_with(batch)
+            if self.head.knows_none(changes.identities):
+                return []
+            places = [self._drop(identity) for identity in changes.identities]
+            return self._concerned(places)
+        places = [self._take(batch, at, now) for at, now in self._that_matter(batch)]
+        if not places:
+            return []
+        self.head.cut(self.capacity)
+        return self._concerned(places)
+
+    def _concerned(self, places: Sequence[Places | None]) -> list[Reader]:
+        """The windows that look at one of these places, or at what stands between them."""
+        found = [one for one in places if one is not None]
+        if not found:
+            return []
+        first, last = min(one for one, _ in found), max(one for _, one in found)
+        return [one for one in self.readers if first < one.end and one.first <= last]
+
+    def _that_matter(self, batch: Batch) -> list[tuple[int, bool]]:
+        """The places in a batch of records that are in the head or may be now, and whether each
+        passes the filter."""
+        head, identities = self.head, batch.changes.identities
+        places = self._inside(batch)
+        if len(places) < len(batch) and (places or not head.knows_none(identities)):
+            # What enters may leave again in the same batch, which has each state of a record.
+            enter = {identities[at] for at in places}
+            places = [at for at, one in enumerate(identities) if one in enter or one in head]
+        if not places:
+            return []
+        if self.condition is None:
+            return [(at, True) for at in places]
+        if FEW_OF * len(places) >= len(batch):
+            focus = batch.new_focus(self.condition)
+            return [(at, focus[at]) for at in places]
+        return [(at, batch.is_in_focus(self.condition, at)) for at in places]
+
+    def _inside(self, batch: Batch) -> Sequence[int]:
+        """The places of records that may rank within the head's bound, judged by the first term
+        alone where that is a number or a text like the bound's."""
+        head = self.head
+        if head.complete:
+            return range(len(batch))
+        if head.bound is None:
+            return ()
+        if not self.terms and self.topic.table.is_arranged:
+            return range(len(batch))
+        if not self.terms:
+            # By first publication, of which a change that lets a record pass takes nothing.
+            last, slots = head.bound[0], np.asarray(batch.changes.slots, np.int64)
+            return [at for at, tie in enumerate(self.topic.table.ties(slots)) if tie <= last]
+        term = self.terms[0]
+        values, rank = batch.ordering(term), head.bound[0]
+        if term.text or len(rank) == 1:
+            return range(len(batch))
+        kind, edge = rank
+        if term.descending:
+            if kind == -2:
+                return _not_below(values, -edge, NUMBERS)
+            return _not_below(values, edge.text, (str,))
+        return _not_above(values, edge, NUMBERS if kind == 2 else (str,))
+
+    def _take(self, batch: Batch, at: int, is_in: bool) -> Places | None:
+        """One record of a batch; returns which places are concerned."""
+        changes = batch.changes
+        identity = changes.identities[at]
+        self._rows.pop(identity, None)
+        if not is_in:
+            return self.head.drop(identity)
+        ranks = [term.rank(batch.ordering(term)[at]) for term in self.terms]
+        return self.head.put((*ranks, self.topic.table.tie(changes.slots[at]), identity))
+
+    def _drop(self, identity: str) -> Places | None:
+        """A record has gone; returns which places are concerned."""
+        self._rows.pop(identity, None)
+        return self.head.drop(identity)
+
+    # Reading.
+
+    @property
+    def is_short(self) -> bool:
+        """The head may not hold all that its windows look at: it has to be filled."""
+        return not self.head.complete and len(self.head) < self._need
+
+    @property
+    def can_be_read(self) -> bool:
+        """What windows look at is there, or at hand."""
+        return not self.topic.is_changing and (not self.is_short or self._is_small)
+
+    @property
+    def _is_small(self) -> bool:
+        return len(self.topic.table) * (1 + len(self.terms)) <= FILLED_AT_ONCE
+
+    def shows(self, end: int) -> bool:
+        """Whether the first `end` records are known, as of this moment."""
+        if self.topic.is_changing or self.is_short:
+            return False
+        return self.head.complete or len(self.head) >= end
+
+    def rows(self, first: int, last: int) -> dict[str, PageRow]:
+        """The records from the place `first` on, up to `last`, in order and by their identities;
+        only while it can be read."""
+        if self.is_short:
+            run_to_completion(self._fill())
+        known, order = self._rows, self.head.names[first:last]
+        if not all(map(known.get, order)):
+            if len(known) > CROWD_FACTOR * self.capacity:
+                known.clear()
+            unknown = [identity for identity in order if identity not in known]
+            known.update(zip(unknown, rows_of(self.topic, unknown), strict=True))
+        return dict(zip(order, map(known.__getitem__, order), strict=True))
+
+    # Filling.
+
+    def due_us(self) -> int | None:
+        """When the query goes on that fills the head; None if there is something else to wait
+        for."""
+        if self.topic.is_changing or not self.is_short:
+            return None
+        return 0 if self._filling is not None else self._rests_until_us
+
+    def go_on(self, now_us: int) -> bool:
+        """Take a step towards filling the head, if that is to be done; True when it is full."""
+        if not self.is_short or self.topic.is_changing:
+            return False
+        if self._filling is None:
+            self._filling, self._began_us = self._fill(), now_us
+        try:
+            next(self._filling)
+        except StopIteration:
+            self._filling = None
+            took_us = now_us - self._began_us
+            self._rests_until_us = now_us + max(REFILL_US_MIN, REFILL_REST * took_us)
+            return True
+        return False
+
+    def close(self) -> None:
+        """Nobody looks at it any more."""
+        if self._filling is not None:
+            self._filling.close()
+            self._filling = None
+
+    def _fill(self) -> Task[None]:
+        query = Query(filter=self.condition, order_by=self.terms, top_n=self.capacity)
+        while True:
+            indexes = self.topic.indexes
+            steps = answering(indexes, query)
+            try:
+                # Where the topic has other indexes since the configuration changed, begin again.
+                while self.topic.indexes is indexes:
+                    try:
+                        next(steps)
+                    except StopIteration as over:
+                        self._hold(over.value.slots, self.capacity)
+                        return
+                    yield
+            finally:
+                steps.close()
+
+    def begin_with(self, slots: Slots, requested: int, seq: int) -> None:
+        """A window opens with what a query for so many records has just found, as of the change
+        `seq`: if that is more than is known, go on from it."""
+        self.seq = max(self.seq, seq)
+        if self.is_short:
+            self.close()
+            self._hold(slots, requested)
+
+    def succeed(self, known: "OrderedSet[Any]", seq: int) -> None:
+        """A window goes on with what another one of the same filter and order knew until this
+        moment, the change `seq`, when nobody looked at that any more."""
+        if known is not self:
+            self.head, self._rows = known.head, known._rows
+        self.seq = max(self.seq, seq)
+
+    def _hold(self, slots: Slots, requested: int) -> None:
+        """Hold the first records of the set, as a query for so many has just found them."""
+        self.head.fill(self._entries(slots), complete=len(slots) < requested)
+        self._rows.clear()
+
+    def _entries(self, slots: Slots) -> list[Entry]:
+        table, found = self.topic.table, slots.tolist()
+        bodies = [table.bodies[slot] or b"" for slot in found]
+        identities = [table.identities[slot] or "" for slot in found]
+        ties = table.ties(slots)
+        columns: dict[Path, Column] = {}
+        if self._paths:
+            read = self.topic.decoder(self._paths).columns(bodies)
+            columns = dict(zip(self._paths, read, strict=True))
+        ranks = [self._ranks(term, columns, slots, bodies) for term in self.terms]
+        return [*zip(*ranks, ties, identities, strict=True)]
+
+    def _ranks(
+        self, term: OrderTerm, columns: dict[Path, Column], slots: Slots, bodies: list[bytes]
+    ) -> list[Any]:
+        fields = [columns[path] for path in term.paths]
+        if term.path is not None:
+            return list(map(term.rank, fields[0]))
+        traits = self.topic.indexes.messages(slots).columns(term.traits) if term.traits else []
+        return list(map(term.rank, term.calculate([*fields, *traits], len(bodies))))
+
+    def check(self) -> None:
+        """Assert that the head is what the records say."""
+        self.head.check()
+        if self.topic.is_changing:
+            return
+        query = Query(filter=self.condition, order_by=self.terms, top_n=len(self.head))
+        answer = run_to_completion(answering(self.topic.indexes, query))
+        assert self.head.order == self._entries(answer.slots), "a head out of order"
+        there = [identity for identity in self._rows if identity in self.head]
+        assert [*map(self._rows.get, there)] == rows_of(self.topic, there), "a row of the past"
+        if self.head.complete:
+            assert answer.matches == len(self.head), "a head that is not complete"
+
+
+def capacity_of(end: int, length: int) -> int:
+    """How many records a head has that is read by windows up to `end`, of so many rows."""
+    return end + max(SPARE_MIN, length)
+
+
+def _not_below(values: Column, edge: Any, kinds: tuple[type, ...]) -> list[int]:
+    """The places of values that may rank before `edge`, or with it, descending."""
+    try:
+        return [at for at, one in enumerate(values) if not one < edge]
+    except TypeError:
+        # Some are of other kinds, and their ranks say where they belong.
+        return [at for at, one in enumerate(values) if type(one) not in kinds or not one < edge]
+
+
+def _not_above(values: Column, edge: Any, kinds: tuple[type, ...]) -> list[int]:
+    """The same ascending."""
+    try:
+        return [at for at, one in enumerate(values) if not one > edge]
+    except TypeError:
+        return [at for at, one in enumerate(values) if type(one) not in kinds or not one > edge]

@@ -1,0 +1,160 @@
+"""Pages: what a live window shows at one time, and what has to be said from one to the next.
+
+    held ──┐
+           ├─ difference ─> who leaves, who enters, what has changed; at which places
+    now  ──┘
+
+A client is told in this order, so it never holds more records than the window has room for. Each
+line says where its record stands once that record has been taken out: so lines that are applied
+one after the other end in the page's order, whatever has moved.
+"""
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sow.core.changes import Reason
+from sow.topic.batch import Batch
+from sow.topic.records import Records
+
+
+class PageRow(NamedTuple):
+    """A record as a page shows it: its body, the number and the time of its last change, and when
+    it was first published or where it was placed. Rows that are equal stand in the same order."""
+
+    body: bytes
+    seq: int
+    ts_us: int
+    tie: int | tuple[int, int]
+
+
+def rows_of(topic: Records, identities: Sequence[str]) -> list[PageRow]:
+    """These records as they stand in their topic."""
+    table = topic.table
+    found = [table.slots[identity] for identity in identities]
+    bodies = [table.bodies[slot] or b"" for slot in found]
+    slots = np.array(found, np.int64)
+    numbers = [column[slots].tolist() for column in (table.seqs, table.ts_us)]
+    return list(map(PageRow, bodies, *numbers, table.ties(slots)))
+
+
+class Parted(NamedTuple):
+    """Why a record has left the topic; of one that a conflated topic's filter has removed, the
+    state that no longer matches."""
+
+    reason: Reason
+    body: bytes | None
+
+
+class WindowPage:
+    """Records in order (`rows`, by their identities), as somebody holds them.
+
+    `parted` are those of them that have left the topic since: nothing else says why they did.
+    """
+
+    __slots__ = ("parted", "rows")
+
+    def __init__(self, rows: dict[str, PageRow]) -> None:
+        self.rows = rows
+        self.parted: dict[str, Parted] = {}
+
+    def part_with(self, batch: Batch) -> None:
+        """Records have left the topic."""
+        changes = batch.changes
+        if self.rows.keys().isdisjoint(changes.identities):
+            return
+        reason = changes.reason or "deleted"
+        for at, identity in enumerate(changes.identities):
+            if identity in self.rows:
+                body = batch.parting(at) if reason == "match" else None
+                self.parted[identity] = Parted(reason, body)
+
+    def lose_all_but(self, there: Container[str]) -> None:
+        """Records that are not there may not be seen any more, if nothing else has become of
+        them."""
+        for identity in self.rows:
+            if identity not in there:
+                self.parted.setdefault(identity, Parted("entitlement", None))
+
+
+EMPTY_PAGE = WindowPage({})
+
+
+class PageStep(NamedTuple):
+    """One line of a difference: a record leaves (no `new`), enters (no `old`) or has changed.
+
+    `at` is its place once it has been taken out of what is held, `stood` the one at which it stood.
+    """
+
+    identity: str
+    old: PageRow | None
+    new: PageRow | None
+    at: int
+    stood: int | None = None
+
+    @property
+    def moved(self) -> bool:
+        """It stands elsewhere now."""
+        return self.at != self.stood
+
+
+def difference_of(
+    held: WindowPage, now: WindowPage, from_scratch: bool = False
+) -> Iterator[PageStep]:
+    """What makes of one page the other, in the order in which it is to be said.
+
+    A record that is put stands right behind the nearest one before it that has settled: that has
+    not changed, and so stands in the same order on both pages, or was put already. `anew`: what
+    stays is said, too, since it is seen otherwise than before.
+    """
+    rows, before = now.rows, held.rows
+    names, olds = [*rows], [*map(before.get, rows)]
+    pairs = enumerate(zip(olds, rows.values(), strict=True))
+    # Rows that have not changed are the same objects, nearly always.
+    differ = [at for at, (old, new) in pairs if old is not new and old != new]
+    entering = [at for at in differ if olds[at] is None]
+    changed = [at for at in differ if olds[at] is not None]
+    if from_scratch:
+        changed = [at for at, old in enumerate(olds) if old is not None]
+    order = [*before]
+    if len(before) + len(entering) > len(rows):
+        order = []
+        for identity, old in before.items():
+            if identity in rows:
+                order.append(identity)
+            else:
+                yield PageStep(identity, old, None, len(order), len(order))
+    unsettled = set(changed)
+    for at in entering:
+        last = at - 1
+        while last in unsettled:
+            last -= 1
+        place = _put(order, names[at], names[last] if last >= 0 else None)
+        yield PageStep(names[at], None, rows[names[at]], place)
+    for at in changed:
+        stood = order.index(names[at])
+        del order[stood]
+        place = _put(order, names[at], names[at - 1] if at else None)
+        yield PageStep(names[at], olds[at], rows[names[at]], place, stood)
+
+
+def page_before(page: WindowPage, turns: Iterable[Sequence[PageStep]]) -> WindowPage:
+    """The page from which these turns, one after the other, have led to another one."""
+    rows = [*page.rows.items()]
+    for steps in reversed([*turns]):
+        for step in reversed(steps):
+            if step.new is not None:
+                del rows[step.at]
+            if step.old is not None and step.stood is not None:
+                rows.insert(step.stood, (step.identity, step.old))
+    before = WindowPage(dict(rows))
+    before.parted.update(page.parted)
+    return before
+
+
+def _put(order: list[str], identity: str, last: str | None) -> int:
+    """Put a record right behind another one, or first; returns where it stands."""
+    at = 0 if last is None else order.index(last) + 1
+    order.insert(at, identity)
+    return at

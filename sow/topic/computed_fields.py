@@ -1,0 +1,151 @@
+"""Made fields: what `Preprocessing` and `Enrichment` do to the messages of a topic.
+
+A message that is published becomes a record in this order:
+
+    preprocessed ──> its key is read ──> enriched ──> a delta is merged ──> logged and stored
+
+Preprocessing knows the message alone, so it happens as the message is read
+(`PreprocessingDecoder`). Enrichment may ask for what the record was before, so it happens as the
+record is about to change, where deltas are merged too (`ComputedFields.body`). What comes out is
+the record: it is logged as it is, and nothing is ever made of it a second time.
+
+What a message of the type cannot hold, such as a separator in the value of a FIX field, is NULL.
+What does not fit the Schema of the topic refuses the message; where it is too late for that,
+because a part of a large publish has been stored, it is NULL.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+
+from sow.core.delta import Document, Nulls, merged
+from sow.errors import BadMessage
+from sow.expressions import NO_TRAITS, Fields, Known, Trait, compile_fields
+from sow.messages import decoder_of
+from sow.messages.base import Column, Decoder, MessageType
+from sow.messages.declared import DeclaredFields
+from sow.messages.json import json_text
+
+DEFINITIONS_MAX = 1024
+"""Lists of constructions that are kept compiled, for all topics of a pattern and all its copies."""
+
+
+class ComputedFields:
+    """Makes `fields` of messages of one type with fields, and merges deltas."""
+
+    def __init__(self, message_type: MessageType, fields: Fields) -> None:
+        self._type = message_type
+        self._fields = fields
+        self._of_previous = fields.of_previous
+
+    @property
+    def traits(self) -> tuple[Trait, ...]:
+        """What they ask of a message beside its fields."""
+        return self._fields.traits
+
+    def body(
+        self,
+        body: bytes,
+        previous: bytes | None = None,
+        nulls: Nulls | None = None,
+        declared: DeclaredFields | None = None,
+        fitted: bool = False,
+        known: Known = NO_TRAITS,
+    ) -> bytes:
+        """The message with its fields; the same bytes where nothing is made.
+
+        `previous` is what the record was before. With `nulls` the message is a delta, in which an
+        explicit null means this, and what it makes of the record is returned. `known` has the
+        `traits` of the message. Raises BadMessage for a result that does not fit what is
+        `declared`; if `fitted`, it is NULL instead.
+        """
+        document = self._document(body)
+        asks = nulls is not None or self._of_previous
+        before = None if previous is None or not asks else self._document(previous)
+        holds = None if declared is None else partial(self._holds, declared, fitted)
+        made = self._fields.apply(document, before, holds, known)
+        try:
+            return self._written(body, document, made, before, nulls)
+        except BadMessage:
+            holds = partial(self._holds, declared, True)
+            made = self._fields.apply(document, before, holds, known)
+            return self._written(body, document, made, before, nulls)
+
+    def _written(
+        self,
+        body: bytes,
+        document: Document,
+        made: Document,
+        before: Document | None,
+        nulls: Nulls | None,
+    ) -> bytes:
+        result = made if nulls is None else merged(before or {}, made, nulls)
+        # Where a delta is the whole record, the bytes that came are the record.
+        if made is document and (nulls is None or (before is None and result == document)):
+            return body
+        return self._type.encode(result)
+
+    def _document(self, body: bytes) -> Document:
+        document = self._type.parse(body)
+        assert isinstance(document, dict)
+        return document
+
+    def _holds(self, declared: DeclaredFields | None, fitted: bool, field: Document) -> bool:
+        """Whether a message can hold a field; raises BadMessage, unless `fitted`, where only the
+        Schema speaks against it."""
+        try:
+            text = self._type.encode(field)
+        except BadMessage:
+            return False
+        if declared is not None:
+            try:
+                declared.check([text])
+            except BadMessage:
+                if not fitted:
+                    raise
+                return False
+        return True
+
+
+class PreprocessingDecoder:
+    """Reads what `decoder` does, but of messages whose fields are made first. `known` gives the
+    traits of a message, if the fields ask for any."""
+
+    def __init__(
+        self,
+        message_type: MessageType,
+        fields: ComputedFields,
+        decoder: Decoder,
+        known: Callable[[bytes], Known] | None = None,
+    ) -> None:
+        self._checking = decoder_of(message_type, ())
+        self._known = known
+        self._fields = fields
+        self._decoder = decoder
+
+    def columns(self, bodies: Sequence[bytes]) -> list[Column]:
+        """One column per path of bodies that `read` has made."""
+        return self._decoder.columns(bodies)
+
+    def read(self, bodies: Sequence[bytes]) -> tuple[list[bytes], list[Column]]:
+        """The messages with their fields, and their columns; raises BadMessage."""
+        checked, _ = self._checking.read(bodies)
+        if self._known is None:
+            made = list(map(self._fields.body, checked))
+        else:
+            made = [self._fields.body(body, known=self._known(body)) for body in checked]
+        return made, self._decoder.columns(made)
+
+
+@lru_cache(maxsize=DEFINITIONS_MAX)
+def computed_fields(message_type: MessageType, texts: tuple[str, ...]) -> ComputedFields:
+    """What makes the fields that these texts state, none perhaps; shared by topics that are alike.
+    Raises what `compile_fields` does."""
+    return ComputedFields(message_type, compile_fields(texts, text_of=_json_text))
+
+
+def _json_text(container: object) -> str | None:
+    """An object or a list as the text of a field; None where JSON has no way to write it."""
+    try:
+        return json_text(container).decode()
+    except BadMessage:
+        return None

@@ -1,0 +1,223 @@
+"""A joined topic: what one of the topics of a join has been seen to hold, without a copy of it.
+
+A join takes changes in a bounded number at a time, and the topics go on changing meanwhile. So for
+the join a topic is not as it stands, but as it was *applied*: what has been heard of and is not
+applied yet is noted with the values before, and these count until its turn has come. For all other
+records the table itself says what they are. Notes of one record become one, from its first old
+state to its newest: what was in between, nobody is told.
+
+Changes are applied in two heaps. Those that are *taken* are being applied; what is heard from then
+on waits for the next time. So after the last of what is taken, the join is as all its topics were
+at the moment of taking, though all of them have changed since.
+
+The indexes by which the join finds records hold what is applied, too. What follows from a change is
+not known here.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from sow.core.changes import Reason
+from sow.core.keys import are_written_alike
+from sow.core.paths import Path, Value
+from sow.messages.base import Column
+from sow.store.memory import Usage
+from sow.topic.batch import Batch
+from sow.topic.records import Records
+from sow.topic.views.join_index import JoinIndex, JoinKey, join_keys
+
+Fields = tuple[Path, ...]
+Values = tuple[Value, ...]
+"""Of one record, a value for each of the paths that are read."""
+
+
+RecordState = tuple[Values, int, int, int]
+"""A record as it is applied: its values, then numbers of its table: when it was born, how new it
+is, and the time of its last change. These two may be newer where it has changed since: then it
+comes again when that change is applied. A tuple without names: one is made for each record of each
+row."""
+STATE_VALUES: Final = 0
+STATE_BORN: Final = 1
+STATE_SEQ: Final = 2
+STATE_TS_US: Final = 3
+"""The places in it."""
+
+
+class RecordChange(NamedTuple):
+    """What has become of a record, from one state to another; None: it was not, or is not there.
+
+    `seq` and `ts_us` are of the newest change, `reason` says why the record has gone, if it has.
+    """
+
+    old: RecordState | None
+    new: RecordState | None
+    seq: int
+    ts_us: int
+    reason: Reason | None
+
+
+class JoinState:
+    """One topic of a join.
+
+    `wanted` are the fields of it that rows are made of, `joined` lists the fields of each index
+    that the join needs, which is counted in `usage`.
+    """
+
+    __slots__ = ("_heard", "_joins_nulls", "_places", "_taken", "indexes", "paths", "records")
+
+    def __init__(
+        self,
+        records: Records,
+        wanted: Sequence[Path],
+        joined: Sequence[Fields],
+        joins_nulls: bool,
+        usage: Usage | None = None,
+    ) -> None:
+        self.records = records
+        self.indexes = {fields: JoinIndex(usage) for fields in joined}
+        self.paths = tuple(dict.fromkeys([*(path for one in joined for path in one), *wanted]))
+        self._places = {path: at for at, path in enumerate(self.paths)}
+        self._joins_nulls = joins_nulls
+        self._heard: dict[str, RecordChange] = {}
+        self._taken: dict[str, RecordChange] = {}
+        records.watched.add(self.paths)
+
+    def stop(self) -> None:
+        """The join goes: the topic need not read its fields any more, and what is kept of it counts
+        no more."""
+        for index in self.indexes.values():
+            index.forget()
+        self.records.watched.remove(self.paths)
+
+    def __len__(self) -> int:
+        """How much is kept of its records."""
+        return sum(map(len, self.indexes.values())) + len(self._heard) + len(self._taken)
+
+    def forget_some(self, count: int) -> None:
+        """Forget so much, once it has been stopped."""
+        for index in self.indexes.values():
+            going = min(count, len(index))
+            index.forget_some(going)
+            count -= going
+        for noted in (self._heard, self._taken):
+            going = min(count, len(noted))
+            for _ in range(going):
+                noted.popitem()
+            count -= going
+
+    def place(self, path: Path) -> int:
+        """Where the values of a field stand among those of a record."""
+        return self._places[path]
+
+    # What was heard.
+
+    def hear(self, batch: Batch) -> None:
+        """Note a batch of its changes."""
+        changes, table = batch.changes, self.records.table
+        borns = table.order[changes.slots].tolist()
+        newest = table.newest[changes.slots].tolist() if table.keeps_newest else changes.seqs
+        stood = changes.stood or borns
+        olds = self._rows_of(batch, old=True)
+        news = None if changes.news is None else self._rows_of(batch, old=False)
+        heard, reason = self._heard, changes.reason
+        columns = changes.identities, stood, borns, olds, newest, changes.seqs, changes.ts_us
+        for at, (identity, before_born, born, old, new_seq, seq, ts_us) in enumerate(
+            zip(*columns, strict=True)
+        ):
+            before = heard.get(identity)
+            if before is not None:
+                was = before.old
+            else:
+                was = None if old is None else (old, before_born, seq, ts_us)
+            now = None if news is None else (news[at] or (), born, new_seq, ts_us)
+            heard[identity] = RecordChange(was, now, seq, ts_us, reason)
+
+    def _rows_of(self, batch: Batch, old: bool) -> list[Values | None]:
+        """The values of each record of a batch; None where it was not there."""
+        batch.read(self.paths, old=old)
+        column = batch.old_column if old else batch.column
+        rows: list[Values | None] = list(zip(*map(column, self.paths), strict=True))
+        if old and None in batch.changes.olds:
+            pairs = zip(rows, batch.changes.olds, strict=True)
+            return [None if body is None else row for row, body in pairs]
+        return rows
+
+    @property
+    def is_behind(self) -> bool:
+        """Something is noted that is not applied."""
+        return bool(self._heard or self._taken)
+
+    def take(self) -> None:
+        """All that has been heard so far is to be applied."""
+        assert not self._taken
+        self._taken, self._heard = self._heard, {}
+
+    def next_taken(self, count: int) -> dict[str, RecordChange]:
+        """Up to `count` of the changes that were taken; they count as applied, but for the indexes,
+        which whoever carries them out brings up to date one by one."""
+        names = list(islice(self._taken, count))
+        return {name: self._taken.pop(name) for name in names}
+
+    def arrivals(self, identities: Iterable[str]) -> dict[str, RecordChange]:
+        """Those of these records that are there, as changes from nothing."""
+        return {
+            name: RecordChange(None, state, state[STATE_SEQ], state[STATE_TS_US], None)
+            for name, state in self.states(identities).items()
+        }
+
+    # What is applied.
+
+    def states(self, identities: Iterable[str]) -> dict[str, RecordState]:
+        """These records as they are applied, those that are there."""
+        found: dict[str, RecordState] = {}
+        there = identities
+        if self._taken or self._heard:
+            there = []
+            for name in identities:
+                change = self._taken.get(name) or self._heard.get(name)
+                if change is None:
+                    there.append(name)
+                elif change.old is not None:
+                    found[name] = change.old
+        table = self.records.table
+        names = [name for name in there if name in table.slots]
+        if names:
+            slots = list(map(table.slots.__getitem__, names))
+            where = np.array(slots, np.int64)
+            bodies = [table.bodies[slot] or b"" for slot in slots]
+            rows = zip(*self.records.decoder(self.paths).columns(bodies), strict=True)
+            numbers = [
+                column[where].tolist() for column in (table.order, table.newest, table.ts_us)
+            ]
+            states = zip(rows, *numbers, strict=True)
+            found.update(zip(names, states, strict=True))
+        return found
+
+    def keys(self, states: dict[str, RecordState], fields: Fields) -> dict[str, JoinKey | None]:
+        """By which key of `fields` each record joins."""
+        if not states:
+            return {}
+        columns = self._columns(states, fields)
+        return dict(zip(states, join_keys(columns, self._joins_nulls), strict=True))
+
+    def join_alike(
+        self, olds: dict[str, RecordState], news: dict[str, RecordState], fields: Fields
+    ) -> bool:
+        """Whether the same records say the same in these fields. More than that may join alike;
+        this is soon seen."""
+        columns = self._columns(olds, fields), self._columns(news, fields)
+        return all(map(are_written_alike, *columns))
+
+    def _columns(self, states: dict[str, RecordState], fields: Fields) -> list[Column]:
+        places = [self._places[path] for path in fields]
+        return [[state[STATE_VALUES][at] for state in states.values()] for at in places]
+
+    def check(self) -> None:
+        """Assert that each index holds what is applied; reads all records."""
+        names = {*self.records.table.slots, *self._heard, *self._taken}
+        states = self.states(names)
+        for fields, index in self.indexes.items():
+            index.check(self.keys(states, fields))

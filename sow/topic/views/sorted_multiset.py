@@ -1,0 +1,195 @@
+"""Counts of values, of which the least and the greatest are known.
+
+A dictionary of each value that is there to how often, and the two extremes kept as long as they
+stay. When one leaves, the values that are there are looked through again. That is soon done for
+few, and rarely needed for many; where it is needed too often they are put on a heap besides, once:
+a value that comes is pushed, one that has gone is passed over when it comes up. Values compare with
+each other: numbers without NaN, or texts.
+"""
+
+from collections.abc import Callable, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+FEW = 64
+"""Values that are looked through as soon as something is pushed on a heap."""
+RESCANNED_MAX = 100_000
+"""Values looked through before they are put on a heap: some 2 ms of work in all, which a heap of
+100,000 takes once."""
+
+
+class SortedMultiset:
+    """How often each value is there. `counts` is only read from outside."""
+
+    __slots__ = ("_greatest", "_highest", "_is_heaped", "_least", "_lowest", "_rescanned", "counts")
+
+    def __init__(self) -> None:
+        self.counts: dict[Any, int] = {}
+        self._rescanned = 0
+        # None is "not known": it is no value.
+        self._least: Any = None
+        self._greatest: Any = None
+        self._lowest: Heap | None = None
+        self._highest: Heap | None = None
+        self._is_heaped = False
+        """There is one of the two."""
+
+    def add(self, value: Any) -> bool:
+        """One more; whether it is the first of its kind."""
+        counts = self.counts
+        count = counts.get(value)
+        if count is not None:
+            counts[value] = count + 1
+            return False
+        counts[value] = 1
+        if len(counts) == 1:
+            # From here on both are known: who only comes is never looked through.
+            self._least = self._greatest = value
+            return True
+        if self._least is not None and value < self._least:
+            self._least = value
+        if self._greatest is not None and value > self._greatest:
+            self._greatest = value
+        if self._lowest is not None:
+            self._lowest.push(value, counts)
+        if self._highest is not None:
+            self._highest.push(value, counts)
+        return True
+
+    @staticmethod
+    def add_each(these: Sequence["SortedMultiset"], values: Sequence[Any]) -> None:
+        """To each of these a value has come: mostly without a call for each."""
+        for one, value in zip(these, values, strict=True):
+            counts = one.counts
+            if value in counts or not counts or one._is_heaped:
+                one.add(value)
+                continue
+            counts[value] = 1
+            if one._least is not None and value < one._least:
+                one._least = value
+            if one._greatest is not None and value > one._greatest:
+                one._greatest = value
+
+    def remove(self, value: Any) -> bool:
+        """One less; whether it was the last of its kind."""
+        counts = self.counts
+        count = counts[value]
+        if count > 1:
+            counts[value] = count - 1
+            return False
+        del counts[value]
+        if not counts:
+            # They hold values that have gone, of which there may be very many.
+            self._lowest = self._highest = None
+            self._is_heaped = False
+        if value == self._least:
+            self._least = None
+        if value == self._greatest:
+            self._greatest = None
+        return True
+
+    @staticmethod
+    def replace_each(
+        these: Sequence["SortedMultiset"], olds: Sequence[Any], news: Sequence[Any]
+    ) -> None:
+        """Of each of these a value has become another one: without a call for each."""
+        for one, was, now in zip(these, olds, news, strict=True):
+            if was == now:
+                continue
+            counts = one.counts
+            times = counts.pop(was)
+            if times > 1 or now in counts or one._is_heaped:
+                counts[was] = times
+                # First what comes: a greatest that grows is then never looked for among all.
+                one.add(now)
+                one.remove(was)
+                continue
+            counts[now] = 1
+            least, greatest = one._least, one._greatest
+            if least is not None and not (least < was and least < now):
+                one._least = now if now < least else None
+            if greatest is not None and not (was < greatest and now < greatest):
+                one._greatest = now if now > greatest else None
+
+    def least(self) -> Any:
+        """The least value; None if there is none."""
+        if self._least is None and self.counts:
+            if self._lowest is None and self._looked_through():
+                self._lowest = Heap(_itself, self.counts)
+                self._is_heaped = True
+            heap = self._lowest
+            self._least = min(self.counts) if heap is None else heap.top(self.counts)
+        return self._least
+
+    def greatest(self) -> Any:
+        """The greatest value; None if there is none."""
+        if self._greatest is None and self.counts:
+            if self._highest is None and self._looked_through():
+                self._highest = Heap(_mirrored, self.counts)
+                self._is_heaped = True
+            heap = self._highest
+            self._greatest = max(self.counts) if heap is None else heap.top(self.counts)
+        return self._greatest
+
+    def _looked_through(self) -> bool:
+        """Whether all values have been looked through too often to do so again."""
+        if len(self.counts) <= FEW:
+            return False
+        self._rescanned += len(self.counts)
+        return self._rescanned > RESCANNED_MAX
+
+
+class Heap:
+    """Values, as what `turned` makes of them, of which the first is found; of those that have gone
+    too until they come up."""
+
+    __slots__ = ("_entries", "_turned")
+
+    def __init__(self, turned: Callable[[Any], Any], counts: dict[Any, int]) -> None:
+        self._turned = turned
+        self._entries: list[tuple[Any, Any]] = []
+        self._fill(counts)
+
+    def push(self, value: Any, counts: dict[Any, int]) -> None:
+        """A value has come."""
+        if len(self._entries) > 2 * len(counts) + FEW:
+            # Most of them have gone, and did not come up.
+            self._fill(counts)
+        else:
+            heappush(self._entries, (self._turned(value), value))
+
+    def top(self, counts: dict[Any, int]) -> Any:
+        """The first of the values that are there, of which there is one at least."""
+        while self._entries[0][1] not in counts:
+            heappop(self._entries)
+        return self._entries[0][1]
+
+    def _fill(self, counts: dict[Any, int]) -> None:
+        self._entries = [(self._turned(value), value) for value in counts]
+        heapify(self._entries)
+
+
+class Mirrored:
+    """A text that stands before those that it stands behind."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __lt__(self, other: "Mirrored") -> bool:
+        return self.text > other.text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mirrored) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _mirrored(value: Any) -> Any:
+    return Mirrored(value) if isinstance(value, str) else -value

@@ -1,0 +1,34 @@
+"""One element of the table: its names, its children under any of theirs, and its place."""
+
+from sow.config.elements.element import Element, foreign, later, unused
+
+LEAF = Element(name="Name", synonyms=("Topic",))
+SECTION = Element(name="SOW", children=(LEAF, Element(name="Deep", children=(LEAF,))))
+ROOT = Element(name="Root", children=(SECTION,))
+
+
+def test_a_child_is_found_under_each_of_its_names():
+    assert SECTION.child("Name") is LEAF
+    assert SECTION.child("Topic") is LEAF
+    assert SECTION.child("name") is None
+    assert ROOT.child("Name") is None
+
+
+def test_a_walk_says_where_each_element_stands():
+    assert [(place, element.name) for place, element in ROOT.walk()] == [
+        ("", "Root"),
+        ("Root", "SOW"),
+        ("Root/SOW", "Name"),
+        ("Root/SOW", "Deep"),
+        ("Root/SOW/Deep", "Name"),
+    ]
+
+
+def test_what_is_not_ours_says_why():
+    assert [(one.name, one.status) for one in later("View", "Queue")] == [
+        ("View", "not yet"),
+        ("Queue", "not yet"),
+    ]
+    assert [one.status for one in unused("SlabSize")] == ["no effect"]
+    (admin,) = foreign(Admin="look elsewhere")
+    assert (admin.name, admin.status, admin.about) == ("Admin", "foreign", "look elsewhere")

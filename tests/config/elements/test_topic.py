@@ -1,0 +1,109 @@
+"""What a topic and a conflated topic may say, element by element."""
+
+import pytest
+
+from sow.config.elements.topic import BACK_PRESSURE_ELEMENTS, CONFLATED_TOPIC, TOPIC
+from sow.core.definitions import Declared, Merge
+
+KEYS = "<Key>/id</Key><Key>/side</Key>"
+
+
+@pytest.mark.parametrize(
+    ("xml", "field", "value"),
+    [
+        ("<Placement>append</Placement>", "placement", "append"),
+        ("<ConflationPolicy>off</ConflationPolicy>", "conflation_policy", "off"),
+        ("<Match><Key>/a</Key><Key>/b</Key></Match>", "match", ("/a", "/b")),
+        (
+            "<Merge><Field>/n</Field><Operation>sum</Operation></Merge>",
+            "merges",
+            (Merge("/n", "sum"),),
+        ),
+        ("<Merger>package.module:name</Merger>", "merger", "package.module:name"),
+        ("<HashIndex><Key>/a</Key></HashIndex>", "hash_indexes", (("/a",),)),
+        ("<Index>/a</Index>", "indexes", ("/a",)),
+    ],
+)
+def test_topics_and_their_copies_say_alike_what_queues_and_indexes_do(
+    orders, copy, xml, field, value
+):
+    (topic,) = orders(xml).configuration.topics
+    assert getattr(topic, field) == value
+    assert getattr(copy(xml).configuration.topics[1], field) == value
+
+
+@pytest.mark.parametrize(
+    ("xml", "fields"),
+    [
+        ("<Expiration>enabled</Expiration>", {"expires": True, "expiration_us": None}),
+        ("<Expiration>2s</Expiration>", {"expires": True, "expiration_us": 2_000_000}),
+        ("<Expiration>disabled</Expiration>", {"expires": False}),
+        ("<Durability>transient</Durability>", {"durability": "transient"}),
+        ("<Duration><Mode>transient</Mode></Duration>", {"durability": "transient"}),
+        ("<KeyDomain>d</KeyDomain>", {"key_domain": "d"}),
+        ("<MaxRecords>5</MaxRecords>", {"records_max": 5}),
+        ("<Pattern>^ord</Pattern>", {"pattern": "^ord"}),
+        ("<DeltaNull>remove</DeltaNull>", {"delta_null": "remove"}),
+    ],
+)
+def test_what_only_a_topic_says(orders, xml, fields):
+    loaded = orders(xml)
+    (topic,) = loaded.configuration.topics
+    assert {name: getattr(topic, name) for name in fields} == fields
+
+
+@pytest.mark.parametrize(
+    ("xml", "fields"),
+    [
+        ("<Interval>250ms</Interval>", {"interval_us": 250_000}),
+        ("<Filter>/a = 1</Filter>", {"filter": "/a = 1"}),
+        ("<Schedule>tick</Schedule>", {"schedule": "tick"}),
+        (
+            "<Enrichment><Field>1 AS /one</Field><Field>2 AS /two</Field></Enrichment>",
+            {"enrichment": ("1 AS /one", "2 AS /two")},
+        ),
+    ],
+)
+def test_what_only_a_copy_says(copy, xml, fields):
+    found = copy(xml).configuration.topics[1]
+    assert {name: getattr(found, name) for name in fields} == fields
+
+
+def test_the_shortest_interval_is_taken_and_a_shorter_one_is_not(copy, only):
+    assert copy("<Interval>100ms</Interval>").configuration.topics[1].interval_us == 100_000
+    assert "100ms" in only(copy("<Interval>99ms</Interval>"))
+
+
+@pytest.mark.parametrize("word", ["ConflationPolicy", "Placement"])
+def test_a_word_that_is_none_of_the_choices_is_sent_all_of_them(orders, only, word):
+    (element,) = [one for one in BACK_PRESSURE_ELEMENTS if one.name == word]
+    text = only(orders(f"<{word}>whatever</{word}>"))
+    assert element.default in text
+
+
+def test_old_names_of_both_kinds_are_understood():
+    assert TOPIC.names == ("Topic", "TopicDefinition")
+    assert CONFLATED_TOPIC.names == ("ConflatedTopic", "ReplicaDefinition")
+
+
+def test_a_schema_says_the_types_of_fields(orders):
+    (topic,) = orders(
+        '<Schema><Field type="decimal( 9, 2 )">/px</Field><Field type="date">$.a.b</Field></Schema>'
+    ).configuration.topics
+    assert topic.schema == (Declared("/px", "decimal(9,2)"), Declared("/a/b", "date"))
+
+
+@pytest.mark.parametrize(
+    ("field", "word"),
+    [
+        ("<Field>/a</Field>", 'Field: has no type; write <Field type="…">'),
+        ('<Field type="int">/a</Field>', "did you mean int64?"),
+        ('<Field type="decimal(50,2)">/a</Field>', "1 to 38 digits"),
+        ('<Field type="int64">a</Field>', "is not a path"),
+        ('<Field type="int64">/a[0]</Field>', "as json"),
+        ('<Field type="int64"/>', "has no Path"),
+        ("", "Schema: has no Field"),
+    ],
+)
+def test_a_slip_in_a_schema_is_sent_what_to_write(orders, only, field, word):
+    assert word in only(orders(f"<Schema>{field}</Schema>"))

@@ -1,0 +1,187 @@
+"""Patterns, topics that retain nothing, and what a full queue may do: what must agree."""
+
+import pytest
+
+ORDERS = "<Topic><Name>{name}</Name><MessageType>json</MessageType><Key>/id</Key>{more}</Topic>"
+
+
+def orders(name="orders", more=""):
+    return ORDERS.format(name=name, more=more)
+
+
+def copy(more, underlying="orders", name="<Name>c</Name>"):
+    return (
+        f"<ConflatedTopic>{name}<MessageType>json</MessageType>"
+        f"<UnderlyingTopic>{underlying}</UnderlyingTopic>{more}</ConflatedTopic>"
+    )
+
+
+def test_an_exact_name_below_a_pattern_that_matches_it_is_sent_to_move(sow, only):
+    text = only(sow(orders("desks", "<Pattern>^/desk/</Pattern>") + "\n" + orders("/desk/1")))
+    assert "config.xml:2: Name: '/desk/1' is matched by the Pattern of 'desks' in line 1" in text
+    assert text.endswith("move '/desk/1' above 'desks'")
+
+
+def test_an_exact_name_above_a_pattern_is_fine(sow):
+    assert not sow(orders("/desk/1") + orders("desks", "<Pattern>^/desk/</Pattern>")).findings
+
+
+def test_a_pattern_that_does_not_compile_is_an_error(sow, only):
+    assert "Pattern" in only(sow(orders("desks", "<Pattern>(</Pattern>")))
+
+
+@pytest.mark.parametrize("text", ["plain", "%n", "%n.C", "^%n", "%n(1)"])
+@pytest.mark.parametrize("name", ["", "<Name>c</Name>"])
+def test_a_topic_format_needs_the_name_and_no_metacharacters(sow, only, text, name):
+    pattern = orders(more="<Pattern>^/desk/</Pattern>")
+    wrong = copy(f"<TopicFormat>{text}</TopicFormat>", name=name)
+    # Of a format that is there and wrong it is not said as well that there is none.
+    assert only(sow(pattern + wrong)).startswith("config.xml:1: TopicFormat: ")
+
+
+def test_a_wrong_pattern_is_a_pattern_to_its_copies(sow, only):
+    wrong = orders(more="<Pattern>(</Pattern>") + copy("<TopicFormat>%n-C</TopicFormat>")
+    assert only(sow(wrong)).startswith("config.xml:1: Pattern: ")
+
+
+def test_a_topic_format_over_one_topic_is_an_error(sow, only):
+    text = only(sow(orders() + copy("<TopicFormat>%n-C</TopicFormat>")))
+    assert "is one topic, so there is one copy" in text
+
+
+def test_a_copy_with_a_format_may_go_without_a_name(sow):
+    pattern = orders(more="<Pattern>^/desk/</Pattern>")
+    loaded = sow(pattern + copy("<TopicFormat>%n-C</TopicFormat>", name=""))
+    assert loaded.configuration.topics[1].name == "%n-C"
+
+
+def test_copies_can_be_copied_by_their_format(sow):
+    xml = orders(more="<Pattern>^/desk/</Pattern>")
+    xml += copy("<TopicFormat>%n-C</TopicFormat>", name="")
+    loaded = sow(xml + copy("<TopicFormat>%n-D</TopicFormat>", "%n-C", name=""))
+    assert [topic.name for topic in loaded.configuration.topics] == ["orders", "%n-C", "%n-D"]
+
+
+def test_two_copies_called_by_the_same_format_are_sent_to_take_names(sow, only):
+    xml = orders("a", "<Pattern>^/a/[0-9]$</Pattern>") + orders(
+        "b", "<Pattern>^/b/[0-9]$</Pattern>"
+    )
+    xml += copy("<TopicFormat>%n-C</TopicFormat>", "a", name="")
+    text = only(sow(xml + copy("\n<TopicFormat>%n-C</TopicFormat>", "b", name="")))
+    assert "config.xml:2: TopicFormat: the name '%n-C' is already used in line 1" in text
+    assert text.endswith("add a <Name>")
+
+
+def test_two_patterns_may_have_copies_of_one_format(sow):
+    xml = orders("a", "<Pattern>^/a/[0-9]$</Pattern>") + orders(
+        "b", "<Pattern>^/b/[0-9]$</Pattern>"
+    )
+    xml += copy("<TopicFormat>%n-C</TopicFormat>", "a", name="<Name>ac</Name>")
+    xml += copy("<TopicFormat>%n-C</TopicFormat>", "b", name="<Name>bc</Name>")
+    assert not sow(xml).findings
+
+
+def test_a_topic_of_a_pattern_never_has_two_copies_of_one_name(sow, only):
+    xml = orders(more="<Pattern>^/desk/[0-9]$</Pattern>") + copy("<TopicFormat>%n-C</TopicFormat>")
+    xml += copy("<TopicFormat>%n-D</TopicFormat>", "c", "<Name>d</Name>")
+    text = only(sow(xml + copy("<TopicFormat>%n-C-D</TopicFormat>", name="<Name>e</Name>")))
+    assert "gives the copies of 'orders' the names that 'd' in line 1 gives them: %n-C-D" in text
+
+
+def test_a_copy_of_copies_of_a_pattern_needs_a_format_too(sow, only):
+    pattern = orders(more="<Pattern>^/desk/[0-9]$</Pattern>") + copy(
+        "<TopicFormat>%n-C</TopicFormat>"
+    )
+    assert "add <TopicFormat>" in only(sow(pattern + copy("", "c", "<Name>d</Name>")))
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["<HashIndex><Key>/a</Key></HashIndex>", "<Index>/a</Index>", "<Expiration>1s</Expiration>"],
+)
+def test_a_topic_that_retains_nothing_has_nothing_to_index_or_expire(sow, only, more):
+    assert "which stores no record" in only(sow(orders(more=f"<Retain>false</Retain>{more}")))
+
+
+def test_a_field_is_merged_in_one_way_only(sow, only):
+    merge = "<Merge><Field>/qty</Field><Operation>{}</Operation></Merge>"
+    text = only(sow(orders(more=merge.format("sum") + merge.format("max"))))
+    assert "the field /qty is merged twice" in text
+
+
+def test_a_merger_does_not_stand_beside_merges(sow, only):
+    merge = "<Merge><Field>/qty</Field><Operation>sum</Operation></Merge><Merger>a.b:c</Merger>"
+    assert "stands beside Merge" in only(sow(orders(more=merge)))
+
+
+@pytest.mark.parametrize(
+    ("more", "element"),
+    [
+        ("<Match><Key>/a</Key></Match>", "Match"),
+        ("<Merge><Field>/a</Field><Operation>sum</Operation></Merge>", "Merge"),
+    ],
+)
+def test_messages_without_fields_have_none_to_match_or_merge(sow, only, more, element):
+    xml = f"<Topic><Name>a</Name><MessageType>binary</MessageType>{more}</Topic>"
+    assert f"{element}: messages of the type binary have no fields" in only(sow(xml))
+
+
+def test_a_field_is_named_once_in_a_match(sow, only):
+    assert "names /a twice" in only(sow(orders(more="<Match><Key>/a</Key><Key>$.a</Key></Match>")))
+
+
+def test_the_key_of_a_match_is_no_key_of_the_topic(sow, only):
+    more = "<KeyDomain>d</KeyDomain><Match><Key>/a</Key></Match>"
+    xml = f"<Topic><Name>a</Name><MessageType>json</MessageType>{more}</Topic>"
+    assert "a key domain needs Key" in only(sow(xml))
+
+
+def test_a_copy_of_what_retains_nothing_is_fine(sow):
+    assert not sow(orders(more="<Retain>false</Retain>") + copy("")).findings
+
+
+def test_how_sessions_lag_and_come_back_is_read(instance):
+    loaded = instance(
+        "<Sessions><Conflates>false</Conflates><ReconnectTimeout>0</ReconnectTimeout>"
+        "<RecoveryBuffer>20k</RecoveryBuffer><BackgroundConflationAt>100%</BackgroundConflationAt>"
+        "</Sessions><Limits><PatternTopics>1M</PatternTopics></Limits>"
+    )
+    sessions = loaded.configuration.sessions
+    assert (sessions.conflates, sessions.reconnect_timeout_us) == (False, 0)
+    assert sessions.recovery_messages_max == 20_000
+    assert sessions.background_conflation_fraction == 1.0
+    assert loaded.configuration.limits.pattern_topics_max == 1_000_000
+
+
+@pytest.mark.parametrize("name", ["merge", "a.b", "a b:c", "a:b:c", ":c"])
+def test_a_merger_is_named_by_module_and_callable(sow, only, name):
+    assert "does not name a callable" in only(sow(orders(more=f"<Merger>{name}</Merger>")))
+
+
+def test_what_a_queue_may_do_is_read(sow):
+    more = (
+        "<ConflationPolicy>always</ConflationPolicy><Placement>append</Placement>"
+        "<Match><Key>/a</Key><Key>/b</Key></Match>"
+        "<Merge><Field>/qty</Field><Operation>sum</Operation></Merge>"
+    )
+    topic = sow(orders(more=more)).configuration.topics[0]
+    assert (topic.conflation_policy, topic.placement) == ("always", "append")
+    assert topic.match == ("/a", "/b")
+    assert [(merge.field, merge.operation) for merge in topic.merges] == [("/qty", "sum")]
+
+
+@pytest.mark.parametrize("text", ["50", "0%", "101%", "half"])
+def test_a_percentage_is_from_1_to_100(instance, only, text):
+    xml = f"<Sessions><BackgroundConflationAt>{text}</BackgroundConflationAt></Sessions>"
+    assert "is not a percentage" in only(instance(xml))
+
+
+def test_enrichment_is_a_list_of_field_constructions(sow):
+    more = "<Enrichment><Field>/a + 1 AS /b</Field><Field>/b AS /c</Field></Enrichment>"
+    loaded = sow(orders() + copy(more))
+    assert loaded.configuration.topics[1].enrichment == ("/a + 1 AS /b", "/b AS /c")
+
+
+def test_a_field_that_cannot_be_computed_is_an_error(sow, only):
+    text = only(sow(orders() + copy("<Enrichment><Field>NOPE(/a) AS /b</Field></Enrichment>")))
+    assert "there is no function NOPE" in text

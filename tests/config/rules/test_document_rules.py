@@ -1,0 +1,234 @@
+import pytest
+
+from sow.messages import MESSAGE_TYPES_REFUSED
+
+
+def topic(name: str, kind: str = "json", more: str = "") -> str:
+    return f"<Topic><Name>{name}</Name><MessageType>{kind}</MessageType>{more}</Topic>\n"
+
+
+def variant(name: str, module: str, more: str = "") -> str:
+    inside = f"<Name>{name}</Name><Module>{module}</Module>{more}"
+    return f"<MessageTypes><MessageType>{inside}</MessageType></MessageTypes>"
+
+
+def test_names_are_unique_over_all_message_types(sow, only):
+    text = only(sow(topic("a") + topic("a", "nvfix")))
+    assert text.startswith("config.xml:2: Name: the name 'a' is already used in line 1")
+
+
+def test_a_name_is_called_what_its_writer_called_it(sow, only):
+    named = "<TopicDefinition><Topic>a</Topic><MessageType>fix</MessageType></TopicDefinition>"
+    assert only(sow(topic("a") + named)).startswith("config.xml:2: Topic: the name 'a' is already")
+
+
+def test_a_key_that_cannot_be_read_is_not_called_missing(sow, only):
+    wrong = topic("a", more="<Key>id</Key><KeyDomain>d</KeyDomain>")
+    assert only(sow(wrong)).startswith("config.xml:1: Key: 'id' is not a path")
+
+
+@pytest.mark.parametrize("name", ["a.b", "orders*", "(a)", "^a"])
+def test_a_name_that_reads_as_a_pattern_is_a_warning(sow, only, name):
+    assert "as a pattern of names" in only(sow(topic(name)))
+
+
+@pytest.mark.parametrize("name", [r"^desk\.[A-Za-z0-9_-]+$", "md/.*", "orders-[0-9]", "(a|b)"])
+def test_a_regular_expression_as_a_name_is_sent_of_pattern(sow, only, name):
+    assert "write it as <Pattern> and a plain <Name>" in only(sow(topic(name)))
+    copy = "<ConflatedTopic><Name>{}</Name><MessageType>json</MessageType>{}</ConflatedTopic>"
+    of = "<UnderlyingTopic>a</UnderlyingTopic>"
+    text = only(sow(topic("a") + copy.format(name, of)))
+    assert "write <TopicFormat>%n-C</TopicFormat> and a plain <Name>" in text
+    named = topic("desks", more="<Pattern>^/desk/</Pattern>").replace("desks", name)
+    assert "<Pattern>" not in only(sow(named))
+
+
+def test_a_dot_in_a_name_is_hardly_meant_as_a_pattern(sow, only):
+    assert "Pattern" not in only(sow(topic("md.spot")))
+
+
+COPY = (
+    "<ConflatedTopic><Name>c</Name><MessageType>json</MessageType>"
+    "<UnderlyingTopic>a</UnderlyingTopic></ConflatedTopic>\n"
+)
+VIEW = (
+    "<View><Name>v</Name><MessageType>json</MessageType><UnderlyingTopic>{}</UnderlyingTopic>"
+    "<Projection><Field>[json].[a]./d AS /d</Field></Projection>"
+    "<Grouping><Field>[json].[a]./d</Field></Grouping></View>\n"
+)
+
+
+@pytest.mark.parametrize("wrong", ["JSON", "text", "protobuf", "nope"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        COPY,
+        VIEW.format("[json].[a]"),
+        topic("b") + VIEW.format("<Join>[json].[a]./x = [b]./x</Join>"),
+    ],
+    ids=["copy", "view", "join"],
+)
+def test_a_wrong_message_type_is_one_finding(sow, only, wrong, more):
+    assert ":1: MessageType: " in only(sow(topic("a", wrong) + more))
+
+
+def test_a_wrong_message_type_of_a_copy_is_one_finding(sow, only):
+    text = only(sow(topic("a") + COPY.replace("json", "JSON")))
+    assert (
+        text == "config.xml:2: MessageType: there is no message type 'JSON'; did you mean 'json'?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("others", "own"),
+    [("text", "string"), ("Text", "string"), ("bytes", "binary"), ("int", "int64"),
+     ("float", "double"), ("composite", "composite-local"), ("JSON", "json")],
+)  # fmt: skip
+def test_a_message_type_of_others_is_answered_with_the_one_here(sow, only, others, own):
+    assert only(sow(topic("a", others))).endswith(f"did you mean {own!r}?")
+
+
+def test_a_name_of_the_servers_own_topics_is_refused(sow, only):
+    assert "the server's own topics" in only(sow(topic("/sow/writes")))
+
+
+def test_an_ordinary_name_is_no_pattern(sow):
+    assert not sow(topic("/my/orders-C_2 é:x")).findings
+
+
+def test_an_unknown_message_type_is_answered_with_the_nearest(sow, only):
+    assert "did you mean 'json'?" in only(sow(topic("a", "jason")))
+
+
+@pytest.mark.parametrize("kind", MESSAGE_TYPES_REFUSED)
+def test_a_message_type_that_is_not_taken_is_refused_with_the_reason(sow, only, kind):
+    text = only(sow(topic("a", kind)))
+    assert f"'{kind}' is not available: its messages" in text
+    assert "publish " in text
+
+
+@pytest.mark.parametrize(
+    "more", ["<Key>/a</Key>", "<HashIndex><Key>/a</Key></HashIndex>", "<Index>/a</Index>"]
+)
+def test_a_type_without_fields_has_no_keys_nor_indexes(sow, only, more):
+    assert "messages of the type binary have no fields" in only(sow(topic("a", "binary", more)))
+
+
+@pytest.mark.parametrize("kind", ["string", "int64", "double"])
+def test_a_type_of_one_value_may_be_keyed_and_filtered_by_it(sow, kind):
+    more = "<Key>/value</Key><HashIndex><Key>/value</Key></HashIndex>"
+    copy = f"<ConflatedTopic><Name>c</Name><MessageType>{kind}</MessageType>"
+    copy += "<UnderlyingTopic>a</UnderlyingTopic><Filter>/value &gt; 1</Filter></ConflatedTopic>"
+    assert sow(topic("a", kind, more) + copy).findings == ()
+
+
+def test_a_type_of_one_value_is_not_merged_field_by_field(sow, only):
+    copy = "<ConflatedTopic><Name>c</Name><MessageType>int64</MessageType>"
+    copy += "<UnderlyingTopic>a</UnderlyingTopic>"
+    copy += "<Merge><Field>/value</Field><Operation>sum</Operation></Merge></ConflatedTopic>"
+    text = only(sow(topic("a", "int64") + copy))
+    assert "messages of the type int64 are not merged field by field; remove Merge" in text
+
+
+def test_a_type_without_fields_has_no_filter(sow, only):
+    copy = "<ConflatedTopic><Name>c</Name><MessageType>binary</MessageType>"
+    copy += "<UnderlyingTopic>a</UnderlyingTopic><Filter>/x = 1</Filter></ConflatedTopic>"
+    assert "binary have no fields; remove Filter" in only(sow(topic("a", "binary") + copy))
+
+
+def test_a_type_with_fields_may_do_without_a_key(sow):
+    loaded = sow(topic("a"))
+    assert loaded.configuration.topics[0].keys == ()
+
+
+def test_a_key_domain_needs_a_key(sow, only):
+    text = only(sow(topic("a", more="<KeyDomain>d</KeyDomain>")))
+    assert "KeyDomain: a key domain needs Key" in text
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "<Key>/a</Key><Key>$.a</Key>",
+        "<Index>/a</Index><Index>/a</Index>",
+        "<HashIndex><Key>/a</Key><Key>/a</Key></HashIndex>",
+    ],
+)
+def test_a_field_named_twice_in_a_list_is_refused(sow, only, more):
+    assert "names /a twice" in only(sow(topic("a", more=more)))
+
+
+def test_two_hash_indexes_on_the_same_fields_are_refused(sow, only):
+    one = "<HashIndex><Key>/a</Key><Key>/b</Key></HashIndex>"
+    other = "<HashIndex><Key>/b</Key><Key>/a</Key></HashIndex>"
+    assert "an index on /a, /b is already defined" in only(sow(topic("a", more=one + other)))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "<Durability>transient</Durability><FileName>x</FileName>",
+        '<Durability FlushInterval="5ms">transient</Durability>',
+    ],
+)
+def test_what_concerns_the_disk_is_a_warning_on_a_transient_topic(sow, only, more):
+    assert "has no effect on a transient topic" in only(sow(topic("a", more=more)))
+
+
+def test_a_variant_of_a_message_type_can_be_used_before_it_is_defined(instance):
+    variants = variant("bar", "nvfix", "<FieldSeparator>124</FieldSeparator>")
+    loaded = instance(f"<SOW>{topic('a', 'bar', '<Key>/k</Key>')}</SOW>{variants}")
+    assert not loaded.findings
+    assert loaded.configuration.message_types[0].field_separator == b"|"
+
+
+def test_a_variant_of_no_message_type_is_refused(instance, only):
+    text = only(instance(variant("x", "nvfixx")))
+    assert "Module: there is no message type 'nvfixx'" in text
+
+
+def test_a_message_type_is_defined_once(instance, only):
+    entry = "<MessageType><Name>x</Name><Module>fix</Module></MessageType>\n"
+    text = only(instance(f"<MessageTypes>{entry}{entry}</MessageTypes>"))
+    assert text.startswith("config.xml:2: Name: the message type 'x' is already defined in line 1")
+
+
+def test_a_separator_is_refused_where_there_are_no_fields_to_separate(instance, only):
+    xml = variant("x", "json", "<FieldSeparator>1</FieldSeparator>")
+    assert "json has no field separators" in only(instance(xml))
+
+
+def test_a_message_must_fit_a_frame(instance, only):
+    text = only(instance("<Limits><MessageSize>128MB</MessageSize></Limits>"))
+    assert "does not fit a frame" in text
+    wider = "<MessageSize>128MB</MessageSize><FrameSize>1GB</FrameSize>"
+    memory = "<RequestMemory>4GB</RequestMemory>"
+    assert not instance(f"<Limits>{wider}{memory}</Limits>").findings
+
+
+def test_a_frame_that_one_client_may_not_hold_is_warned_of(instance, only):
+    wide = instance("<Limits><FrameSize>128MB</FrameSize></Limits>")
+    assert wide.configuration is not None
+    assert "larger ones are never taken; raise RequestMemory to four times FrameSize" in only(wide)
+
+
+@pytest.mark.parametrize(
+    ("other", "word"),
+    [
+        ('<Field type="int64">/a</Field>', "/a is declared already in line 1"),
+        ('<Field type="int64">/a/b</Field>', "/a/b is a field of /a, which is declared string"),
+    ],
+)
+def test_a_field_has_one_type(sow, only, other, word):
+    schema = f'<Schema><Field type="string">/a</Field>{other}</Schema>'
+    assert word in only(sow(topic("a", more=schema)))
+
+
+def test_what_lies_in_a_field_that_is_json_may_have_a_type(sow):
+    schema = '<Schema><Field type="json">/a</Field><Field type="int64">/a/b</Field></Schema>'
+    assert not sow(topic("a", more=schema)).findings
+
+
+def test_messages_without_fields_have_no_schema(sow, only):
+    schema = '<Schema><Field type="string">/a</Field></Schema>'
+    assert "have no fields" in only(sow(topic("a", "binary", schema)))

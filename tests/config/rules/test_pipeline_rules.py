@@ -1,0 +1,238 @@
+"""`<Pipelines>`: what a pipeline may say, and what is said of one that is wrong."""
+
+import pytest
+
+from sow.config import loads
+from sow.core.pipelines import Conflate, PipelineOption
+
+TOPICS = """<SOW>
+<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
+<Topic><Name>memory</Name><MessageType>json</MessageType><Key>/id</Key>
+<Durability>transient</Durability></Topic>
+<ConflatedTopic><Name>orders-C</Name><MessageType>json</MessageType>
+<UnderlyingTopic>orders</UnderlyingTopic></ConflatedTopic>
+</SOW>"""
+FILES = "<Source><Format>parquet</Format><Path>ticks</Path><TimeColumn>ts</TimeColumn></Source>"
+SOW = "<Source><Format>sow</Format><Topic>orders</Topic></Source>"
+TO_TOPIC = "<Sink><Topic>orders</Topic></Sink>"
+TO_FILES = "<Sink><Format>parquet</Format><Path>out</Path></Sink>"
+CONFLATE = "<Conflate><Key>/sym</Key><Interval>1s</Interval></Conflate>"
+
+
+def pipeline(*parts, name="p"):
+    return f"<Pipeline><Name>{name}</Name>{''.join(parts)}</Pipeline>"
+
+
+def option(section, name):
+    end = section[section.rindex("</") :]
+    return section.replace(end, f"<Option><Name>{name}</Name><Value>5</Value></Option>{end}")
+
+
+def late_to(path):
+    return CONFLATE.replace("</Conflate>", f"<LatePath>{path}</LatePath></Conflate>")
+
+
+FORMAT = "<Source><Format>delta</Format></Source>"
+STATIC = "<Static><Name>n</Name><Format>csv</Format><Path>n</Path></Static>"
+TABLE = "<Static><Name>n</Name><Format>sow</Format><Topic>orders-C</Topic></Static>"
+SQL = "<SQL>SELECT * FROM source JOIN n USING (id)</SQL>"
+
+
+def loaded(*pipelines):
+    inside = f"<Pipelines>{''.join(pipelines)}</Pipelines>"
+    return loads(f"<SOWConfig><Name>t</Name>{TOPICS}{inside}</SOWConfig>")
+
+
+def finding(*pipelines):
+    (found,) = loaded(*pipelines).errors
+    return str(found)
+
+
+def test_a_pipeline_is_read_with_all_that_it_may_say():
+    text = pipeline(
+        "<Source><Format>csv</Format><Path>in</Path><Schema>sym string,\n  px double</Schema>"
+        "<TimeColumn>at</TimeColumn><Watermark>10m</Watermark>"
+        "<Option><Name>header</Name><Value>true</Value></Option></Source>",
+        "<SQL>SELECT *\nFROM source</SQL>",
+        "<Conflate><Key>/sym</Key><Key>/leg/side</Key><Interval>100ms</Interval>"
+        "<Policy>merge</Policy><Filter>/px > 1</Filter><Lateness>2s</Lateness>"
+        "<MaxSkew>5m</MaxSkew><LatePath>late</LatePath><NullKeys>drop</NullKeys>"
+        "<WindowFields>true</WindowFields></Conflate>",
+        "<Sink><Topic>orders</Topic></Sink>",
+        "<Trigger>once</Trigger><Master>spark://host:7077</Master><Autostart>true</Autostart>"
+        '<Setting Name="spark.driver.memory" Value="2g"/>',
+    )
+    (found,) = loaded(text).configuration.pipelines
+    assert found.source.options == (PipelineOption("header", "true"),)
+    assert found.source.watermark_us == 600_000_000
+    assert found.sql == "SELECT *\nFROM source"
+    assert found.conflate == Conflate(
+        keys=("/sym", "/leg/side"),
+        interval_us=100_000,
+        policy="merge",
+        filter="/px > 1",
+        lateness_us=2_000_000,
+        max_skew_us=300_000_000,
+        late_path="late",
+        null_keys="drop",
+        window_fields=True,
+    )
+    assert (found.trigger_us, found.autostart, found.master) == (None, True, "spark://host:7077")
+    assert found.settings == (PipelineOption("spark.driver.memory", "2g"),)
+
+
+def test_what_is_left_out_has_its_default():
+    (found,) = loaded(pipeline(SOW, TO_FILES)).configuration.pipelines
+    assert (found.trigger_us, found.master, found.autostart) == (1_000_000, "local[2]", False)
+    assert (found.output_mode, found.source.time) == ("append", "ts")
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ((FILES.replace("<Path>ticks</Path>", ""), TO_TOPIC), "parquet needs a Path"),
+        (("<Source><Format>sow</Format></Source>", TO_FILES), "sow needs a Topic"),
+        ((SOW.replace("orders", "ordres"), TO_FILES), "did you mean 'orders'?"),
+        ((SOW.replace("orders", "orders-C"), TO_FILES), "has no log to read; read orders"),
+        ((SOW.replace("orders", "memory"), TO_FILES), "transient, so it has no log"),
+        ((SOW, "<Sink></Sink>"), "needs a Topic or a Format, one of the two"),
+        ((SOW, "<Sink><Format>csv</Format></Sink>"), "files need a Path"),
+        ((SOW, TO_TOPIC.replace("orders", "orders-C")), "a copy of orders; write to orders"),
+        (
+            (FILES.replace("<TimeColumn>ts</TimeColumn>", ""), CONFLATE, TO_FILES),
+            "add <TimeColumn>",
+        ),
+        ((SOW, late_to("out/"), TO_FILES), "out is the Path of the Sink, too; give late rows"),
+        ((FILES, late_to("ticks"), TO_TOPIC), "ticks is the Path of the Source, too"),
+        ((FORMAT, CONFLATE, TO_FILES), "Conflate goes by the rows' own time, and delta does not"),
+        (
+            (FORMAT.replace("</Source>", "<Watermark>1m</Watermark></Source>"), TO_FILES),
+            "Watermark goes by the rows' own time",
+        ),
+        ((SOW, "<Sink><Format>sow</Format></Sink>"), "sow is no Sink; write <Topic>"),
+        ((SOW, "<Sink><Format>rate</Format></Sink>"), "rate is no Sink"),
+        ((SOW, STATIC.replace("<Path>n</Path>", ""), SQL, TO_FILES), "Static: csv needs a Path"),
+        (
+            (SOW, STATIC.replace("csv", "sow").replace("<Path>n</Path>", ""), SQL, TO_FILES),
+            "Static: sow needs a Topic",
+        ),
+        (
+            (SOW.replace("</Topic>", "</Topic><Path>in</Path>"), TO_FILES),
+            "Path: sow makes nothing of it: its rows come from its Topic; remove it",
+        ),
+        (
+            (FILES.replace("</Path>", "</Path><Topic>orders</Topic>"), TO_TOPIC),
+            "Topic: parquet makes nothing of it: a Topic is read with the Format sow",
+        ),
+        (
+            ("<Source><Format>rate</Format><Schema>a int</Schema></Source>", TO_FILES),
+            "Schema: rate makes nothing of it",
+        ),
+        ((SOW, TO_TOPIC.replace("</Topic>", "</Topic><Path>o</Path>")), "or the Topic"),
+        ((SOW.replace("</Topic>", "</Topic><Schema>id lng</Schema>"), TO_FILES), "mean long?"),
+        ((FILES.replace("ticks", "s3a:/ticks"), TO_FILES), "Path: 's3a:/ticks' names no bucket"),
+        ((SOW, TO_FILES.replace("out", "s3a:/out")), "write s3a://out"),
+        ((SOW, TO_FILES, "<Checkpoint>s3a:/p</Checkpoint>"), "Checkpoint: 's3a:/p' names no"),
+        (
+            (SOW, "<SQL>SELECT 1 FROM source; SELECT 2 FROM source</SQL>", TO_FILES),
+            "a second statement begins",
+        ),
+        (
+            (SOW, STATIC.replace("csv", "rate").replace("<Path>n</Path>", ""), SQL, TO_FILES),
+            "rate has no end, so it is no table",
+        ),
+        (
+            (SOW, option(TABLE, "maxRowsPerTrigger"), SQL, TO_FILES),
+            "means nothing in a read of records",
+        ),
+        ((SOW, TO_FILES, "<OutputMode>update</OutputMode>"), "files cannot be updated"),
+        (
+            (SOW, CONFLATE, TO_TOPIC, "<OutputMode>update</OutputMode>"),
+            "Conflate hands a window on when it can change no more",
+        ),
+        (
+            (SOW, CONFLATE.replace("</Conflate>", "<Lateness>2</Lateness></Conflate>"), TO_FILES),
+            "Lateness",
+        ),
+        ((SOW, TO_FILES, "<Trigger>10ms</Trigger>"), "write 100ms or more, or 'once'"),
+        ((SOW, TO_FILES, "<Master>loacl[2]</Master>"), "Master: 'loacl[2]' is no master"),
+        ((SOW, TO_FILES, "<Trigger>sometimes</Trigger>"), "or 'once'"),
+        ((SOW.replace(">sow<", ">SOW<"), TO_FILES), "is spelt otherwise; write sow"),
+        ((SOW, "<Sink><Format>two words</Format></Sink>"), "is no name of a format"),
+        (
+            (SOW, CONFLATE.replace("<Interval>1s</Interval>", ""), TO_FILES),
+            "Conflate: has no Interval",
+        ),
+        (
+            (SOW, CONFLATE.replace("</Conflate>", "<Filter>/a =</Filter></Conflate>"), TO_FILES),
+            "Filter",
+        ),
+        (
+            (
+                SOW,
+                CONFLATE.replace("</Conflate>", "<Filter>SOW_KEY() = '1'</Filter></Conflate>"),
+                TO_FILES,
+            ),
+            "the filter of a pipeline cannot ask for SOW_KEY()",
+        ),
+        ((SOW,), "has no Sink"),
+        ((option(SOW, "maxRowsPerTriger"), TO_FILES), "did you mean 'maxRowsPerTrigger'?"),
+        ((option(SOW, "asOf"), TO_FILES), "asOf means nothing in a stream read"),
+        ((option(SOW, "topic"), TO_FILES), "topic is what the element Topic says; remove it"),
+        ((SOW, option(TO_TOPIC, "epoch")), "epoch is the number of each batch"),
+        ((SOW, option(TO_TOPIC, "maxRowsPerTrigger")), "means nothing in a stream write"),
+        (
+            (FILES.replace("</Source>", "<TimeUnit>min</TimeUnit></Source>"), TO_FILES),
+            "is none of s, ms, us, ns",
+        ),
+    ],
+)
+def test_a_mistake_is_answered_with_what_to_write(parts, says):
+    assert says in finding(pipeline(*parts))
+
+
+def test_options_of_other_formats_are_left_to_spark():
+    assert not loaded(pipeline(option(FILES, "mergeSchema"), option(TO_FILES, "codec"))).findings
+    assert not loaded(pipeline(option(SOW, "max_rows_per_trigger"), TO_FILES)).findings
+
+
+def test_formats_that_only_spark_knows_have_only_its_rules():
+    to = "<Sink><Format>delta</Format></Sink>"
+    update = "<OutputMode>update</OutputMode>"
+    assert not loaded(pipeline(option(FORMAT, "maxFiles"), option(to, "any"), update)).findings
+
+
+def test_a_static_table_may_be_the_records_of_any_topic_or_a_part_of_the_log():
+    assert not loaded(pipeline(SOW, TABLE, SQL, TO_FILES)).findings
+    log = option(TABLE, "startingBookmark").replace("orders-C", "orders")
+    assert not loaded(pipeline(SOW, log, SQL, TO_FILES)).findings
+
+
+def test_a_checkpoint_is_one_pipelines_own():
+    at = "<Checkpoint>s3a://bucket/p</Checkpoint>"
+    first, second = (pipeline(SOW, TO_FILES, at, name=name) for name in "ab")
+    assert loaded(first).configuration.pipelines[0].checkpoint == "s3a://bucket/p"
+    assert "s3a://bucket/p is that of the pipeline in line" in finding(first, second)
+
+
+def test_two_pipelines_have_two_names():
+    assert "already used in line" in finding(pipeline(SOW, TO_FILES), pipeline(SOW, TO_FILES))
+
+
+def test_a_pipeline_does_not_replace_a_topic_batch_by_batch():
+    sink = option(TO_TOPIC, "mode").replace("<Value>5", "<Value>replace")
+    for mode in ("append", "update"):
+        text = pipeline(SOW, sink, f"<OutputMode>{mode}</OutputMode>")
+        assert "would remove with each batch what those before it wrote" in finding(text)
+
+
+def test_a_format_that_is_nearly_one_of_sparks_is_warned_of():
+    near = (FORMAT.replace("delta", "parket"), TO_FILES.replace("parquet", "jsn"))
+    found = loaded(pipeline(*near))
+    assert found.errors == ()
+    assert [str(one).partition("; ")[2] for one in found.warnings] == [
+        "did you mean parquet?",
+        "did you mean json?",
+    ]
+    for name in ("delta", "org.example.Parkett", "DELTA", "mine"):
+        assert loaded(pipeline(FORMAT.replace("delta", name), TO_FILES)).warnings == ()

@@ -1,0 +1,139 @@
+import pytest
+
+from sow.config import loads
+from sow.config.elements.table import ROOT
+
+NOT_YET = sorted(
+    {(place, e.name, e.about) for place, e in ROOT.walk() if e.status == "not yet"}, key=str
+)
+NO_EFFECT = [(place, e.name) for place, e in ROOT.walk() if e.status == "no effect"]
+FOREIGN = [e.name for _, e in ROOT.walk() if e.status == "foreign"]
+
+
+def inside(place: str, xml: str) -> str:
+    """`xml` within the sections of `place`, below the root."""
+    for section in reversed(place.split("/")[1:]):
+        xml = f"<{section}>{xml}</{section}>"
+    return xml
+
+
+def test_every_mistake_of_a_file_is_found_at_once(copy):
+    loaded = copy("\n<Intervall>1s</Intervall>\n<Filter>/a ==== 1</Filter>\n<Engine>x</Engine>")
+    assert [(f.line, f.element) for f in loaded.findings] == [
+        (2, "Intervall"),
+        (3, "Filter"),
+        (4, "Engine"),
+    ]
+    assert loaded.configuration is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("Intervall", "Interval"), ("filter", "Filter"), ("UnderlyingTopik", "UnderlyingTopic")],
+)
+def test_a_misspelt_element_is_answered_with_the_nearest_name(copy, only, wrong, right):
+    assert only(copy(f"<{wrong}>1s</{wrong}>")) == (
+        f"config.xml:1: {wrong}: is not an element of ConflatedTopic; did you mean {right}?"
+    )
+
+
+def test_an_element_in_the_wrong_place_is_sent_where_it_belongs(instance, only):
+    text = only(instance("<QueueMaxBytes>1MB</QueueMaxBytes>"))
+    assert text.endswith("it belongs in AMPSConfig/Sessions")
+
+
+def test_an_element_with_several_places_is_sent_all_of_them(sow, only):
+    assert "AMPSConfig/SOW/Topic or AMPSConfig/SOW/Topic/HashIndex" in only(sow("<Key>/a</Key>"))
+
+
+def test_an_element_like_no_other_is_sent_what_may_stand_there(instance, only):
+    text = only(instance("<Sessions><Zzz/></Sessions>"))
+    assert "Sessions may contain QueueMaxMessages, QueueMaxBytes, " in text
+
+
+@pytest.mark.parametrize(("place", "name", "instead"), NOT_YET)
+def test_what_is_not_built_yet_is_refused_by_name(instance, place, name, instead):
+    loaded = instance(inside(place, f"<{name}><Any>thing</Any></{name}>"))
+    refusal = f"config.xml:1: {name}: {name} is not available yet; {instead}"
+    assert refusal in map(str, loaded.errors)
+
+
+def test_what_history_is_requested_for_is_said_to_be_in_the_log(orders, only):
+    text = only(orders("<History><Window>1d</Window><Granularity>1m</Granularity></History>"))
+    assert "in the log alone, as far back as TransactionLog/RetentionAge" in text
+
+
+def test_a_misspelt_include_is_answered_with_its_name(sow, only):
+    assert only(sow("<Inclued>a.xml</Inclued>")).endswith("did you mean Include?")
+
+
+@pytest.mark.parametrize(("place", "name"), NO_EFFECT)
+def test_what_has_no_effect_here_is_a_warning(instance, place, name):
+    loaded = instance(inside(place, f"<{name}>1</{name}>"))
+    assert ("warning", name) in [(f.severity, f.element) for f in loaded.findings]
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_an_element_that_only_amps_has_is_a_warning_and_the_file_still_runs(instance, only, name):
+    text = only(instance(f"<{name} a='1'><Any>${{THING}}</Any></{name}>"))
+    assert f"{name}: is an element of AMPS that this server does not have" in text
+
+
+def test_the_values_that_are_built_may_be_written_out(copy, orders):
+    assert not copy("<Schedule>per-key</Schedule><Engine>embedded</Engine>").findings
+    assert not orders("<Retain>true</Retain><Placement>replace</Placement>").findings
+
+
+def test_an_element_given_twice_names_the_first(copy, only):
+    text = only(copy("<Interval>1s</Interval>\n<Interval>2s</Interval>"))
+    assert text == "config.xml:2: Interval: is given twice, first in line 1; remove one of them"
+
+
+def test_a_synonym_counts_as_the_element_that_it_means(sow):
+    loaded = sow("<Topic><Name>a</Name><Topic>b</Topic><MessageType>json</MessageType></Topic>")
+    assert [f.element for f in loaded.errors] == ["Topic"]
+    assert "given twice" in loaded.errors[0].message
+
+
+@pytest.mark.parametrize(
+    ("topic", "missing"),
+    [
+        ("<Topic><MessageType>json</MessageType></Topic>", ["Name"]),
+        ("<Topic><Name>a</Name></Topic>", ["MessageType"]),
+        ("<ConflatedTopic/>", ["Name", "MessageType", "UnderlyingTopic"]),
+        ("<Topic><Name>a</Name><MessageType>json</MessageType><HashIndex/></Topic>", ["Key"]),
+    ],
+)
+def test_what_a_topic_must_have_is_requested_for(sow, topic, missing):
+    assert [f.message for f in sow(topic).findings] == [f"has no {name}" for name in missing]
+
+
+def test_a_document_needs_a_name():
+    assert [str(f) for f in loads("<AMPSConfig/>").findings] == [
+        "config.xml:1: AMPSConfig: has no Name; add <Name>…</Name>"
+    ]
+
+
+def test_an_unknown_attribute_is_an_error(orders, only):
+    assert "unknown attribute 'kind'" in only(orders("<Key kind='x'>/b</Key>"))
+
+
+def test_an_attribute_that_should_be_an_element_is_sent_so(sow, only):
+    text = only(sow("<Topic Key='/a'><Name>a</Name><MessageType>json</MessageType></Topic>"))
+    assert text.endswith("write it as an element: <Key>…</Key> inside Topic")
+
+
+@pytest.mark.parametrize("xml", ["<Interval/>", "<Interval></Interval>", "<Interval> </Interval>"])
+def test_an_empty_value_is_refused(copy, only, xml):
+    assert only(copy(xml)) == (
+        "config.xml:1: Interval: is empty; write a value (interval), or remove it"
+    )
+
+
+def test_an_element_inside_a_value_is_refused_where_it_stands(copy, only):
+    text = only(copy("<Interval>1s\n<Filter>/a = 1</Filter></Interval>"))
+    assert text.startswith("config.xml:2: Filter: stands inside Interval")
+
+
+def test_text_between_elements_is_refused(sow, only):
+    assert "contains the text 'oops'" in only(sow("oops"))

@@ -1,0 +1,41 @@
+"""What a pipeline's definition says of itself: its time column, and whether there is an end."""
+
+import pytest
+
+from sow.core.pipelines import FILES, TIME_COLUMNS, Pipeline, PipelineOption, Sink, Source, Static
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"), [*TIME_COLUMNS.items(), *((kind, None) for kind in FILES)]
+)
+def test_only_sources_that_say_when_have_a_time_of_their_own(kind, column):
+    assert Source(format=kind).time == column
+    assert Source(format=kind, time_column="at").time == "at"
+
+
+@pytest.mark.parametrize("kind", [*FILES, *TIME_COLUMNS])
+def test_files_have_an_end_and_nothing_else_has(kind):
+    assert Source(format=kind).is_files == (kind in ("parquet", "csv", "json"))
+
+
+def test_a_format_that_only_spark_knows_has_no_end_and_no_time_of_its_own():
+    assert (Source(format="delta").is_files, Source(format="delta").time) == (False, None)
+
+
+def test_a_pipeline_runs_on_until_it_is_sent_to_run_once():
+    pipeline = Pipeline(name="p", sources=(Source(format="rate"),), sink=Sink(topic="t"))
+    assert pipeline.trigger_us == 1_000_000
+    assert not pipeline.autostart
+
+
+def test_what_may_be_a_secret_is_not_shown_and_what_it_is_called_is():
+    options = (PipelineOption("password", "hunter2"),)
+    pipeline = Pipeline(
+        name="p",
+        sources=(Source(format="jdbc", options=options),),
+        statics=(Static(name="s", format="jdbc", options=options),),
+        sink=Sink(format="kafka", options=options),
+        settings=options,
+    )
+    shown = repr(pipeline.without_values())
+    assert (shown.count("'password'"), shown.count("hunter2")) == (4, 0)

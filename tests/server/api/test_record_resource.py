@@ -1,0 +1,138 @@
+"""The door of one record: what it answers, when, and what it refuses."""
+
+import json
+from urllib.parse import quote
+
+import pytest
+
+from sow.core.definitions import Topic
+from sow.server.api.record_resource import PUT_PARAMETERS, RecordHandler
+from sow.server.boot.routes import Route
+from tests.server.stand_ins import ORDERS, Served, World, stepped
+
+NOTES = Topic("notes", "json")
+RECORD = "/v1/topics/{topic}/records/{key}"
+JSON = {"Content-Type": "application/json"}
+
+
+class Place(Served):
+    def __init__(self):
+        world = World(ORDERS, NOTES)
+        door = RecordHandler(world.driver, world.executor)
+        super().__init__(
+            world,
+            Route("GET", RECORD, "logon", door.read, ""),
+            Route("PUT", RECORD, "logon", door.put, "", PUT_PARAMETERS),
+            Route("PATCH", RECORD, "logon", door.merge, "", PUT_PARAMETERS),
+            Route("DELETE", RECORD, "logon", door.delete, ""),
+        )
+
+    async def send(self, method, key, document=None, topic="orders", **headers):
+        path = f"/v1/topics/{quote(topic, safe='')}/records/{quote(key, safe='')}"
+        named = {name.replace("_", "-"): text for name, text in headers.items()}
+        body = b"" if document is None else json.dumps(document).encode()
+        return await self.ask(method, path, body, JSON | named)
+
+    def key(self, number):
+        return self.world.engine.topic("orders").records.sow_key_of(str(number))
+
+
+@stepped
+async def test_a_record_is_put_read_merged_and_deleted_at_its_address():
+    async with Place() as place:
+        key = place.key(1)
+        made = await place.send("PUT", key, {"id": 1, "a": 1})
+        assert (made.status, made.json) == (201, {"published": 1, "bookmark": "1"})
+        assert place.world.journal.last_seq == 1, "it is durable"
+        again = await place.send("PUT", key, {"id": 1, "a": 2})
+        assert (again.status, again.json["bookmark"]) == (200, "2")
+        merged = await place.send("PATCH", key, {"id": 1, "b": 3})
+        read = await place.send("GET", key)
+        assert read.json == {"id": 1, "a": 2, "b": 3}
+        assert read.headers["ETag"] == merged.headers["ETag"] != again.headers["ETag"]
+        assert (await place.send("DELETE", key)).json == {"deleted": 1}
+        assert (await place.send("GET", key)).status == 404
+        assert (await place.send("DELETE", key)).status == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "document", "says"),
+    [
+        ("PUT", {"id": 2}, "names"),
+        ("PATCH", {"id": 2}, "names"),
+        ("PUT", {"a": 2}, "/id"),
+        ("PUT", [{"id": 1}, {"id": 1}], "one record"),
+        ("PUT", [], "no message"),
+        ("PUT", None, "no message"),
+    ],
+)
+@stepped
+async def test_a_body_that_is_not_the_one_message_of_the_record_is_refused(method, document, says):
+    async with Place() as place:
+        answer = await place.send(method, place.key(1), document)
+        assert (answer.status, says in answer.json["detail"]) == (400, True), answer.body
+        assert place.world.engine.seq == 0
+
+
+KEYS = ["first", "7", "a/b", "100%", "+", "a+b", "=", "../up", "..", ".", "why", "?x#y", "k" * 512]
+
+
+@pytest.mark.parametrize("key", KEYS)
+@stepped
+async def test_without_key_fields_the_address_gives_the_key_however_it_is_written(key):
+    async with Place() as place:
+        assert (await place.send("PUT", key, {"n": 1}, "notes")).status == 201
+        assert (await place.send("GET", key, topic="notes")).json == {"n": 1}
+        table = place.world.engine.topic("notes").records.table
+        assert [*table.slots] == [key]
+        assert (await place.send("DELETE", key, topic="notes")).status == 200
+
+
+@pytest.mark.parametrize("key", ["a b", "é", "k" * 513, "\n"])
+@stepped
+async def test_a_key_that_can_be_none_is_refused(key):
+    async with Place() as place:
+        answer = await place.send("PUT", key, {"n": 1}, "notes")
+        assert (answer.status, "SowKey" in answer.json["detail"]) == (400, True)
+
+
+@stepped
+async def test_of_several_who_have_read_one_state_one_comes_through():
+    async with Place() as place:
+        key = place.key(1)
+        tag = (await place.send("PUT", key, {"id": 1}, If_None_Match="*")).headers["ETag"]
+        lost = await place.send("PUT", key, {"id": 1, "late": 1}, If_None_Match="*")
+        assert (lost.status, lost.json["reason"]) == (412, "precondition failed")
+        won = await place.send("PATCH", key, {"id": 1, "a": 1}, If_Match=tag)
+        assert won.status == 200
+        for method in ("PUT", "PATCH", "DELETE"):
+            lost = await place.send(method, key, {"id": 1, "late": 1}, If_Match=tag)
+            assert (lost.status, lost.json["reason"]) == (412, "precondition failed")
+        assert (await place.send("GET", key)).json == {"id": 1, "a": 1}
+        weak = f'"x", W/{won.headers["ETag"]}'
+        assert (await place.send("DELETE", key, If_Match=weak)).status == 200
+        assert (await place.send("PUT", key, {"id": 1}, If_Match="*")).status == 412
+        assert (await place.send("DELETE", key, If_Match=tag)).status == 412
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "GET"])
+@stepped
+async def test_conditions_that_cannot_be_read_change_nothing(method):
+    async with Place() as place:
+        key = place.key(1)
+        await place.send("PUT", key, {"id": 1})
+        answer = await place.send(method, key, {"id": 1, "a": 1}, If_Match="1")
+        assert (answer.status, "If-Match" in answer.json["detail"]) == (400, True)
+        assert place.world.engine.seq == 1
+
+
+@stepped
+async def test_a_reader_is_sent_that_it_has_a_record_or_that_it_has_changed():
+    async with Place() as place:
+        key = place.key(1)
+        tag = (await place.send("PUT", key, {"id": 1})).headers["ETag"]
+        assert (await place.send("GET", key, If_None_Match=f'"0", W/{tag}')).status == 304
+        assert (await place.send("GET", key, If_Match=tag)).status == 200
+        assert (await place.send("GET", key, If_Match='"0"')).status == 412
+        head = await place.send("HEAD", key)
+        assert (head.status, head.body, head.headers["ETag"]) == (200, b"", tag)

@@ -1,0 +1,318 @@
+"""The handlers under /v1: what they answer, when, and what they refuse."""
+
+import asyncio
+import json
+import threading
+
+import numpy as np
+import pytest
+
+from sow.core.cooperative import run_to_completion
+from sow.core.definitions import Topic
+from sow.core.security_definitions import Allow
+from sow.engine import bulk_delete, queries
+from sow.errors import ConfigError
+from sow.server.api import records
+from sow.server.api.as_of_queries import AsOfQueries
+from sow.server.api.record_resource import RecordHandler
+from sow.server.api.records import (
+    DELETE_PARAMETERS,
+    PUBLISH_PARAMETERS,
+    QUERY_PARAMETERS,
+    RecordsHandler,
+)
+from sow.server.api.snapshots import SnapshotHandler
+from sow.server.boot.routes import Route
+from sow.server.http.authn_middleware import RequestAuthenticator
+from sow.server.loop import scheduler as turns_of_work
+from tests.server.stand_ins import ORDERS, Anybody, Served, World, asking, stepped, turns
+
+NOTES = Topic("notes", "string")
+RECORDS = "/v1/topics/{topic}/records"
+
+
+class Place(Served):
+    """The HTTP door of a world; `reloads` is what reading the configuration again gives."""
+
+    def __init__(self, authn=None):
+        world, self.reloads = World(ORDERS, NOTES), []
+        past = AsOfQueries(world.driver, world.engine)
+        snapshots = SnapshotHandler(world.driver, world.engine, past)
+        door = RecordsHandler(world.driver, world.executor, self.reload, past, snapshots)
+        record = RecordHandler(world.driver, world.executor)
+        super().__init__(
+            world,
+            Route("GET", "/v1/topics", "logon", door.topics, ""),
+            Route("GET", "/v1/topics/{topic}", "logon", door.topic, "", ("expected",)),
+            Route("GET", RECORDS, "logon", door.query, "", QUERY_PARAMETERS),
+            Route("POST", RECORDS, "logon", door.publish, "", PUBLISH_PARAMETERS),
+            Route("PATCH", RECORDS, "logon", door.delta_publish, "", PUBLISH_PARAMETERS),
+            Route("DELETE", RECORDS, "logon", door.delete, "", DELETE_PARAMETERS),
+            Route("GET", RECORDS + "/{key}", "logon", record.read, ""),
+            Route("GET", "/v1/config", "logon", door.config, ""),
+            Route("POST", "/v1/config/reload", "logon", door.reload, "", ("allow_loss",)),
+            authn=authn,
+        )
+
+    async def reload(self, allow_loss):
+        self.reloads.append(allow_loss)
+        if allow_loss:
+            raise ConfigError("the file has a mistake")
+        return ["orders-C: added"]
+
+    async def publish(self, body, topic="orders", query="", method="POST"):
+        headers = {"Content-Type": "application/json"}
+        return await self.ask(method, f"/v1/topics/{topic}/records{query}", body, headers)
+
+
+@stepped
+async def test_a_publish_is_answered_when_it_is_on_disk():
+    async with Place() as place:
+        answer = await place.publish(b'[{"id":1},{"id":2}]')
+        assert (answer.status, answer.json) == (200, {"published": 2, "bookmark": "2"})
+        assert place.world.journal.last_seq == 2
+        assert (await place.publish(b'{"id":3}', query="?ack=processed")).json["published"] == 1
+        assert (await place.publish(b'{"id":4}', query="?ack=soon")).status == 400
+        assert (await place.publish(b'{"id":1,"px":5}', method="PATCH")).status == 200
+
+
+@stepped
+async def test_a_large_publish_lets_others_in_and_is_finished_when_its_client_goes(monkeypatch):
+    monkeypatch.setattr(turns_of_work, "SLICE_S", 0.0)
+    async with Place() as place:
+        table = place.world.engine.topic("orders").records.table
+        body = b"[" + b",".join(b'{"id":%d}' % at for at in range(10_000)) + b"]"
+        headers = {"Content-Type": "application/json"}
+        socket = await place.begin("POST", "/v1/topics/orders/records", body, headers)
+        while not len(table):
+            await asyncio.sleep(0)
+        assert len(table) < 10_000
+        socket.protocol.connection_lost(None)
+        await asyncio.sleep(0)
+        answer = await place.publish(b'{"id":999,"last":1}')
+        assert answer.json["bookmark"] == "10001", "what was left came first"
+        assert len(table) == 10_000
+        assert place.world.journal.last_seq == 10_001
+
+
+@stepped
+async def test_the_first_bad_message_refuses_all_and_is_named():
+    async with Place() as place:
+        answer = await place.publish(b'[{"id":1},{"no":2}]')
+        assert (answer.status, answer.json["index"]) == (400, 1)
+        assert (await place.get("/v1/topics/orders/records")).json == []
+
+
+@stepped
+async def test_a_query_says_what_matched_what_served_it_and_its_moment():
+    async with Place() as place:
+        await place.publish(b'[{"id":1,"px":5},{"id":2,"px":6},{"id":3,"px":7}]')
+        path = "/v1/topics/orders/records?filter=/px%20%3E%205&order_by=/id%20DESC&top_n=1"
+        answer = await place.get(path)
+        assert answer.json == [{"id": 3, "px": 7}]
+        assert (answer.headers["SOW-Matches"], answer.headers["SOW-Bookmark"]) == ("2", "3")
+        lines = await place.get(path + "&select=/px&meta=true", Accept="application/x-ndjson")
+        assert lines.rows[0]["d"] == {"px": 7}
+        assert lines.headers["Content-Type"].startswith("application/x-ndjson")
+        explained = (await place.get(path + "&explain=true")).json
+        assert explained["terms"]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "says"),
+    [
+        ("filter=/px%20%3E", 400, "position"),
+        ("top_n=x", 400, "whole number"),
+        ("wrong=1", 400, "no parameter"),
+    ],
+)
+@stepped
+async def test_what_cannot_be_requested_is_a_problem_with_a_sentence(query, status, says):
+    async with Place() as place:
+        answer = await place.get(f"/v1/topics/orders/records?{query}")
+        assert (answer.status, says in answer.json["detail"]) == (status, True)
+
+
+@stepped
+async def test_large_answers_that_wait_for_their_clients_are_bounded(monkeypatch):
+    monkeypatch.setattr(records, "ANSWER_ROWS_MAX", 1500)
+    async with Place() as place:
+        await place.publish(json.dumps([{"id": at} for at in range(1000)]).encode())
+        path = "/v1/topics/orders/records"
+        requested = (place.get(path), place.get(path), place.get(path + "?top_n=500"))
+        first, second, short = await asyncio.gather(*requested)
+        assert (len(first.json), len(short.json)) == (1000, 500)
+        assert (second.status, second.json["reason"]) == (503, "busy")
+        assert second.headers["Retry-After"] == "1"
+        assert len((await place.get(path)).json) == 1000
+
+
+@stepped
+async def test_a_record_has_an_entity_tag_that_changes_with_it():
+    async with Place() as place:
+        await place.publish(b'{"id":1}')
+        (key,) = [row["k"] for row in (await place.get("/v1/topics/orders/records?meta=true")).json]
+        path = f"/v1/topics/orders/records/{key}"
+        first = await place.get(path)
+        assert first.json == {"id": 1}
+        known = {"If-None-Match": first.headers["ETag"]}
+        assert (await place.get(path, **known)).status == 304
+        await place.publish(b'{"id":1,"px":2}')
+        assert (await place.get(path, **known)).json == {"id": 1, "px": 2}
+        assert (await place.get("/v1/topics/orders/records/7")).status == 404
+
+
+@stepped
+async def test_records_are_deleted_by_filter_key_or_body_and_by_one_of_them():
+    async with Place() as place:
+        await place.publish(b'[{"id":1},{"id":2},{"id":3}]')
+        path = "/v1/topics/orders/records"
+        assert (await place.ask("DELETE", f"{path}?filter=/id%20%3D%201")).json == {"deleted": 1}
+        typed = {"Content-Type": "application/json"}
+        assert (await place.ask("DELETE", path, b'[{"id":2}]', typed)).json == {"deleted": 1}
+        assert (await place.ask("DELETE", path)).status == 400
+        assert (await place.get(path)).json == [{"id": 3}]
+
+
+@stepped
+async def test_a_topic_is_described_and_one_that_is_not_there_is_not():
+    async with Place() as place:
+        names = [topic["name"] for topic in (await place.get("/v1/topics")).json]
+        assert {"orders", "notes"} <= set(names)
+        assert (await place.get("/v1/topics/orders")).json["kind"] == "topic"
+        missing = await place.get("/v1/topics/ordres")
+        assert (missing.status, "did you mean orders" in missing.json["detail"]) == (404, True)
+
+
+@stepped
+async def test_the_configuration_is_sent_and_read_again():
+    async with Place() as place:
+        topics = (await place.get("/v1/config")).json["topics"]
+        assert [topic["name"] for topic in topics] == ["orders", "notes"], (
+            "none of the server's own"
+        )
+        reloaded = await place.ask("POST", "/v1/config/reload")
+        assert reloaded.json == {"changes": ["orders-C: added"]}
+        refused = await place.ask("POST", "/v1/config/reload?allow_loss=true")
+        assert (refused.status, "the file has a mistake" in refused.json["detail"]) == (400, True)
+        assert place.reloads == [False, True]
+
+
+@stepped
+async def test_a_long_delete_lets_others_by_and_ends_with_its_client(monkeypatch):
+    monkeypatch.setattr(turns_of_work, "SLICE_S", 0.0)
+    monkeypatch.setattr(bulk_delete, "RECORDS_AT_ONCE", 2)
+    async with Place() as place:
+        records = place.world.engine.topic("orders").records
+        await place.publish(b"[" + b",".join(b'{"id":%d}' % at for at in range(100)) + b"]")
+        socket = await place.begin("DELETE", "/v1/topics/orders/records?filter=/id>9")
+        left = len(records.table)
+        assert 10 < left < 100
+        await place.publish(b'{"id":99,"new":true}')
+        assert 10 < len(records.table) < left
+        socket.protocol.connection_lost(None)
+        await turns(20)
+        left = len(records.table)
+        assert left > 10, "it was given up"
+        await turns(20)
+        assert len(records.table) == left
+        answer = await place.ask("DELETE", "/v1/topics/orders/records?filter=/id>9")
+        assert answer.json == {"deleted": left - 10}
+        many = b"[" + b",".join(b'{"id":%d}' % (at % 10) for at in range(30)) + b"]"
+        assert (await place.publish(many, method="DELETE")).json == {"deleted": 10}
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+@stepped
+async def test_who_loses_his_rights_while_others_come_first_changes_nothing(monkeypatch, method):
+    here = RequestAuthenticator(
+        asking(Allow("orders", read=True, write=True, delete=True)), lambda _by: Anybody()
+    )
+    async with Place(here) as place:
+        place.world.publish(b'{"id":1}')
+        undivided = place.world.engine.undivided
+
+        def waiting(_name):
+            here.go_on_under(here.read(asking()))
+            yield
+
+        monkeypatch.setattr(undivided, "finish_before", waiting)
+        headers = {"Authorization": "Bearer ann", "Content-Type": "application/json"}
+        body = b'{"id":1}' if method == "DELETE" else b'{"id":2}'
+        answer = await place.ask(method, "/v1/topics/orders/records", body, headers)
+        assert (answer.status, answer.json["reason"]) == (503, "busy")
+        assert len(place.world.engine.topic("orders").records.table) == 1
+
+
+class Held:
+    """The disk of a place, which takes nothing until it is let go."""
+
+    def __init__(self, place):
+        self._append, self._free = place.world.journal.append, threading.Event()
+        place.world.journal.append = self._wait
+        self.count = 0
+
+    def _wait(self, entries):
+        self.count += 1
+        self._free.wait(30)
+        self._append(entries)
+
+    def let_go(self):
+        self._free.set()
+
+
+def requested_for(place, query):
+    return asyncio.ensure_future(place.get(f"/v1/topics/orders/records?{query}"))
+
+
+CONCERNED = [
+    "filter=/px%20=%205",
+    "filter=/px%20=%206",
+    "filter=/id%20=%204",
+    "filter=/id%20=%203",
+    "order_by=/id&top_n=1",
+    "filter=/px%20=%201&order_by=/id&meta=true",
+]
+
+
+@stepped
+async def test_an_answer_waits_for_the_disk_only_if_what_is_on_its_way_there_concerns_it():
+    async with Place() as place:
+        await place.publish(
+            b'[{"id":1,"px":1},{"id":2,"px":5},{"id":3,"px":3},{"id":9,"px":9},{"id":7,"px":8}]'
+        )
+        disk = Held(place)
+        publish = place.world.publish
+        publish(b'{"id":2,"px":6}', b'{"id":4,"px":4}', b'{"id":1,"px":1,"new":true}')
+        run_to_completion(
+            place.world.engine.removal("orders", np.array([2]), place.world.clock.now_us())
+        )
+        place.world.driver.wake()
+        waiting = [requested_for(place, query) for query in CONCERNED]
+        free = await requested_for(place, "filter=/px%20IN%20(8,9)&order_by=/px%20DESC")
+        assert [row["id"] for row in free.json] == [9, 7]
+        assert free.headers["SOW-Bookmark"] == "5", "as of what is durable"
+        await turns(50)
+        assert not any(one.done() for one in waiting)
+        disk.let_go()
+        answers = [(await one).json for one in waiting]
+        assert [[row.get("id", row.get("d", {}).get("id")) for row in one] for one in answers] == [
+            [], [2], [4], [], [1], [1],
+        ]  # fmt: skip
+        free = await requested_for(place, "filter=/px%20IN%20(8,9)")
+        assert free.headers["SOW-Bookmark"] == "9"
+
+
+@stepped
+async def test_where_very_much_is_on_its_way_an_answer_waits_for_it(monkeypatch):
+    monkeypatch.setattr(queries, "JUDGED_MAX", 3)
+    async with Place() as place:
+        await place.publish(b'{"id":1,"px":1}')
+        disk = Held(place)
+        place.world.publish(*(b'{"id":%d}' % at for at in range(2, 6)))
+        place.world.driver.wake()
+        waiting = requested_for(place, "filter=/px%20=%201")
+        await turns(50)
+        assert not waiting.done()
+        disk.let_go()
+        assert (await waiting).json == [{"id": 1, "px": 1}]

@@ -1,0 +1,121 @@
+"""The files of the console, as browsers are sent them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sow.server.api.client_files import CONSOLE_FOLDER, SHIPPED_TYPES
+from sow.server.api.static_files import Pages
+from sow.server.boot.routes import Route
+from tests.server.stand_ins import Served, World, stepped
+
+
+def place(folder=CONSOLE_FOLDER):
+    made = Pages(folder)
+    return Served(
+        World(),
+        Route("GET", "/", "nothing", made.index, ""),
+        Route("GET", "/console/{file}", "nothing", made.file, ""),
+        Route("GET", "/console/{folder}/{file}", "nothing", made.file, ""),
+    )
+
+
+@stepped
+async def test_the_page_comes_with_what_it_may_do():
+    async with place() as served:
+        answer = await served.get("/")
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+    assert "unsafe" not in answer.headers["Content-Security-Policy"]
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.headers["Cache-Control"] == "no-cache"
+
+
+@stepped
+async def test_who_has_a_file_is_not_sent_it_again(tmp_path):
+    (tmp_path / "index.html").write_text("one")
+    async with place(tmp_path) as served:
+        first = await served.get("/")
+        again = await served.get("/", **{"If-None-Match": first.headers["ETag"]})
+    assert (again.status, again.body) == (304, b"")
+    (tmp_path / "index.html").write_text("two")
+    async with place(tmp_path) as served:
+        later = await served.get("/", **{"If-None-Match": first.headers["ETag"]})
+    assert (later.status, later.body) == (200, b"two")
+
+
+@stepped
+async def test_what_is_no_file_of_the_console_is_not_there(tmp_path):
+    (tmp_path / "secret.js").write_text("secret")
+    (tmp_path / "console").mkdir()
+    (tmp_path / "console" / "index.html").write_text("page")
+    (tmp_path / "console" / "notes").write_text("of no kind that is served")
+    async with place(tmp_path / "console") as served:
+        for path in (
+            "/console/secret.js",
+            "/console/..%2Fsecret.js",
+            "/console/%2E%2E/secret.js",
+            "/console/vendored/none.js",
+            "/console/notes",
+            "/console/" + "x" * 300,
+        ):
+            answer = await served.get(path)
+            assert answer.status == 404, path
+            assert len(answer.body) < 1000
+            assert b"secret\n" not in answer.body
+
+
+@stepped
+async def test_every_file_that_is_served_is_sent_as_what_it_is():
+    async with place() as served:
+        for name in Pages().names():
+            answer = await served.get(f"/console/{name}")
+            assert answer.body == (CONSOLE_FOLDER / name).read_bytes()
+            kind = SHIPPED_TYPES[Path(name).suffix]
+            assert answer.headers["Content-Type"] == f"{kind}; charset=utf-8"
+
+
+OWN = [
+    path
+    for path in CONSOLE_FOLDER.rglob("*")
+    if path.is_file() and path.parent.name != "vendored" and path.suffix in SHIPPED_TYPES
+]
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+def test_all_that_a_file_names_is_there_and_relative(path):
+    text = path.read_text()
+    named = re.findall(r'(?:\bfrom|\bimport|href=|src=)\s*\(?"([^"$#]+)"', text)
+    root = path.parent if path.suffix == ".js" else CONSOLE_FOLDER.parent
+    for name in named:
+        assert not re.match(r"[a-z]+:|/", name), f"{name} would leave a proxy's path prefix"
+        if name == "../sow.js":
+            name = "sow.js"
+        assert (root / name).resolve().is_relative_to(CONSOLE_FOLDER), name
+        assert (root / name).is_file(), name
+
+
+def forbidden_in(text):
+    """What makes markup of a text, or goes elsewhere."""
+    calls = r"\b(?:innerHTML|outerHTML|insertAdjacentHTML|document\.write|dangerouslySet\w+|eval\()"
+    elsewhere = r"https?://(?!www\.w3\.org/|127\.0\.0\.1)[\w.]+"
+    return re.findall(f"{calls}|{elsewhere}", text)
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+def test_nothing_makes_markup_of_texts_or_calls_another_server(path):
+    assert forbidden_in(path.read_text()) == []
+
+
+def test_what_would_is_found():
+    for planted in ("cell.innerHTML = text", "eval(text)", 'fetch("https://example.org/x")'):
+        assert forbidden_in(planted)
+
+
+@pytest.mark.parametrize(
+    "path", [one for one in OWN if one.suffix == ".js"], ids=lambda path: path.name
+)
+def test_each_script_opens_with_what_it_is_for(path):
+    assert re.match(r"(//.*\n)+\n|/\*", path.read_text())

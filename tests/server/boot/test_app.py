@@ -1,0 +1,309 @@
+"""A server as a whole: what it takes at its start, gives back at its end, and changes meanwhile."""
+
+import asyncio
+import logging
+import socket
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import aiohttp
+import pytest
+
+from sow.core.clock import VirtualClock
+from sow.core.definitions import (
+    Configuration,
+    ConflatedTopic,
+    JournalSettings,
+    Limits,
+    Topic,
+    without_system_topics,
+)
+from sow.errors import ConfigError, Damaged, StoreError
+from sow.expressions import parser
+from sow.server.boot import app
+from sow.server.boot.app import Server, new_session_name
+from tests.server.stand_ins import SECOND
+
+ORDERS = Topic("orders", "json", keys=("/id",))
+SLOW = ConflatedTopic("orders-C", "json", "orders", interval_us=SECOND)
+START_US = 1_700_000_000 * SECOND
+
+
+def configuration(*topics, **more):
+    return Configuration("test", topics or (ORDERS,), host="127.0.0.1", port=0, **more)
+
+
+@pytest.fixture
+def served(tmp_path):
+    """What a coroutine function makes of a server that runs meanwhile."""
+
+    def run(work, config=None, **more):
+        async def go():
+            clock = VirtualClock(START_US)
+            server = Server(
+                config or configuration(), tmp_path, clock, names=lambda: ["here"], **more
+            )
+            await server.start()
+            try:
+                return await work(server)
+            finally:
+                await server.stop()
+
+        return asyncio.run(go())
+
+    return run
+
+
+async def publish(server, number):
+    server.engine.publish("orders", [b'{"id":%d}' % number], server.driver.now_us())
+    await server.driver.durable()
+
+
+def records(server):
+    return sorted(server.engine.topic("orders").records.table.slots)
+
+
+def test_what_was_durable_is_there_again_after_a_restart(served):
+    async def fill(server):
+        await publish(server, 1)
+        await publish(server, 2)
+        return records(server), server.engine.seq
+
+    async def look(server):
+        return records(server), server.engine.seq
+
+    assert served(fill) == served(look)
+
+
+def test_a_port_that_is_taken_is_said_and_the_directory_given_back(served, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        config = replace(configuration(), port=taken.getsockname()[1])
+        with pytest.raises(StoreError, match=r"cannot listen on 127\.0\.0\.1:.*--port") as caught:
+            served(publish, config)
+    assert caught.value.reason == "address in use"
+
+    async def nothing(_server):
+        return True
+
+    assert served(nothing), "nobody holds the directory any more"
+
+
+def test_no_client_waits_for_the_first_expression_to_make_the_parser(served):
+    parser._parser.cache_clear()
+
+    async def made(_server):
+        return parser._parser.cache_info().currsize
+
+    assert served(made) == 1
+
+
+def test_two_servers_do_not_share_a_directory(served, tmp_path):
+    async def work(_server):
+        with pytest.raises(StoreError):
+            await Server(configuration(), tmp_path, names=lambda: ["here"]).start()
+
+    served(work)
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """A start that puts nothing back until it is let go."""
+
+    class Held(app.Opening):
+        is_held = True
+
+        def open(self, counted):
+            while Held.is_held:
+                yield
+            yield from super().open(counted)
+
+    monkeypatch.setattr(app, "ServerBootstrap", Held)
+    return Held
+
+
+@asynccontextmanager
+async def starting(tmp_path, **more):
+    """A server whose doors are open, what restores its records, and a client of it."""
+    server = Server(configuration(), tmp_path, names=lambda: ["here"], **more)
+    url = await server.open()
+    restoring = asyncio.create_task(server.restore())
+    async with aiohttp.ClientSession(url) as http:
+        yield server, restoring, http
+
+
+async def status(http, path):
+    async with http.get(path) as answer:
+        return answer.status, await answer.text()
+
+
+RECORDS = "/v1/topics/orders/records"
+
+
+def test_while_records_are_put_back_requests_wait_and_none_is_answered_by_half(
+    served, held, tmp_path
+):
+    held.is_held = False
+    served(lambda server: publish(server, 1))
+    held.is_held = True
+
+    async def go():
+        async with starting(tmp_path) as (server, restoring, http):
+            query = asyncio.create_task(status(http, RECORDS))
+            stored = asyncio.create_task(http.post(RECORDS, json={"id": 2}))
+            follower = asyncio.create_task(http.ws_connect("/v1/ws"))
+            while server._entrance.waiting < 3:
+                assert await status(http, "/healthz") == (200, "ok\n")
+            assert await status(http, "/readyz") == (503, "replaying: opening files\n")
+            assert "sow_replaying 1.0" in (await status(http, "/metrics"))[1]
+            assert not any(one.done() for one in (restoring, query, stored, follower))
+            held.is_held = False
+            await restoring
+            code, found = await query
+            assert (code, b'{"id":1}' in found.encode()) == (200, True)
+            assert (await stored).status == 200
+            ws = await follower
+            await ws.send_str('{"c":"sow","t":"orders","cid":"1"}')
+            assert b'"success"' in (await ws.receive()).data
+            assert await status(http, "/readyz") == (200, "ok\n")
+            assert "sow_replaying 0.0" in (await status(http, "/metrics"))[1]
+            await server.stop()
+
+    asyncio.run(go())
+
+
+def test_a_start_that_is_given_up_reports_who_waits_and_gives_everything_back(
+    held, served, tmp_path
+):
+    async def go():
+        async with starting(tmp_path) as (server, restoring, http):
+            query = asyncio.create_task(status(http, RECORDS))
+            while not server._entrance.waiting:
+                await asyncio.sleep(0)
+            restoring.cancel()
+            code, told = await query
+            assert code == 503
+            assert "the server stops" in told
+            with pytest.raises(asyncio.CancelledError):
+                await restoring
+            with pytest.raises(aiohttp.ClientConnectorError):
+                await status(http, "/healthz")
+
+    asyncio.run(go())
+    held.is_held = False
+    served(lambda server: publish(server, 1))
+
+
+def test_a_start_that_fails_says_why_to_who_waits_too(held, tmp_path, monkeypatch):
+    def open_badly(self, _counted):
+        while held.is_held:
+            yield
+        raise Damaged("the journal is damaged")
+
+    monkeypatch.setattr(held, "open", open_badly)
+
+    async def go():
+        async with starting(tmp_path) as (server, restoring, http):
+            query = asyncio.create_task(status(http, RECORDS))
+            while not server._entrance.waiting:
+                await asyncio.sleep(0)
+            held.is_held = False
+            assert "the journal is damaged" in (await query)[1]
+            with pytest.raises(Damaged):
+                await restoring
+
+    asyncio.run(go())
+
+
+def test_a_reload_waits_for_the_records_too(held, tmp_path):
+    async def go():
+        async with starting(tmp_path, reread=lambda: configuration(ORDERS, SLOW)) as (
+            server,
+            restoring,
+            _http,
+        ):
+            reloading = asyncio.create_task(server.reload())
+            while not server._entrance.waiting:
+                await asyncio.sleep(0)
+            held.is_held = False
+            await restoring
+            assert await reloading == ["conflated topic orders-C added"]
+            await server.stop()
+
+    asyncio.run(go())
+
+
+def test_a_reload_changes_what_can_be_changed_and_nothing_where_it_cannot(served):
+    found = [configuration(ORDERS, SLOW)]
+
+    async def work(server):
+        changes = await server.reload()
+        assert "orders-C" in " ".join(changes)
+        assert "orders-C" in server.engine.topics
+        before = server.configuration
+        found[0] = replace(configuration(replace(ORDERS, keys=("/other",)), SLOW))
+        await publish(server, 1)
+        with pytest.raises(ConfigError):
+            await server.reload()
+        assert server.configuration is before
+        return [topic.name for topic in without_system_topics(before).topics]
+
+    assert served(work, reread=lambda: found[0]) == ["orders", "orders-C"]
+
+
+def test_of_two_reloads_the_second_begins_when_the_first_is_over(served):
+    async def work(server):
+        return await asyncio.gather(server.reload(), server.reload())
+
+    first, second = served(work, reread=lambda: configuration(ORDERS, SLOW))
+    assert first == ["conflated topic orders-C added"]
+    assert second == []
+
+
+def test_a_reload_that_nobody_waits_for_is_carried_to_its_end(served):
+    async def work(server):
+        waits = asyncio.create_task(server.reload())
+        await asyncio.sleep(0)
+        waits.cancel()
+        assert await server.reload() == []
+        return list(server.engine.topics)
+
+    assert "orders-C" in served(work, reread=lambda: configuration(ORDERS, SLOW))
+
+
+def test_a_server_that_was_started_from_no_file_cannot_reload(served):
+    async def work(server):
+        with pytest.raises(ConfigError, match="not started from a file"):
+            await server.reload()
+
+    served(work)
+
+
+def test_fewer_connections_than_are_wanted_are_sent_of(served, caplog, monkeypatch):
+    monkeypatch.setattr(app, "raise_files_limit", lambda: 80)
+
+    async def nothing(_server):
+        return None
+
+    with caplog.at_level(logging.WARNING, "sow"):
+        served(nothing, configuration(limits=Limits(connections_max=85)))
+        assert caplog.text == "", "a few less are nothing to warn of"
+        served(nothing, configuration(limits=Limits(connections_max=100)))
+    assert "there can be 80 connections, and not 100 (Limits/Connections)" in caplog.text
+
+
+def test_a_topics_window_goes_before_the_journals():
+    config = configuration(
+        ORDERS,
+        replace(ORDERS, name="quick", flush_interval_us=5),
+        SLOW,
+        journal=JournalSettings(flush_interval_us=100),
+    )
+    windows = Server(config, "nowhere")._windows_us()
+    assert (windows["orders"], windows["quick"]) == (100, 5)
+    assert "orders-C" not in windows
+
+
+def test_names_of_sessions_cannot_be_guessed():
+    names = {new_session_name() for _ in range(100)}
+    assert len(names) == 100
+    assert all(len(name) >= 22 for name in names)

@@ -1,0 +1,196 @@
+"""Checkpoints: written when the log has grown, in slices, and the log let go of behind them."""
+
+import asyncio
+import logging
+from dataclasses import replace
+
+import pytest
+
+from sow.core.cooperative import run_to_completion
+from sow.errors import StoreError
+from sow.server.boot.checkpointer import CHECK_S, SLICE_SLOTS, Checkpointer
+from sow.store.in_memory import MemoryCheckpoint, MemoryJournal
+from tests.server.stand_ins import ORDERS, World, stepped
+
+GROWTH_BYTES_MIN = 2_000
+INDEXED = replace(ORDERS, hash_indexes=(("/a",),))
+
+
+class Slow(MemoryCheckpoint):
+    """A checkpoint that notes its slices, and fails when it is told to."""
+
+    def __init__(self):
+        super().__init__()
+        self.slices, self.failures = [], []
+
+    def write(self, seq, slices):
+        if self.failures:
+            raise self.failures.pop(0)
+        found = list(slices)
+        self.slices.append([len(part.identities) for part in found])
+        super().write(seq, iter(found))
+
+
+class Place:
+    """A world with a checkpointer of its topic, and what the journal was asked to let go of."""
+
+    def __init__(self, **more):
+        self.world, self.checkpoint, self.trimmed = World(journal=MemoryJournal()), Slow(), []
+        self.checkpointer = Checkpointer(
+            self.world.driver,
+            {"orders": self.checkpoint},
+            self.trim,
+            growth_bytes_min=GROWTH_BYTES_MIN,
+            **more,
+        )
+
+    def trim(self, _now_us, keep_from_seq, beyond):
+        self.trimmed.append(keep_from_seq)
+        self.beyond = beyond
+        return len(self.trimmed) % 2 == 1
+
+    async def publish(self, first, count):
+        bodies = [b'{"id":%d}' % number for number in range(first, first + count)]
+        self.world.publish(*bodies)
+        await self.world.driver.durable()
+
+    async def close(self):
+        await self.checkpointer.close()
+        await self.world.driver.close()
+
+
+@stepped
+async def test_a_topic_is_written_when_the_log_has_grown_by_as_much_as_it_holds():
+    place = Place()
+    place.checkpointer.start()
+    await place.publish(0, 10)
+    await asyncio.sleep(3 * CHECK_S)
+    assert place.checkpoint.slices == [], "too little to be worth it"
+    await place.publish(10, 90)
+    await asyncio.sleep(3 * CHECK_S)
+    assert place.checkpoint.slices == [[100]]
+    assert place.checkpoint.seq == 100
+    await place.publish(0, 10)
+    await asyncio.sleep(3 * CHECK_S)
+    assert len(place.checkpoint.slices) == 1
+    await place.close()
+
+
+@stepped
+async def test_what_the_start_had_to_replay_counts_as_growth():
+    place = Place(replayed_bytes=GROWTH_BYTES_MIN + 1)
+    await place.publish(0, 1)
+    place.checkpointer.start()
+    await asyncio.sleep(3 * CHECK_S)
+    assert place.checkpoint.slices == [[1]]
+    await place.close()
+
+
+@stepped
+async def test_many_records_are_cut_in_slices_between_which_others_have_their_turn():
+    place = Place()
+    await place.publish(0, 2 * SLICE_SLOTS + 1)
+    await place.checkpointer.write("orders")
+    assert place.checkpoint.slices == [[SLICE_SLOTS, SLICE_SLOTS, 1]]
+    await place.close()
+
+
+@stepped
+async def test_the_journal_lets_go_of_what_all_checkpoints_hold_until_it_has_no_more():
+    place = Place()
+    await place.publish(0, 200)
+    place.checkpointer.start()
+    await asyncio.sleep(1.5 * CHECK_S)
+    assert place.trimmed == [201, 201], "asked again while it says that there is more"
+    await place.close()
+
+
+@stepped
+async def test_a_checkpoint_that_fails_is_said_and_tried_again_later(caplog):
+    place = Place()
+    place.checkpoint.failures = [StoreError("no room for a checkpoint")]
+    await place.publish(0, 200)
+    with caplog.at_level(logging.ERROR, "sow"):
+        place.checkpointer.start()
+        await asyncio.sleep(5 * CHECK_S)
+        assert "checkpoint: no room for a checkpoint" in caplog.text
+        assert place.checkpoint.slices == []
+        await asyncio.sleep(10 * CHECK_S)
+    assert place.checkpoint.slices == [[200]]
+    await place.close()
+
+
+@stepped
+async def test_one_that_is_being_written_is_given_up_when_the_server_stops():
+    place = Place()
+    await place.publish(0, 3 * SLICE_SLOTS)
+    writing = asyncio.create_task(place.checkpointer.write("orders"))
+    await asyncio.sleep(0)
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    assert place.checkpoint.seq == 0, "the one before it stands"
+    await place.close()
+
+
+@stepped
+async def test_what_deletes_have_left_is_written_on_a_full_disk_and_the_log_gives_way():
+    place = Place()
+    await place.publish(0, 10)
+    place.world.journal.full, place.world.journal.reserve_bytes = True, 1_000
+    place.checkpointer.start()
+    await asyncio.sleep(1.5 * CHECK_S)
+    assert place.checkpoint.slices == [[10]]
+    assert (place.trimmed[-1], place.beyond) == (11, True)
+    await asyncio.sleep(3 * CHECK_S)
+    assert place.checkpoint.slices == [[10]], "nothing was done since"
+    assert place.beyond is False
+    await place.close()
+
+
+@stepped
+async def test_a_checkpoint_without_room_is_not_begun_and_an_operator_is_sent_once(caplog):
+    place = Place()
+    await place.publish(0, 200)
+    place.world.journal.full = True
+    place.checkpointer.start()
+    await asyncio.sleep(2 * CHECK_S)
+    assert place.checkpoint.slices == [], "it would take the reserve"
+    place.world.engine.disk._has_room = lambda _size_bytes: True
+    with caplog.at_level(logging.ERROR, "sow"):
+        await asyncio.sleep(3 * CHECK_S)
+    assert caplog.text.count("has no room for one of orders") == 1
+    assert place.checkpoint.slices == []
+    await place.close()
+
+
+@pytest.mark.parametrize(
+    ("room_bytes", "is_full", "is_known"),
+    [(10**9, False, True), (2_000, False, False), (10**9, True, False)],
+)
+@stepped
+async def test_what_indexes_know_is_left_out_where_room_is_not_plenty(
+    room_bytes, is_full, is_known, monkeypatch
+):
+    place = Place()
+    run_to_completion(place.world.engine.topics["orders"].records.reindex(INDEXED))
+    await place.publish(0, 100)
+    place.world.journal.full, place.world.journal.reserve_bytes = is_full, 10**6
+    monkeypatch.setattr(MemoryJournal, "room_bytes", room_bytes)
+    await place.checkpointer.write("orders")
+    assert [part.values is not None for part in place.checkpoint.load()] == [is_known]
+    await place.close()
+
+
+@stepped
+async def test_that_one_failed_is_known_until_one_is_written():
+    place = Place()
+    assert place.checkpointer.failure is None
+    place.checkpointer.start()
+    place.checkpoint.failures.append(StoreError("the disk says no"))
+    await place.publish(0, 300)
+    await asyncio.sleep(2 * CHECK_S)
+    assert place.checkpointer.failure == "the disk says no"
+    await asyncio.sleep(12 * CHECK_S)
+    assert place.checkpointer.failure is None
+    await place.close()

@@ -1,0 +1,63 @@
+"""The gate notes whose request it is, and learns the machine's slow names when they come."""
+
+import asyncio
+from threading import Event
+from types import SimpleNamespace
+
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+
+from sow.core.definitions import Configuration
+from sow.core.security_definitions import Security
+from sow.server.http.middleware import RequestMiddleware, client_address
+
+PROXIED = Configuration("test", security=Security(trusted_proxies=("192.0.2.10/32",)))
+
+
+def ask(gate, peer, **headers):
+    """Whose request the gate says it is."""
+    transport = SimpleNamespace(
+        get_extra_info=lambda name, _default=None: peer, is_closing=lambda: False
+    )
+    named = {name.replace("_", "-"): text for name, text in headers.items()}
+    request = make_mocked_request("GET", "/", {"Host": "box"} | named, transport=transport)
+
+    async def handler(request):
+        return web.Response(text=client_address(request))
+
+    return asyncio.run(gate.check(request, handler)).text
+
+
+def opened(configuration, names=lambda: ["box"]):
+    gate = RequestMiddleware(lambda: configuration, names)
+    gate.open()
+    return gate
+
+
+def test_a_request_is_its_peers_or_whose_a_trusted_peer_says():
+    gate = opened(PROXIED)
+    said = {"X_Forwarded_For": "198.51.100.7"}
+    assert ask(gate, ("192.0.2.10", 4711), **said) == "198.51.100.7"
+    assert ask(gate, ("192.0.2.11", 4711), **said) == "192.0.2.11"
+    assert ask(gate, ("::ffff:192.0.2.10", 4711, 0, 0), **said) == "198.51.100.7"
+    assert ask(opened(Configuration("test")), ("127.0.0.1", 1), **said) == "127.0.0.1"
+
+
+def test_a_peer_that_has_gone_is_nobody():
+    assert ask(opened(PROXIED), None) == ""
+
+
+def test_a_slow_resolver_holds_nobody_up():
+    found = Event()
+
+    def names():
+        yield "box"
+        found.wait()
+        yield "Late.Corp."
+        yield "no host at all"
+
+    gate = opened(PROXIED, names)
+    assert ask(gate, ("192.0.2.11", 1)) == "192.0.2.11"
+    found.set()
+    gate.learnt.wait()
+    assert gate.machine == {"box", "late.corp"}

@@ -1,0 +1,89 @@
+"""What a request wants of a record: tags that are read, compared, and refused."""
+
+import pytest
+
+from sow.errors import ClientError
+from sow.server.http.preconditions import ANY_STATE, TAG, Conditions, PreconditionFailed
+from tests.server.stand_ins import request_of
+
+
+def requested(**headers):
+    named = [(name.replace("_", "-"), text) for name, text in headers.items()]
+    return Conditions.of(request_of(headers=named))
+
+
+@pytest.mark.parametrize(
+    ("text", "tags"),
+    [
+        ("*", ANY_STATE),
+        ('"1"', {'"1"'}),
+        ('W/"1"', {'"1"'}),
+        (' "1" , W/"2.3",', {'"1"', '"2.3"'}),
+        (', "a,b"', {'"a,b"'}),
+        ('""', {'""'}),
+    ],
+)
+def test_lists_of_tags_are_read(text, tags):
+    assert requested(If_Match=text) == Conditions(frozenset(tags), None)
+    assert requested(If_None_Match=text) == Conditions(None, frozenset(tags))
+
+
+def test_who_says_nothing_asks_nothing():
+    assert not requested().asks
+    requested().check([], is_there=False)
+    requested().check(['"1"'], is_there=True)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", '"1', '"1" "2"', '"1"; q=1', "*, *", '"1", *', 'w/"1"', '"\x01"', "," * 3]
+)
+def test_what_is_no_list_of_tags_is_refused_and_not_passed_over(text):
+    for name in ("If_Match", "If_None_Match"):
+        with pytest.raises(ClientError, match=name.replace("_", "-")) as raised:
+            requested(**{name: text})
+        assert raised.value.status == 400
+
+
+def test_a_long_list_is_read_once_from_its_beginning_to_its_end():
+    assert len(requested(If_Match=", ".join(f'"{at}"' for at in range(2000))).match) == 2000
+    with pytest.raises(ClientError):
+        requested(If_Match='"' * 8000 + "x")
+
+
+@pytest.mark.parametrize("before", ['"1",', '"1"', "W/", ""])
+def test_no_blank_of_a_broken_list_is_tried_in_two_ways(before):
+    text = f"{before}{' ' * 1_000_000}x"  # tried in pairs, they would take hours
+    assert TAG.match(text, len(before)) is None
+    assert TAG.match(text, max(0, len(before) - 3)) is None
+
+
+@pytest.mark.parametrize(
+    ("match", "none_match", "tag", "is_there", "holds"),
+    [
+        ('"1"', None, '"1"', True, True),
+        ('"1"', None, '"2"', True, False),
+        ('"1"', None, None, True, False),
+        ("*", None, '"1"', True, True),
+        ("*", None, None, False, False),
+        ("*", None, None, True, False),
+        (None, "*", None, False, True),
+        (None, "*", '"1"', True, False),
+        (None, "*", None, True, False),
+        (None, '"1"', '"1"', True, False),
+        (None, '"1"', '"2"', True, True),
+        (None, '"1"', None, True, True),
+        ('"1"', "*", '"1"', True, False),
+        ('"another-form"', None, '"1"', True, True),
+        (None, '"another-form"', '"1"', True, False),
+    ],
+)
+def test_a_record_meets_them_or_not(match, none_match, tag, is_there, holds):
+    tags = [] if tag is None else [tag, '"another-form"']
+    said = {"If_Match": match, "If_None_Match": none_match}
+    found = requested(**{name: text for name, text in said.items() if text is not None})
+    if holds:
+        found.check(tags, is_there)
+        return
+    with pytest.raises(PreconditionFailed) as raised:
+        found.check(tags, is_there)
+    assert raised.value.status == 412

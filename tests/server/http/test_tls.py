@@ -1,0 +1,156 @@
+"""Encryption: files that can be used, and a sentence for each that cannot."""
+
+import ssl
+from asyncio.sslproto import SSLProtocol
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from sow.core.security_definitions import Tls
+from sow.errors import ConfigError
+from sow.server.http import tls
+from sow.server.http.tls import READ_AT_ONCE_BYTES, believes, server_context
+from tests.edge.certificates import authority, certificates
+
+
+@pytest.fixture
+def files(tmp_path):
+    return certificates(tmp_path)
+
+
+def test_a_certificate_and_its_key_make_a_context(files):
+    assert server_context(Tls(files.certificate, files.key)).verify_mode == ssl.CERT_NONE
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+def test_nothing_older_than_tls_1_2_is_spoken_whatever_the_system_says(files, monkeypatch):
+    """As where Python was built so that OpenSSL's own settings say what is old enough."""
+
+    def lenient(protocol):
+        context = ssl.SSLContext(protocol)
+        context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+        return context
+
+    monkeypatch.setattr(tls, "ssl", SimpleNamespace(**vars(ssl) | {"SSLContext": lenient}))
+    context = server_context(Tls(files.certificate, files.key))
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+def test_a_connection_keeps_no_more_than_a_record_to_be_read(files):
+    server_context(Tls(files.certificate, files.key))
+    assert SSLProtocol.max_size == READ_AT_ONCE_BYTES
+
+
+def test_both_may_stand_in_one_file(files, tmp_path):
+    both = tmp_path / "both.pem"
+    texts = [Path(file).read_text() for file in (files.certificate, files.key)]
+    both.write_text("".join(texts))
+    server_context(Tls(str(both), str(both)))
+
+
+ENDS = datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
+
+
+def test_of_the_certificates_of_a_file_the_one_that_ends_first_counts(tmp_path):
+    files = certificates(tmp_path, not_after=ENDS)
+    (found,) = tls.certificates(Tls(files.certificate, files.key)).items()
+    assert found[0] == files.certificate
+    assert (found[1].expires_s, found[1].valid_until) == (ENDS.timestamp(), "2031-05-06 07:08 UTC")
+    longer = certificates(tmp_path, not_after=ENDS.replace(year=2041))
+    text = Path(longer.certificate).read_text()
+    Path(longer.certificate).write_text(text + Path(files.ca).read_text())
+    (again,) = tls.certificates(Tls(files.certificate, files.key)).values()
+    assert ENDS.timestamp() < again.expires_s
+
+
+def test_those_by_which_clients_are_trusted_count_and_nobody_has_any_without_tls(files):
+    found = tls.certificates(Tls(files.certificate, files.key, client_ca=files.ca))
+    assert [*found] == [files.certificate, files.ca]
+    assert tls.certificates(None) == {}
+
+
+def test_what_is_no_certificate_is_left_out_and_a_file_that_is_gone_is_named(files, tmp_path):
+    assert tls.certificates(Tls(files.key, files.key)) == {}
+    with pytest.raises(ConfigError, match=f"cannot be read: {tmp_path}/gone: no such file"):
+        tls.certificates(Tls(str(tmp_path / "gone"), files.key))
+
+
+def test_a_reload_names_certificates_that_are_others(tmp_path):
+    files = certificates(tmp_path)
+    named = Tls(files.certificate, files.key)
+    before = tls.certificates(named)
+    assert tls.renewed(tls.certificates(named), before) == []
+    certificates(tmp_path, not_after=ENDS)
+    assert tls.renewed(tls.certificates(named), before) == [
+        f"certificate {files.certificate} read again, valid until 2031-05-06 07:08 UTC"
+    ]
+
+
+def refusal(certificate, key):
+    with pytest.raises(ConfigError) as caught:
+        server_context(Tls(str(certificate), str(key)))
+    return str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(files, tmp_path):
+    missing = tmp_path / "missing.pem"
+    assert f"the Certificate of TLS cannot be read: {missing}" in refusal(missing, files.key)
+    assert "the PrivateKey of TLS cannot be read" in refusal(files.certificate, missing)
+    assert "is a directory" in refusal(tmp_path, files.key)
+
+
+def test_a_key_of_another_certificate_is_named(files, tmp_path):
+    (tmp_path / "other").mkdir()
+    other = certificates(tmp_path / "other")
+    said = refusal(files.certificate, other.key)
+    assert f"{other.key}: the key is not that of the certificate {files.certificate}" in said
+
+
+def test_what_is_no_certificate_is_named_and_not_shown(files, tmp_path):
+    noise = tmp_path / "noise.pem"
+    noise.write_text("secret " * 1000)
+    for said in (refusal(noise, files.key), refusal(files.certificate, noise)):
+        assert "TLS cannot be used" in said
+        assert "secret" not in said
+
+
+@pytest.mark.parametrize("kept", [0, 100])
+def test_of_two_files_the_one_that_was_cut_is_named(files, tmp_path, kept):
+    cut = tmp_path / "cut.pem"
+    cut.write_text(Path(files.certificate).read_text()[:kept])
+    said = refusal(cut, files.key)
+    assert f"{cut}: it holds no whole certificate in PEM form" in said
+    cut.write_text(Path(files.key).read_text()[:kept])
+    said = refusal(files.certificate, cut)
+    assert f"{cut}: it holds no whole private key in PEM form" in said
+
+
+def test_a_key_with_a_passphrase_asks_nobody(files, tmp_path):
+    from cryptography.hazmat.primitives import serialization as forms
+
+    key = forms.load_pem_private_key(Path(files.key).read_bytes(), None)
+    locked = tmp_path / "locked.pem"
+    locked.write_bytes(
+        key.private_bytes(
+            forms.Encoding.PEM,
+            forms.PrivateFormat.PKCS8,
+            forms.BestAvailableEncryption(b"open sesame"),
+        )
+    )
+    assert "has a passphrase" in refusal(files.certificate, locked)
+
+
+def test_a_certificate_is_believed_as_long_as_whoever_may_have_signed_it(files, tmp_path):
+    contexts = []
+    for names in (("one",), ("one", "two"), ("two",)):
+        file = tmp_path / f"{len(contexts)}.pem"
+        file.write_bytes(b"".join(authority(name).cert_pem.bytes() for name in names))
+        contexts.append(server_context(Tls(files.certificate, files.key, str(file))))
+    one, both, two = contexts
+    assert believes(one, one)
+    assert believes(both, one)
+    assert not believes(two, one)
+    assert not believes(one, both)
+    assert not believes(None, one)

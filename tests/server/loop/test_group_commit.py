@@ -1,0 +1,139 @@
+"""Group commit: order, sharing of commits, and what becomes of a group the disk refuses."""
+
+import asyncio
+import threading
+
+from sow.engine.wal import Group
+from sow.errors import DiskFull, StoreError
+from sow.server.loop.group_commit import RETRY_S, ROW_BYTES, GroupCommit, stored_bytes
+from sow.store.protocols import LogEntry
+from tests.server.stand_ins import stepped, turns
+
+
+def entry(seq, topic="orders"):
+    return LogEntry("publish", topic, seq, 0, None, [b"x" * 100])
+
+
+STEP_S = 0.001
+
+
+class Disk:
+    """A journal that stores when it is let, and refuses what it is told to."""
+
+    def __init__(self):
+        self.stored, self.refusals = [], []
+        self.free = threading.Event()
+        self.free.set()
+
+    def append(self, entries):
+        self.free.wait()
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.stored.append([one.seq for one in entries])
+
+
+class Commits:
+    """A group commit, and what it has said."""
+
+    def __init__(self, windows_us=()):
+        self.disk, self.said = Disk(), []
+        self.commit = GroupCommit(
+            self.disk,
+            dict(windows_us),
+            lambda group: self.said.append(group.number),
+            lambda failure, groups: self.said.append((failure, [one.number for one in groups])),
+            lambda: self.said.append("taken"),
+        )
+
+    def add(self, number, *entries):
+        self.commit.add(Group(number, list(entries)))
+
+    async def until(self, said):
+        while said not in self.said:
+            await asyncio.sleep(STEP_S)
+
+
+@stepped
+async def test_what_comes_during_a_commit_is_stored_by_the_next_one_together():
+    commits = Commits()
+    commits.disk.free.clear()
+    commits.add(1, entry(1))
+    await turns()
+    for number in (2, 3, 4):
+        commits.add(number, entry(number))
+    assert commits.commit.bytes_logged == 4 * (100 + ROW_BYTES)
+    commits.disk.free.set()
+    await commits.until(4)
+    assert commits.disk.stored == [[1], [2, 3, 4]]
+    assert commits.said == [1, 2, 3, 4]
+    await turns()
+    assert commits.commit.is_idle
+    await commits.commit.close()
+
+
+@stepped
+async def test_the_most_impatient_topic_of_a_commit_says_how_long_it_waits():
+    commits, loop = Commits({"slow": 4_000_000, "quick": 1_000_000}), asyncio.get_running_loop()
+    commits.add(1, entry(1, "slow"))
+    await commits.until(1)
+    assert round(loop.time(), 1) == 4.0
+    await turns()
+    commits.add(2, entry(2, "slow"))
+    commits.add(3, entry(3, "quick"))
+    await commits.until(3)
+    assert round(loop.time(), 1) == 5.0
+    await turns()
+    commits.add(4, entry(4, "unnamed"))
+    await commits.until(4)
+    assert round(loop.time(), 1) == 5.0
+    await commits.commit.close()
+
+
+@stepped
+async def test_a_refusal_is_said_once_with_every_group_and_all_is_stored_later():
+    commits = Commits()
+    full = DiskFull("the disk is full")
+    commits.disk.refusals = [full, full]
+    commits.disk.free.clear()
+    commits.add(1, entry(1))
+    await turns()
+    commits.add(2, entry(2))
+    commits.disk.free.set()
+    await commits.until((full, [1, 2]))
+    assert commits.commit.failure is full
+    commits.commit.keep([entry(3)])
+    await commits.until("taken")
+    assert asyncio.get_running_loop().time() >= 2 * RETRY_S
+    assert commits.commit.failure is None
+    assert [seq for stored in commits.disk.stored for seq in stored] == [1, 2, 3]
+    assert commits.said == [(full, [1, 2]), "taken"]
+    await commits.commit.close()
+
+
+@stepped
+async def test_a_disk_that_fails_otherwise_is_sent_with_what_happens_next():
+    commits = Commits()
+    commits.disk.refusals = [StoreError("cannot write")]
+    commits.add(1, entry(1))
+    await commits.until("taken")
+    failure = commits.said[0][0]
+    assert failure.detail.startswith("cannot write; nothing of the request is acknowledged")
+    await commits.commit.close()
+
+
+@stepped
+async def test_whoever_waits_for_the_journal_to_grow_waits_for_entries():
+    commits = Commits()
+    grown = commits.commit.next()
+    commits.add(1)
+    await commits.until(1)
+    assert not grown.done()
+    commits.add(2, entry(1))
+    await commits.until(2)
+    assert grown.done()
+    assert commits.commit.next() is not grown
+    await commits.commit.close()
+
+
+def test_an_entry_takes_its_bodies_and_something_for_each_row():
+    assert stored_bytes(LogEntry("delete", "orders", 1, 0, ["a", "b"], [])) == 2 * ROW_BYTES

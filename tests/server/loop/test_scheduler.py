@@ -1,0 +1,118 @@
+"""Everybody's work is done a slice at a time, in turn, and given up when nobody waits for it."""
+
+import asyncio
+
+import pytest
+
+from sow.server.loop import scheduler as turns_of_work
+from sow.server.loop.loop_latency import LoopLatency
+from sow.server.loop.scheduler import FairScheduler
+from tests.server.stand_ins import stepped, turns
+
+
+class Line:
+    """Turns whose slices are over after one step, and what was done in them."""
+
+    def __init__(self, monkeypatch, slice_s=0.0):
+        monkeypatch.setattr(turns_of_work, "SLICE_S", slice_s)
+        self.watch, self.slices, self.done = LoopLatency(), 0, []
+        self.turns = FairScheduler(self.watch, self._woken)
+
+    def _woken(self):
+        self.slices += 1
+
+    def steps(self, name, count, result=None):
+        for at in range(count):
+            self.done.append((name, at))
+            yield
+        return result
+
+    def take(self, name, *more):
+        return asyncio.ensure_future(self.turns.take(name, self.steps(name, *more)))
+
+
+@stepped
+async def test_work_takes_turns_a_slice_in_each_round(monkeypatch):
+    line = Line(monkeypatch)
+    one, two = line.take("one", 3, "result"), line.take("two", 2)
+    assert await one == "result"
+    await two
+    assert line.done == [("one", 0), ("two", 0), ("one", 1), ("two", 1), ("one", 2)]
+    assert line.slices == 7, "each step a slice, and one to find that it was the last"
+    assert line.watch.longest_s.keys() == {"one", "two"}
+
+
+@stepped
+async def test_short_work_of_many_shares_a_slice(monkeypatch):
+    line = Line(monkeypatch, slice_s=60.0)
+    await asyncio.gather(*[line.take(str(at), 5) for at in range(10)])
+    assert len(line.done) == 50
+    assert line.slices == 1
+
+
+@stepped
+async def test_what_fails_fails_alone(monkeypatch):
+    line = Line(monkeypatch)
+
+    def failing():
+        yield
+        raise ValueError("no")
+
+    good = line.take("good", 5, 1)
+    with pytest.raises(ValueError, match="no"):
+        await line.turns.take("bad", failing())
+    assert await good == 1
+
+
+@stepped
+async def test_who_is_cancelled_has_no_more_steps_taken(monkeypatch):
+    line = Line(monkeypatch)
+    closed = []
+
+    def endless():
+        try:
+            while True:
+                line.done.append("endless")
+                yield
+        finally:
+            closed.append(True)
+
+    task = asyncio.ensure_future(line.turns.take("endless", endless()))
+    await turns(10)
+    taken = len(line.done)
+    assert taken > 1
+    task.cancel()
+    await turns(3)
+    assert closed
+    assert task.cancelled()
+    assert len(line.done) <= taken + 1
+
+
+@stepped
+async def test_work_that_raises_leaves_the_others_in_line(monkeypatch):
+    line, said = Line(monkeypatch), []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _loop, context: said.append(context["exception"]))
+
+    class Broken:
+        name = "broken"
+
+        def go_on(self, _until_s):
+            raise RuntimeError("broken")
+
+    line.turns.add(Broken())
+    assert await line.take("good", 3, 2) == 2
+    assert [str(error) for error in said] == ["broken"]
+
+
+@stepped
+async def test_closing_gives_up_what_is_in_line(monkeypatch):
+    line = Line(monkeypatch)
+    task = line.take("one", 100)
+    await turns(2)
+    line.turns.close()
+    taken = len(line.done)
+    await turns(5)
+    assert len(line.done) == taken
+    task.cancel()
+    await turns(2)

@@ -1,0 +1,229 @@
+"""What a client sends is carried out in order, a little at a time, and not beyond what it reads."""
+
+import asyncio
+
+from sow.core.definitions import Limits
+from sow.core.quota import Quota
+from sow.engine import bulk_delete
+from sow.protocol.encodings import LINES
+from sow.server.http.read_backpressure import ReadBackpressure
+from sow.server.loop import scheduler as turns_of_work
+from sow.server.loop.filter_compile_pool import LONG_FILTER_CHARS
+from sow.server.net.command_pump import INBOX_BYTES_MAX, CommandReader
+from sow.server.net.session_writer import SessionWriter
+from sow.server.net.ws_memory_accounting import MessageMemories, MessageMemory
+from tests.laws.guarding import reading, rights
+from tests.server.net.test_session_writer import Below
+from tests.server.stand_ins import World, stepped, turns
+
+
+class Client:
+    """A client whose frames are handed to `incoming`."""
+
+    def __init__(self):
+        self.world, self.below = World(), Below()
+        executor, driver = self.world.executor, self.world.driver
+        session = executor.sessions.open(LINES, self.world.clock.now_us())
+        self.connection = SessionWriter(driver, executor, session, self.below, lambda: None)
+        watches = MessageMemories(ReadBackpressure(Quota(lambda: 1 << 20)), Limits)
+        self.watch = MessageMemory(
+            watches,
+            self.below.transport,
+            "client",
+            lambda: True,
+            lambda _reason: None,
+            lambda: None,
+        )
+        self.incoming = CommandReader(driver, executor, self.connection, self.watch)
+        self.connection.begin()
+
+    @property
+    def session(self):
+        return self.connection.session
+
+    @property
+    def records(self):
+        return len(self.world.engine.topic("orders").records.table)
+
+    async def close(self):
+        self.incoming.close()
+        self.connection.close()
+        await self.world.driver.close()
+
+
+def publishes(first, count, more=b""):
+    return b"\n".join(
+        b'{"c":"publish","t":"orders","d":{"id":%d%b}}' % (at, more)
+        for at in range(first, first + count)
+    )
+
+
+@stepped
+async def test_frames_are_carried_out_in_order_and_done_says_when():
+    client = Client()
+    assert not client.incoming.add(publishes(0, 10)), "there is room for more"
+    client.incoming.add(b'{"c":"heartbeat","cid":"1"}')
+    assert client.records == 0, "not before the loop has its turn"
+    await client.incoming.done()
+    assert client.records == 10
+    await client.world.driver.durable()
+    assert b"heartbeat" in client.below.transport.written
+    await client.close()
+
+
+@stepped
+async def test_a_turn_ends_when_its_time_is_over_and_others_get_theirs(monkeypatch):
+    monkeypatch.setattr(turns_of_work, "SLICE_S", 0.0)
+    client = Client()
+    client.incoming.add(b"\n".join(b'{"c":"heartbeat","cid":"%d"}' % at for at in range(5)))
+    between = 0
+    work = asyncio.create_task(client.incoming.done())
+    while not work.done():
+        await asyncio.sleep(0)
+        between += 1
+    assert between > 5, "each command was a turn of its own"
+    await client.close()
+
+
+@stepped
+async def test_no_more_is_taken_in_than_there_is_room_for(monkeypatch):
+    monkeypatch.setattr(turns_of_work, "SLICE_S", 0.0)
+    client = Client()
+    more = b',"text":"%b"' % (b"x" * 1000)
+    count = 2 * INBOX_BYTES_MAX // 1000
+    assert client.incoming.add(publishes(0, count, more)), "there is no room for more"
+    waits = asyncio.create_task(client.incoming.room())
+    await asyncio.sleep(0)
+    assert not waits.done()
+    await waits
+    await client.incoming.done()
+    assert client.records == count
+    await client.close()
+
+
+@stepped
+async def test_who_does_not_read_its_answers_has_nothing_more_carried_out():
+    client = Client()
+    client.below.transport.set_write_buffer_limits(1)
+    client.below.transport.write(b"xx")
+    bytes_max = client.session.settings.queue_bytes_max
+    text = b"x" * (bytes_max // 4)
+    client.incoming.add(b'{"c":"subscribe","t":"orders","cid":"1"}')
+    for at in range(8):
+        client.incoming.add(b'{"c":"publish","t":"orders","d":{"id":%d,"x":"%b"}}' % (at, text))
+    await turns(20)
+    await asyncio.sleep(0.5)
+    before = client.records
+    assert client.session.outbox.full or client.session.ended
+    client.incoming.add(publishes(100, 1))
+    await asyncio.sleep(0.1)
+    assert client.records == before
+    await client.close()
+
+
+@stepped
+async def test_a_long_filter_is_compiled_beside_the_loop_and_then_used():
+    client = Client()
+    text = " OR ".join(f"/identity = {at}" for at in range(300))
+    assert len(text) > LONG_FILTER_CHARS
+    client.incoming.add(b'{"c":"subscribe","t":"orders","filter":"%b","cid":"1"}' % text.encode())
+    client.incoming.add(b'{"c":"heartbeat","cid":"2"}')
+    await turns()
+    assert not client.world.executor.subscriptions.of(client.session)
+    await client.incoming.done()
+    assert client.world.executor.subscriptions.of(client.session)
+    assert client.world.engine.filters.has(text)
+    await client.close()
+
+
+@stepped
+async def test_what_very_many_allows_let_a_client_see_is_compiled_beside_the_loop():
+    client = Client()
+    allows = [reading(filter=f"/book = 'b{at}'") for at in range(400)]
+    client.session.entitle(rights(*allows))
+    guard = client.session.rights.guard("orders")
+    client.incoming.add(b'{"c":"subscribe","t":"orders","filter":"/px > 1","cid":"1"}')
+    await turns()
+    assert not client.world.executor.subscriptions.of(client.session), "it waits for a thread"
+    await client.incoming.done()
+    assert client.world.executor.subscriptions.of(client.session)
+    assert guard.is_ready(client.world.engine.filters.get("/px > 1"))
+    await client.close()
+
+
+@stepped
+async def test_what_is_left_of_a_client_that_has_gone_is_forgotten():
+    client = Client()
+    client.incoming.add(publishes(0, 3))
+    client.incoming.close()
+    await turns()
+    assert client.records == 0
+    await client.close()
+
+
+@stepped
+async def test_a_long_delete_lets_others_by_and_its_own_client_wait(monkeypatch):
+    monkeypatch.setattr(turns_of_work, "SLICE_S", 0.0)
+    monkeypatch.setattr(bulk_delete, "RECORDS_AT_ONCE", 10)
+    client = Client()
+    client.world.publish(*(b'{"id":%d}' % at for at in range(100)))
+    client.incoming.add(b'{"c":"sow_delete","t":"orders","filter":"1=1","cid":"d"}')
+    client.incoming.add(b'{"c":"publish","t":"orders","d":{"id":1},"cid":"p"}')
+    await turns(4)
+    assert 0 < client.records < 100
+    client.world.publish(b'{"id":99,"new":true}', b'{"id":200}')
+    await client.incoming.done()
+    assert client.records == 3, "what others published meanwhile, and what followed the delete"
+    await client.world.driver.durable()
+    written = client.below.transport.written
+    assert b'"deleted":100' in written
+    assert written.index(b'"cid":"d"') < written.index(b'"cid":"p"')
+    await client.close()
+
+
+@stepped
+async def test_a_delete_whose_client_goes_is_given_up(monkeypatch):
+    monkeypatch.setattr(turns_of_work, "SLICE_S", 0.0)
+    monkeypatch.setattr(bulk_delete, "RECORDS_AT_ONCE", 10)
+    client = Client()
+    client.world.publish(*(b'{"id":%d}' % at for at in range(100)))
+    client.incoming.add(b'{"c":"sow_delete","t":"orders","filter":"1=1"}')
+    await turns(4)
+    left = client.records
+    client.incoming.close()
+    await turns(20)
+    assert 0 < client.records == left
+    client.world.engine.check()
+    client.world.publish(b'{"id":99,"new":true}')
+    assert client.records == left, "what stays is as it was"
+    await client.close()
+
+
+@stepped
+async def test_a_large_publish_that_has_begun_is_finished_when_its_client_goes(
+    monkeypatch,
+):
+    monkeypatch.setattr(turns_of_work, "SLICE_S", 0.0)
+    client = Client()
+    bodies = b"\n".join(b'{"id":%d}' % at for at in range(2000))
+    client.incoming.add(b'{"c":"publish","t":"orders","n":2000}\n' + bodies)
+    client.incoming.add(publishes(5000, 1))
+    while not client.records:
+        await turns(1)
+    assert client.records < 2000, "others have their turn before all is there"
+    client.incoming.close()
+    await client.close()
+    assert client.records == 2000
+    assert client.world.journal.last_seq == 2000
+
+
+@stepped
+async def test_one_that_goes_before_its_publish_has_begun_has_published_nothing(monkeypatch):
+    monkeypatch.setattr(turns_of_work, "SLICE_S", 0.0)
+    client = Client()
+    bodies = b"\n".join(b'{"id":%d}' % at for at in range(2000))
+    client.incoming.add(b'{"c":"publish","t":"orders","n":2000}\n' + bodies)
+    await turns(2)
+    client.incoming.close()
+    await client.close()
+    assert client.records == 0

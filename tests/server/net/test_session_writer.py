@@ -1,0 +1,154 @@
+"""A session on a socket: frames leave as fast as the socket takes them, and stay queued if not."""
+
+import asyncio
+
+from sow.protocol.encodings import LINES
+from sow.protocol.wire import read_frame
+from sow.server.net.session_writer import GRACE_S, SOCKET_BUFFER_BYTES, SessionWriter
+from sow.server.net.transport_writable import TransportWritable
+from tests.server.stand_ins import Socket, World, stepped, turns
+
+
+class Below:
+    """A connection's socket and its flow, as `Watched` gives them."""
+
+    def __init__(self):
+        self.flow = TransportWritable()
+        self.transport = Socket(self)
+        self.pause_writing, self.resume_writing = self.flow.pause, self.flow.resume
+
+
+class Client:
+    """A session on a socket of its own in a world."""
+
+    def __init__(self, world):
+        self.world, self.below, self.ends = world, Below(), 0
+        self.socket = self.below.transport
+        self.session = world.executor.sessions.open(LINES, world.clock.now_us())
+        self.connection = SessionWriter(
+            world.driver, world.executor, self.session, self.below, self.count_end
+        )
+
+    def count_end(self):
+        self.ends += 1
+
+    def say(self, line):
+        session = self.connection.session
+        self.world.executor.execute_all(session, list(read_frame(line)), self.world.clock.now_us())
+        self.connection.follow()
+        self.world.driver.wake()
+
+
+def begun(world):
+    client = Client(world)
+    client.connection.begin()
+    return client
+
+
+@stepped
+async def test_nothing_is_written_before_the_handshake_is_over():
+    world = World()
+    client = Client(world)
+    client.say(b'{"c":"heartbeat","cid":"1"}')
+    await turns()
+    assert client.socket.written == b""
+    assert client.connection.owns
+    client.connection.begin()
+    await turns()
+    assert b"heartbeat" in client.socket.written
+    await world.driver.close()
+
+
+@stepped
+async def test_what_a_slow_client_has_not_taken_stays_in_the_outbox():
+    world = World()
+    client = begun(world)
+    client.say(b'{"c":"subscribe","t":"orders","cid":"1"}')
+    text = b"x" * (SOCKET_BUFFER_BYTES // 4)
+    for number in range(12):
+        world.publish(b'{"id":%d,"text":"%b"}' % (number, text))
+        world.driver.wake()
+        await world.driver.durable()
+    assert SOCKET_BUFFER_BYTES < client.socket.waiting < 2 * SOCKET_BUFFER_BYTES
+    assert client.session.outbox
+    assert client.connection.is_stuck
+    for _ in range(12):
+        client.socket.take()
+        await turns()
+    assert not client.session.outbox
+    assert not client.connection.is_stuck
+    client.socket.abort()
+    assert client.connection.is_stuck, "who has gone takes nothing"
+    assert all(b'"id":%d,' % number in client.socket.written for number in range(12))
+    client.connection.close()
+    await world.driver.close()
+
+
+@stepped
+async def test_a_turn_writes_one_frame_and_no_second_one_when_its_time_is_over(monkeypatch):
+    for module in ("sow.history.snapshot", "sow.sessions.multi_topic_snapshot"):
+        monkeypatch.setattr(f"{module}.ANSWER_CHUNK_ROWS", 1)
+    world = World()
+    client = begun(world)
+    world.publish(*[b'{"id":%d}' % number for number in range(5)])
+    await turns()
+    client.say(b'{"c":"sow","t":"orders","cid":"1"}')
+    world.driver.engine.release(world.driver.engine.flush())
+    counts = []
+    while client.connection.go_on(0.0):
+        counts.append(client.socket.written.count(b'"d":'))
+    assert [*range(6)] == sorted({0, *counts})
+    await turns()
+    client.connection.close()
+    await world.driver.close()
+
+
+@stepped
+async def test_a_session_that_is_given_up_is_sent_why_and_has_a_moment_to_read_it():
+    world = World()
+    client = begun(world)
+    world.executor.sessions.end(client.session, "because")
+    world.driver.wake()
+    await turns()
+    assert b"because" in client.socket.written
+    assert client.ends >= 1
+    await asyncio.sleep(GRACE_S / 2)
+    assert not client.socket.aborted
+    await asyncio.sleep(GRACE_S)
+    assert client.socket.aborted
+    await world.driver.close()
+
+
+@stepped
+async def test_whoever_takes_the_session_up_takes_it_from_the_socket_it_was_on():
+    world = World()
+    client, other = begun(world), begun(world)
+    client.say(b'{"c":"logon","cid":"1"}')
+    client.say(b'{"c":"subscribe","t":"orders","cid":"2"}')
+    await turns()
+    other.say(b'{"c":"logon","session":"%b","cid":"1"}' % client.session.name.encode())
+    await turns()
+    assert (client.connection.owns, client.socket.aborted) == (False, True)
+    assert other.connection.session is client.session
+    assert b'"resumed":true' in other.socket.written
+    client.connection.close()
+    other.say(b'{"c":"heartbeat","cid":"2"}')
+    await turns()
+    assert b"heartbeat" in other.socket.written, "what has gone cuts off nobody"
+    other.connection.close()
+    await world.driver.close()
+
+
+@stepped
+async def test_a_closed_connection_is_written_to_no_more():
+    world = World()
+    client = begun(world)
+    client.socket.write(b"x" * (SOCKET_BUFFER_BYTES + 1))
+    client.say(b'{"c":"heartbeat","cid":"1"}')
+    await turns()
+    before = client.socket.written
+    client.connection.close()
+    client.socket.take()
+    await turns()
+    assert client.socket.written == before
+    await world.driver.close()

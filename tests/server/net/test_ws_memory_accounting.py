@@ -1,0 +1,150 @@
+"""How much of a WebSocket's messages is held, and how long is waited for the rest."""
+
+import asyncio
+
+from sow.core.definitions import Limits
+from sow.core.quota import Quota
+from sow.server.http.read_backpressure import INTAKE_TURN_S, ReadBackpressure
+from sow.server.net.ws_memory_accounting import (
+    CONTROLS_AT_ONCE,
+    CONTROLS_PER_S,
+    MessageMemories,
+    MessageMemory,
+)
+from tests.server.net.test_ws_frame_scanner import frame
+from tests.server.stand_ins import Socket, stepped
+
+LIMITS = Limits(idle_timeout_us=60_000_000)
+KB = 1024
+
+
+class Watching:
+    """One WebSocket of a server whose requests may hold so many bytes."""
+
+    def __init__(self, limit=1 << 20, watches=None, client="somebody"):
+        self.watches = watches or MessageMemories(
+            ReadBackpressure(Quota(lambda: limit)), lambda: LIMITS
+        )
+        self.socket, self.reasons, self.following = Socket(), [], False
+        self.ends = []
+        self.watch = MessageMemory(
+            self.watches,
+            self.socket,
+            client,
+            lambda: self.following,
+            self.reasons.append,
+            lambda: self.ends.append(self.watch.is_idle),
+        )
+
+    @property
+    def held(self):
+        return self.watch.holder.held
+
+    def carry_out(self, count):
+        for _ in range(count):
+            self.watch.take()
+        self.watch.carried_out()
+
+
+@stepped
+async def test_what_has_come_of_a_message_is_held_until_it_is_carried_out():
+    one = Watching()
+    text = frame(10_000)
+    one.watch.receive(text[:6_000])
+    assert one.held == 6_000
+    one.watch.receive(text[6_000:] + text[:100])
+    assert one.held == len(text) + 100, "whole, but not carried out yet"
+    one.carry_out(1)
+    assert one.held == 100
+    one.watch.leave()
+    assert one.watches.intake.budget.used == 0
+
+
+@stepped
+async def test_who_has_left_holds_nothing_though_its_messages_are_carried_out_after_that():
+    one = Watching()
+    one.watch.receive(frame(1_000) + frame(10_000)[:6_000])
+    one.watch.leave()
+    one.carry_out(1)
+    assert one.watches.intake.budget.used == 0
+    assert not one.watches.intake.waiting
+
+
+@stepped
+async def test_half_a_message_is_waited_for_as_long_as_its_bytes_earn():
+    one = Watching()
+    one.watch.receive(frame(1 << 20)[: 16 * KB])
+    assert one.watch.due_s() == 60.0, "never longer than an idle time from the last byte"
+    await asyncio.sleep(30)
+    one.watch.receive(b"x")
+    assert 60.0 < one.watch.due_s() < 60.001
+    one.watch.end_silence()
+    assert one.reasons == ["a message has not come to its end (Limits/IdleTimeout)"]
+
+
+@stepped
+async def test_who_pings_as_fast_as_it_can_is_given_up_and_read_no_more():
+    one, ping = Watching(), frame(0, first=0x89)
+    one.watch.receive(ping * CONTROLS_AT_ONCE)
+    assert not one.reasons, "a pause may have held them up"
+    await asyncio.sleep(1)
+    one.watch.receive(frame(0, first=0x8A) * CONTROLS_PER_S)
+    assert not one.reasons
+    one.watch.receive(ping)
+    assert "pings and pongs a second" in one.reasons[0]
+    assert not one.socket.reading
+    one.watch.receive(ping * CONTROLS_AT_ONCE)
+    assert len(one.reasons) == 1, "it is said once"
+
+
+@stepped
+async def test_frames_are_sent_and_what_they_take_counts_until_it_is_carried_out():
+    one, ping = Watching(), frame(0, first=0x89)
+    assert one.watch.receive(ping * 3 + frame(5) * 2) == 5
+    assert one.watch.holder.held > 0
+    one.carry_out(2)
+    assert one.watch.holder.held == 0
+
+
+@stepped
+async def test_the_end_of_what_a_client_sends_is_sent_and_when_all_was_carried_out():
+    one = Watching()
+    one.watch.receive(frame(5) * 2)
+    one.watch.hear_end()
+    one.carry_out(1)
+    one.watch.hear_end()
+    one.carry_out(1)
+    one.watch.hear_end()
+    assert (one.ends, one.watch.is_idle) == ([False, False, True], True)
+
+
+@stepped
+async def test_who_says_nothing_has_an_idle_time_from_the_last_it_said_unless_it_follows():
+    one = Watching()
+    assert one.watch.due_s() == 60.0
+    await asyncio.sleep(40)
+    one.watch.receive(frame(3))
+    assert one.watch.due_s() is None, "it waits for us, not we for it"
+    one.carry_out(1)
+    assert one.watch.due_s() == 100.0
+    await asyncio.sleep(10)
+    one.watch.receive(frame(0, first=0x89))
+    assert one.watch.due_s() == 110.0, "a ping is a word"
+    one.following = True
+    assert one.watch.due_s() is None
+    one.watch.end_silence()
+    assert "nothing was asked and nothing followed for 60 s" in one.reasons[0]
+
+
+@stepped
+async def test_where_there_is_no_room_it_is_not_read_and_read_on_when_there_is():
+    first = Watching(limit=400 * KB)
+    second = Watching(watches=first.watches, client="somebody else")
+    first.watch.receive(frame(600 * KB)[: 90 * KB])
+    second.watch.receive(frame(600 * KB)[: 150 * KB])
+    assert (first.socket.reading, second.socket.reading) == (True, False)
+    assert second.watch.due_s() is None, "who is not read cannot be too slow"
+    first.watch.leave()
+    await asyncio.sleep(2 * INTAKE_TURN_S)
+    assert second.socket.reading
+    first.watches.close()

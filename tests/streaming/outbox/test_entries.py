@@ -1,0 +1,142 @@
+"""Entries of a queue, and the membership within which updates are folded."""
+
+import json
+
+import pytest
+
+from sow.protocol.encodings import LINES
+from sow.streaming.outbox.entries import (
+    ChannelEntries,
+    Queued,
+    QueuedDelivery,
+    QueuedFrames,
+    QueuedUpdate,
+)
+from sow.streaming.update_encoder import Delivery
+from sow.topic.updates import Update
+from tests.streaming.making import unframed, wording
+from tests.topic.making import allow, body
+
+
+def entered(membership, identity="1", place=None, seq=1, lines=None, **fields):
+    """A single update at the end of a membership."""
+    lines = lines or wording()
+    update = Update(identity, False, body(id=1, **fields), seq, 0, seq, 0)
+    place = place or (lines.queue_policy, (identity,))
+    entry = QueuedUpdate(membership, lines, place, update, 0, 0)
+    membership.enter(entry)
+    return entry
+
+
+def test_what_waits_is_never_older_than_what_stands_before_it():
+    entry, other = Queued(0, 5, b"", 1), Queued(0, 9, b"", 1)
+    entry.wait_after(other)
+    assert entry.since_us == 9
+    entry.wait_before(3)
+    assert entry.since_us == 3
+    entry.wait_after(Queued(0, 1, b"", 1))
+    assert entry.since_us == 3
+
+
+def test_a_frame_and_frames_to_be_made_are_not_to_be_touched():
+    assert Queued(0, 0, b"x", 1).policy == "off"
+    frames = QueuedFrames(0, 0, iter([]))
+    assert (frames.policy, frames.message_count, frames.frame) == ("off", 0, b"")
+
+
+def test_a_delivery_says_what_its_topics_allowed_when_it_was_said():
+    lines = wording()
+    update = Update("1", False, body(id=1), 1, 0, 1, 0)
+    delivery = Delivery("sub", LINES, [lines.line(update)], [(lines, update)])
+    entry = QueuedDelivery(ChannelEntries("sub"), delivery, 3, 4)
+    allow(lines.topic, "off")
+    assert (entry.policy, entry.group, entry.since_us) == ("conflate", 3, 4)
+    assert (entry.message_count, entry.frame) == (1, delivery.frame)
+
+
+def test_an_update_says_what_its_topic_allows_now():
+    entry = entered(ChannelEntries("sub"))
+    allow(entry.lines.topic, "off")
+    assert entry.policy == "off"
+
+
+def test_a_rewritten_update_is_as_durable_as_the_newest_that_it_says():
+    entry = entered(ChannelEntries("sub"), v=1)
+    entry.rewrite(entry.update._replace(new=body(id=1, v=2)), 4)
+    entry.rewrite(entry.update._replace(new=body(id=1, v=3)), 2)
+    assert entry.group == 4
+    assert json.loads(entry.frame)["d"] == {"id": 1, "v": 3}
+
+
+def test_what_was_folded_away_says_nothing():
+    entry = entered(ChannelEntries("sub"))
+    entry.fold_away()
+    assert (entry.lives, entry.frame, entry.message_count) == (False, b"", 0)
+
+
+def test_a_pair_is_parted_from_either_side_and_only_once():
+    membership = ChannelEntries("sub")
+    for side in (0, 1):
+        pair = entered(membership), entered(membership, seq=2)
+        pair[1].follow(pair[0])
+        assert (pair[0].newer, pair[1].older) == (pair[1], pair[0])
+        assert pair[side].part()
+        assert not pair[1 - side].part()
+        assert (pair[0].newer, pair[1].older) == (None, None)
+
+
+def test_a_membership_knows_the_newest_of_each_place_and_record():
+    membership, lines = ChannelEntries("sub"), wording()
+    first, second = entered(membership, "1", lines=lines), entered(membership, "2", lines=lines)
+    assert membership.newest[first.place] is first
+    assert membership.last(lines, first.update) == first.number < second.number
+    assert membership.last(lines, first.update._replace(identity="3")) == 0
+    membership.forget(first)
+    assert first.place not in membership.newest
+    assert membership.last(lines, first.update) == 0
+    assert membership.last(lines, second.update) == second.number
+    membership.check([second])
+
+
+def test_when_the_newer_one_is_given_up_the_older_one_is_the_newest_again():
+    membership, lines = ChannelEntries("sub"), wording()
+    older = entered(membership, lines=lines)
+    newer = entered(membership, lines=lines, seq=2)
+    newer.follow(older)
+    membership.give_up(newer)
+    assert membership.newest[older.place] is older
+    membership.give_up(older)
+    assert membership.newest == {}
+
+
+def test_nothing_is_folded_into_what_stands_behind_a_closed_place():
+    membership = ChannelEntries("sub")
+    entry = entered(membership)
+    membership.close_places()
+    assert membership.newest == {}
+    membership.restart()
+    assert entered(membership).number == entry.number
+
+
+def test_frames_that_are_always_conflated_are_counted():
+    lines, membership = wording(), ChannelEntries("sub")
+    allow(lines.topic, "always")
+    update = Update("1", False, body(id=1), 1, 0, 1, 0)
+    delivery = Delivery("sub", LINES, [lines.line(update)], [(lines, update)])
+    membership.add(delivery)
+    assert membership.eager == 1
+    membership.check([QueuedDelivery(membership, delivery, 0, 0)])
+    membership.remove(delivery)
+    assert membership.eager == 0
+    assert unframed(delivery.frame)
+
+
+def test_a_check_finds_a_record_that_goes_backwards():
+    membership, lines = ChannelEntries("sub"), wording()
+    policy = lines.queue_policy
+    entries = [
+        entered(membership, place=(policy, (at,)), seq=seq, lines=lines)
+        for at, seq in enumerate((5, 4))
+    ]
+    with pytest.raises(AssertionError, match="goes backwards"):
+        membership.check(entries)

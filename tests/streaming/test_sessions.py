@@ -1,0 +1,302 @@
+"""A session: what it says in which frames, how it goes on without a socket, and how it ends."""
+
+import pytest
+
+from sow.protocol.encodings import skip_lines
+from sow.streaming.outbox.outbox import FOLDED_AT_ONCE
+from sow.streaming.sessions import BURST_FACTOR, PATIENCE_US, SLOW
+from tests.streaming.making import Ended, pulled, session
+
+
+def filled(count, ended=None, group=0, **settings):
+    """A session with so many frames of one line waiting."""
+    made = session(ended=ended, **settings)
+    for number in range(count):
+        made.say({"c": "n", "n": number})
+        made.seal(group, 0)
+    return made
+
+
+def numbers(of, **how):
+    return [line["n"] for frame in pulled(of, **how) for line in frame if line["c"] == "n"]
+
+
+def test_lines_that_are_said_together_leave_together():
+    one = session()
+    one.say({"c": "a"})
+    one.say_lines([b'{"c":"b"}'])
+    assert not one.idle
+    assert pulled(one) == []
+    one.seal(0, 0)
+    assert pulled(one) == [[{"c": "a"}, {"c": "b"}]]
+    assert one.idle
+
+
+def test_nothing_leaves_before_it_is_durable():
+    one = filled(1, group=7)
+    assert numbers(one, released=6) == []
+    assert numbers(one, released=7) == [0]
+
+
+def test_a_session_that_ended_says_why_and_nothing_more():
+    ended = Ended()
+    one = filled(3, ended)
+    one.end("because", 0)
+    one.end("again", 0)
+    one.say({"c": "late"})
+    one.seal(0, 0)
+    one.stream(iter([(b"late", 1)]), 0, 0)
+    assert pulled(one) == [[{"c": "close", "reason": "because"}]]
+    assert (one.ended, ended.sessions) == ("because", [one])
+
+
+def test_who_hears_of_the_end_still_finds_what_waits():
+    waiting = []
+    ended = Ended()
+    one = filled(2, ended)
+    ended.sessions = waiting  # a list that takes what is there when it is told
+    one._on_end = lambda session: waiting.append(session.outbox.message_count)
+    one.end("because", 0)
+    assert waiting == [2]
+
+
+class Socket:
+    lost = False
+    is_stuck = False
+
+    def lose(self):
+        self.lost = True
+
+
+def test_a_session_is_its_sockets_until_another_takes_it_up():
+    one, socket = session(), Socket()
+    one.belong_to(socket)
+    assert one.belongs_to(socket)
+    one.disconnect()
+    assert not one.connected
+    one.resume("grid", "192.0.2.7")
+    assert (socket.lost, one.connected, one.client) == (True, True, "grid")
+    assert one.address == "192.0.2.7"
+    assert not one.belongs_to(socket)
+    one.resume(None, "192.0.2.7")
+    assert one.client == "grid"
+
+
+def test_lines_are_counted_from_the_ack_that_names_the_session():
+    one = filled(2)
+    one.say_name({"c": "ack"}, 0, 0)
+    one.say({"c": "n", "n": 2})
+    one.seal(0, 0)
+    assert numbers(one) == [0, 1, 2]
+    assert one.recovery.sent == 1
+
+
+@pytest.mark.parametrize(("seen", "again"), [(0, [1, 2]), (1, [2]), (2, []), (None, [])])
+def test_what_was_not_seen_is_sent_again(seen, again):
+    one = session()
+    one.say_name({"c": "ack"}, 0, 0)
+    for number in (1, 2):
+        one.say({"c": "n", "n": number})
+        one.seal(0, 0)
+    pulled(one)
+    assert one.take_back(seen, skip_lines)
+    assert numbers(one) == again
+
+
+def test_while_rights_change_nothing_is_sent_again():
+    one = session()
+    one.say_name({"c": "ack"}, 0, 0)
+    one.say({"c": "n", "n": 1})
+    one.seal(0, 0)
+    pulled(one)
+    one.hold_back()
+    assert not one.take_back(0, skip_lines)
+    assert one.take_back(1, skip_lines), "all has arrived"
+    assert numbers(one) == []
+
+
+def test_what_is_not_held_any_more_cannot_be_sent_again():
+    one = session(recovery_messages_max=0)
+    one.say_name({"c": "ack"}, 0, 0)
+    for number in (1, 2):
+        one.say({"c": "n", "n": number})
+        one.seal(0, 0)
+        pulled(one)
+    assert not one.take_back(0, skip_lines)
+    assert one.take_back(2, skip_lines)
+
+
+def test_that_it_was_taken_up_is_said_before_all_that_waits():
+    one = filled(1)
+    one.say_resumed({"c": "ack"}, 0)
+    assert [line["c"] for frame in pulled(one) for line in frame] == ["ack", "n"]
+
+
+def test_who_is_lost_again_before_he_is_sent_counts_as_the_session_does():
+    one = session()
+    one.say_name({"c": "ack"}, 0, 0)
+    one.say({"c": "n", "n": 1})
+    one.seal(0, 0)
+    pulled(one)
+    one.say({"c": "n", "n": 2})
+    one.seal(0, 0)
+    for time in ("first", "second"):
+        assert one.take_back(0, skip_lines)
+        one.say_resumed({"c": "ack", "time": time}, 0)
+    ack, *lines = [line for frame in pulled(one) for line in frame]
+    assert ack["time"] == "second"
+    assert [line["n"] for line in lines] == [1, 2]
+    assert one.recovery.sent == len(lines)
+
+
+def test_a_full_queue_has_so_long_before_it_is_given_up():
+    one = filled(5, queue_messages_max=2, conflates=False)
+    for now_us in (0, PATIENCE_US):
+        one.apply_back_pressure(now_us)
+        assert one.ended is None
+    one.apply_back_pressure(PATIENCE_US + 1)
+    assert one.ended == SLOW
+
+
+def test_patience_begins_again_when_the_queue_was_read():
+    one = filled(5, queue_messages_max=2, conflates=False)
+    one.apply_back_pressure(0)
+    pulled(one)
+    one.apply_back_pressure(PATIENCE_US // 2)
+    for number in range(5):
+        one.say({"c": "n", "n": number})
+        one.seal(0, 0)
+    one.apply_back_pressure(PATIENCE_US + 1)
+    assert one.ended is None
+
+
+def test_a_client_that_reads_answers_for_no_turn_that_its_socket_did_not_get():
+    one, socket = filled(5, queue_messages_max=2, conflates=False), Socket()
+    one.belong_to(socket)
+    for now_us in range(0, 10 * PATIENCE_US, PATIENCE_US):
+        one.apply_back_pressure(now_us)
+        assert one.ended is None, "nobody has written to it"
+    socket.is_stuck = True
+    one.apply_back_pressure(10 * PATIENCE_US)
+    assert one.ended is None, "it begins to count"
+    one.apply_back_pressure(11 * PATIENCE_US)
+    assert one.ended == SLOW
+
+
+def test_what_is_folded_late_counts_from_when_it_was_folded():
+    one, socket = filled(FOLDED_AT_ONCE + 10, queue_messages_max=FOLDED_AT_ONCE), Socket()
+    one.belong_to(socket)
+    socket.is_stuck = True
+    one.apply_back_pressure(0)
+    assert one.folds
+    late_us = 5 * PATIENCE_US
+    while one.fold_some(late_us):
+        one.apply_back_pressure(late_us)
+    one.apply_back_pressure(late_us)
+    assert one.outbox.full
+    assert one.ended is None
+    # It reads, while as much as is worth folding again is put behind, and that is late, too.
+    socket.is_stuck = False
+    for number in range(20):
+        one.say({"c": "n", "n": number})
+        one.seal(0, late_us)
+    one.apply_back_pressure(2 * late_us)
+    assert one.folds
+    socket.is_stuck = True
+    while one.fold_some(3 * late_us):
+        pass
+    one.apply_back_pressure(3 * late_us)
+    assert one.ended is None, "its client has read meanwhile"
+    one.apply_back_pressure(3 * late_us + PATIENCE_US + 1)
+    assert one.ended == SLOW
+
+
+def test_a_burst_over_all_measure_and_a_session_without_a_socket_get_no_time():
+    huge = session(queue_bytes_max=100, conflates=False)
+    huge.say({"c": "x" * (BURST_FACTOR * 100)})
+    huge.seal(0, 0)
+    huge.apply_back_pressure(0)
+    assert huge.ended == SLOW
+    alone = filled(5, queue_messages_max=2, conflates=False)
+    alone.disconnect()
+    alone.apply_back_pressure(0)
+    assert alone.ended == SLOW
+
+
+def test_within_its_bounds_nothing_happens():
+    one = filled(2, queue_messages_max=2)
+    assert one.apply_back_pressure(10 * PATIENCE_US)
+    assert one.ended is None
+    assert numbers(one) == [0, 1]
+    assert not one.apply_back_pressure(10 * PATIENCE_US), "nothing waits any more"
+
+
+def test_whether_folding_in_idle_time_is_worth_it():
+    one = filled(6, queue_messages_max=10, background_conflation_fraction=0.5)
+    assert one.wants_folding()
+    one.conflate(0)
+    assert not one.wants_folding()  # what was just folded does not fold again
+    one.allow_folding(False)
+    assert not one.wants_folding()
+
+
+def test_a_long_queue_is_not_even_looked_through_by_who_fills_it():
+    one = filled(FOLDED_AT_ONCE + 10, queue_messages_max=FOLDED_AT_ONCE)
+    one.outbox.to_give_up = lambda: pytest.fail("it was looked through")
+    assert one.apply_back_pressure(0)
+    assert one.folds
+    assert one.ended is None, "it is judged when it is folded"
+    assert one.apply_back_pressure(2 * PATIENCE_US)
+    assert one.ended is None
+    del one.outbox.to_give_up
+    assert one.fold_some(0), "a step of it"
+    while one.fold_some(0):
+        one.check()
+    short = filled(FOLDED_AT_ONCE // 2, queue_messages_max=5)
+    assert short.apply_back_pressure(0)
+    assert not short.folds
+
+
+def test_a_client_is_sent_once_what_it_will_not_see():
+    one = filled(1)
+    one.dropped = 3
+    one.conflate(0)
+    one.conflate(0)
+    told = [line for frame in pulled(one) for line in frame if line["c"] == "heartbeat"]
+    assert told == [{"c": "heartbeat", "conflated": 0, "dropped": 3}]
+
+
+def test_while_rights_change_nothing_leaves_and_what_has_to_be_made_is_not_made():
+    one, made = filled(60), []
+
+    def making():
+        made.append("by the rights of before")
+        yield one.encoding.frame([b'{"c":"n","n":60}']), 1
+
+    one.stream(making(), 0, 0)
+    one.conflate(0)
+    assert one.folds, "it stands in the part of the queue that was not gone through"
+    assert one.outbox.says_answers
+    one.hold_back()
+    assert numbers(one) == []
+    assert not made
+    one.let_out(0)
+    assert numbers(one) == [*range(61)]
+
+
+def test_lines_that_are_not_sealed_yet_may_be_rows_of_an_answer():
+    one = session()
+    assert not one.has_answers
+    one.say({"c": "sow"})
+    assert one.has_answers
+    one.seal(0, 0)
+    assert one.has_answers
+
+
+def test_a_queue_has_room_up_to_its_bounds_and_always_where_nothing_waits():
+    one = session(queue_messages_max=3, queue_bytes_max=100)
+    assert one.has_room(1000, 1000)
+    one.outbox.push(b"x" * 40, 1, 0, 0)
+    assert one.has_room(2, 60)
+    assert not one.has_room(3, 0)
+    assert not one.has_room(0, 61)

@@ -1,0 +1,99 @@
+"""Single rows: the records of a topic that a filter lets in, heard of or given in steps."""
+
+import pytest
+
+from sow.core.paths import parse_path
+from sow.expressions import compile_filter
+from sow.topic.views import single_source
+from sow.topic.views.single_source import SingleSource
+from tests.topic.making import put, records
+
+PATHS = [parse_path("/desk"), parse_path("/qty")]
+
+
+def rows_of(topic, condition=None):
+    return SingleSource(topic, PATHS, compile_filter(condition) if condition else None)
+
+
+def heard(rows, batch):
+    return [(c.olds, c.news, c.was_in, c.is_in, c.borns) for c in rows.hear(batch)]
+
+
+def test_a_change_has_the_values_before_and_after():
+    topic = records()
+    rows = rows_of(topic)
+    found = heard(rows, put(topic, {"id": 1, "desk": "a", "qty": 2}))
+    assert found == [(None, [["a"], [2]], [False], [True], [1])]
+    found = heard(rows, put(topic, {"id": 1, "desk": "b"}, seq=5))
+    assert found == [([["a"], [2]], [["b"], [None]], [True], [True], [1])]
+    found = heard(rows, topic.drop(["1"], "expired", lambda _: ([6], [6])))
+    assert found == [([["b"], [None]], None, [True], [False], [1])]
+
+
+def test_only_what_passes_the_filter_is_in():
+    topic = records()
+    rows = rows_of(topic, "/qty > 2")
+    assert heard(rows, put(topic, {"id": 1, "qty": 1})) == []
+    (found,) = heard(rows, put(topic, {"id": 1, "qty": 3}, {"id": 2, "qty": 1}, seq=2))
+    assert found[2:4] == ([False, False], [True, False])
+    (found,) = heard(rows, put(topic, {"id": 1, "qty": 0}, seq=4))
+    assert (found[1], found[3]) == (None, [False])
+
+
+def test_fields_are_read_as_records_come_and_no_longer_when_it_stops():
+    topic = records()
+    before = topic.watched.paths
+    rows = rows_of(topic, "/sym = 'A'")
+    assert {str(path) for path in topic.watched.paths} >= {"/desk", "/qty", "/sym"}
+    rows.stop()
+    assert set(topic.watched.paths) == set(before)
+
+
+def held(changes):
+    """What somebody holds who takes these changes, by identity."""
+    found = {}
+    for one in changes:
+        for at, name in enumerate(one.identities):
+            if one.was_in[at]:
+                assert found.pop(name) == [column[at] for column in one.olds]
+            if one.is_in[at]:
+                assert name not in found
+                found[name] = [column[at] for column in one.news]
+    return found
+
+
+@pytest.mark.parametrize("step", range(6))
+def test_a_filling_gives_what_is_there_in_the_end_whatever_happens_between_two_steps(
+    monkeypatch, step
+):
+    monkeypatch.setattr(single_source, "STEP_ROWS", 2)
+    topic = records()
+    put(topic, *[{"id": at, "desk": "a", "qty": at} for at in range(6)])
+    rows, taken = rows_of(topic, "/qty < 5"), []
+    steps = rows.filling(taken.append)
+
+    def meanwhile(seq):
+        assert heard(rows, put(topic, {"id": seq % 6, "desk": "b", "qty": 1}, seq=seq)) == []
+        batch = topic.drop([str(seq % 5)], "deleted", lambda _: ([seq + 1], [0]))
+        assert heard(rows, batch) == [] if batch else True
+        assert heard(rows, put(topic, {"id": 90 + seq, "qty": 2}, seq=seq + 2)) == []
+
+    for at, _ in enumerate(steps):
+        if at <= step:
+            meanwhile(10 + 4 * at)
+    table = topic.table
+    wanted = {}
+    for name, slot in table.slots.items():
+        (desk,), (qty,) = topic.decoder(tuple(PATHS)).columns([table.bodies[slot]])
+        if qty < 5:
+            wanted[name] = [desk, qty]
+    assert held(taken) == wanted
+    assert (
+        held([*taken, *rows.hear(put(topic, {"id": 70, "qty": 1}, seq=99))]).keys() > wanted.keys()
+    )
+
+
+def test_all_rows_at_once_after_a_restart():
+    topic = records()
+    put(topic, *[{"id": at, "desk": "a", "qty": at} for at in range(3)])
+    assert held(rows_of(topic, "/qty > 0").rows()) == {"1": ["a", 1], "2": ["a", 2]}
