@@ -12,7 +12,7 @@ from sow.core.changes import Reason
 from sow.core.gc_untracked import untracked
 from sow.engine.bulk_publish import SLICE_BYTES, SLICE_ROWS
 from sow.errors import BadMessage, shown
-from sow.messages.json_bodies import line_bodies
+from sow.messages.line_bodies import line_bodies
 from sow.topic.records import CheckedMessages, Records
 
 STORED_AT_ONCE = SLICE_ROWS

@@ -6,7 +6,7 @@ import pytest
 
 from sow.errors import BadMessage
 from sow.messages import message_type
-from sow.messages.json_bodies import line_bodies
+from sow.messages.line_bodies import line_bodies
 
 
 def test_texts_for_a_json_topic_are_the_bodies_byte_for_byte():
