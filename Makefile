@@ -11,12 +11,15 @@ SERVER_HERE := $(VENV)/.server
 INSTALLED := $(VENV)/.installed
 INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --config-settings editable_mode=compat --disable-pip-version-check
 
-.PHONY: demo test lint types unit laws slow uvloop bare coverage simulate planted crash crash-spark fuzz storm soak cluster browser console-test pictures bench bench-peers stalls profiles bench-spark serve clean help
+.PHONY: demo test docs lint types unit laws slow uvloop bare coverage simulate planted crash crash-spark fuzz storm soak cluster browser console-test pictures bench bench-peers stalls profiles bench-spark serve clean help
 
 demo: $(SERVER_HERE)  ## a server, a live market feed and conflated topics, in one terminal
 	$(BIN)/sow demo $(DEMO)
 
 test: lint types unit  ## everything that must hold before a change lands
+
+docs: $(INSTALLED)  ## write every generated page and part of a page: functions, configuration, metrics, sizes, figures
+	$(BIN)/python -m tests.docs
 
 lint: $(INSTALLED)  ## style
 	$(BIN)/ruff check .

@@ -81,7 +81,7 @@ def _without(command: str, library: str | None) -> click.Command:
     """What stands for a command whose libraries are not installed: it says what installs them.
 
     The command line comes with the client, and the server's libraries are another part of the
-    package (docs/decisions/dependencies.md), so this is nobody's mistake.
+    package (docs/decisions/001-parts.md), so this is nobody's mistake.
     """
 
     def refuse(**_given: object) -> None:

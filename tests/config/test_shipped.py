@@ -1,4 +1,7 @@
-"""The shipped config.xml and docs/configuration.md say what the table of elements says."""
+"""The shipped config.xml shows the table of elements, and examples of the guide can be used.
+
+The reference in docs/configuration.md is generated (`tests.docs.generated`).
+"""
 
 from pathlib import Path
 
@@ -6,7 +9,6 @@ import pytest
 
 from sow.config import load, loads
 from sow.config.elements import ROOT
-from sow.config.reference import reference
 
 TOP = Path(__file__).parents[2]
 SHIPPED = (TOP / "config.xml").read_text()
@@ -40,11 +42,8 @@ def test_the_shipped_file_shows_every_message_type_and_kind_of_conflation():
 @pytest.mark.parametrize("name", IMPLEMENTED)
 def test_the_shipped_file_explains_every_element(name):
     comments = " ".join(part.split("-->")[0] for part in SHIPPED.split("<!--")[1:])
-    assert name in comments.replace("<", " ").replace(">", " ").replace(":", " ")
-
-
-def test_the_guide_contains_the_reference_as_it_is():
-    assert reference() in GUIDE
+    words = comments.replace("<", " ").replace(">", " ").replace(":", " ")
+    assert name in words, f"config.xml: explain <{name}> in a comment"
 
 
 @pytest.mark.parametrize("block", GUIDE.split("```xml\n")[1:], ids=lambda block: block[:20])

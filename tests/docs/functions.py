@@ -1,4 +1,4 @@
-"""docs/functions.md, of the table of functions: ``python -m tests.docs.functions`` writes it."""
+"""docs/functions.md, of the table of functions: ``make docs`` writes it."""
 
 from pathlib import Path
 
@@ -66,7 +66,3 @@ def _described(name: str, function: Function | AggregateFunction) -> str:
         result = "NULL" if example.result is None else orjson.dumps(example.result).decode()
         parts.append(f"- `{example.expression}` is `{result}`\n")
     return "".join(parts)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")

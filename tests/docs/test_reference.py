@@ -1,26 +1,15 @@
 """The reference documents name everything the code has: routes, metrics, commands, options."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from sow import wire
-from sow.budget import Budget
 from sow.commands import ACKS, COMMANDS, OPTIONS, OPTIONS_IGNORED, OPTIONS_LATER
-from sow.definitions import CONSUMERS, Merge, View
-from sow.engine.progress import Progress
-from sow.histograms import Histogram
-from sow.query import Query
-from sow.requests.consumers import Consumers
-from sow.server.crowd import Crowd
-from sow.server.metrics import exposition, process_exposition, replay_exposition
+from sow.messages import MESSAGE_TYPES
 from sow.server.routes import description, routes
-from sow.server.step_watch import StepWatch
-from sow.server.tls import Certificate
-from tests.core.harness import ORDERS, SLOW, World
+from tests.docs import metrics
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -42,7 +31,10 @@ def table():
 def words_about(route):
     """What is said of an address: its line in the table, and the sections that it leads to."""
     text = (DOCS / "http.md").read_text()
-    (line,) = re.findall(rf"^\| `{re.escape(f'{route.method} {route.path}')}` \|.*$", text, re.M)
+    address = f"{route.method} {route.path}"
+    found = re.search(rf"^\| `{re.escape(address)}` \|.*$", text, re.M)
+    assert found, f"docs/http.md, Addresses: there is no row | `{address}` | …"
+    line = found[0]
     for anchor in re.findall(r"\]\(#([\w-]+)\)", line):
         title = anchor.replace("-", "[ -]")
         line += re.search(rf"^#+ {title}$.*?(?=^#|\Z)", text, re.M | re.S | re.I)[0]
@@ -56,7 +48,8 @@ def undocumented(route):
 
 @pytest.mark.parametrize("route", table(), ids=lambda route: f"{route.method} {route.path}")
 def test_every_address_and_parameter_is_documented(route):
-    assert not undocumented(route)
+    missing = undocumented(route)
+    assert not missing, f"docs/http.md says nothing of {missing} where it says what it takes"
 
 
 @pytest.mark.parametrize("route", table(), ids=lambda route: f"{route.method} {route.path}")
@@ -80,70 +73,16 @@ def test_the_description_names_the_parameters_of_the_table(route):
 
 def test_no_address_is_documented_that_is_not_there():
     documented = re.findall(r"^\| `([A-Z]+ /[^`]*)`", (DOCS / "http.md").read_text(), re.M)
-    assert set(documented) == {f"{route.method} {route.path}" for route in table()}
+    gone = set(documented) - {f"{route.method} {route.path}" for route in table()}
+    assert not gone, f"docs/http.md, Addresses: remove the rows of {sorted(gone)}"
 
 
-def exposed():
-    """What a scrape of a server with topics of every kind shows."""
-    merging = replace(ORDERS, name="sums", merges=(Merge("/qty", "sum"),))
-    bounded = replace(ORDERS, name="few", records_max=10)
-    sides = View("sides", "json", ("orders",), ("COUNT(1) AS /n",), ("/side",))
-    world = World(ORDERS, SLOW, merging, bounded, sides, CONSUMERS)
-    Consumers(world.engine).move("reader", 0, world.now)
-    world.publish("orders", {"id": 1})
-    world.publish("sums", {"id": 1, "qty": 1})
-    journal = SimpleNamespace(last_seq=0, size_bytes=0)
-    watch = StepWatch()
-    watch.note("a step", 0.001)
-    world.engine.queries.measure(lambda: 0.0)
-    world.engine.queries.at_once("orders", Query())
-    world.executor.refused["bad filter"] += 1
-    times = dict.fromkeys(
-        ("commit_times", "fsync_times", "durable_times", "delivered_times"), Histogram()
-    )
-    driver = SimpleNamespace(
-        **times,
-        late_s=lambda: 0.0,
-        journal=journal,
-        refusal=None,
-        clock_ahead_s=lambda: 0.0,
-        now_us=lambda: world.now,
-        watch=watch,
-        loop=SimpleNamespace(),
-    )
-    crowd, budget = Crowd(lambda: world.configuration, 10), Budget(lambda: 1)
-    replay = SimpleNamespace(progress=Progress(), is_over=True)
-    shown = {"certificate.pem": Certificate(0.0, b"")}
-    page = exposition(
-        driver, world.executor, crowd, budget, certificates=shown
-    ) + replay_exposition(replay)
-    return (page + process_exposition()).decode()
-
-
-def metrics_table(text):
-    """The rows of the table of metrics, as they are exported: name, labels, type and help."""
-    labels = {}
-    for name, said in re.findall(r"^(\w+?)(?:_bucket|_count|_sum)?\{([^}]*)\}", text, re.M):
-        labels.setdefault(name, re.findall(r'(\w+)="', said))
-    kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.M))
-    return "".join(
-        f"| `{name}`{_labelled(labels.get(name, ()))} | {kinds[name]} | {says} |\n"
-        for name, says in sorted(re.findall(r"^# HELP (\w+) (.*)$", text, re.M))
-        if not name.startswith("python_")
-    )
-
-
-def _labelled(names):
-    names = [name for name in names if name != "le"]
-    return f" by {', '.join(f'`{name}`' for name in names)}" if names else ""
-
-
-def test_the_metrics_are_documented_as_they_are_exported():
-    """Names, labels, types and what they say; where it fails, the table is the one on the left."""
-    text = (DOCS / "http.md").read_text().partition("\n## Metrics\n")[2]
-    table = metrics_table(exposed())
-    assert table == re.search(r"\n((?:\| `.*\n)+)", text)[1]
-    assert set(re.findall(r"`(sow_\w+)`", text)) == set(re.findall(r"`(sow_\w+)`", table))
+def test_no_metric_is_documented_that_is_not_there():
+    named = {
+        name for page in DOCS.rglob("*.md") for name in re.findall(r"`(sow_\w+)", page.read_text())
+    }
+    other = COMMANDS.keys() | {"sow_key", "sow_keys"}  # fields of lines and of HTTP
+    assert named - other <= set(re.findall(r"`(sow_\w+)`", metrics.table()))
 
 
 def rows_of(page, heading):
@@ -192,6 +131,13 @@ def test_the_description_tells_the_commands_and_options_of_a_line():
         name: set(kind.fields) for name, kind in COMMANDS.items()
     }
     assert described["x-options"].keys() == OPTIONS.keys()
+
+
+@pytest.mark.parametrize("name", MESSAGE_TYPES)
+def test_every_message_type_is_documented(name):
+    page = DOCS / "message-types.md"
+    rows = re.findall(rf"^\| `{name}` \|", page.read_text(), re.M)
+    assert rows, f"docs/message-types.md: the first table has no row | `{name}` | …"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,0 +1,76 @@
+"""The generated pages and parts of pages: ``make docs`` (``python -m tests.docs``) writes them.
+
+A part stands between two comments that name it, on whatever page:
+
+    <!-- metrics: written by make docs -->
+    <!-- end of metrics -->
+
+docs/functions.md is generated as a whole, and the parts of docs/performance.md are made of the
+results in docs/results. Everything else on the pages is written by hand.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from sow.config.reference import reference
+from tests.benchmarks import page as performance
+from tests.docs import functions, metrics, sizes
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted({*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")})
+STALE = "{} is out of date; run: make docs"
+
+DECISIONS = ROOT / "docs" / "decisions"
+
+
+def decisions() -> str:
+    """The decisions by their titles, as links from docs/ARCHITECTURE.md."""
+    titles = {path.name: path.read_text().partition("\n")[0] for path in DECISIONS.glob("*.md")}
+    return "\n".join(
+        f"- [{title.removeprefix('# ')}](decisions/{name})"
+        for name, title in sorted(titles.items())
+    )
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "configuration": lambda: reference().rstrip("\n"),
+    "decisions": decisions,
+    "metrics": metrics.table,
+    "rooms": sizes.rooms,
+    "sizes": sizes.table,
+}
+ABOUT = {"sizes"}
+"""Parts whose figures may be off by some percent until the next `make docs`."""
+
+
+def part_of(text: str, name: str) -> str | None:
+    """What stands in a page as this part."""
+    found = re.search(_pattern(name), text, re.S)
+    return found and found[1].strip("\n")
+
+
+def with_part(text: str, name: str, part: str) -> str:
+    """The page with another text as this part."""
+    return re.sub(_pattern(name), lambda _: _block(name, part), text, flags=re.S)
+
+
+def _block(name: str, part: str) -> str:
+    return f"<!-- {name}: written by make docs -->\n\n{part}\n\n<!-- end of {name} -->"
+
+
+def _pattern(name: str) -> str:
+    return rf"<!-- {name}: written by make docs -->\n(.*?)<!-- end of {name} -->"
+
+
+def generated(path: Path) -> str:
+    """A page as `make docs` writes it."""
+    if path == functions.PAGE:
+        return functions.page()
+    text = path.read_text()
+    if path == performance.PAGE:
+        text = performance.made(text)
+    for name, make in PARTS.items():
+        if part_of(text, name) is not None:
+            text = with_part(text, name, make())
+    return text

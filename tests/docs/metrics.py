@@ -1,0 +1,74 @@
+"""The table of metrics, read off what a scrape shows of a server with topics of every kind."""
+
+import re
+from dataclasses import replace
+from types import SimpleNamespace
+
+from sow.budget import Budget
+from sow.definitions import CONSUMERS, Merge, View
+from sow.engine.progress import Progress
+from sow.histograms import Histogram
+from sow.query import Query
+from sow.requests.consumers import Consumers
+from sow.server.crowd import Crowd
+from sow.server.metrics import exposition, process_exposition, replay_exposition
+from sow.server.step_watch import StepWatch
+from sow.server.tls import Certificate
+from tests.core.harness import ORDERS, SLOW, World
+
+
+def exposed() -> str:
+    """What a scrape shows."""
+    merging = replace(ORDERS, name="sums", merges=(Merge("/qty", "sum"),))
+    bounded = replace(ORDERS, name="few", records_max=10)
+    sides = View("sides", "json", ("orders",), ("COUNT(1) AS /n",), ("/side",))
+    world = World(ORDERS, SLOW, merging, bounded, sides, CONSUMERS)
+    Consumers(world.engine).move("reader", 0, world.now)
+    world.publish("orders", {"id": 1})
+    world.publish("sums", {"id": 1, "qty": 1})
+    journal = SimpleNamespace(last_seq=0, size_bytes=0)
+    watch = StepWatch()
+    watch.note("a step", 0.001)
+    world.engine.queries.measure(lambda: 0.0)
+    world.engine.queries.at_once("orders", Query())
+    world.executor.refused["bad filter"] += 1
+    times = dict.fromkeys(
+        ("commit_times", "fsync_times", "durable_times", "delivered_times"), Histogram()
+    )
+    driver = SimpleNamespace(
+        **times,
+        late_s=lambda: 0.0,
+        journal=journal,
+        refusal=None,
+        clock_ahead_s=lambda: 0.0,
+        now_us=lambda: world.now,
+        watch=watch,
+        loop=SimpleNamespace(),
+    )
+    crowd, budget = Crowd(lambda: world.configuration, 10), Budget(lambda: 1)
+    replay = SimpleNamespace(progress=Progress(), is_over=True)
+    shown = {"certificate.pem": Certificate(0.0, b"")}
+    page = exposition(
+        driver, world.executor, crowd, budget, certificates=shown
+    ) + replay_exposition(replay)
+    return (page + process_exposition()).decode()
+
+
+def table() -> str:
+    """Name, labels, type and help of each metric that is exported."""
+    text = exposed()
+    labels: dict[str, list[str]] = {}
+    for name, found in re.findall(r"^(\w+?)(?:_bucket|_count|_sum)?\{([^}]*)\}", text, re.M):
+        labels.setdefault(name, re.findall(r'(\w+)="', found))
+    kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.M))
+    rows = [
+        f"| `{name}`{_labelled(labels.get(name, []))} | {kinds[name]} | {about} |"
+        for name, about in sorted(re.findall(r"^# HELP (\w+) (.*)$", text, re.M))
+        if not name.startswith("python_")
+    ]
+    return "\n".join(["| metric | type | |", "| --- | --- | --- |", *rows])
+
+
+def _labelled(names: list[str]) -> str:
+    names = [name for name in names if name != "le"]
+    return f" by {', '.join(f'`{name}`' for name in names)}" if names else ""
