@@ -90,7 +90,7 @@ console-test: $(INSTALLED)  ## the console in a Chromium, and how smoothly it dr
 	SOW_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -m browser tests/browser
 	$(BIN)/python -m tests.browser.frames
 
-pictures: $(INSTALLED)  ## the pictures of the console in the documents, made anew; two minutes
+pictures: $(INSTALLED)  ## write the pictures of the console in the documents; two minutes
 	$(BIN)/python -m tests.browser.pictures
 
 bench: $(INSTALLED)  ## measure, each figure beside its floor, for docs/performance.md; over half an hour
