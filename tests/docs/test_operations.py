@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from sow.cli.main import main
 from sow.store.manifest import FORMAT
-from tests.docs.test_reference import exposed
+from tests.docs.metrics import exposed
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
