@@ -172,9 +172,7 @@ def of_peers(run: Run[Row]) -> str:
         words = "; ".join(f"{one.name} {beside(one, ours)}" for one in others)
         lines.append(markdown((case, f"{number(ours.value)} {ours.unit}", words)))
     promises = dict.fromkeys(f"{one.name}: {one.durability}" for one in run.measured)
-    return "\n".join(
-        [*lines, "", "What an acknowledgement promises:", "", *(f"- {one}" for one in promises)]
-    )
+    return "\n".join([*lines, "", f"What an acknowledgement promises: {'; '.join(promises)}."])
 
 
 def beside(one: Row, ours: Row) -> str:

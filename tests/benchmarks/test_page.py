@@ -183,7 +183,7 @@ def test_rows_that_we_lose_come_first():
     text = page.of_peers(run_of(*rows))
     lost = "| lost | 2 ms | another 1 (0.5) |"
     assert text.index(lost) < text.index("| won | 2 updates/s | another 1 (0.5) |")
-    assert text.endswith("- this server: fsync\n- another: none")
+    assert text.endswith("this server: fsync; another: none.")
 
 
 def test_a_profile_shows_the_whole_of_a_path_and_its_largest_parts():
