@@ -15,11 +15,12 @@ def reference() -> str:
 
 
 def _sections() -> Iterator[str]:
-    yield _section(" or ".join(ROOT.names), ROOT)
+    shown: dict[str, str] = {}
+    yield _section(" or ".join(ROOT.names), ROOT, 0, shown)
     for parent, element in ROOT.walk():
         place = f"{parent}/{element.name}".removeprefix(ROOT.name).strip("/").split("/")
         if element is not ROOT and _has_heading(element, len(place)):
-            yield _section("/".join(place), element, len(place))
+            yield _section("/".join(place), element, len(place), shown)
 
 
 def _has_heading(element: Element, depth: int) -> bool:
@@ -27,10 +28,18 @@ def _has_heading(element: Element, depth: int) -> bool:
     return is_section and depth <= HEADINGS_DEPTH
 
 
-def _section(place: str, element: Element, depth: int = 0) -> str:
+def _section(place: str, element: Element, depth: int, shown: dict[str, str]) -> str:
+    """A table; rows that another section has already are only named, with that section."""
+    rows = list(_rows(element, depth + 1))
+    repeated = [row for row in rows if row in shown]
     lines = [f"### {place}", ""]
     lines += ["| element | value | default | meaning |", "| --- | --- | --- | --- |"]
-    return "\n".join([*lines, *_rows(element, depth + 1)])
+    lines += [row for row in rows if row not in shown]
+    for other in dict.fromkeys(shown[row] for row in repeated):
+        names = [row.split(" | ")[0].strip("| ") for row in repeated if shown[row] == other]
+        lines += ["", f"As in {other}: {', '.join(names)}."]
+    shown.update((row, place) for row in rows if row not in shown)
+    return "\n".join(lines)
 
 
 def _rows(element: Element, depth: int, prefix: str = "") -> Iterator[str]:

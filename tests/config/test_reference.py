@@ -31,7 +31,10 @@ def test_each_element_has_a_row_in_its_section(place, element):
     depth = min(HEADINGS_DEPTH, len(path) - 1)
     heading = "/".join(path[:depth]) or "AMPSConfig or SOWConfig"
     name = "/".join(path[depth:])
-    (row,) = [r for r in section(heading).splitlines() if r.startswith(f"| `{name}`")]
+    text = section(heading)
+    for other in re.findall(rf"^As in (\S+): .*`{re.escape(name)}`", text, re.M):
+        text += section(other)
+    (row,) = [r for r in text.splitlines() if r.startswith(f"| `{name}`")]
     name, value, default, about = row.strip("| ").split(" | ", 3)
     assert ("(repeatable)" in name) == element.repeated
     assert value == (element.kind.name if element.kind else "section")
