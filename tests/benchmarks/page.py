@@ -151,8 +151,11 @@ def of_stalls(run: Run[Figure]) -> str:
 def of_profiles(run: Run[Share]) -> str:
     """The largest parts of each path, a line each."""
     lines = [*conditions(run), *table(("path", "in all", "where"), ("---", "---:", "---"))]
+    paths = {share.path for share in run.measured}
     for path, members in groupby(run.measured, key=lambda share: share.path):
         parts = list(members)
+        if f"{path}, by subject" in paths:
+            continue  # which says the same in words
         whole = f"{number(sum(part.value for part in parts))} {parts[0].unit}"
         largest = [f"{part.part} {part.share:.0%}" for part in parts if part.part != REST]
         lines.append(markdown((path, whole, "; ".join(largest[:PARTS_SHOWN]))))
