@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from sow.config.elements import ROOT
+from sow.config.elements.table import ROOT
 from sow.config.reference import HEADINGS_DEPTH, reference
 
 PAGE = reference()
