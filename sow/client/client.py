@@ -504,7 +504,7 @@ class Client:
 
         Arguments and errors are those of `subscribe`, but for `bookmark`; `order_by` and `top_n`
         are for the records as they stand. With `live`, or `skip_n` besides, it is a live window
-        (docs/windows.md), whose lines say the places of records if `positions` is True. With
+        (docs/queries.md), whose lines say the places of records if `positions` is True. With
         `projection` and `grouping`, as for `query`, the rows of groups of the records that match
         are told, not the records.
         """
@@ -583,7 +583,7 @@ class Client:
         """The records of a topic as a mapping that keeps itself current (`async with`).
 
         With `top_n` it is a list of so many records, after the first `skip_n` in the order of
-        `order_by`, which stays in that order (docs/windows.md); raises ClientError for one of these
+        `order_by`, which stays in that order (docs/queries.md); raises ClientError for one of these
         without `top_n`.
 
         The other arguments are those of `sow_and_subscribe`; what leaves is always told, and

@@ -1,33 +1,58 @@
-"""The table of elements as Markdown: the part of docs/configuration.md that cannot drift."""
+"""The table of elements as Markdown: the generated part of docs/configuration.md."""
 
 from collections.abc import Iterator
 
 from sow.config.elements.element import Element, Status
 from sow.config.elements.table import ROOT
 
+HEADINGS_DEPTH = 2
+"""Sections further down are rows of the table of the section that they stand in: they are short."""
+
 
 def reference() -> str:
     """The implemented elements, section by section, then the names of all others."""
-    sections = [_section(place, element) for place, element in _sections()]
-    return "\n\n".join([*sections, *_others()]) + "\n"
+    return "\n\n".join([*_sections(), *_others()]) + "\n"
 
 
-def _sections() -> Iterator[tuple[str, Element]]:
+def _sections() -> Iterator[str]:
+    shown: dict[str, str] = {}
+    yield _section(" or ".join(ROOT.names), ROOT, 0, shown)
     for parent, element in ROOT.walk():
-        if element.children and element.status == "implemented":
-            yield f"{parent}/{element.name}".removeprefix(f"/{ROOT.name}").lstrip("/"), element
+        place = f"{parent}/{element.name}".removeprefix(ROOT.name).strip("/").split("/")
+        if element is not ROOT and _has_heading(element, len(place)):
+            yield _section("/".join(place), element, len(place), shown)
 
 
-def _section(place: str, element: Element) -> str:
-    place = place.removeprefix(f"{ROOT.name}/") or " or ".join(ROOT.names)
-    lines = [f"### {place}", "", element.about, ""]
+def _has_heading(element: Element, depth: int) -> bool:
+    is_section = bool(element.children) and element.status == "implemented"
+    return is_section and depth <= HEADINGS_DEPTH
+
+
+def _section(place: str, element: Element, depth: int, shown: dict[str, str]) -> str:
+    """A table; rows that another section has already are only named, with that section."""
+    rows = list(_rows(element, depth + 1))
+    repeated = [row for row in rows if row in shown]
+    lines = [f"### {place}", ""]
     lines += ["| element | value | default | meaning |", "| --- | --- | --- | --- |"]
-    lines += [_row(child) for child in element.children if child.status == "implemented"]
+    lines += [row for row in rows if row not in shown]
+    for other in dict.fromkeys(shown[row] for row in repeated):
+        names = [row.split(" | ")[0].strip("| ") for row in repeated if shown[row] == other]
+        lines += ["", f"As in {other}: {', '.join(names)}."]
+    shown.update((row, place) for row in rows if row not in shown)
     return "\n".join(lines)
 
 
-def _row(element: Element) -> str:
-    names = " or ".join(f"`{name}`" for name in element.names)
+def _rows(element: Element, depth: int, prefix: str = "") -> Iterator[str]:
+    """A row for each child, followed by those of its own children unless they have a heading."""
+    for child in element.children:
+        if child.status == "implemented":
+            yield _row(child, prefix)
+            if not _has_heading(child, depth):
+                yield from _rows(child, depth + 1, f"{prefix}{child.name}/")
+
+
+def _row(element: Element, prefix: str) -> str:
+    names = " or ".join(f"`{prefix}{name}`" for name in element.names)
     value = element.kind.name if element.kind else "section"
     if element.repeated:
         names += " (repeatable)"

@@ -280,7 +280,7 @@ class SessionSettings:
 class Limits:
     """`<Limits>`: what a single client may ask of the server, and what all may.
 
-    Why each default is what it is stands in docs/limits.md, beside what is answered beyond it.
+    Why each default is what it is stands in docs/operations.md, beside what is answered beyond it.
     `memory_bytes_max` None: as much as there is. `connections_per_address_max` None: a thousand,
     of which loopback is free.
     """

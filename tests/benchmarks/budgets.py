@@ -1,6 +1,6 @@
 """Budgets: what each path is meant to cost, and which figure says whether it does.
 
-A budget that is missed is shown as missed, by how much, and with the reason as far as it is known.
+A missed budget is shown as missed, by how much, and with the reason as far as it is known.
 `REASONS` is prose kept by hand; a reason is shown only while its budget is missed.
 """
 
@@ -27,10 +27,11 @@ class Budget(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """A budget beside what was measured."""
+    """A budget beside what was measured, and the figure that it was computed from."""
 
     budget: Budget
     measured: float
+    figure: Figure
 
     @property
     def met(self) -> bool:
@@ -301,152 +302,125 @@ STALLS_BUDGETS = (
     Budget("longest wait", "longest wait beside it: the longest of all", value, 50, "ms"),
 )
 
-PROFILED = "[where it goes](#where-the-time-goes)"
 OBJECT_BY_OBJECT = (
-    "a body, a key and its place are an object of Python each, which have to be made, and entered "
-    f"into a dictionary that grows out of every cache: {PROFILED}. Half a second of the "
-    "processor's time goes to loading libraries of Python, before there is anything to restore"
+    "each body, key and slot is a Python object that has to be created and entered into a "
+    "dictionary larger than the processor's caches; importing libraries takes another 0.5 s"
 )
 FROM_BODIES = (
-    "what a checkpoint knows has to be found out of each body: its key and the SowKey made of it, "
-    "and the indexed fields, some two thirds of it; a log that is longer than 64 MiB has a "
-    f"checkpoint, unless the server ended just before: {PROFILED}"
+    "without a checkpoint, the key, SowKey and indexed fields are extracted from every body, two "
+    "thirds of the time; a log longer than 64 MiB normally has a checkpoint"
 )
 OUT_OF_CACHE = (
-    "the dictionary of keys grows out of every cache: to enter a key takes 0.54 µs by itself "
-    "where there are 1,000,000 and 0.81 where there are 4,000,000; the rest of what is more is "
-    "to make the bodies, in memory that the system has yet to hand out, and a fifth to read the "
-    f"checkpoint and to put what has changed since: {PROFILED}"
+    "the dictionary of keys outgrows the caches: inserting a key takes 0.54 µs with 1,000,000 keys "
+    "and 0.81 µs with 4,000,000; most of the rest is creating the bodies in new memory"
 )
 OWN_WINDOWS = (
-    "copies with the same filter and interval are one and cost nothing more; with intervals of "
-    "their own each has its windows to keep and its releases to put, of which only the judging is "
-    f"shared: {PROFILED}"
+    "copies with the same filter and interval are shared; with intervals of their own each "
+    "maintains its own windows and stores its own releases, and only the filter is shared"
 )
 OWN_FILTERS = (
-    "with these filters one copy takes in an update of a hundred, and a hundred copies take in all "
-    f"of them and give up what was there: ten and a hundred times the records moved: {PROFILED}"
+    "with these filters one copy takes one update in a hundred, and 100 copies take all of them "
+    "and drop the previous record: up to a hundred times as many records move"
 )
-ROWS_ANEW = (
-    "of a hundred updates 63 make the row of a group anew: it is worked out, written as JSON, "
-    "compared with what stood there and put, some 2 µs a row and half of what it costs; the other "
-    "half is to read the fields of what the records were, and to change the sum and the counts of "
-    f"values of each group: {PROFILED}. Ingest itself without a disk and a socket is some 1.8 µs"
+ROWS_AGAIN = (
+    "63 of 100 updates rebuild the row of a group: compute, encode, compare and store, 2 µs a row "
+    "and half of the cost; the other half reads the old values and updates the aggregates"
 )
 GROUPS_KEPT = (
-    "with frames on their way rows are made once for some 80 of them; what is left is to read "
-    "the fields of what the records were, and to change the sum and the counts of values of each "
-    f"group: {PROFILED}"
+    "a row is built once for about 80 pipelined frames; what remains is reading the old values and "
+    "updating the aggregates of each group"
 )
 ONE_BY_ONE = (
-    "what a frame costs by itself, whatever it holds: aiohttp's reader, a message, a reply; frames "
-    f"of one turn are decoded, logged and stored as one batch already: {PROFILED}"
+    "the cost of a frame itself, whatever it holds: aiohttp's reader, a message, an ack; the "
+    "frames of one turn are already decoded, logged and stored as one batch"
 )
 MANY_PARTS = (
-    "all of it is done on one core, and no part of it takes much over a quarter: with 100,000 keys "
-    "at this rate the copy releases every second update or so, puts it into a table of its own and "
-    "tells it, which is nearly as much again as ingest without a copy; and every record is looked "
-    f"up in tables that are larger than the processor's cache: {PROFILED}"
+    "all of it runs on one core and no part takes much over a quarter: the conflated copy costs "
+    "nearly as much as ingest without it, and the tables are larger than the processor's cache"
 )
 ONE_GROUP_EACH = (
-    "every frame is a commit of its own: LMDB flushes the disk twice for it, some 0.1 ms of the "
-    "system's processor time each however little is written; the loop sleeps and wakes between the "
-    "socket, the journal's thread and the socket; and the rest is what a frame costs by itself, in "
-    f"caches that were used by others meanwhile: {PROFILED}"
+    "every frame is a commit: LMDB syncs the disk twice, 0.1 ms of system time each, and the loop "
+    "sleeps and wakes between the socket, the journal's thread and the socket"
 )
 ON_THE_DISK = (
-    "half a millisecond or so of the answer is its own work, twice what it is without updates: "
-    "caches are colder, and what has changed is read first. Where a change on its way to the disk "
-    "concerns it, it leaves when that is there: after the commit that is under way, as a rule, and "
-    "the one that follows; what all records may be part of is always concerned. Frames that came "
-    "before have their turns meanwhile, and the "
-    f"publisher's thread shares a processor with who asks: {PROFILED}"
+    "the answer takes 0.5 ms, twice the time without updates, because caches are cold and changes "
+    "are read first; it then waits until the changes it shows are on the disk, one or two commits, "
+    "while other frames have their turns"
 )
 BODIES_JOINED = (
-    "some ten thousand bodies stand in as many places of the memory, and to bring them together is "
-    "nine tenths of it, as it is with numpy and columns that are ready; which they are is known in "
-    "half a millisecond"
+    "joining some 10,000 bodies from as many places in memory is nine tenths of it, as with numpy; "
+    "finding them takes 0.5 ms"
 )
 REASONS: Mapping[str, str] = {
     "ingest, frames of 100": MANY_PARTS,
     "ingest against its floor": (
-        "the floor leaves out the network, the log entry, the table, the index and the conflated "
-        "copy; with few keys the copy's subscriber is also sent nearly every update"
+        "the floor has no network, log, table, index or conflated copy; with few keys the copy's "
+        "subscriber also receives nearly every update"
     ),
     "durable at 20,000 messages/s, frames of 20": ONE_GROUP_EACH,
     "frames of 1": ONE_BY_ONE,
     "frames of 1, on uvloop": ONE_BY_ONE,
     **{
         f"messages of {size} KB": (
-            "one pass reads the keys and checks the JSON, half a pass finds that no number is too "
-            "large; where there are over 250 brackets one and a half more find that none is too "
-            f"deep. msgspec checks neither in fields that nobody reads: {PROFILED}"
+            "one pass reads the keys and validates the JSON, half a pass checks the size of "
+            "numbers, and one and a half more the depth where there are over 250 brackets"
         )
         for size in (10, 100)
     },
     "1,000 equality filters": (
-        "a value of each update is looked up among those that filters ask for, and each batch is "
-        "asked for that field: some 0.4 µs of an update that takes four without a disk and a socket"
+        "each batch reads the filtered field and looks each value up: 0.4 µs of an update that "
+        "takes 4 µs without disk and socket"
     ),
     "fan-out to 1,000": (
-        "the floor, a send of the same thirty kilobytes through a bare socket, is over the aim "
-        "already, and half of the server's time is spent within it; the rest is the outbox's "
-        "bookkeeping for each session and frame, which is what bounds a slow client: nearly 3 µs "
-        "in a loop of nothing else, and more where each of a thousand sessions has to be fetched "
-        f"into the processor's cache: {PROFILED}"
+        "the floor, a bare send of the same 30 KB, is over the aim already and is half of the "
+        "time; the rest is the outbox's accounting for each session and frame, which bounds slow "
+        "clients"
     ),
     "1,000 users with rows of their own, beside nobody": (
-        "the field that tells users apart is read of what each record was and is, and looked up, "
-        "0.6 µs of an update in the engine: as much as for as many filters of their own"
+        "the field that separates the users is read from each record before and after the change "
+        "and looked up: 0.6 µs of an update in the engine"
     ),
-    "a view of five aggregates": ROWS_ANEW,
+    "a view of five aggregates": ROWS_AGAIN,
     "ingest with a view, over WebSocket": GROUPS_KEPT,
-    "ingest with a view, the engine": ROWS_ANEW,
+    "ingest with a view, the engine": ROWS_AGAIN,
     "a join 1:1": (
-        "every update makes a row anew: what the record was is read and noted, the records that it "
-        "meets are looked up and read, a quarter of the time, its group of one row changes and "
-        "keeps which row is the newest, a fifth, and the row is made, written, compared and put as "
-        f"any record is, another fifth: {PROFILED}"
+        "every update rebuilds a row: a quarter of the time finds and reads the joined records, a "
+        "fifth updates the group of one row, and a fifth encodes, compares and stores the row"
     ),
     "100 live windows, 20,000 updates/s": (
-        "one update in a hundred or so moves a row of an order, and every window behind it shows "
-        "another stretch: each of these reads its fifty rows again, compares them with what its "
-        "client holds and writes what differs, most of what windows take; the rest is to compare "
-        "each update with the bounds of ten orders, and to note it, a quarter or so, for the "
-        f"columns by which these orders were found when the windows opened: {PROFILED}"
+        "one update in a hundred moves a row, and every window behind it reads its 50 rows, "
+        "compares them with what the client holds and sends the difference; a quarter is comparing "
+        "each update with the bounds of ten orders"
     ),
     "a filter with REGEXP_REPLACE, every text a different one": (
-        "to search a text and to put another in its place takes Python's own expressions more than "
-        "half of it; the rest is to go through the different texts, and to compare what comes of it"
+        "Python's regular expressions take more than half; the rest is iterating over the "
+        "different texts and comparing the results"
     ),
     "query, 1 % range": BODIES_JOINED,
     **{
         f"query over HTTP, {case}, updates beside it": ON_THE_DISK
         for case in ("hash index, 1 symbol of 5000", "compound, 1 record in 10,000", "top 10")
     },
-    "query over HTTP, range, 1 %, updates beside it": f"{BODIES_JOINED}. {ON_THE_DISK}",
+    "query over HTTP, range, 1 %, updates beside it": f"{BODIES_JOINED}; {ON_THE_DISK}",
     "query, 1 % range, right after 10,000 updates": (
-        "the question first reads the field of all that has changed since the last one; a server "
-        f"does that between other work, and has nothing left to read a moment later: {PROFILED}"
+        "the query first reads the field of everything that changed since the last query; a server "
+        "does that while it is idle"
     ),
     "restart, checkpoint and tail": OBJECT_BY_OBJECT,
     "restart, journal only": FROM_BODIES,
     "restart of 2,000,000 beside 1,000,000": OUT_OF_CACHE,
     "restart of 4,000,000 beside 1,000,000": OUT_OF_CACHE,
     "an idle session": (
-        "of 24 KiB that Python hands out for one 9.4 are aiohttp's: the request with its headers, "
-        "its parser, writer and queues, and the reader of the WebSocket, all kept as long as it is "
-        "open; 3 are asyncio's, and some 11 what stands around each socket: what it sends, what it "
-        "is told, what bounds it, its session and what that follows, a hundred small objects"
+        "of the 24 KiB that Python allocates, aiohttp takes 9.4 (request, parser, writer, reader), "
+        "asyncio 3, and the session with its outbox and limits 11"
     ),
     "a topic of a pattern, with a copy that is followed": (
-        "a copy is a topic of its own, with records, table, numbers, indexes, router and a place "
-        "in every list of names: 1.7 KB, as much as its topic; the feed of who follows, its words "
-        "and how it is found take 0.9 KB, and windows, their focus and when they are due as much"
+        "a copy is a topic with its own records, table, indexes and router, 1.7 KB; its feed takes "
+        "0.9 KB, and its windows and their timers as much"
     ),
     "restart with a view of 200,000": (
-        "the fields are read of every body, and the values of each record enter what its group "
-        "keeps, some 2.4 µs; to load a record from its checkpoint takes nearly as long"
+        "the fields of every body are read and entered into the groups, 2.4 µs a record; loading a "
+        "record from its checkpoint takes nearly as long"
     ),
     **{
         f"{count} copies ({kind}), frames of {size}": (
@@ -457,32 +431,27 @@ REASONS: Mapping[str, str] = {
         for size in (1, 100)
     },
     "100 follow 10,000 keys at 1 s": (
-        "with nobody following the same updates take more than the aim: 200 frames a second that "
-        "are a commit each, with the loop asleep between them; a hundred who follow add a fifth "
-        f"to that, most of it the sends of some fifty frames a second to each: {PROFILED}"
+        "the same updates without a follower already take more than the aim: 200 commits a second; "
+        "100 followers add a fifth, most of it about 50 sends a second to each"
     ),
     "subscribing, each with a path of its own": (
-        "to subscribe is a third of a millisecond of it; the rest is the update that follows each, "
-        "of which by then as many fields are read as there are paths, 500 in the mean"
+        "subscribing takes a third of a millisecond; the rest is the update after each, which by "
+        "then reads 500 paths on average"
     ),
     "staleness p99, 100 follow, one more never reads": (
-        "windows are gathered for up to 20 ms, and what falls due is written to one after the "
-        "other, between frames that are published; what waits for the one who never reads is "
-        "folded in turns of its own, some 2 ms of each of which the others wait for"
+        "windows are gathered for up to 20 ms and sent one after the other between published "
+        "frames; conflating the queue of the client that never reads takes turns of 2 ms"
     ),
     "staleness p99, 1,000 follow 1,000 keys at 100 ms": (
-        "windows are gathered for up to 10 ms, and what falls due in one moment is written to "
-        "1,000 sockets, a send of some 20 µs each: the last of them, which is the one that is "
-        "looked at, has it 20 to 30 ms after the first"
+        "windows are gathered for up to 10 ms and written to 1,000 sockets, 20 µs each: the last "
+        "one, which is the one measured, is sent 20 to 30 ms after the first"
     ),
     "staleness p99, 10,000 follow 100 keys at 1 s": (
-        "what falls due in one moment is written to 10,000 sockets, a send each, and the last of "
-        "them waits for all the others"
+        "what is due at one moment is written to 10,000 sockets, and the last waits for all others"
     ),
     "memory": (
-        "beside its bytes a record has the header of a bytes object, a text of its key, a place in "
-        "the dictionary, a number for it, and 32 bytes of sequence number, time, birth and SowKey: "
-        f"{PROFILED}. Keys that are integers would save 32 bytes as such"
+        "besides its bytes a record has a bytes header, a key text, a dictionary entry, a slot "
+        "number, and 32 bytes of sequence number, time, birth and SowKey"
     ),
 }
 
@@ -507,6 +476,6 @@ def verdicts(figures: list[Figure], budgets: Iterable[Budget] = BUDGETS) -> list
     for budget in budgets:
         figure = found.get(budget.figure)
         measured = None if figure is None else budget.measured(figure)
-        if measured is not None:
-            judged.append(Verdict(budget, measured))
+        if figure is not None and measured is not None:
+            judged.append(Verdict(budget, measured, figure))
     return judged

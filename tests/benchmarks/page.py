@@ -1,23 +1,29 @@
-"""docs/performance.md: prose kept by hand, and parts made of the raw results alone.
+"""docs/performance.md: prose kept by hand, and parts generated from the raw results.
 
-`python -m tests.benchmarks.page` makes all parts again. Each stands between two markers, and says
-how to measure it where that was not done yet.
+`python -m tests.benchmarks.page` generates all parts. Each stands between two markers and names the
+command that measures it if there are no results yet. A part is a summary: all figures, with every
+repetition, are in docs/results.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from tests.benchmarks.budgets import BUDGETS, STALLS_BUDGETS, Budget
+from tests.benchmarks.budgets import BUDGETS, REASONS, STALLS_BUDGETS, Budget, Verdict, verdicts
 from tests.benchmarks.measure import Figure
 from tests.benchmarks.peers.row import OURS, Row
-from tests.benchmarks.report import HEADINGS, LEFT, families, judged, number, row
+from tests.benchmarks.report import judged, number
 from tests.benchmarks.results import FOLDER, Run, load, put_in, save
-from tests.benchmarks.share import Share
+from tests.benchmarks.share import REST, Share
 from tests.benchmarks.spark.budgets import BUDGETS as SPARK_BUDGETS
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
+LONGEST = 5
+"""So many of the longest waits are on the page: the others keep to the aim with room to spare."""
+PARTS_SHOWN = 5
+"""So many parts of a profile are on the page: the rest are a few percent each."""
 
 
 class Part(NamedTuple):
@@ -74,76 +80,107 @@ def put(page: str, begin: str, text: str, end: str) -> str:
     return f"{before}{begin}\n{text}\n{end}{after}"
 
 
-def said_of(run: Run[Any]) -> list[str]:
+def conditions(run: Run[Any]) -> list[str]:
     """Machine, versions, size and how long it took."""
-    lines = [f"- {name}: {fact}" for name, fact in run.facts.items()]
-    lines.append(f"- size of the run: {run.size}")
-    if run.took_s:
-        each = ", ".join(f"{name} {seconds:,.0f} s" for name, seconds in run.took_s.items())
-        lines.append(f"- it took {sum(run.took_s.values()) / 60:.0f} min: {each}")
+    lines = [f"- {', '.join(f'{name}: {fact}' for name, fact in run.facts.items())}"]
+    took = f", it took {sum(run.took_s.values()) / 60:.0f} min" if run.took_s else ""
+    lines.append(f"- size of the run: {run.size}{took}")
     for when in dict.fromkeys(run.apart.values()):
         names = ", ".join(name for name, then in run.apart.items() if then == when)
         lines.append(f"- measured apart, {when}: {names}")
     return [*lines, ""]
 
 
-def of_figures(run: Run[Figure], budgets: Sequence[Budget], level: str) -> str:
-    """Budgets and figures beside their floors, under headings of this level."""
-    lines = [f"{level} Machine", "", *said_of(run)]
-    lines += [f"{level} Budgets", "", *table(("path", "verdict"), ("---", "---"))]
-    lines += [markdown((path, words)) for path, words in judged(run.measured, budgets).items()]
-    lines += ["", f"{level} Figures"]
-    for name, members in families(run.measured).items():
-        lines += ["", f"{level}# {name[0].upper()}{name[1:]}", ""]
-        lines += table(HEADINGS, [rule(at) for at in range(len(HEADINGS))])
-        lines += [markdown(row(member)) for member in members]
+def of_figures(run: Run[Figure], budgets: Sequence[Budget]) -> str:
+    """Each aim beside its figure and its floor, and why the missed ones are missed."""
+    found = verdicts(list(run.measured), budgets)
+    lines = conditions(run)
+    headings = ("path", "measured", "aim", "floor", "of the floor", "verdict")
+    lines += table(headings, ("---", "---:", "---:", "---:", "---:", "---"))
+    lines += [markdown(summary(list(alike))) for _, alike in groupby(found, key=kind_of)]
+    reasons: dict[str, list[str]] = {}
+    for verdict in found:
+        if not verdict.met and verdict.budget.path in REASONS:
+            reasons.setdefault(REASONS[verdict.budget.path], []).append(verdict.budget.path)
+    lines += ["", *(f"- **{several(paths)}**: {why}" for why, paths in reasons.items())]
     return "\n".join(lines)
 
 
+def kind_of(verdict: Verdict) -> tuple[str, float, str]:
+    """Verdicts that follow each other and are of one kind have one line in the table."""
+    return verdict.figure.benchmark, verdict.budget.aim, verdict.budget.unit
+
+
+def summary(alike: Sequence[Verdict]) -> Sequence[str]:
+    """The line of the one that is furthest from its aim, with how many of them are missed."""
+    worst = max(alike, key=lambda one: one.times if not one.budget.at_least else 1 / one.times)
+    budget, figure = worst.budget, worst.figure
+    missed = sum(not one.met for one in alike)
+    verdict = f"**missed**, {worst.times:.2f} times the aim" if missed else "met"
+    if len(alike) > 1:
+        verdict += f"; the worst of {len(alike)}" + (f", {missed} missed" if missed else "")
+    return (
+        budget.path,
+        f"{number(worst.measured)} {budget.unit}",
+        f"{'at least' if budget.at_least else 'at most'} {number(budget.aim)}",
+        f"{number(median(figure.floor))} {figure.unit} ({figure.floor_name})",
+        f"{figure.ratio:.3g}",
+        verdict,
+    )
+
+
+def several(paths: Sequence[str]) -> str:
+    """The first path, and how many more there are."""
+    return paths[0] if len(paths) == 1 else f"{paths[0]}, and {len(paths) - 1} more"
+
+
 def of_stalls(run: Run[Figure]) -> str:
-    """The longest wait beside each operation."""
-    lines = said_of(run)
+    """The operations beside which others wait longest."""
+    lines = conditions(run)
     lines += [f"{path}: {words}" for path, words in judged(run.measured, STALLS_BUDGETS).items()]
-    headings = ("beside", "longest wait", "with nothing asked", "note")
+    headings = ("beside", "longest wait", "without it", "note")
     lines += ["", *table(headings, ("---", "---:", "---:", "---"))]
+    operations = [one for one in run.measured if one.name != STALLS_BUDGETS[0].figure]
     lines += [
         markdown((each.case, f"{number(each.value)} ms", f"{number(each.floor[0])} ms", each.note))
-        for each in run.measured
+        for each in sorted(operations, key=lambda one: -one.value)[:LONGEST]
     ]
     return "\n".join(lines)
 
 
 def of_profiles(run: Run[Share]) -> str:
-    """The parts of each path, largest first as they were found."""
-    lines = said_of(run)[:-1]
-    paths: dict[str, list[Share]] = {}
-    for one in run.measured:
-        paths.setdefault(one.path, []).append(one)
-    for path, parts in paths.items():
+    """The largest parts of each path, a line each."""
+    lines = [*conditions(run), *table(("path", "in all", "where"), ("---", "---:", "---"))]
+    paths = {share.path for share in run.measured}
+    for path, members in groupby(run.measured, key=lambda share: share.path):
+        parts = list(members)
+        if f"{path}, by subject" in paths:
+            continue  # which says the same in words
         whole = f"{number(sum(part.value for part in parts))} {parts[0].unit}"
-        lines += ["", f"### {path[0].upper()}{path[1:]}: {whole}", ""]
-        lines += table(("where", parts[0].unit, "of all"), ("---", "---:", "---:"))
-        lines += [markdown((one.part, number(one.value), f"{one.share:.0%}")) for one in parts]
+        largest = [f"{part.part} {part.share:.0%}" for part in parts if part.part != REST]
+        lines.append(markdown((path, whole, "; ".join(largest[:PARTS_SHOWN]))))
     return "\n".join(lines)
 
 
 def of_peers(run: Run[Row]) -> str:
-    """Cases with everybody's figure, those that we lose first."""
+    """Each case with our figure and those of the others; the cases that we lose come first."""
     cases: dict[str, list[Row]] = {}
     for one in run.measured:
         cases.setdefault(one.case, []).append(one)
-    headings = ("case", "who", "median", "of", "beside ours", "durability", "besides")
-    lines = said_of(run)
-    lines += table(headings, ("---", "---", "---:", "---:", "---:", "---", "---"))
+    lines = conditions(run)
+    lines += table(("case", "this server", "others, and how often ours"), ("---", "---:", "---"))
     for case in sorted(cases, key=lambda case: not is_lost(cases[case])):
         ours = ours_of(cases[case])
-        for one in sorted(cases[case], key=Row.rank):
-            beside = "" if one is ours else f"{number(one.value / ours.value)} times"
-            figure = f"{number(one.value)} {one.unit}"
-            also = "; ".join(f"{name} {number(median(of))}" for name, of in one.also.items())
-            cells = (case, one.name, figure, str(len(one.values)), beside, one.durability, also)
-            lines.append(markdown(cells))
-    return "\n".join(lines)
+        others = [one for one in sorted(cases[case], key=Row.rank) if one is not ours]
+        words = "; ".join(f"{one.name} {beside(one, ours)}" for one in others)
+        lines.append(markdown((case, f"{number(ours.value)} {ours.unit}", words)))
+    promises = dict.fromkeys(f"{one.name}: {one.durability}" for one in run.measured)
+    return "\n".join([*lines, "", f"What an acknowledgement promises: {'; '.join(promises)}."])
+
+
+def beside(one: Row, ours: Row) -> str:
+    """A figure beside ours."""
+    return f"{number(one.value)} ({number(one.value / ours.value)})"
 
 
 def ours_of(rows: Sequence[Row]) -> Row:
@@ -161,11 +198,6 @@ def table(headings: Sequence[str], rules: Sequence[str]) -> list[str]:
     return [markdown(headings), markdown(rules)]
 
 
-def rule(at: int) -> str:
-    """The line under a heading, which aligns its column."""
-    return "---" if at < LEFT or at == len(HEADINGS) - 1 else "---:"
-
-
 def markdown(cells: Sequence[str]) -> str:
     """A line of a table."""
     return f"| {' | '.join(cells)} |"
@@ -174,11 +206,11 @@ def markdown(cells: Sequence[str]) -> str:
 PARTS = {
     part.target: part
     for part in (
-        Part("bench", Figure, lambda run: of_figures(run, BUDGETS, "##")),
+        Part("bench", Figure, lambda run: of_figures(run, BUDGETS)),
         Part("stalls", Figure, of_stalls),
         Part("profiles", Share, of_profiles),
         Part("bench-peers", Row, of_peers),
-        Part("bench-spark", Figure, lambda run: of_figures(run, SPARK_BUDGETS, "###")),
+        Part("bench-spark", Figure, lambda run: of_figures(run, SPARK_BUDGETS)),
     )
 }
 

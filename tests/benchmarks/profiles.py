@@ -35,7 +35,7 @@ from tests.benchmarks.readers import Readers
 from tests.benchmarks.records import configuration, every_order, framed, updates
 from tests.benchmarks.results import Run
 from tests.benchmarks.sampling import CALLS, ELSEWHERE, SampledServer, Samples, sampled
-from tests.benchmarks.share import Share
+from tests.benchmarks.share import REST, Share
 from tests.benchmarks.sizes import FULL, QUICK, TINY, Sizes
 from tests.benchmarks.sockets import Client, publishes
 from tests.benchmarks.steady import Publisher
@@ -46,7 +46,6 @@ SINGLES_WINDOW = 1000
 SECONDS_OF = {"full": 8.0, "quick": 3.0}
 ALIGNED_BYTES = 16
 """What Python hands out is a multiple of this."""
-REST = "everything else"
 SUBJECTS = {
     "sow/indexes/": "the hash index",
     "sow/messages/": "reading: commands, JSON, keys",

@@ -2,6 +2,9 @@
 
 from typing import NamedTuple
 
+REST = "everything else"
+"""The part that stands for all small ones."""
+
 
 class Share(NamedTuple):
     """`part` takes `value` of what `path` takes, which is `share` of the whole."""

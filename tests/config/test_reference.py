@@ -5,7 +5,7 @@ import re
 import pytest
 
 from sow.config.elements.table import ROOT
-from sow.config.reference import reference
+from sow.config.reference import HEADINGS_DEPTH, reference
 
 PAGE = reference()
 
@@ -26,8 +26,15 @@ BUILT = [
 
 @pytest.mark.parametrize(("place", "element"), BUILT, ids=lambda part: getattr(part, "name", ""))
 def test_each_element_has_a_row_in_its_section(place, element):
-    heading = place.removeprefix(ROOT.name).lstrip("/") or "AMPSConfig or SOWConfig"
-    (row,) = [r for r in section(heading).splitlines() if r.startswith(f"| `{element.name}`")]
+    path = [*place.removeprefix(ROOT.name).strip("/").split("/"), element.name]
+    path = [part for part in path if part]
+    depth = min(HEADINGS_DEPTH, len(path) - 1)
+    heading = "/".join(path[:depth]) or "AMPSConfig or SOWConfig"
+    name = "/".join(path[depth:])
+    text = section(heading)
+    for other in re.findall(rf"^As in (\S+): .*`{re.escape(name)}`", text, re.M):
+        text += section(other)
+    (row,) = [r for r in text.splitlines() if r.startswith(f"| `{name}`")]
     name, value, default, about = row.strip("| ").split(" | ", 3)
     assert ("(repeatable)" in name) == element.repeated
     assert value == (element.kind.name if element.kind else "section")

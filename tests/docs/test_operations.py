@@ -112,10 +112,10 @@ def test_an_expression_that_would_find_nothing_is_sent(planted, figures):
 
 
 def test_each_alert_says_what_to_do_and_no_other_one_does():
-    headings = re.findall(r"^### (Sow\w+)$", PAGE, re.M)
+    headings = re.findall(r"^- \*\*(Sow\w+)\*\*: ", PAGE, re.M)
     assert headings == list(alerts())
     for name in headings:
-        said = PAGE.partition(f"\n### {name}\n")[2].partition("\n##")[0].strip()
+        said = re.split(r"\n- \*\*|\n\n", PAGE.partition(f"- **{name}**: ")[2])[0]
         assert len(said.split()) > 20, name
 
 

@@ -178,7 +178,7 @@ class Client(SyncWrapper[AsyncClient]):
         """The records of a topic as a mapping that keeps itself current (`with`).
 
         With `top_n` it is a list of so many records, after the first `skip_n` in the order of
-        `order_by`, which stays in that order (docs/windows.md); raises ClientError for one of these
+        `order_by`, which stays in that order (docs/queries.md); raises ClientError for one of these
         without `top_n`.
 
         The other arguments are those of `sow_and_subscribe`; what leaves is always told, and

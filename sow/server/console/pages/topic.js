@@ -14,7 +14,7 @@ import {TopicMap, coordinates} from "../map.js";
 import {Window} from "../window.js";
 import * as format from "../format.js";
 
-// What the server keeps in order of a live window (docs/windows.md).
+// What the server keeps in order of a live window (docs/queries.md).
 const WINDOW_MAX = 2000;
 const MARGIN = 20;
 const COLUMNS_MAX = 60;
