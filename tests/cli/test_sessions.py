@@ -72,7 +72,7 @@ def test_one_session_by_its_id(sow, server):
         told = sow.ok("sessions", found["id"])
         assert told.splitlines()[0] == f"grid, session {found['id']}"
         assert "\nit follows orders where /id > 1, each update as it comes\n" in told
-        assert "since it asked for conflation=1s; updates in 0, out 0, waiting 0" in told
+        assert "as requested by conflation=1s; updates in 0, out 0, waiting 0" in told
         assert json.loads(sow.ok("sessions", found["id"], "--json"))["client"] == "grid"
     result = sow("sessions", "nobody")
     assert (result.exit_code, "sow: no session 'nobody'" in result.stderr) == (1, True)

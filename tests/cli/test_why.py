@@ -14,7 +14,7 @@ def test_what_waits_is_sent_and_who_follows(sow, server, orders):
         orders({"id": 1, "px": 5}, {"id": 2})
         key = json.loads(sow.ok("why", "orders", "--filter", "/id = 1", "--json"))["key"]
         sentence, head, line = sow.ok("why", "orders", key).splitlines()
-        assert sentence == "orders is not conflated: each update is told as it comes"
+        assert sentence == "orders is not conflated: each update is sent as it comes"
         assert head.split() == ["follower", "told", "conflated", "filter", "session"]
         assert line.split()[:5] == ["grid", "no", "/px", ">", "100"]
 

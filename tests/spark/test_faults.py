@@ -229,7 +229,7 @@ def test_a_batch_whose_chunks_are_lost_is_refused_and_sent_again(copy, server, p
         return forward()
 
     proxy.way = lose
-    with pytest.raises(Exception, match="is not here: it was never staged, dropped, or lost"):
+    with pytest.raises(Exception, match="is missing: it was never staged, dropped, or lost"):
         copy(start, write={"url": proxy.url})
     assert ids(server, "loud", start) == []
     proxy.way = lambda _requested, forward: forward()

@@ -1,8 +1,8 @@
-"""Operations: what an operator asks about the process, and not about its records.
+"""Administration: the configuration file as it is now, and the state of pipelines.
 
-How the configuration file stands now, whether or not the server runs by it; and how what runs
-beside the server is getting on. The server reads no file and starts no process by itself: who has
-started it says how to read the one, and notes on the `Board` what becomes of the others.
+The file is shown whether or not the server runs by it. The handler reads no file and starts no
+process: the caller that starts the server passes the function that reads the file, and records on
+the `Board` what becomes of pipelines.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from sow.server.http.responses import json_response
 
 
 class Board:
-    """How pipelines are getting on that run beside the server, noted as it becomes known."""
+    """The state of pipelines that run beside the server, as last reported."""
 
     def __init__(self) -> None:
         self._noted: dict[str, dict[str, Any]] = {}
 
     def note(self, name: str, **known: Any) -> None:
-        """This is known of a pipeline from now on, besides what was."""
+        """Add to what is known of a pipeline."""
         self._noted[name] = {**self._noted.get(name, {}), **known}
 
     def of(self, name: str) -> dict[str, Any]:
@@ -42,12 +42,14 @@ UNKNOWN: dict[str, Any] = {
     "rows_per_s": None,
     "behind": None,
 }
-"""What is told of a pipeline of which nothing is known: somebody else may run it."""
+"""Reported of a pipeline without notes: another process may run it."""
 
 
 class AdminHandler:
-    """`look` reads the configuration file, None where there is none, and `reread` gives what a
-    reload would go by; `pipelines` are those of the configuration as it is now."""
+    """`/v1/config/file` and `/v1/pipelines`.
+
+    `look` reads the configuration file (None: there is none), `reread` gives the configuration that
+    a reload would apply, and `pipelines` those of the current configuration."""
 
     def __init__(
         self,
@@ -62,7 +64,7 @@ class AdminHandler:
         self._board = board or Board()
 
     async def file(self, _request: web.Request) -> web.Response:
-        """`GET /v1/config/file`."""
+        """`GET /v1/config/file`: its text, the findings of the checks, and the values it sets."""
         if self._look is None:
             return json_response({"file": None, "text": "", "findings": [], "values": None})
         # A file of some megabytes takes a while to check, and its disk may take longer.
@@ -78,14 +80,14 @@ class AdminHandler:
         )
 
     def _values(self) -> Configuration | None:
-        """What a reload would go by; None where there would be none."""
+        """The configuration that a reload would apply; None if it would fail."""
         try:
             return None if self._reread is None else without_secrets(self._reread())
         except ConfigError:
             return None  # the findings say why
 
     async def pipelines(self, _request: web.Request) -> web.Response:
-        """`GET /v1/pipelines`."""
+        """`GET /v1/pipelines`: each pipeline of the configuration and its state."""
         return json_response(
             [{**one.described(), **self._board.of(one.name)} for one in self._pipelines()]
         )

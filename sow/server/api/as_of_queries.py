@@ -1,9 +1,9 @@
-"""The past: what a query would have been answered at a bookmark or a time that has gone by.
+"""Queries as of a bookmark or a time in the past.
 
-A state is worked out from the log (`sow.history.snapshot_as_of`), and then asked like the present
-one: by filter and keys, in an order, a page of it. No index knows the past, so every record of the
-state is looked at. Each state reads the log from its beginning, so few are worked out at a time and
-the others wait. Snapshots and answers over HTTP both come from here.
+The past state is computed from the log (`sow.history.snapshot_as_of`) and then queried like the
+present one: filter, keys, order, page. Indexes cover only the present, so every record of the state
+is scanned. Computing a state reads the log from its beginning, so a few run at a time and the
+others wait. Used by queries and by snapshots.
 """
 
 import asyncio
@@ -26,15 +26,15 @@ from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.query_execution import QueryResult
 
 AS_OF_AT_ONCE = 2
-"""States of the past that are worked out at once: each reads the log from its beginning."""
+"""States computed at once: each reads the log from its beginning."""
 AS_OF_WAITING_MAX = 20
-"""Those that may wait for their turn: whoever is behind more would give up waiting first."""
+"""Queries that may wait for their turn: a client behind more would time out first."""
 FROM_LOG = "log"
-"""What has served a query of the past."""
+"""The access path that a plan names for a past state."""
 
 
 class AsOfQueries:
-    """States of the past of one server's topics."""
+    """As-of queries on the topics of one server."""
 
     def __init__(self, driver: ServerRuntime, engine: Engine) -> None:
         self._driver = driver
@@ -42,7 +42,7 @@ class AsOfQueries:
         self._working = asyncio.Semaphore(AS_OF_AT_ONCE)
         self._waiting = 0
 
-    async def ask(
+    async def query(
         self,
         name: str,
         moment: str,
@@ -50,18 +50,18 @@ class AsOfQueries:
         bytes_max: int,
         admit: Callable[[int], None] = lambda _rows: None,
     ) -> QueryResult:
-        """What a query names of the topic `name` as it was at `moment`: a bookmark or a time.
+        """The result of a query on the topic `name` as of `moment`: a bookmark or a time.
 
-        `bytes_max` bounds what is taken from the log. `admit` is told how many rows there are, and
-        raises what speaks against it. Raises UnknownTopic, ClientError for what the log does not
-        know any more, TooLarge, Busy where too many wait, and StoreError.
+        `bytes_max` bounds the bytes taken from the log. `admit` is called with the number of rows,
+        and raises if there is no room for them. Raises UnknownTopic, ClientError (NotKept for a
+        moment that the log no longer covers), TooLarge, Busy if too many wait, and StoreError.
         """
         topic = self._engine.topic(name)
         if not topic.is_logged:
             raise ClientError(f"topic {name} has no log, so only its present state can be read")
         self._engine.queries.checked(name, query)
         if self._waiting >= AS_OF_WAITING_MAX:
-            raise Busy(f"{AS_OF_WAITING_MAX} states of the past are being worked out; try later")
+            raise Busy(f"{AS_OF_WAITING_MAX} past states are being computed; try later")
         self._waiting += 1
         try:
             async with self._working:
@@ -75,8 +75,8 @@ class AsOfQueries:
             self._waiting -= 1
 
     def _bookmark(self, moment: str, newest: int) -> int:
-        """The newest change at a moment; raises ClientError for what is none, and NotKept, with the
-        moments that there are, for one that the log does not tell of."""
+        """The newest change at a moment; raises ClientError for an invalid one, and NotKept, with
+        the range that is kept, for one that the log does not cover."""
         journal, now_us = self._driver.journal, self._driver.now_us()
         oldest = journal.first_seq - 1
         try:
@@ -86,7 +86,7 @@ class AsOfQueries:
             _check_sent(moment, bookmark, oldest)
         except NotKept as error:
             first = next(journal.read(oldest), None)
-            # A time means all that came before it.
+            # A time includes everything before it.
             since_us = now_us if first is None else first.ts_us + (oldest > 0)
             error.told = {
                 "oldest": {"bookmark": str(oldest), "time": _time(since_us)},
@@ -107,11 +107,11 @@ class AsOfQueries:
 
 
 def _check_come(moment: str, now_us: int) -> None:
-    """Raise NotKept for a time that has not come: nobody knows what will be then."""
+    """Raise NotKept for a time in the future."""
     time_us = moment_us(moment.strip())
     if is_time(moment) and time_us is not None and time_us > now_us:
         raise NotKept(
-            f"as_of={clipped(moment.strip())} has not come yet: it is {_time(now_us)} now; write "
+            f"as_of={clipped(moment.strip())} is in the future: it is {_time(now_us)} now; write "
             "a time up to that"
         )
 
@@ -121,19 +121,19 @@ def _time(time_us: int) -> str:
 
 
 def _check_sent(moment: str, bookmark: int, oldest: int) -> None:
-    """Raise NotKept for a time before all that is left of a log, of which record `oldest` was
-    the last to go: how things were after that is known, and not since when."""
+    """Raise NotKept for a time before what is left of the log. `oldest` is the last entry that was
+    removed: the state after it is known, but not since when."""
     if oldest and bookmark <= oldest and is_time(moment):
         raise NotKept(
-            f"as_of={moment.strip()}: the log no longer tells how things were at that time; the "
-            f"oldest moment it tells of is bookmark {oldest}"
+            f"as_of={moment.strip()}: the log no longer covers that time; the oldest moment it "
+            f"covers is bookmark {oldest}"
         )
 
 
 def _answer(
     then: Snapshot, query: Query, bookmark: int, admit: Callable[[int], None]
 ) -> Task[QueryResult]:
-    """What a query names of a state."""
+    """The result of a query on a state."""
     found = yield from narrowed(then, query.filter, query.keys)
     matches = len(found)
     page = slice(query.skip_n, query.end)
@@ -147,10 +147,10 @@ def _answer(
 
 
 def _explained(rows: int, matches: int, query: Query, bookmark: int) -> QueryAnswer:
-    """How it was found; there are no slots in the past."""
+    """The plan of the query; a past state has no slots."""
     steps = [PlanStep(f"as_of={bookmark}", FROM_LOG, rows)]
     if query.filter is not None:
         steps.append(PlanStep(query.filter.text, SCAN, matches))
-    advice = "" if rows == matches else "no index knows the past: all its records were looked at"
+    advice = "" if rows == matches else "no index covers the past: all its records were scanned"
     looked_at = np.arange(rows)
     return QueryAnswer(looked_at[:0], matches, tuple(steps), looked_at, advice)

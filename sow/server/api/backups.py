@@ -1,10 +1,10 @@
-"""Backups and verification over HTTP: what an operator asks of the whole store.
+"""Backup and verification of the whole store over HTTP.
 
-A backup is sent to whoever asks for it, who keeps it: the server writes nothing, and nowhere.
-Blocks are read and summed in a thread of the request's own, some hundred kilobytes at a time, and
-sent as fast as the client takes them; one that takes nothing is given up. There is one backup at a
-time, since checkpoints and the log keep what it has yet to read, and one verification, which reads
-as much from the disk.
+A backup is streamed to the client; the server writes no file. Each request reads and sums blocks in
+its own thread, a few hundred kilobytes at a time, and sends them as fast as the client reads; a
+client that reads nothing is disconnected. One backup runs at a time, because checkpoints and log
+segments that it has yet to read are retained, and one verification, because it reads as much from
+the disk.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ from sow.store.verifying import VerifiedFile, verify_store
 
 Piece = TypeVar("Piece")
 SENT_BYTES = 256 * 1024
-"""So much is read before it is sent: as much as a socket takes in one go."""
+"""Read before it is sent: as much as a socket takes at once."""
 BLOCKS_AT_ONCE = 16
-"""Blocks that are verified before it is looked whether the client is still there."""
+"""Blocks verified between two checks that the client is still connected."""
 
 
 class BackupHandler:
-    """Copies and verifies one open store; `now_us` is the time."""
+    """`/v1/backup` and `/v1/verify` of one open store; `now_us` is the time."""
 
     def __init__(self, store: CopiedStore, now_us: Callable[[], int]) -> None:
         self._store = store
@@ -41,7 +41,7 @@ class BackupHandler:
         self._under_way: set[str] = set()
 
     async def backup(self, request: web.Request) -> web.StreamResponse:
-        """`POST /v1/backup`: the whole store as of one moment, in frames."""
+        """`POST /v1/backup`: the whole store as of one moment, as frames; raises Busy."""
         if not permissions_of(request).reads_everything:
             raise NotEntitled(
                 "a backup holds all records of all topics; beside Admin it takes an Allow of Read "
@@ -57,14 +57,15 @@ class BackupHandler:
                     try:
                         await check_stream_continues(request)
                     except SowError as error:
-                        why = f"the rest may not be told: {error.detail}"
+                        why = f"the rest may not be sent: {error.detail}"
                         raise ConnectionResetError(why) from None
                     await write_part(response, memoryview(piece))
             await response.write_eof()
             return response
 
     async def verify(self, _request: web.Request) -> web.Response:
-        """`POST /v1/verify`: reads every block of the store again."""
+        """`POST /v1/verify`: read every block of the store again, and report damaged files; raises
+        Busy."""
         with self._alone("verification"):
             found: list[VerifiedFile] = []
             async with aclosing(_in_a_thread(_some(verify_store(self._store)))) as made:
@@ -79,9 +80,9 @@ class BackupHandler:
 
     @contextmanager
     def _alone(self, what: str) -> Iterator[None]:
-        """Raises Busy if another one is under way."""
+        """Raises Busy if another one is running."""
         if what in self._under_way:
-            raise Busy(f"a {what} is under way already; ask again when it is done")
+            raise Busy(f"a {what} is running already; try again when it is done")
         self._under_way.add(what)
         try:
             yield
@@ -90,7 +91,7 @@ class BackupHandler:
 
 
 def gathered_frames(found: Generator[bytes, None, None]) -> Generator[bytes, None, None]:
-    """Frames together, as much as is sent at once, or one that is longer."""
+    """Joins frames up to what is sent at once; a longer one goes alone."""
     some: list[bytes] = []
     size = 0
     with closing(found):
@@ -113,8 +114,8 @@ def _some(
 
 
 async def _in_a_thread(pieces: Generator[Piece, None, None]) -> AsyncGenerator[Piece, None]:
-    """What an iterator gives, each piece made in a thread that nobody else waits for, which also
-    closes it, once the piece that is being made is done."""
+    """The items of a generator, each made in a thread of its own, which also closes the generator
+    when the current item is done."""
     loop = asyncio.get_running_loop()
     thread = ThreadPoolExecutor(1, thread_name_prefix="copying")
     try:

@@ -1,11 +1,11 @@
-"""Staged writes over HTTP: how Spark and other batch writers hand a batch over exactly once.
+"""Staged writes over HTTP: exactly-once batches for Spark and other batch writers.
 
-    POST   /v1/writes/{writer}/{epoch}          a chunk of rows: checked, kept aside
-    POST   /v1/writes/{writer}/{epoch}/commit   which attempts won: applied as a whole, once
-    DELETE /v1/writes/{writer}/{epoch}          forget what was kept aside
+    POST   /v1/writes/{writer}/{epoch}          stage a chunk of rows: checked and stored
+    POST   /v1/writes/{writer}/{epoch}/commit   apply the attempts that won, atomically and once
+    DELETE /v1/writes/{writer}/{epoch}          discard what was staged
 
-A batch is one of a writer for one topic. One that was applied before is answered as a duplicate and
-changes nothing; another one under its number is refused.
+A batch is identified by writer, epoch and topic. A batch that was applied before is answered as a
+duplicate and changes nothing; another batch with its epoch is refused.
 """
 
 import asyncio
@@ -34,27 +34,27 @@ from sow.sessions.staged_writes import Rejected, StagedWrites
 from sow.store.staging import Attempt, StagedBatch, Staging
 
 RECENT_ROWS_MAX = 500_000
-"""Rows that are kept as they were read: those of a batch of usual size, some hundred bytes each."""
+"""Rows cached as they were parsed: those of a usual batch, a few hundred bytes each."""
 RECENT_BYTES_MAX = 128 * 1024**2
-"""Of the rows' bodies: that many chunks of the data source, or two of the largest."""
+"""Of the bodies of cached rows: many chunks of the data source, or two of the largest."""
 PARTS_MAX = 10_000
-"""More tasks than one batch has; each is looked up by itself."""
+"""More tasks than a batch has; each is looked up separately."""
 SWEEP_US = 600_000_000
-"""How often it is looked for what nobody will commit any more: it may lie about for a day."""
+"""How often abandoned chunks are looked for; they are removed after a day."""
 REJECTED_SENT_MAX = 1_000
-"""Bad rows that an answer names: more than anybody reads, few beside a chunk."""
+"""Bad rows that an error lists: more than a person reads, small beside a chunk."""
 WRITER_LENGTH_MAX = 255
-"""Characters of a writer's name: what a name of a file or a user has elsewhere."""
+"""Characters of a writer's name: as of a file name."""
 EPOCH_DIGITS_MAX = 18
 """Digits of an epoch: it fits into 64 bits."""
 ATTEMPTS_BYTES = 16
-"""Of a digest: enough that no two commits share it by chance."""
+"""Bytes of a digest: enough that no two commits share it by chance."""
 STAGE_PARAMETERS = ("topic", "part", "attempt", "chunk", "rejects")
 ABORT_PARAMETERS = ("topic",)
 
 
 class StagedPart(msgspec.Struct, forbid_unknown_fields=True):
-    """What a task has staged: so many chunks, holding so many rows."""
+    """What a task has staged: the number of chunks and of rows."""
 
     part: Annotated[int, msgspec.Meta(ge=0)]
     attempt: str
@@ -68,42 +68,42 @@ class Commit(msgspec.Struct, forbid_unknown_fields=True):
     topic: str
     parts: list[StagedPart]
     rerun: Literal["fail", "skip"] = "fail"
-    """What becomes of a batch that is older than the writer's last."""
+    """Whether a batch older than the writer's last is an error, or skipped."""
     mode: Literal["update", "replace"] = "update"
-    """Whether the topic's other records stay, or go."""
+    """Whether the topic's other records stay, or are deleted."""
     allow_empty: bool = False
     """Whether a batch without rows may replace a topic."""
 
 
 class Missing(ClientError):
-    """Something that a commit names was not staged, or has been lost."""
+    """A chunk that a commit names was not staged, or has been lost."""
 
     reason = "not staged"
     status = 409
 
 
 class RowsRejected(ClientError):
-    """A chunk holds rows that cannot be carried out; `rejected` says which and why."""
+    """A chunk holds rows that cannot be applied; `rejected` lists them with the reason."""
 
     reason = "bad message"
 
     def __init__(self, rejected: Sequence[Rejected]) -> None:
         first = rejected[0]
         super().__init__(
-            f"{len(rejected)} rows cannot be carried out, the first is row {first.index}: "
+            f"{len(rejected)} rows cannot be applied, the first is row {first.index}: "
             f"{first.reason}"
         )
         self.rejected = rejected
 
     def fields(self) -> dict[str, object]:
         """The first bad rows."""
-        told = _sent(self.rejected[:REJECTED_SENT_MAX])
-        return {"index": self.rejected[0].index, "rejected": told}
+        listed = _sent(self.rejected[:REJECTED_SENT_MAX])
+        return {"index": self.rejected[0].index, "rejected": listed}
 
 
 class Read(NamedTuple):
-    """A chunk that was read: how many good rows, what they do, which were bad, how many bytes their
-    bodies have, and what they hold."""
+    """A parsed chunk: the number of good rows, the steps that apply them, the bad rows, the bytes
+    of the bodies, and the content."""
 
     rows: int
     steps: list[CommitStep]
@@ -113,7 +113,7 @@ class Read(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """One request of one attempt at its part of a batch."""
+    """The key of a chunk: batch, attempt and number."""
 
     batch: StagedBatch
     attempt: Attempt
@@ -121,9 +121,9 @@ class Chunk(NamedTuple):
 
 
 class Recent:
-    """Chunks as they were read when they came, so that most need not be read again to be applied.
+    """A cache of parsed chunks, so that most are not parsed again at commit.
 
-    Only so many rows and bytes are kept, the latest; the files have everything.
+    Bounded by rows and bytes; the files have everything.
     """
 
     def __init__(self, rows_max: int = RECENT_ROWS_MAX, bytes_max: int = RECENT_BYTES_MAX) -> None:
@@ -133,7 +133,7 @@ class Recent:
         self._read: dict[Chunk, Read] = {}
 
     def keep(self, name: Chunk, read: Read) -> None:
-        """Keep a chunk, and let the oldest go where there are too many."""
+        """Cache a chunk, and evict the oldest beyond the bounds."""
         self._forget(name)
         self._read[name] = read
         self._rows += read.rows
@@ -142,7 +142,7 @@ class Recent:
             self._forget(next(iter(self._read)))
 
     def take(self, name: Chunk) -> Read | None:
-        """A chunk, if it is here, which it then is no more."""
+        """Remove a chunk and return it; None if it is not cached."""
         return self._forget(name)
 
     def _forget(self, name: Chunk) -> Read | None:
@@ -153,14 +153,14 @@ class Recent:
         return read
 
     def drop(self, writer: str, epoch: int, topic: str | None = None) -> None:
-        """Let a whole batch go, or those of all topics."""
+        """Drop the chunks of a batch; without a topic, of the batches of all topics."""
         for name in list(self._read):
             if name.batch[:2] == (writer, epoch) and topic in (None, name.batch.topic):
                 self._forget(name)
 
 
 class BatchCommitHandler:
-    """The staged writes of one server."""
+    """`/v1/writes/{writer}/{epoch}`: stages, commits and aborts the batches of one server."""
 
     def __init__(self, driver: ServerRuntime, engine: Engine, staging: Staging) -> None:
         self._driver = driver
@@ -174,7 +174,10 @@ class BatchCommitHandler:
         driver.idle_work["sweeping staged batches"] = self._sweep
 
     async def stage(self, request: web.Request) -> web.Response:
-        """Keep a chunk of rows for a commit."""
+        """`POST …/{epoch}`: stage a chunk; answers the number of rows and the rejected ones.
+
+        Raises RowsRejected for bad rows, unless they are to be skipped.
+        """
         requested = parameters_of(request)
         rejects = requested.get("rejects", "fail")
         if "topic" not in requested or rejects not in ("fail", "skip"):
@@ -194,12 +197,11 @@ class BatchCommitHandler:
         now_us = self._driver.now_us()
         await asyncio.to_thread(self._staging.put, batch, attempt, chunk, content, now_us)
         self._recent.keep(Chunk(batch, attempt, chunk), read)
-        # All of them: who skips rows has to know each one that is left out.
+        # All of them: a writer that skips rows has to know each one.
         return json_response({"staged": read.rows, "rejected": _sent(read.rejected)})
 
     async def _read(self, topic: LiveTopic, content: bytes) -> Read:
-        """Read rows in a thread; the times at which they come are given in the loop, to one after
-        the other."""
+        """Parse rows in a thread; arrival times are assigned on the loop, in order."""
         limit = self._engine.configuration.limits.frame_bytes_max
         rows = await asyncio.to_thread(read_rows, topic.records, content, limit)
         times = self._engine.arrivals(topic, len(rows), self._driver.now_us())
@@ -213,7 +215,7 @@ class BatchCommitHandler:
         return Read(len(good), steps, rejected, size_bytes, content_of(good))
 
     async def commit(self, request: web.Request) -> web.Response:
-        """Apply a batch, answered when it is durable."""
+        """`POST …/{epoch}/commit`: apply a batch; answers its bookmark when it is durable."""
         try:
             commit = msgspec.json.decode(await read_body(request), type=Commit)
         except msgspec.MsgspecError as error:
@@ -245,8 +247,8 @@ class BatchCommitHandler:
     async def _apply(
         self, request: web.Request, batch: StagedBatch, staged: StagedBatch, commit: Commit
     ) -> str:
-        """Apply a batch, of what was `staged` for it, for who may do still what he might when he
-        asked for it: others' batches came first, and rows were read."""
+        """Apply a batch from what was `staged` for it. Permissions are checked again: other batches
+        came first and rows were read since the request came."""
         topic = self._writes.topic(batch.topic)
         steps, content = await self._all_staged(topic, staged, commit.parts)
         await check_stream_continues(request)
@@ -263,8 +265,8 @@ class BatchCommitHandler:
     async def _all_staged(
         self, topic: LiveTopic, batch: StagedBatch, parts: Sequence[StagedPart]
     ) -> tuple[list[CommitStep], BatchContent]:
-        """What the batch consists of, and holds; nobody else has the steps, so that they go as they
-        are stored."""
+        """The steps of a batch and its content; the steps are not shared, so they are freed as
+        they are applied."""
         steps: list[CommitStep] = []
         content = BatchContent()
         room = self._engine.configuration.limits.batch_bytes_max
@@ -282,9 +284,10 @@ class BatchCommitHandler:
         parts: Sequence[StagedPart],
         is_known: bool,
     ) -> BatchContent:
-        """What a batch holds that was applied before; of one whose chunks went with the first
-        commit, how many rows it says if it `is_known` by its attempts. Raises Missing for others:
-        the chunks of a batch that another writer applies under this epoch go as well."""
+        """The content of a batch that was applied before. If its chunks were dropped by the first
+        commit and its attempts are `is_known`, the number of rows that it names; otherwise raises
+        Missing: the chunks of a batch that another writer applied under this epoch are dropped as
+        well."""
         content = BatchContent()
         for part in parts:
             attempt = Attempt(part.part, part.attempt)
@@ -301,7 +304,7 @@ class BatchCommitHandler:
     async def _staged(
         self, topic: LiveTopic, batch: StagedBatch, part: StagedPart, room: int
     ) -> list[Read]:
-        """What one task has staged, read."""
+        """The parsed chunks of one task."""
         found: list[Read] = []
         for chunk in range(part.chunks):
             attempt = Attempt(part.part, part.attempt)
@@ -310,14 +313,14 @@ class BatchCommitHandler:
             if room < 0:
                 limit = self._engine.configuration.limits.batch_bytes_max
                 raise TooLarge(
-                    f"the batch has more than {limit} bytes (Limits/BatchSize), which a commit "
-                    "holds at once; write it in several batches"
+                    f"the batch has more than {limit} bytes (Limits/BatchSize); write it in "
+                    "several batches"
                 )
         rows = sum(read.rows for read in found)
         if rows != part.rows:
             raise Missing(
                 f"part {part.part}, attempt {shown(part.attempt)}, holds {rows} rows and the "
-                f"commit says {part.rows}; send the batch again"
+                f"commit names {part.rows}; send the batch again"
             )
         return found
 
@@ -329,16 +332,17 @@ class BatchCommitHandler:
         content = await asyncio.to_thread(self._staging.get, batch, attempt, number)
         if content is None:
             raise Missing(
-                f"chunk {number} of part {attempt.part}, attempt {shown(attempt.name)}, is not "
-                "here: it was never staged, dropped, or lost in a crash; send the batch again"
+                f"chunk {number} of part {attempt.part}, attempt {shown(attempt.name)}, is "
+                "missing: it was never staged, dropped, or lost in a crash; send the batch again"
             )
         return await self._read(topic, content)
 
     async def abort(self, request: web.Request) -> web.Response:
-        """Forget what was staged for a batch; without a topic, for all of the writer's epoch."""
+        """`DELETE …/{epoch}`: discard what was staged for a batch; without a topic, for all topics
+        of the writer's epoch."""
         topic, rights = parameters_of(request).get("topic"), permissions_of(request)
         if topic is None and not rights.is_open:
-            raise ClientError("give the topic whose rows are to be forgotten: topic=orders")
+            raise ClientError("give the topic whose rows to discard: topic=orders")
         writer, epoch, _ = _staged_batch(request, rights, topic or "")
         await self._drop(writer, epoch, topic)
         return json_response({"aborted": epoch})
@@ -348,7 +352,7 @@ class BatchCommitHandler:
         await asyncio.to_thread(self._staging.drop, writer, epoch, topic)
 
     def _sweep(self, now_us: int) -> bool:
-        """What nobody has committed for a day belongs to a writer that will not come back."""
+        """Remove what has not been committed for a day: its writer will not come back."""
         if now_us - self._swept_us > SWEEP_US:
             self._swept_us = now_us
             self._sweeping = asyncio.create_task(asyncio.to_thread(self._staging.sweep, now_us))
@@ -356,7 +360,7 @@ class BatchCommitHandler:
 
 
 def attempts_digest(parts: Sequence[StagedPart]) -> str:
-    """A short text for the attempts that a commit names, in whatever order."""
+    """A digest of the attempts that a commit names, independent of their order."""
     named = sorted((part.part, part.attempt, part.chunks, part.rows) for part in parts)
     return blake2b(msgspec.json.encode(named), digest_size=ATTEMPTS_BYTES).hexdigest()
 
@@ -371,8 +375,8 @@ def _writer_and_epoch(request: web.Request) -> tuple[str, int]:
 
 
 def _staged_batch(request: web.Request, rights: Permissions, topic: str) -> StagedBatch:
-    """The batch of a request as it is kept aside: for each user by itself, so that nobody has rows
-    of his committed by who may write them, and nobody loses any to another."""
+    """The batch of a request, as staged: separate for each user, so that no user can commit or
+    drop the rows of another."""
     writer, epoch = _writer_and_epoch(request)
     return StagedBatch(f"{rights.owner_text}{writer}", epoch, topic)
 

@@ -1,8 +1,7 @@
-"""Files that come with the server and are handed out as they are, to anybody: the client for pages
-and the console.
+"""Static files of the server, served without authentication: the JavaScript client and the console.
 
-They are read once, when the server is made, so that what is handed out is what was started. A page
-or a proxy asks each time whether its copy is still the one (`ETag`), and is told so in a line.
+They are read once, when the server starts, so that all of them are of one version. A browser or a
+proxy revalidates its copy with each request (`ETag`), and gets a 304.
 """
 
 import hashlib
@@ -24,16 +23,16 @@ SHIPPED_TYPES: Mapping[str, str] = {
     ".LICENSE": PLAIN_TEXT,
 }
 HEADERS: Mapping[str, str] = {
-    # Kept, and asked about: an upgrade of the server is seen with the next request.
+    # Cached, but revalidated: an upgrade of the server is seen with the next request.
     "Cache-Control": "no-cache",
-    # What is opened by itself runs nothing, and is taken for nothing but what it says it is.
+    # A file opened by itself runs nothing, and its content type is not guessed.
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
 }
 
 
 class ShippedFile:
-    """One file, by its path below `folder`; `headers` say what may be done with it."""
+    """One file, by its path below `folder`; `headers` are sent with it."""
 
     def __init__(
         self, name: str, folder: Path = CONSOLE_FOLDER, headers: Mapping[str, str] = HEADERS
@@ -45,7 +44,7 @@ class ShippedFile:
         self._type = SHIPPED_TYPES[path.suffix]
 
     async def handle(self, request: web.Request) -> web.Response:
-        """The file, or that whoever asks has it."""
+        """The file, or 304 if the client has it."""
         headers = {**self._headers, "ETag": self.etag}
         if is_known(request, self.etag):
             return web.Response(status=304, headers=headers)

@@ -1,13 +1,12 @@
-"""Cursors: an answer in pages, all of one moment.
+"""Cursors: the result of a query in pages, all of one moment.
 
-A query with `limit` is answered with its first page, and where there are more rows with the address
-of the next one (`Link`, RFC 8288), until the last. The rows that are not told yet are held as a
-snapshot is: for who has asked and nobody else, for as long, and within the same bounds
-(`sow.server.api.snapshot_leases`). So nothing comes twice and nothing is missed, whatever changes
-meanwhile; a record that is deleted is still told, and a page that is asked for again is the same.
+A query with `limit` returns the first page and, if there are more rows, the address of the next one
+(`Link`, RFC 8288). The rows are pinned like a snapshot: for the user of the query only, as long,
+and within the same bounds (`sow.server.api.snapshot_leases`). So no row is duplicated or missed,
+whatever changes meanwhile; a deleted record is still returned, and a page can be requested again.
 
-A cursor is the name of what is held, which only its client knows, and the row at which the page
-begins; what it looks like is nobody's business but ours.
+A cursor is the name of the lease, which only its client knows, and the row at which the page
+begins. Clients treat it as opaque.
 """
 
 import re
@@ -32,18 +31,18 @@ from sow.topic.rendering import Shape
 
 CURSOR = re.compile(r"([A-Za-z0-9_-]{16})\.([0-9]{1,9})")
 PAGED_FORMS = (JSON, NDJSON, FRAMES)
-"""Each page is whole by itself; columns would be others on each."""
+"""Formats in which each page stands alone; columns would differ from page to page."""
 
 
 class CursorGone(ClientError):
-    """The rest of an answer is not held any more, or not for who asks."""
+    """The rest of a result is not pinned any more, or belongs to another user."""
 
     reason = "cursor gone"
     status = 410
 
 
 class Paging(NamedTuple):
-    """How the pages of an answer are made: alike, whatever the later ones are asked with."""
+    """How the pages of a result are rendered: all like the first."""
 
     kind: str
     shape: Shape
@@ -53,7 +52,7 @@ class Paging(NamedTuple):
 
 
 class Page(NamedTuple):
-    """One page, and the headers that it is told with."""
+    """One page and its headers."""
 
     rows: Snapshot
     paging: Paging
@@ -76,29 +75,30 @@ class Cursors:
         paging: Paging,
         guard: RowPolicy | None,
     ) -> Page:
-        """The first page of an answer, of which the others are held; who asks for the head alone
-        gets no cursor. `guard` says what may be seen of the topic that the address names. Raises
-        Busy and TooLarge where there is no room."""
+        """The first page of a result; the others are pinned, except for a HEAD request. `guard` is
+        the row policy of the topic in the address. Raises Busy and TooLarge if there is no room."""
         if len(rows) <= paging.limit or request.method == hdrs.METH_HEAD:
             return Page(await self._part(rows, 0, paging), paging, paging.headers)
         topic = self._engine.topic(request.match_info["topic"])
         name = await self._snapshots.keep(request, topic, [rows], bookmark, guard, paging)
-        # Many want the first rows and no more; theirs keep nobody from asking.
+        # Many clients read the first page only; their leases make way for others.
         self._snapshots.taken.rest(name, self._driver.now_us())
         return await self._page(name, rows, 0, paging)
 
     async def next(self, request: web.Request) -> Page:
-        """The page that a cursor names; raises ClientError and CursorGone."""
+        """The page of a cursor; raises ClientError and CursorGone."""
         requested = parameters_of(request)
         found = CURSOR.fullmatch(requested["cursor"])
         if found is None:
             raise ClientError(
-                f"cursor={clipped(requested['cursor'])} is none that was given; take the address "
-                'that Link names with rel="next"'
+                f"cursor={clipped(requested['cursor'])} is not a cursor; use the address that Link "
+                'gives with rel="next"'
             )
         if len(requested) > 1:
             other = next(name for name in requested if name != "cursor")
-            raise ClientError(f"a cursor goes alone: its pages are as the first; leave {other} out")
+            raise ClientError(
+                f"a cursor goes alone: its pages are like the first; leave {other} out"
+            )
         name, start = found[1], int(found[2])
         taken = self._snapshots.taken
         now_us = self._driver.now_us()
@@ -136,19 +136,19 @@ class Cursors:
 
 
 def limit_of(requested: Mapping[str, str], kind: str, explain: bool) -> int | None:
-    """How many rows a page may have, None: there are no pages; raises ClientError."""
+    """The rows of a page, None: no pages; raises ClientError."""
     limit = read_count(requested, "limit")
     if limit is None:
         return None
     if limit == 0:
         raise ClientError("limit=0 would be pages without rows; write 1 or more")
     if explain:
-        raise ClientError("explain says how, and has no pages; leave limit or explain out")
+        raise ClientError("explain returns a plan, which has no pages; leave limit or explain out")
     if kind not in PAGED_FORMS:
         raise ClientError(
-            f"limit makes pages in {', '.join(PAGED_FORMS)}, and {kind} was asked for, whose "
-            "columns would be others on each page; take a snapshot (POST /v1/snapshots), or leave "
-            "limit out"
+            f"limit makes pages in {', '.join(PAGED_FORMS)}; {kind} was requested, whose columns "
+            "would differ from page to page; take a snapshot (POST /v1/snapshots), or leave limit "
+            "out"
         )
     return limit
 
@@ -156,7 +156,7 @@ def limit_of(requested: Mapping[str, str], kind: str, explain: bool) -> int | No
 def _gone(name: str) -> CursorGone:
     return CursorGone(
         f"no more pages of cursor {shown(name)}: it was not used for "
-        f"{SNAPSHOT_KEPT_US // 1_000_000} s, let go since its records have changed "
-        "(Limits/SnapshotMemory), its topic was made anew by a reload, what you may see of it has "
-        "changed, or the server was restarted; ask for the first page again"
+        f"{SNAPSHOT_KEPT_US // 1_000_000} s, released because its records have changed "
+        "(Limits/SnapshotMemory), its topic was rebuilt by a reload, your permissions on it have "
+        "changed, or the server was restarted; request the first page again"
     )

@@ -1,4 +1,4 @@
-"""What the server tells of its topics and sessions (field names: docs/http.md)."""
+"""Topics and sessions as JSON documents (field names: docs/http.md)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -20,7 +20,7 @@ from sow.streaming.sessions import Session
 
 NO_COUNTS: Mapping[str, int] = {}
 DESCRIBED_MAX = 1000
-"""Subscriptions of a session that are described: as many as anybody looks at, in a millisecond."""
+"""Subscriptions of a session that are described: as many as a person reads, in a millisecond."""
 
 
 def describe_topic(
@@ -29,9 +29,9 @@ def describe_topic(
     rights: Permissions = EVERYTHING,
     counts: Mapping[str, int] = NO_COUNTS,
 ) -> dict[str, Any]:
-    """A topic's definition and how it stands, for who has these rights, and may see so many records
-    of topics that are among `counts`: of topics that are not there for him he is not told the
-    names, nor what is made of them, nor by which fields that he may not see records are found."""
+    """A topic's definition and state, as far as these permissions allow. `counts` holds the number
+    of visible records of the topics with a row policy. Names of topics that the user may not see,
+    their fields, and indexes on hidden fields are left out."""
     records, definition = topic.records, topic.definition
     guard = row_policy_for(rights, records)
     described: dict[str, Any] = {
@@ -46,7 +46,7 @@ def describe_topic(
         "records": counts.get(topic.name, len(records.table)),
         "bytes": None if topic.name in counts else records.table.bytes,
         "subscriptions": topic.router.subscription_count,
-        # What others publish is not his to count.
+        # The count would disclose records that the user may not see.
         "updates": None if topic.name in counts else topic.updates,
     }
     if topic.pattern is not None and rights.sees(topic.pattern):
@@ -80,18 +80,18 @@ def describe_topic(
             described["stopped"] = _whether(topic.view.stopped)
     elif isinstance(topic, SourceTopic) and topic.definition.view is not None:
         described |= {"kind": ViewTopic.kind} | _of_view(topic.definition.view, rights)
-        # Rows that were written up to there are not this view's, and Spark has to begin anew.
+        # Rows written up to there belong to an earlier view: Spark has to start from scratch.
         described["filled_bookmark"] = str(records.since_seq)
     return described
 
 
 def _waits_ms(oldest_us: int | None, now_us: int) -> float:
-    """For how long something has waited, 0 where nothing does."""
+    """How long the oldest entry has waited; 0 if there is none."""
     return 0 if oldest_us is None else max(0, now_us - oldest_us) / 1000
 
 
 def _whether(stopped: str) -> str | None:
-    """That something stopped, without the sentence, which is about other topics."""
+    """Whether something stopped, without the message, which names other topics."""
     return "stopped" if stopped else None
 
 
@@ -131,7 +131,7 @@ def _of_rows(topic: ViewTopic) -> dict[str, Any]:
 
 
 def _knows_fields(rights: Permissions, name: str) -> bool:
-    """Whether all fields of a topic are there for him."""
+    """Whether the user may see all fields of a topic."""
     guard = rights.guard(name)
     return rights.sees(name) and (guard is None or guard.select is None)
 
@@ -139,7 +139,7 @@ def _knows_fields(rights: Permissions, name: str) -> bool:
 def _indexes(
     hashed: Sequence[Sequence[str]], keys: Sequence[object], guard: RowPolicy | None = None
 ) -> list[list[str]]:
-    """The hash indexes: the one that the key makes, then those that are configured."""
+    """The hash indexes: that of the key, then the configured ones."""
     key = [str(path) for path in keys]
     found = [list(fields) for fields in hashed if list(fields) != key]
     if guard is not None:
@@ -150,8 +150,7 @@ def _indexes(
 def describe_pattern(
     pattern: PatternTopic, members: MemberCounts, now_us: int, rights: Permissions = EVERYTHING
 ) -> dict[str, Any]:
-    """A definition that stands for many topics, of which these `members` are there for who has
-    these rights."""
+    """A pattern of topics; `members` counts the topics that these permissions allow to see."""
     definition = pattern.definition
     described: dict[str, Any] = {
         "name": definition.name,
@@ -179,12 +178,12 @@ def describe_pattern(
 
 
 def describe_session(session: Session, subscriptions: int, now_us: int) -> dict[str, Any]:
-    """A session, which has so many subscriptions, and what waits for it."""
+    """A connected session and its queue."""
     oldest_us = session.outbox.oldest_us()
     return {
         "id": session.id,
         "client": session.client,
-        **_whose(session),
+        **_peer(session),
         "connected": session.connected and session.ended is None,
         "connected_ms": max(0, now_us - session.connected_us) / 1000,
         "subscriptions": subscriptions,
@@ -198,8 +197,8 @@ def describe_session(session: Session, subscriptions: int, now_us: int) -> dict[
     }
 
 
-def _whose(session: Session | GoneSession) -> dict[str, Any]:
-    """Whose a session is or was, where its client is, and since when."""
+def _peer(session: Session | GoneSession) -> dict[str, Any]:
+    """The user of a session, the address of its client, and when it connected."""
     user = session.rights.user
     return {
         "user": None if user is None else user.name,
@@ -209,7 +208,7 @@ def _whose(session: Session | GoneSession) -> dict[str, Any]:
 
 
 def describe_followed(followed: Iterable[Subscription], now_us: int) -> list[dict[str, Any]]:
-    """What a session follows, and what its conflation has come to so far."""
+    """The subscriptions of a session and their conflation counters."""
     return [_describe_one(one, now_us) for one in islice(followed, DESCRIBED_MAX)]
 
 
@@ -235,11 +234,11 @@ def _describe_one(one: Subscription, now_us: int) -> dict[str, Any]:
 
 
 def describe_gone(gone: GoneSession, now_us: int) -> dict[str, Any]:
-    """A session that is gone, and why."""
+    """A closed session and the reason."""
     return {
         "id": gone.id,
         "client": gone.client,
-        **_whose(gone),
+        **_peer(gone),
         "connected": False,
         "connected_ms": max(0, gone.closed_us - gone.connected_us) / 1000,
         "closed_ms": max(0, now_us - gone.closed_us) / 1000,

@@ -1,9 +1,9 @@
-"""`GET /v1/topics/{topic}/records/{key}/why`: why a record is told of as it is.
+"""`GET /v1/topics/{topic}/records/{key}/why`: explains the state of a record.
 
-Of a conflated topic: which of its updates became one, in which window, what waits for the end of
-one, and who is told. Nothing is kept for it while messages come: what is in windows follows from
-the times in the log, which is read when somebody asks, some of it in each step. A user who may not
-see all that the conflated topic is made of is not told of its updates.
+For a conflated topic: which updates were conflated, in which window, what is pending, and which
+subscriptions get it. Nothing is kept for this while messages come in: the windows follow from the
+times in the log, which is read on request, in steps. A user who may not read the whole underlying
+topic does not see its updates.
 """
 
 from collections.abc import Mapping
@@ -31,23 +31,23 @@ from sow.sessions.row_policy_rewrite import row_policy_for, shows
 from sow.topic.records import Records
 
 LOG_ROWS_MAX = 100_000
-"""Rows of the log that are looked through: some tenths of a second, in steps. On a server with more
-in twenty intervals windows are worked out from later on, or not at all."""
+"""Rows of the log that are scanned: some tenths of a second, in steps. On a server with more rows
+in twenty intervals, fewer windows are found, or none."""
 INTERVALS = 20
-"""So far back it is looked: in so many intervals nearly every record has a pause."""
+"""How far back the scan goes: in so many intervals nearly every record has a pause."""
 SENT_WINDOWS = 3
-"""The one that is open, and two to compare it with."""
+"""The open one, and two to compare it with."""
 SENT_UPDATES = 100
-"""Updates of one window that are named; all are counted."""
+"""Updates of a window that are listed; all are counted."""
 FOLLOWERS_MAX = 100
-"""Followers that are named: as many as anybody reads. Each may have a filter, of microseconds."""
+"""Followers that are listed: as many as a person reads. Each may have a filter to evaluate."""
 
 Story = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class HeldRecord:
-    """A record as it stands in a topic."""
+    """The current state of a record in a topic."""
 
     topic: Records
     identity: str
@@ -56,53 +56,54 @@ class HeldRecord:
     ts_us: int
 
     def passes(self, condition: Filter | None) -> bool:
-        """Whether a filter lets it through."""
+        """Whether it matches a filter."""
         return condition is None or _passes(
             condition, self.topic, self.identity, self.body, self.bookmark, self.ts_us
         )
 
     def described(self) -> dict[str, str]:
-        """Which update it is of."""
+        """The update that made it."""
         return {"bookmark": str(self.bookmark), "ts": timestamp(self.ts_us)}
 
 
 class ExplainHandler:
-    """Tells the story of a record."""
+    """`/v1/topics/{topic}/records/{key}/why` of one server."""
 
     def __init__(self, driver: ServerRuntime, engine: Engine) -> None:
         self._driver = driver
         self._engine = engine
 
     async def handle(self, request: web.Request) -> web.Response:
-        """`GET …/why`: the record, what it is made of, its windows, and who follows it."""
+        """`GET …/why`: the record, its source, its windows, and its followers; raises
+        UnknownTopic, UnknownRecord."""
         rights, key = permissions_of(request), request.match_info["key"]
         topic = self._engine.topic(request.match_info["topic"])
         if self._driver.failure is None:
             await self._driver.durable()
-        telling = self._tell(topic, key, rights)
-        return json_response(await self._driver.turns.take("the story of a record", telling))
+        steps = self._explain(topic, key, rights)
+        return json_response(await self._driver.turns.take("the story of a record", steps))
 
-    def _tell(self, topic: LiveTopic, key: str, rights: Permissions) -> Task[Story]:
+    def _explain(self, topic: LiveTopic, key: str, rights: Permissions) -> Task[Story]:
         held = _state(topic.records, key)
         guard = row_policy_for(rights, topic.records)
         if held is not None and not shows(guard, topic.records, held.body):
             held = None
         source = self._source(topic, rights)
         newest = held if source is None else _state(source.records, key)
-        # Where he sees some records alone, that one is not there says nothing of any other.
+        # A user with a row policy must not learn whether a hidden record exists.
         if held is None and (newest is None or guard is not None):
             raise UnknownRecord(f"topic {topic.name} has no record {shown(key)}")
         story: Story = {"topic": topic.name, "key": key, "kind": topic.kind}
         story["held"] = None if held is None else held.described()
         if not isinstance(topic, CopyTopic):
-            story["why"] = [f"{topic.name} is not conflated: each update is told as it comes"]
+            story["why"] = [f"{topic.name} is not conflated: each update is sent as it comes"]
         else:
             story |= yield from self._conflated(topic, key, held, source, newest)
         story["followers"] = _followers(topic, held, rights)
         return story
 
     def _source(self, topic: LiveTopic, rights: Permissions) -> LiveTopic | None:
-        """The topic that a conflated one is made of, for who may see all of it."""
+        """The underlying topic of a conflated one, if the user may read all of it."""
         if not isinstance(topic, CopyTopic):
             return None
         found = self._engine.topics.get(topic.underlying)
@@ -119,7 +120,7 @@ class ExplainHandler:
         newest: HeldRecord | None,
     ) -> Task[Story]:
         definition = topic.definition
-        told: Story = {
+        story: Story = {
             "interval_ms": definition.interval_us / 1000,
             "schedule": definition.schedule,
             "underlying": None if source is None else source.name,
@@ -129,17 +130,17 @@ class ExplainHandler:
         }
         unknown = _why_not(topic, source)
         if unknown or source is None:
-            return told | {"why": [unknown]}
+            return story | {"why": [unknown]}
         identity = (newest or held).identity  # type: ignore[union-attr]  # there is one of them
         waits = bool(topic.copy.conflation.waiting_among({identity}))
         windows = yield from self._windows(topic, source, key, held, waits)
-        told |= {"waits": waits, "windows": [*map(_described, reversed(windows))]}
-        return told | {"why": [*_sentences(topic, held, newest, waits, windows)]}
+        story |= {"waits": waits, "windows": [*map(_described, reversed(windows))]}
+        return story | {"why": [*_sentences(topic, held, newest, waits, windows)]}
 
     def _windows(
         self, topic: CopyTopic, source: LiveTopic, key: str, held: HeldRecord | None, waits: bool
     ) -> Task[list[RecordWindow]]:
-        """The last windows of a record, as far as the log says."""
+        """The last windows of a record, as far as the log goes back."""
         journal, definition = self._driver.journal, topic.definition
         until = journal.last_seq if waits or held is None else held.bookmark
         around_us = self._driver.now_us() if waits or held is None else held.ts_us
@@ -179,7 +180,7 @@ def _passes(
 
 
 def _came(piece: LogRows, key: str, topic: Records, condition: Filter | None) -> list[RecordUpdate]:
-    """The updates of one record among rows of the log; one that removes it lets nothing through."""
+    """The updates of one record among rows of the log; a removal passes no filter."""
     found = []
     for at, one in enumerate(piece.keys):
         if one == key:
@@ -192,15 +193,17 @@ def _came(piece: LogRows, key: str, topic: Records, condition: Filter | None) ->
 
 
 def _why_not(topic: CopyTopic, source: LiveTopic | None) -> str:
-    """Why its windows are not told, if they are not."""
+    """Why its windows cannot be shown; empty if they can."""
     if topic.stopped:
         return "the conflated topic has stopped" if source is None else topic.stopped
     if source is None:
-        return "you may not see all that it is made of, and so not which updates became one"
+        return (
+            "you may not read its whole underlying topic, and so not see which updates became one"
+        )
     if topic.definition.engine != "embedded":
-        return f"its windows are cut by {topic.definition.engine}, which is asked elsewhere"
+        return f"its windows are made by {topic.definition.engine} and not known here"
     if not source.is_logged:
-        return f"the updates of {source.name} are in no log, and so cannot be told"
+        return f"the updates of {source.name} are in no log, and so cannot be shown"
     return ""
 
 
@@ -220,25 +223,25 @@ def _sentences(
     waits: bool,
     windows: list[RecordWindow],
 ) -> list[str]:
-    """The same for people."""
-    said, closed = [], windows[:-1] if waits else windows
+    """The story in sentences."""
+    why, closed = [], windows[:-1] if waits else windows
     if held is None:
         passes = newest is not None and newest.passes(topic.copy.condition)
         if not passes:
-            said.append(f"{topic.name} does not have it, since its Filter does not let it through")
+            why.append(f"{topic.name} does not have it: it does not match the topic's Filter")
         elif waits:
-            said.append(f"{topic.name} does not have it yet: it is told when its window ends")
+            why.append(f"{topic.name} does not have it yet: it is sent when its window ends")
     elif closed and closed[-1].updates[-1].bookmark == held.bookmark:
-        said.append(f"what {topic.name} holds is {_as_one(closed[-1])}")
+        why.append(f"what {topic.name} holds is {_as_one(closed[-1])}")
     else:
-        said.append(f"what {topic.name} holds is update {held.bookmark}")
+        why.append(f"what {topic.name} holds is update {held.bookmark}")
     if waits and windows:
         opened, ends = timestamp(windows[-1].opened_us), timestamp(windows[-1].ends_us)
         count = len(windows[-1].updates)
-        said.append(f"{count} wait{'s' * (count == 1)} in a window from {opened} to {ends}")
+        why.append(f"{count} wait{'s' * (count == 1)} in a window from {opened} to {ends}")
     elif waits:
-        said.append("an update waits; they come so often that nobody knows when its window opened")
-    return said
+        why.append("an update waits; they come so often that the start of its window is not known")
+    return why
 
 
 def _as_one(window: RecordWindow) -> str:
@@ -258,7 +261,7 @@ def _as_one(window: RecordWindow) -> str:
 def _followers(
     topic: LiveTopic, held: HeldRecord | None, rights: Permissions
 ) -> list[Mapping[str, Any]]:
-    """Who is told of the topic, and whether of this record, of those that may be seen."""
+    """The visible subscriptions to the topic, and whether each gets this record."""
     members = ((feed, session) for feed in topic.router.feeds() for session in feed.members)
     seen = ((feed, session) for feed, session in members if is_of(session, rights))
     return [

@@ -1,7 +1,7 @@
-"""The story of a session, in sentences: what its client is not told, since when, why.
+"""`GET /v1/sessions/{id}/why`: explains what a session's client does not get, since when, and why.
 
-`GET /v1/sessions/{id}/why` tells it, and what to do; the command line shows it as it is. It is made
-of what the session counts anyway (`sow.streaming.sessions`), when somebody asks.
+The answer is a list of sentences and advice; the command line shows it unchanged. It is built on
+request from counters that the session keeps anyway (`sow.streaming.sessions`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,35 +27,35 @@ from sow.streaming.outbox.entries import ConflationStats
 from sow.streaming.sessions import SLOW, GivenUp, Session
 
 SENT_SUBSCRIPTIONS = 20
-"""Subscriptions that are told of: as many as anybody reads. `GET /v1/sessions/{id}` has more."""
+"""Subscriptions that are explained: as many as a person reads. `GET /v1/sessions/{id}` has more."""
 
 SLOW_DOWN = (
-    "to be told less, and that by choice: follow with conflation=1s, a narrower filter, fewer "
-    "fields (select), or a conflated topic in place of its original"
+    "to get fewer updates, by choice: follow with conflation=1s, a narrower filter, fewer fields "
+    "(select), or a conflated topic instead of its original"
 )
-TELL_ALL = (
-    "to be told of each update: read faster, or raise QueueMaxMessages and QueueMaxBytes in "
+SEND_ALL = (
+    "to get each update: read faster, or raise QueueMaxMessages and QueueMaxBytes in "
     'Sessions; POST /v1/sessions/{id} with {"conflated":false} folds nothing, and ends the session '
     "when its queue is full"
 )
 FOLD_AGAIN = 'to have its queue folded again: POST /v1/sessions/{id} with {"conflated":true}'
-SUBSCRIBE_AGAIN = "what was given up may be subscribed to again, and begins with a new snapshot"
+SUBSCRIBE_AGAIN = "a dropped subscription can be opened again, and begins with a new snapshot"
 WHY_GONE: Mapping[str, str] = {
     "disconnected": "its client closed the connection, or lost it with nothing to come back to",
     "expired": "its client was away for longer than ReconnectTimeout",
-    OPERATOR: "somebody closed it: DELETE /v1/sessions/{id}",
-    NOT_RECOVERED: "its client came back, and more had been lost than RecoveryBuffer kept",
+    OPERATOR: "it was closed by request: DELETE /v1/sessions/{id}",
+    NOT_RECOVERED: "its client reconnected, and had lost more than RecoveryBuffer keeps",
     NOT_ENTITLED: (
-        "its client came back for lines that were sent before its user's rights changed, which may "
-        "be more than he may see now"
+        "its client reconnected for lines that were sent before its user's permissions changed, "
+        "which may be more than the user may see now"
     ),
     SLOW: (
-        "its client read more slowly than it was told, for a second and more, and folding did not "
+        "its client read more slowly than updates came, for a second and more, and folding did not "
         "bring its queue below its bounds"
     ),
-    sessions.BARRED: "its user, or what he logged on with, is not good any more",
+    sessions.BARRED: "its user, or the credentials used, are not valid any more",
     sessions.OUTDATED: (
-        "the rights of its user changed while records waited for it that were found by the old ones"
+        "the permissions of its user changed while records selected by the old ones were queued"
     ),
 }
 """What is said of a reason beside the reason itself."""
@@ -83,12 +83,12 @@ class ExplainSessionHandler:
         self._executor = executor
 
     async def handle(self, request: web.Request) -> web.Response:
-        """`GET /v1/sessions/{id}/why`, of one that is there or among the last that are gone."""
-        return json_response(self.tell(request.match_info["id"], permissions_of(request)))
+        """`GET /v1/sessions/{id}/why`, of an open session or one of the last that were closed."""
+        return json_response(self.explain(request.match_info["id"], permissions_of(request)))
 
-    def tell(self, called: str, rights: Permissions) -> Story:
-        """The story of the session that goes by an id, or by the name that only its owner knows;
-        raises UnknownRecord where there is none that is there for who has these rights."""
+    def explain(self, called: str, rights: Permissions) -> Story:
+        """The story of a session, by its id or by the name that only its owner knows; raises
+        UnknownRecord if there is none that these permissions allow to see."""
         now_us, opened = self._driver.now_us(), self._executor.sessions
         session = opened.find(called)
         if session is not None and is_of(session, rights):
@@ -101,7 +101,7 @@ class ExplainSessionHandler:
 
 
 def story_of(session: Session, followed: Iterable[Subscription], now_us: int) -> Story:
-    """What is to be said of a session that is there."""
+    """The story of an open session."""
     why = [*_standing(session, now_us), *_waiting(session, now_us)]
     some = [*islice(followed, SENT_SUBSCRIPTIONS + 1)]
     for one in some[:SENT_SUBSCRIPTIONS]:
@@ -118,16 +118,16 @@ def story_of(session: Session, followed: Iterable[Subscription], now_us: int) ->
 
 
 def story_of_gone(gone: GoneSession, now_us: int) -> Story:
-    """What is to be said of one that is gone."""
+    """The story of a closed session."""
     reason = gone.reason.removeprefix("closed for ")
-    said = f"it ended {timestamp(gone.closed_us)}, {_ago(now_us - gone.closed_us)}: {gone.reason}"
+    end = f"it ended {timestamp(gone.closed_us)}, {_ago(now_us - gone.closed_us)}: {gone.reason}"
     known = WHY_GONE.get(reason)
-    why = [said, *([known.replace("{id}", gone.id)] if known else [])]
+    why = [end, *([known.replace("{id}", gone.id)] if known else [])]
     if gone.folded:
         why.append(f"folded into later ones while it lasted: {counted(gone.folded, 'message')}")
     if gone.dropped:
         dropped = counted(gone.dropped, "message")
-        why.append(f"dropped, with subscriptions that it did not keep up with: {dropped}")
+        why.append(f"dropped, with subscriptions that were too slow: {dropped}")
     instead = AFTER_GONE.get(reason)
     return {
         "id": gone.id,
@@ -169,7 +169,7 @@ def _waiting(session: Session, now_us: int) -> Iterator[str]:
         waiting = f"{counted(outbox.message_count, 'message')} ({size(outbox.bytes)})"
         yield (
             f"waiting: {waiting}, the first since {timestamp(oldest_us)} "
-            f"({_ago(now_us - oldest_us)}), as its client reads more slowly than it is told; "
+            f"({_ago(now_us - oldest_us)}), as its client reads more slowly than updates come; "
             f"{settings.queue_messages_max:,} and {size(settings.queue_bytes_max)} may wait"
         )
     if not session.conflates:
@@ -177,10 +177,10 @@ def _waiting(session: Session, now_us: int) -> Iterator[str]:
 
 
 def _following(one: Subscription, session: Session) -> Iterator[str]:
-    """What it hears of one subscription: what it asked for, and what a full queue made of it."""
-    said = f"it follows {one.topic}"
-    said += f" where {one.key.filter}" if one.key.filter else ""
-    yield said + _requested(one)
+    """One subscription: what was requested, and what a full queue made of it."""
+    follows = f"it follows {one.topic}"
+    follows += f" where {one.key.filter}" if one.key.filter else ""
+    yield follows + _requested(one)
     saved = session.outbox.saved(one.name)
     if saved is not None:
         yield _folded(one, saved)
@@ -189,12 +189,10 @@ def _following(one: Subscription, session: Session) -> Iterator[str]:
 def _requested(one: Subscription) -> str:
     key, channel = one.key, one.channel
     if key.auto:
-        requested = ", each record as fast as it reads, since it asked for conflation=auto"
+        requested = ", each record as fast as it reads, as requested by conflation=auto"
     elif key.interval_us is not None:
         seconds = f"{key.interval_us / 1_000_000:g}s"
-        requested = (
-            f", each record once in {seconds} at most, since it asked for conflation={seconds}"
-        )
+        requested = f", each record once in {seconds} at most, as requested by conflation={seconds}"
     else:
         return ", each update as it comes"
     if isinstance(channel, ConflatedChannel):
@@ -235,7 +233,7 @@ def _advice(session: Session, now_us: int) -> Iterator[str]:
     if is_late or session.outbox.folded or session.given_up:
         yield SLOW_DOWN
     if session.outbox.folded and session.conflates:
-        yield TELL_ALL
+        yield SEND_ALL
     if not session.conflates:
         yield FOLD_AGAIN
     if session.given_up:

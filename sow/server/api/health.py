@@ -1,7 +1,7 @@
-"""Status: what watches a server, and asks whether it lives and takes messages.
+"""Health and metrics, for load balancers, orchestrators and Prometheus.
 
-`/healthz`, `/readyz` and `/metrics` answer from the moment at which the port is open. Until all
-records are there they say how far the start has got, and after that what the engine knows.
+`/healthz`, `/readyz` and `/metrics` answer as soon as the port is open. During recovery they report
+its progress, and after that the state of the engine.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from sow.server.loop.startup_progress import StartupProgress
 from sow.sessions.executor import Executor
 
 STALLED_S = 5.0
-"""What was due so long ago is stalled: a conflated topic that is busy is late by milliseconds, and
-a step that everybody waits for lasts no second."""
+"""Work overdue for so long is stalled: a busy conflated topic is late by milliseconds, and no step
+lasts a second."""
 
 
 async def _anybody(_request: web.Request) -> bool:
@@ -33,8 +33,10 @@ async def _anybody(_request: web.Request) -> bool:
 
 
 class HealthHandler:
-    """Answers for one server: `replay` watches its start, `crowd` counts its connections, `reading`
-    is what its requests hold, and `certificates` gives those that it shows and trusts."""
+    """`/healthz`, `/readyz`, `/v1/status` and `/metrics` of one server.
+
+    `replay` is the progress of its start, `crowd` counts connections, `reading` is the memory that
+    requests hold, and `certificates` gives those that the server presents and trusts."""
 
     def __init__(
         self,
@@ -55,8 +57,8 @@ class HealthHandler:
     def know_errors(
         self, last_error: LastError, may_administer: Callable[[web.Request], Awaitable[bool]]
     ) -> None:
-        """Tell the last error of the log: when it was to everybody, and what it was to whom
-        `may_administer` finds."""
+        """Report the last error of the log: its time to everybody, its text to clients that
+        `may_administer` accepts."""
         self._last_error, self._may_administer = last_error, may_administer
 
     def follow(
@@ -65,41 +67,41 @@ class HealthHandler:
         executor: Executor,
         checkpoint_failure: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """All records are there: answer for what these do from now on. `checkpoint_failure` says
-        why checkpoints cannot be written, if so."""
+        """Recovery is done: report the state of these from now on. `checkpoint_failure` gives the
+        reason why checkpoints cannot be written, if so."""
         self._running = driver, executor
         self._checkpoint_failure = checkpoint_failure
 
     async def alive(self, _request: web.Request) -> web.Response:
-        """`GET /healthz`."""
+        """`GET /healthz`: the process runs."""
         return web.Response(text="ok\n")
 
     async def ready(self, request: web.Request) -> web.Response:
-        """`GET /readyz`."""
+        """`GET /readyz`: whether clients should use this server; 503 and the reason if not."""
         refusal = self._refusal()
-        told = ["ok", *self._remarks()] if refusal is None else [refusal]
+        parts = ["ok", *self._remarks()] if refusal is None else [refusal]
         if self._last_error.is_there:
-            told.append(self._last_error.told(await self._may_administer(request)))
+            parts.append(self._last_error.told(await self._may_administer(request)))
         status = 200 if refusal is None else 503
-        return web.Response(status=status, text="; ".join(told) + "\n", headers=self._log_header())
+        return web.Response(status=status, text="; ".join(parts) + "\n", headers=self._log_header())
 
     def _log_header(self) -> dict[str, str]:
         """The name of the log, once it is known."""
         return {LOG_HEADER: self._running[0].journal.log_id} if self._running else {}
 
     async def status(self, _request: web.Request) -> web.Response:
-        """`GET /v1/status`; raises Replaying."""
+        """`GET /v1/status`: the name of the log; raises Replaying."""
         driver, _ = self._serving()
         return json_response({"log": driver.journal.log_id})
 
     def _serving(self) -> tuple[ServerRuntime, Executor]:
-        """What all is known by, once all records are there; raises Replaying."""
+        """The runtime and the executor, once recovery is done; raises Replaying."""
         if self._running is None:
             raise Replaying(self._replay.told())
         return self._running
 
     def _refusal(self) -> str | None:
-        """Why clients should go elsewhere at the moment, if so."""
+        """Why clients should not use this server at the moment; None if they should."""
         if self._running is None:
             return self._replay.told()
         driver, executor = self._running
@@ -109,32 +111,32 @@ class HealthHandler:
         if driver.refusal is not None:
             return driver.refusal
         if (late_s := driver.late_s()) > STALLED_S:
-            return f"conflation stalled: what was due {late_s:.0f} s ago is not done"
-        # What topics are called is nothing for strangers.
+            return f"conflation stalled: work due {late_s:.0f} s ago is not done"
+        # Names of topics are not for unauthenticated clients.
         return None if self._checkpoint_failure() is None else "checkpoint failed: the log says why"
 
     def _remarks(self) -> list[str]:
-        """What an operator should know though everything is taken."""
+        """What an operator should know although the server is ready."""
         driver, executor = self._serving()
         ahead_s, full = driver.clock_ahead_s(), executor.engine.capacity.told
-        told = [f"time is ahead of the machine's by {ahead_s:.0f} s"] if ahead_s else []
+        remarks = [f"time is ahead of the machine's by {ahead_s:.0f} s"] if ahead_s else []
         stopped = sum(
             not isinstance(topic, SourceTopic) and bool(topic.stopped)
             for topic in executor.engine.catalog.listed()
         )
-        told += [f"{stopped} views or conflated topics have stopped"] if stopped else []
+        remarks += [f"{stopped} views or conflated topics have stopped"] if stopped else []
         if (scarce_bytes := driver.scarce_bytes) is not None:
-            told.append(f"disk nearly full: publishes over {scarce_bytes >> 20} MiB are refused")
-        return told + ([full] if full else [])
+            remarks.append(f"disk nearly full: publishes over {scarce_bytes >> 20} MiB are refused")
+        return remarks + ([full] if full else [])
 
     async def metrics(self, request: web.Request) -> web.Response:
-        """`GET /metrics`; with `topics=false` without the figures of single topics."""
+        """`GET /metrics`: text for Prometheus; with `topics=false` without the series of topics."""
         requested = parameters_of(request)
         reports_topics = requested.get("topics") is None or read_flag(requested, "topics")
         if self._running is None:
             page = process_exposition() + replay_exposition(self._replay)
         else:
-            # Open files are counted one by one, and each who is connected has one.
+            # Open files are counted one by one, and each connection has one.
             loop = asyncio.get_running_loop()
             page = await loop.run_in_executor(None, process_exposition)
             page += replay_exposition(self._replay)

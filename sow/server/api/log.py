@@ -1,9 +1,8 @@
-"""The transaction log over HTTP, in order, as NDJSON or Arrow (docs/http.md).
+"""The transaction log over HTTP, in order, as NDJSON, Arrow or CSV (docs/http.md).
 
-Rows come straight from the journal, so only what is durable is ever shown. Topics whose
-Durability is transient have no bodies in the log and no rows here. What is to be read is cut first
-(`cutting`), then read piece by piece, both in turns with everybody else's work, so that a million
-rows hold nobody up.
+Rows come from the journal, so only durable ones are shown. Topics whose Durability is transient
+have no bodies in the log and no rows here. The range is determined first (`cutting`), then read in
+pieces, both in steps, so that a million rows do not delay other clients.
 """
 
 import asyncio
@@ -40,15 +39,15 @@ from sow.sessions.row_policy_rewrite import row_policy_for
 from sow.topic.records import Records
 
 ROWS_DEFAULT = 10_000
-"""Rows of an answer when nobody says how many: a second of a busy log, read in a moment."""
+"""Rows of an answer by default: a second of a busy log."""
 ROWS_MAX = 1_000_000
-"""Rows that may be asked for at once: whoever breaks off has to begin them again."""
+"""Rows of an answer at most: a client whose connection breaks has to read them again."""
 WAIT_S_MAX = 60
-"""How long a reader may wait for something to come: proxies close what is silent for longer."""
+"""How long a reader may wait for new rows: proxies close connections that are silent for longer."""
 LOOKED_AT_ONCE = 5_000
-"""Topics that are looked at in one step: a fifth of a microsecond each."""
+"""Topics checked in one step: a fifth of a microsecond each."""
 READING = "reading the log"
-"""What an operator calls it."""
+"""The name of this work in metrics."""
 EXTENT_PARAMETERS = ("topics", "from", "to", "limit", "wait", "filter")
 LOG_PARAMETERS = (*EXTENT_PARAMETERS, "format")
 
@@ -57,15 +56,15 @@ Topics = dict[str, Records]
 
 
 class Position(msgspec.Struct, forbid_unknown_fields=True):
-    """How far a consumer has come."""
+    """The position of a consumer."""
 
     bookmark: str
     reader: str = ""
-    """Which of several that share the consumer's name, where it says so."""
+    """Tells apart several readers that share a consumer."""
 
 
 class LogHandler:
-    """Reads ranges of the log, and keeps account of who has read how far."""
+    """`/v1/log` of one server: ranges of the log, and the positions of its consumers."""
 
     def __init__(self, driver: ServerRuntime, engine: Engine) -> None:
         self._driver = driver
@@ -73,14 +72,15 @@ class LogHandler:
         self._consumers = Consumers(engine)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """A range of the log: `from` exclusive, `to` inclusive, at most `limit` rows."""
+        """`GET /v1/log`: a range of the log, `from` exclusive, `to` inclusive, at most `limit`
+        rows; waits up to `wait` seconds for the first."""
         requested = parameters_of(request)
-        # Whoever reads JSON and says so reads its lines.
+        # A client that accepts JSON gets JSON lines.
         kind = form_of(request, requested, (NDJSON, ARROW, CSV, JSON))
         kind = NDJSON if kind == JSON else kind
         topics, condition, guards = await self._wanted(request, requested)
         part = await self._requested_for(requested, topics)
-        # He may not be who waits any more.
+        # Permissions may have changed while the request waited.
         await check_stream_continues(request)
         if kind == ARROW:
             await warm_up()
@@ -90,11 +90,11 @@ class LogHandler:
         return await answer_in_pieces(self._driver.turns, READING, request, pieces, kind, headers)
 
     async def extent(self, request: web.Request) -> web.Response:
-        """What such a range holds, without its rows; `newest` is the end of the whole log, `log`
-        what tells it from every other."""
+        """`GET /v1/log/extent`: the bounds and size of a range, without its rows; `newest` is the
+        end of the whole log, `log` its name."""
         requested = parameters_of(request)
         topics, condition, guards = await self._wanted(request, requested, must_be_logged=True)
-        # What comes later is younger than this; what is older is in the log when it is read.
+        # Later entries are younger than this; all older ones are in the log when it is read.
         now_us = self._driver.now_us()
         if self._driver.failure is None:
             await self._driver.durable()
@@ -120,8 +120,7 @@ class LogHandler:
     async def _wanted(
         self, request: web.Request, requested: dict[str, str], must_be_logged: bool = False
     ) -> tuple[Topics, Filter | None, dict[str, RowPolicy]]:
-        """The topics that are asked for, the filter over their publishes, and what may be seen of
-        those of which not all may."""
+        """The requested topics, the filter on their publishes, and the row policies that apply."""
         turns, rights = self._driver.turns, permissions_of(request)
         named = self._topics(requested.get("topics"), rights, must_be_logged)
         topics = await turns.take(READING, named)
@@ -164,12 +163,12 @@ class LogHandler:
     def _topics(
         self, names: str | None, rights: Permissions, must_be_logged: bool = False
     ) -> Task[Topics]:
-        """The topics of these names, or all that are logged and may be read; some of them in each
-        step, as a pattern may have very many."""
+        """The topics of these names, or all that are logged and may be read; in steps, as a pattern
+        may have very many."""
         if names is None:
             found = list(self._engine.topics.values())
         else:
-            # A comma in a name is written %2C, once more than the query string does by itself.
+            # A comma in a name is written %2C, encoded once more than the query string.
             found = [
                 topic for name in comma_list(names) for topic in self._named(unquote(name), rights)
             ]
@@ -193,8 +192,8 @@ class LogHandler:
         return logged
 
     def _named(self, name: str, rights: Permissions) -> list[LiveTopic]:
-        """A topic, those of a pattern, or one that a pattern would make: it has no rows yet. Raises
-        UnknownTopic, NotEntitled."""
+        """A topic, the members of a pattern, or a topic that a pattern would create, without rows
+        yet. Raises UnknownTopic, NotEntitled."""
         rights.check("read", name)
         catalog = self._engine.catalog
         if name in catalog.patterns and name not in self._engine.topics:
@@ -203,11 +202,11 @@ class LogHandler:
 
     def _after(self, bookmark: str) -> int:
         journal = self._driver.journal
-        instead = "write its beginning here, which is left out, and its end as to"
+        instead = "write its beginning here, which is exclusive, and its end as to"
         return parse_start("from", bookmark, journal, journal.last_seq, instead)
 
     def _bookmark(self, name: str, text: str) -> int:
-        """The number that the parameter `name` holds; raises ClientError, AnotherLog."""
+        """The number of a bookmark in the parameter `name`; raises ClientError, AnotherLog."""
         number = number_of(text, self._driver.journal.log_id)
         if number is None:
             raise ClientError(
@@ -219,7 +218,7 @@ class LogHandler:
     # Consumers.
 
     async def consumers(self, request: web.Request) -> web.Response:
-        """Who has read how far, and how much is behind that."""
+        """`GET /v1/log/consumers`: the position and lag of each consumer."""
         newest, now_us = self._engine.seq, self._driver.now_us()
         return json_response(
             [
@@ -235,11 +234,12 @@ class LogHandler:
         )
 
     async def move_consumer(self, request: web.Request) -> web.Response:
-        """Note how far a consumer has come: what comes after is kept for it; raises ClientError for
-        a body that is no position, or a bookmark that the log does not have."""
+        """`PUT /v1/log/consumers/{name}`: set the position of a consumer; the log after it is
+        retained. Raises ClientError for an invalid body, or a bookmark that the log does not
+        have, and NotEntitled."""
         if not (permissions_of(request).reads or permissions_of(request).may("admin")):
             raise NotEntitled(
-                "there is no topic that you may read: nothing is kept for you to read"
+                "there is no topic that you may read, so there is nothing to retain for you"
             )
         try:
             position = msgspec.json.decode(await read_body(request), type=Position)
@@ -254,8 +254,8 @@ class LogHandler:
         rights = permissions_of(request)
         owner = self._consumers.owner(name)
         if owner is not None and not owns(rights, owner):
-            whose = "another user's" if owner else "of a time in which nobody was asked who he is"
-            raise NotEntitled(f"consumer {clipped(name)} is {whose}; take another name")
+            why = "belongs to another user" if owner else "is from a time without authentication"
+            raise NotEntitled(f"consumer {clipped(name)} {why}; take another name")
         if owner is not None and owner != rights.owner_text:
             request.app[AUTHN].note_admin(request, rights)
         bookmark = self._consumers.move(
@@ -265,7 +265,7 @@ class LogHandler:
         return json_response({"name": name, "bookmark": str(bookmark)})
 
     async def remove_consumer(self, request: web.Request) -> web.Response:
-        """Keep nothing for a consumer any more."""
+        """`DELETE /v1/log/consumers/{name}`: forget a consumer, and retain nothing for it."""
         name, rights = request.match_info["name"], permissions_of(request)
         owner = self._consumers.owner(name)
         if not owns(rights, owner or ""):
@@ -278,16 +278,15 @@ class LogHandler:
 
 
 def owns(rights: Permissions, owner: str) -> bool:
-    """Whether a consumer is there for who has these rights: his own, or, for who administers the
-    server, anybody's."""
+    """Whether these permissions allow to use a consumer: the user's own, or any for Admin."""
     return rights.may("admin") or owner == rights.owner_text
 
 
 def _guards(
     topics: Topics, rights: Permissions, checked: Filter | None
 ) -> Task[dict[str, RowPolicy]]:
-    """What who has these rights may see of topics of which he may not see all; some of them in each
-    step. Raises what speaks against asking them by the filter that is to be `checked`."""
+    """The row policies that apply to these topics; in steps. Raises an error if a topic does not
+    allow the filter that is to be `checked`."""
     found: dict[str, RowPolicy] = {}
     if rights.is_open and checked is None:
         return found
@@ -326,7 +325,7 @@ def _csv(rows: Iterable[LogRows | None]) -> Iterator[bytes]:
 
 
 def _cells(rows: LogRows) -> Iterator[Sequence[str]]:
-    """Rows of text; a body is the JSON text that stands for it."""
+    """Rows of CSV cells; a body is its JSON text."""
     ts, name = timestamp(rows.ts_us), rows.topic.name
     bodies: Sequence[bytes] = [b""] * len(rows.keys)
     if rows.op == "publish":
@@ -340,7 +339,7 @@ FORMS: Mapping[str, Callable[[Iterable[LogRows | None]], Iterator[bytes]]] = {
     ARROW: _arrow,
     CSV: _csv,
 }
-"""What makes rows of each format."""
+"""The encoder of each format."""
 
 
 def _lines(rows: LogRows | None) -> bytes:

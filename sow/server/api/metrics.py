@@ -1,6 +1,6 @@
-"""`GET /metrics`: Prometheus text, read off the engine when asked.
+"""`GET /metrics`: Prometheus text, built from the state of the engine at each scrape.
 
-Nothing is counted twice and nothing is counted on the hot path for this page's sake.
+Nothing is counted on the hot path only for this page.
 """
 
 import math
@@ -41,7 +41,7 @@ from sow.topic.views.view import MaterializedView
 Conflation = FocusedConflator[str, CopyUpdate]
 
 TOPICS_AT_ONCE = 100
-"""Topics of which one step writes a figure: a millisecond."""
+"""Topics whose samples one step writes: a millisecond."""
 
 
 NONE: Mapping[str, Certificate] = MappingProxyType({})
@@ -51,18 +51,18 @@ Family = type[GaugeMetricFamily] | type[CounterMetricFamily]
 
 
 class TopicMetric(NamedTuple):
-    """A figure of each topic that has it; `figure` gives None for one that has not."""
+    """A metric with a sample per topic; `figure` returns None for a topic without one."""
 
     family: Family
     name: str
-    says: str
+    help: str
     figure: Callable[[LiveTopic], float | None]
 
 
 class Scrape(NamedTuple):
-    """What one scrape looks at: `crowd` counts connections, `reading` what requests hold,
-    `checkpoint_failure` says why checkpoints cannot be written, if so, and `certificates` are those
-    of the server by their files."""
+    """The sources of one scrape: `crowd` counts connections, `reading` is the memory that requests
+    hold, `checkpoint_failure` gives the reason why checkpoints cannot be written, if so, and
+    `certificates` are those of the server by their files."""
 
     driver: ServerRuntime
     executor: Executor
@@ -73,20 +73,20 @@ class Scrape(NamedTuple):
 
 
 class ServerMetric(NamedTuple):
-    """A figure of the server; one for each value of `label`, if it has one."""
+    """A metric of the server, with a sample per value of `label` if it has one."""
 
     family: Family
     name: str
-    says: str
+    help: str
     figure: Callable[[Scrape], float | Mapping[str, float]]
     label: str = ""
 
 
 class TimesMetric(NamedTuple):
-    """A histogram of the server; one for each value of `label`, if it has one."""
+    """A histogram of the server, one per value of `label` if it has one."""
 
     name: str
-    says: str
+    help: str
     times: Callable[[Scrape], Mapping[str, Histogram]]
     label: str = ""
 
@@ -131,13 +131,13 @@ TOPIC_METRICS = (
     TopicMetric(
         CounterMetricFamily,
         "sow_conflated_updates_in",
-        "Updates offered to a conflated topic.",
+        "Updates that a conflated topic received.",
         _of_copy(lambda conflation: conflation.updates_in),
     ),
     TopicMetric(
         CounterMetricFamily,
         "sow_conflated_updates_out",
-        "Updates a conflated topic let out.",
+        "Updates that a conflated topic sent.",
         _of_copy(lambda conflation: conflation.updates_out),
     ),
     TopicMetric(
@@ -149,13 +149,13 @@ TOPIC_METRICS = (
     TopicMetric(
         CounterMetricFamily,
         "sow_view_updates_in",
-        "Changes of its underlying topics that a view took in.",
+        "Changes of its underlying topics that a view received.",
         _of_view(lambda view: view.updates_in),
     ),
     TopicMetric(
         CounterMetricFamily,
         "sow_view_updates_out",
-        "Changes of its rows that a view told.",
+        "Changes of its rows that a view sent.",
         _of_view(lambda view: view.updates_out),
     ),
     TopicMetric(
@@ -167,7 +167,7 @@ TOPIC_METRICS = (
     TopicMetric(
         GaugeMetricFamily,
         "sow_view_left_out",
-        "Records that are in no group, since what they are grouped by is too long.",
+        "Records in no group, because their group key is too long.",
         _of_view(lambda view: view.groups.left_out),
     ),
     TopicMetric(
@@ -185,13 +185,13 @@ TOPIC_METRICS = (
     TopicMetric(
         CounterMetricFamily,
         "sow_merge_errors",
-        "Pairs whose merge failed: the callable raised, or no message can hold the result.",
+        "Pairs whose merge failed: the callable raised, or the result is too large for a message.",
         _of_merger(lambda merger: merger.merger.errors),
     ),
     TopicMetric(
         GaugeMetricFamily,
         "sow_topic_stopped",
-        "1 of a view or conflated topic that has stopped, until it is made again.",
+        "1 for a view or conflated topic that has stopped, until it is rebuilt.",
         lambda topic: None if isinstance(topic, SourceTopic) else bool(topic.stopped),
     ),
 )
@@ -232,7 +232,7 @@ SERVER_METRICS = (
     ServerMetric(
         GaugeMetricFamily,
         "sow_consumer_idle_seconds",
-        "Time since a consumer has come forward.",
+        "Time since a consumer moved.",
         _of_consumers(lambda scrape, one: (scrape.driver.now_us() - one.moved_us) / 1e6),
         "consumer",
     ),
@@ -245,27 +245,27 @@ SERVER_METRICS = (
     ServerMetric(
         GaugeMetricFamily,
         "sow_sessions_away",
-        "Sessions whose sockets have gone, kept for their clients to return.",
+        "Disconnected sessions, kept for their clients to reconnect.",
         _of_sessions(lambda session: not session.connected),
     ),
     ServerMetric(
         CounterMetricFamily,
         "sow_sessions_closed",
-        "Sessions that are gone, by why.",
+        "Closed sessions, by reason.",
         lambda scrape: scrape.executor.sessions.closed,
         "reason",
     ),
     ServerMetric(
         CounterMetricFamily,
         "sow_queue_folded",
-        "Messages that folding has saved, by why.",
+        "Messages saved by folding, by reason.",
         lambda scrape: scrape.executor.sessions.folded_because,
         "reason",
     ),
     ServerMetric(
         CounterMetricFamily,
         "sow_queue_dropped",
-        "Messages that waited and were dropped, by why.",
+        "Queued messages that were dropped, by reason.",
         lambda scrape: scrape.executor.sessions.dropped_because,
         "reason",
     ),
@@ -284,7 +284,7 @@ SERVER_METRICS = (
     ServerMetric(
         CounterMetricFamily,
         "sow_bookmark",
-        "Newest bookmark given.",
+        "Newest bookmark assigned.",
         lambda scrape: scrape.executor.engine.seq,
     ),
     ServerMetric(
@@ -302,34 +302,34 @@ SERVER_METRICS = (
     ServerMetric(
         GaugeMetricFamily,
         "sow_clock_ahead_seconds",
-        "How far the server's time is ahead of the machine's, which was set back.",
+        "How far the server's time is ahead of the machine's, after that was set back.",
         lambda scrape: scrape.driver.clock_ahead_s(),
     ),
     ServerMetric(
         GaugeMetricFamily,
         "sow_event_loop",
-        "1 by the name of the event loop that runs.",
+        "1 for the event loop in use.",
         lambda scrape: {loop_name(scrape.driver.loop): 1},
         "loop",
     ),
     ServerMetric(
         GaugeMetricFamily,
         "sow_step_longest_seconds",
-        "The longest time for which a kind of work has kept all others waiting, since start.",
+        "The longest time for which a kind of work blocked the event loop, since start.",
         lambda scrape: scrape.driver.watch.longest_s,
         "step",
     ),
     ServerMetric(
         CounterMetricFamily,
         "sow_steps_long",
-        "How often it was over 50 ms.",
+        "Steps over 50 ms.",
         lambda scrape: _steps_long(scrape.driver.watch),
         "step",
     ),
     ServerMetric(
         GaugeMetricFamily,
         "sow_store_failing",
-        "1 while messages are refused, for the disk is full or cannot be written.",
+        "1 while messages are refused because the disk is full or cannot be written.",
         lambda scrape: scrape.driver.refusal is not None,
     ),
     ServerMetric(
@@ -341,20 +341,20 @@ SERVER_METRICS = (
     ServerMetric(
         GaugeMetricFamily,
         "sow_certificate_expiry_seconds",
-        "When a certificate ends, in Unix time; of several in a file the first.",
+        "When a certificate expires, in Unix time; of several in a file the first.",
         lambda scrape: {file: one.expires_s for file, one in scrape.certificates.items()},
         "file",
     ),
     ServerMetric(
         GaugeMetricFamily,
         "sow_due_late_seconds",
-        "For how long what was due, such as conflated updates, has not been done.",
+        "How long timed work, such as conflated updates, has been overdue.",
         lambda scrape: scrape.driver.late_s(),
     ),
     ServerMetric(
         CounterMetricFamily,
         "sow_requests_refused",
-        "Commands and requests that were refused, by why.",
+        "Commands and requests that were refused, by reason.",
         lambda scrape: scrape.executor.refused,
         "reason",
     ),
@@ -370,25 +370,25 @@ SERVER_METRICS = (
     ServerMetric(
         GaugeMetricFamily,
         "sow_request_bytes",
-        "Bytes held by requests that are read.",
+        "Bytes held by requests that are being read.",
         lambda scrape: scrape.reading.used,
     ),
     ServerMetric(
         GaugeMetricFamily,
         "sow_connections",
-        "Connections at this moment.",
+        "Open connections.",
         lambda scrape: scrape.crowd.connections,
     ),
     ServerMetric(
         GaugeMetricFamily,
         "sow_connections_max",
-        "Connections that there may be.",
+        "Most connections allowed.",
         lambda scrape: scrape.crowd.connections_max,
     ),
     ServerMetric(
         CounterMetricFamily,
         "sow_connections_refused",
-        "Who was not let in, by why.",
+        "Connections that were refused, by reason.",
         lambda scrape: scrape.crowd.refused,
         "reason",
     ),
@@ -398,40 +398,40 @@ SERVER_METRICS = (
 TIMES_METRICS = (
     TimesMetric(
         "sow_commit_seconds",
-        "Of each commit of the journal, from its beginning until the server knew of it.",
+        "Duration of each commit of the journal.",
         lambda scrape: {"": scrape.driver.commit_times},
     ),
     TimesMetric(
         "sow_fsync_seconds",
-        "Of that, what it took to write it and to have the disk keep it.",
+        "Duration of the write and fsync of each commit.",
         lambda scrape: {"": scrape.driver.fsync_times},
     ),
     TimesMetric(
         "sow_publish_durable_seconds",
-        "Of each record, from the turn that carried out its publish until it was durable.",
+        "Time from the turn that applied a publish until each of its records was durable.",
         lambda scrape: {"": scrape.driver.durable_times},
     ),
     TimesMetric(
         "sow_publish_delivered_seconds",
-        "Of each session told something in a turn, until its socket had what it would take.",
+        "Time from a turn until the socket of each session had taken what it could.",
         lambda scrape: {"": scrape.driver.delivered_times},
     ),
     TimesMetric(
         "sow_query_seconds",
-        "Of each query, what its own steps took, by the kind of index that it began with.",
+        "Time of the steps of each query, by the kind of index that it began with.",
         lambda scrape: scrape.executor.engine.queries.times,
         "index",
     ),
     TimesMetric(
         "sow_step_seconds",
-        "For how long each step of work has kept all others waiting.",
+        "Duration of each step of work on the event loop.",
         lambda scrape: {"": scrape.driver.watch.times},
     ),
 )
 
 
 class _Families(Collector):
-    """Some families by themselves."""
+    """A registry of a few families."""
 
     def __init__(self, *families: Metric) -> None:
         self._families = families
@@ -441,17 +441,17 @@ class _Families(Collector):
 
 
 def replay_exposition(replay: StartupProgress) -> bytes:
-    """The part of the page that says how far the start is, or was in the end."""
+    """The progress of the start."""
     progress = replay.progress
     families = _Families(
         GaugeMetricFamily(
-            "sow_replaying", "1 until all records are there.", int(not replay.is_over)
+            "sow_replaying", "1 until all records are restored.", int(not replay.is_over)
         ),
         GaugeMetricFamily(
-            "sow_replay_records", "Records that the start has put back.", progress.done
+            "sow_replay_records", "Records that the start has restored.", progress.done
         ),
         GaugeMetricFamily(
-            "sow_replay_records_expected", "Records that it puts back in all.", progress.of
+            "sow_replay_records_expected", "Records that the start restores in all.", progress.of
         ),
     )
     return generate_latest(families)
@@ -461,9 +461,9 @@ PROCESS = ProcessCollector(registry=None), PlatformCollector(registry=None)
 
 
 def process_exposition() -> bytes:
-    """The part of the page that says what runs and what it takes of the machine; it may take
-    milliseconds, and may be asked for in a thread."""
-    build = GaugeMetricFamily("sow_build_info", "1 by the version that runs.", labels=["version"])
+    """The version and the resources of the process. It takes milliseconds, and may be called in a
+    thread."""
+    build = GaugeMetricFamily("sow_build_info", "1 for the running version.", labels=["version"])
     build.add_metric([__version__], 1)
     families = [family for collector in PROCESS for family in collector.collect()]
     return generate_latest(_Families(build, *families))
@@ -477,7 +477,7 @@ def exposition(
     checkpoint_failure: Callable[[], str | None] = lambda: None,
     certificates: Mapping[str, Certificate] = NONE,
 ) -> bytes:
-    """The page, as text for Prometheus; arguments are those of `Scrape`."""
+    """The page as text for Prometheus; arguments are those of `Scrape`."""
     return run_to_completion(
         exposing(driver, executor, crowd, reading, checkpoint_failure, certificates)
     )
@@ -492,8 +492,8 @@ def exposing(
     certificates: Mapping[str, Certificate] = NONE,
     reports_topics: bool = True,
 ) -> Task[bytes]:
-    """The same in steps: topics may be a hundred thousand; without figures of single ones, if it
-    does not tell topics."""
+    """The same in steps, as there may be a hundred thousand topics; without their samples unless
+    `reports_topics`."""
     topics = list(executor.engine.catalog.listed())
     written: list[bytes] = []
     for metric in TOPIC_METRICS if reports_topics else ():
@@ -508,8 +508,8 @@ def exposing(
 
 
 def _of_topics(metric: TopicMetric, topics: Sequence[LiveTopic]) -> bytes:
-    """A figure of some topics."""
-    family = metric.family(metric.name, metric.says, labels=["topic"])
+    """A metric of some topics."""
+    family = metric.family(metric.name, metric.help, labels=["topic"])
     for topic in topics:
         figure = metric.figure(topic)
         if figure is not None:
@@ -518,24 +518,24 @@ def _of_topics(metric: TopicMetric, topics: Sequence[LiveTopic]) -> bytes:
 
 
 def _of_server(metric: ServerMetric, scrape: Scrape) -> bytes:
-    """A figure of the server, or those by a label."""
+    """A metric of the server."""
     found = metric.figure(scrape)
     by_label = found if isinstance(found, Mapping) else {"": found}
-    family = metric.family(metric.name, metric.says, labels=[metric.label] if metric.label else [])
+    family = metric.family(metric.name, metric.help, labels=[metric.label] if metric.label else [])
     for value, figure in by_label.items():
         family.add_metric([value] if metric.label else [], figure)
     return generate_latest(_Families(family))
 
 
 def _of_times(metric: TimesMetric, scrape: Scrape) -> bytes:
-    """A histogram of the server, or those by a label."""
+    """A histogram of the server."""
     labels = [metric.label] if metric.label else []
-    family = HistogramMetricFamily(metric.name, metric.says, labels=labels)
+    family = HistogramMetricFamily(metric.name, metric.help, labels=labels)
     for value, times in metric.times(scrape).items():
         family.add_metric([value] if metric.label else [], times.cumulative(), times.sum_s)
     return generate_latest(_Families(family))
 
 
 def _without_head(text: bytes) -> bytes:
-    """The samples of a family whose head stands above others of it."""
+    """The samples of a family without its HELP and TYPE lines, which were written before."""
     return b"".join(line for line in text.splitlines(keepends=True) if not line.startswith(b"# "))

@@ -1,8 +1,8 @@
-"""`/openapi.json`: the addresses as OpenAPI 3.1 describes them, for programs that make clients.
+"""`/openapi.json`: the HTTP API as OpenAPI 3.1, for client generators.
 
-It is made of the table of routes and of what travels (`sow.server.api.openapi_examples`), whose
-types become its schemas; nothing in it is written twice. Commands of a WebSocket, which OpenAPI has
-no word for, stand beside the address as `x-commands` and `x-options`.
+It is generated from the table of routes and the exchanges (`sow.server.api.openapi_examples`),
+whose types become the schemas. The commands of a WebSocket, which OpenAPI cannot describe, are
+listed as `x-commands` and `x-options`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,29 +32,29 @@ PARAMETERS: Mapping[str, Described] = {
     "format": {"type": "string", "enum": [*FORMAT_NAMES]},
     "rejects": {"type": "string", "enum": ["fail", "skip"]},
 }
-"""Schemas of parameters that are neither texts nor options of commands; one that is something else
-at an address has that before its name."""
+"""Schemas of parameters that are neither strings nor options of commands; a key with a path applies
+to that path only."""
 SCHEMES: Described = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "basic": {"type": "http", "scheme": "basic"},
 }
 BINARY = (ARROW, FRAMES, BYTES, BSON, MSGPACK)
 PROBLEMS = {
-    400: "the request cannot be carried out as it stands",
-    401: "nobody says who asks",
-    403: "the user may not do that, or a page of another site asks",
-    404: "it is not there, or not for him",
-    406: "no form or packing that is asked for can be made",
-    408: "the body does not come",
-    409: "it is not so that this can be done: a batch, a reader, or a value beside its schema",
-    410: "the rest of an answer in pages is not held any more",
-    412: "the record or answer is in another state than asked for",
+    400: "the request is invalid",
+    401: "credentials are missing or invalid",
+    403: "the user may not do that, or the request comes from a page of another site",
+    404: "it does not exist, or the user may not see it",
+    406: "no requested format or encoding is available",
+    408: "the body did not arrive in time",
+    409: "it conflicts with the current state: of a batch, a reader, or a schema",
+    410: "the remaining pages are not available any more",
+    412: "the record or answer is not in the state that the condition requires",
     413: "it is too large",
-    415: "the body is in no form that is understood",
+    415: "the format of the body is not supported",
     416: "Range begins after the end of the answer",
-    417: "Expect asks for something that is not known",
-    421: "Host is no name of this server",
-    429: "too many wrong logons",
+    417: "the expectation in Expect is not supported",
+    421: "Host is not a name of this server",
+    429: "too many failed logons",
     500: "the server failed",
     503: "there is no room for it at the moment, or the server is not ready",
     507: "there is no room to store it",
@@ -63,25 +63,25 @@ POSITIONS = {"as_of", "bookmark", "from", "to"}
 """Parameters that may name another log."""
 ALWAYS = (400, 403, 417, 421, 500, 503)
 """Statuses with which any request may be refused."""
-UNCHANGED: Described = {"description": "what If-None-Match names is still the answer"}
+UNCHANGED: Described = {"description": "the answer still has the tag in If-None-Match"}
 LICENSE: Described = {"name": "Apache 2.0", "identifier": "Apache-2.0"}
-PACKED = "zstd or gzip, where Accept-Encoding asks for it and the answer is long"
-PART = "the part that Range asks for"
-TAGGED = "of what is answered, for If-None-Match; not where the answer is very long"
-NEXT_PAGE = 'of an answer with a limit the address of the next page: <?cursor=…>; rel="next"'
+PACKED = "zstd or gzip, if Accept-Encoding allows it and the answer is long"
+PART = "the part that Range requests"
+TAGGED = "the tag of the answer, for If-None-Match; not sent if the answer is very long"
+NEXT_PAGE = 'with limit, the address of the next page: <?cursor=…>; rel="next"'
 CONDITIONS = (
-    ("If-Match", "carry this out only in one of these states of the record, or in any: *"),
-    ("If-None-Match", "and not in these states, or only where there is none: *"),
+    ("If-Match", "apply this only in one of these states of the record; *: if it exists"),
+    ("If-None-Match", "apply this only in none of these states; *: if it does not exist"),
 )
 
 
 def description(table: Iterable[Route]) -> Described:
-    """An OpenAPI document of the table, and of the commands that travel in a WebSocket."""
+    """The OpenAPI document of the routes, with the commands of the WebSocket."""
     table = list(table)
     types = [Problem, *(one for each in EXCHANGES.values() for one in (each.answer, each.body))]
     schemas, components = msgspec.json.schema_components(types, ref_template=TEMPLATE)
     named = {repr(one): schema for one, schema in zip(types, schemas, strict=True)}
-    # Generators want it said that the elements of a list may be anything.
+    # Generators require a schema of the elements, also where they may be anything.
     for schema in named.values():
         for one in (schema, *schema.get("anyOf", ())):
             if one.get("type") == "array":
@@ -116,15 +116,15 @@ def _operation(route: Route, exchange: Exchange, named: Mapping[str, Described])
             "required": exchange.needs_body,
             "content": _content(exchange.takes, exchange.body, named),
         }
-    # Where nobody is asked who he is, nothing has to be shown.
-    operation["security"] = [*({name: []} for name in SCHEMES), {}] if _asks(route) else []
+    # A server without authentication requires no credentials.
+    operation["security"] = [*({name: []} for name in SCHEMES), {}] if _checks(route) else []
     if route.path == WEBSOCKET:
         operation |= {"x-commands": _commands(), "x-options": _options()}
     return operation
 
 
 def _responses(route: Route, exchange: Exchange, named: Mapping[str, Described]) -> Described:
-    """Answers and problems by status; of one status there may be both."""
+    """Answers and problems by status; a status may have both."""
     responses = _answers(route, exchange, named)
     for status in _problems(route, exchange):
         others = responses.get(str(status), {}).get("content", {})
@@ -155,17 +155,17 @@ def _answers(route: Route, exchange: Exchange, named: Mapping[str, Described]) -
 
 
 def _has_ranges(route: Route, exchange: Exchange) -> bool:
-    """Whether parts of the answer can be asked for: of what is made as a whole for each request."""
+    """Whether Range is supported: for answers that are made whole for each request."""
     return exchange.tagged and route.demand != "nothing" and not route.path.endswith("/{key}")
 
 
-def _asks(route: Route) -> bool:
-    """Whether credentials that are shown are looked at."""
+def _checks(route: Route) -> bool:
+    """Whether credentials are checked."""
     return route.demand != "nothing" or route.path == WEBSOCKET
 
 
 def _content(kinds: Iterable[str], of: object, named: Mapping[str, Described]) -> Described:
-    """The media types that something may have, with the schema of it where it is JSON."""
+    """The media types of a body, with its schema for JSON."""
     other = {kind: {"type": "string", "format": "binary"} for kind in BINARY}
     text = {"type": "string"}
     return {
@@ -178,20 +178,21 @@ def _problems(route: Route, exchange: Exchange) -> list[int]:
     """The statuses with which a request may be refused."""
     parameters = {*route.parameters}
     found = {*ALWAYS, *exchange.refusals}
-    found |= {401, 429} if _asks(route) else set()
+    found |= {401, 429} if _checks(route) else set()
     found |= {404} if "{" in route.path or parameters & {"topic", "topics"} else set()
     found |= {406} if route.method in READ_METHODS else set()
     found |= {413} if parameters & {"filter", "keys"} else set()
     found |= {408, 413, 415, 507} if exchange.takes else set()
     found |= {409} if parameters & POSITIONS else set()
     found |= {410} if "cursor" in parameters else set()
-    found |= {412} if route.path.endswith("/{key}") or (exchange.tagged and _asks(route)) else set()
+    has_conditions = route.path.endswith("/{key}") or (exchange.tagged and _checks(route))
+    found |= {412} if has_conditions else set()
     found |= {416} if _has_ranges(route, exchange) else set()
     return sorted(found)
 
 
 def _parameter(name: str, where: str, route: Route, exchange: Exchange) -> Described:
-    """A parameter; one that is an option of commands is described as that."""
+    """A parameter; an option of commands is described as such."""
     required = where == "path" or name in exchange.requires
     described = {"name": name, "in": where, "required": required}
     option = OPTIONS.get(name)

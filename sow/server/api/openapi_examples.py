@@ -1,8 +1,8 @@
-"""Exchanges: what each address is sent and answers, beside what the table of routes says.
+"""Exchanges: the body and the answer of each route, in addition to the table of routes.
 
-An exchange has a name of its own (the operation id of OpenAPI), the media types of the body that it
-takes and of its answer, and, where these are JSON, their types (`sow.server.api.response_schemas`).
-`/openapi.json` is made of both tables, and a test wants one exchange for each route.
+An exchange has an operation id, the media types of its body and of its answer, and, for JSON, their
+types (`sow.server.api.response_schemas`). `/openapi.json` is generated from both tables, and a test
+requires one exchange for each route.
 """
 
 from collections.abc import Mapping
@@ -51,18 +51,18 @@ from sow.server.api.response_schemas import (
 )
 
 MESSAGES = (JSON, NDJSON, CSV, PLAIN_TEXT, XML, BSON, MSGPACK, BYTES, FRAMES)
-"""In what form messages are sent; one that is a message type's own is for topics of that type."""
+"""Formats of messages; the format of a message type is for topics of that type."""
 ONE_RECORD = (JSON, PLAIN_TEXT, XML, BSON, MSGPACK, BYTES)
 SHIPPED_FORMS = tuple(sorted({*SHIPPED_TYPES.values()}))
 ROWS, TABLES = (JSON, NDJSON, CSV, ARROW, FRAMES), (NDJSON, ARROW, CSV)
 
 
 class Exchange(NamedTuple):
-    """What travels: `answer` and `body` are the types of what is JSON, `answers` and `takes` the
-    media types, the usual one first; no media types, no body. `also` are the statuses beside 200 of
-    such an answer, `requires` are parameters that have to be there, `tagged` answers have an ETag,
-    and `refusals` are the statuses of problems that follow from nothing else that is known of the
-    exchange (`sow.server.api.openapi`).
+    """The body and answer of a route: `answer` and `body` are the types of JSON, `answers` and
+    `takes` the media types, the usual one first (none: no body). `also` are further statuses of the
+    answer beside 200, `requires` are the required parameters, `tagged` answers have an ETag, and
+    `refusals` are statuses of problems that do not follow from the rest of the exchange
+    (`sow.server.api.openapi`).
     """
 
     operation: str

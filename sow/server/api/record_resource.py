@@ -1,10 +1,9 @@
 """One record over HTTP: read, put, merged and deleted at the address of its SowKey.
 
-Each form of each state of a record has a tag (`ETag`). By it a reader hears that he has it already,
-and by any of a state's tags a writer says what he takes the record for: of several who change the
-same state one comes through, and the others are told (`sow.server.http.preconditions`). What
-changes a record is a publish or a delete like any other (`sow.sessions.record_ops`), and is
-answered when it is durable.
+Each format of each state of a record has a tag (`ETag`). A reader sends it to get a 304, and a
+writer to change only the state that it knows: of several writers that change the same state one
+succeeds, and the others get a 412 (`sow.server.http.preconditions`). A change is an ordinary
+publish or delete (`sow.sessions.record_ops`), and is answered when it is durable.
 """
 
 from collections.abc import Sequence
@@ -34,7 +33,7 @@ from sow.topic.rendering import WHOLE
 
 PUT_PARAMETERS = ("expiration",)
 READING = "a record over HTTP"
-"""What an operator calls the reading of one."""
+"""The name of this work in metrics."""
 
 
 class RecordHandler:
@@ -46,10 +45,10 @@ class RecordHandler:
         self._engine = executor.engine
 
     async def read(self, request: web.Request) -> web.StreamResponse:
-        """The record as it is stored, or as its document."""
+        """`GET …/{key}`: the record as it is stored, or as JSON; raises UnknownRecord."""
         topic = self._engine.topic(request.match_info["topic"])
         kind = topic.records.message_type
-        # As it is, unless who asks would rather have it as JSON.
+        # As it is stored, unless the client prefers JSON.
         form = accepted(request, media_types_of(kind))
         sow_key, conditions = request.match_info["key"], Conditions.of_reader(request)
         await self._driver.turns.take(READING, record_ops.at_hand(self._engine, topic.name))
@@ -66,11 +65,11 @@ class RecordHandler:
         return await answer_message(self._driver.turns, READING, request, body, form, headers)
 
     async def put(self, request: web.Request) -> web.Response:
-        """Make the record what the one message of the body says; 201 where there was none."""
+        """`PUT …/{key}`: publish the one message of the body; 201 if the record is new."""
         return await self._put(request, delta=False)
 
     async def merge(self, request: web.Request) -> web.Response:
-        """Merge the one message of the body into the record."""
+        """`PATCH …/{key}`: merge the one message of the body into the record."""
         return await self._put(request, delta=True)
 
     async def _put(self, request: web.Request, delta: bool) -> web.Response:
@@ -91,7 +90,7 @@ class RecordHandler:
                 expires_s=expires_s,
                 delta=delta,
             )
-            # As it has become: nobody has changed it since.
+            # The new state: nothing has changed it since.
             records = self._engine.topic(topic.name).records
             slot = records.table.slots.get(message.identities[0])
             state = RecordState(request, records, slot)
@@ -106,7 +105,7 @@ class RecordHandler:
         )
 
     async def delete(self, request: web.Request) -> web.Response:
-        """Delete the record."""
+        """`DELETE …/{key}`: delete the record."""
         topic = self._engine.catalog.deletable(request.match_info["topic"])
         deleted = await self._driver.turns.take(
             "delete over HTTP",
@@ -123,7 +122,8 @@ class RecordHandler:
         return json_response({"deleted": deleted})
 
     async def _message(self, request: web.Request, topic: SourceTopic) -> CheckedMessages:
-        """The one message of a body, of the record that the address names; raises ClientError."""
+        """The one message of a body, which must be of the record in the address; raises
+        ClientError."""
         sow_key, records = request.match_info["key"], topic.records
         bodies: list[bytes] = []
 
@@ -158,23 +158,23 @@ class RecordHandler:
             topic = request.match_info["topic"]
             if not permissions_of(request).may("read", topic):
                 raise NotEntitled(
-                    "If-Match and If-None-Match ask what the record is like, and no role allows "
-                    f"you to read topic {topic}; leave them out"
+                    "If-Match and If-None-Match depend on the state of the record, and no role "
+                    f"allows you to read topic {topic}; leave them out"
                 )
         return looking
 
 
 class Looking:
-    """What a request that changes a record sees of it first."""
+    """The check of a request's conditions, right before it changes a record."""
 
     def __init__(self, request: web.Request, conditions: Conditions) -> None:
         self._request = request
         self.conditions = conditions
         self.seen = False
-        """There was a record that he may see."""
+        """There was a record that the user may see."""
 
     def look(self, records: Records, slot: int | None) -> None:
-        """Raise what speaks against the change."""
+        """Raise an error if the conditions do not hold."""
         state = RecordState(self._request, records, slot)
         self.seen = state.body is not None
         if self.conditions.asks:
@@ -182,7 +182,7 @@ class Looking:
 
 
 class RecordState:
-    """A record as it is in this step, to who sends a request; `body` None: he does not see it."""
+    """The state of a record as the user of a request sees it; `body` None: hidden or missing."""
 
     def __init__(self, request: web.Request, records: Records, slot: int | None) -> None:
         rights, table = permissions_of(request), records.table
@@ -197,13 +197,13 @@ class RecordState:
         if slot is None or not shows(guard, records, stored):
             return
         (self.body,) = records.renderer.shown(restrict_shape(WHOLE, guard), [stored])
-        # Accounts of the server's own bear the number of what they came after.
+        # Records of the server's own topics have the number of the change before them.
         definition = records.definition
         if isinstance(definition, Topic) and definition.system:
             self._numbers.append(int(table.ts_us[slot]))
 
     def form(self, media_type: str) -> bytes:
-        """The record that is seen, as it is stored or as its document."""
+        """The visible record, as it is stored or as JSON."""
         assert self.body is not None
         if media_type == self.media_types[0]:
             return self.body
@@ -211,15 +211,15 @@ class RecordState:
         return document
 
     def tag(self, media_type: str) -> str:
-        """The tag of a form of the record that is seen."""
+        """The tag of the visible record in this format."""
         return entity_tag(self.form(media_type), *self._numbers)
 
     @property
     def tags(self) -> list[str]:
-        """Those of all forms; none of a record that is not seen."""
+        """The tags of all formats; none if the record is hidden or missing."""
         return [] if self.body is None else [self.tag(one) for one in self.media_types]
 
 
 def media_types_of(kind: MessageType) -> tuple[str, ...]:
-    """The forms in which a record is answered: as it is stored, and as its document."""
+    """The formats of a record: as it is stored, and JSON."""
     return tuple(dict.fromkeys((kind.media_type, *([JSON] if kind.structured else []))))

@@ -1,8 +1,8 @@
-"""HTTP under /v1: queries, publishes, deletes and what there is to know about the server.
+"""Topics and their records over HTTP: queries, publishes, deletes; and the configuration.
 
-Each handler reads the request, asks the engine, and writes the answer. A request that changed
-something is answered once that is durable, and so is a query: it never shows what a crash could
-still take back. Large answers are written in pieces from a snapshot of one moment.
+Each handler reads the request, calls the engine, and writes the answer. A change is answered when
+it is durable, and so is a query: it never shows a change that a crash could still undo. Large
+answers are written in pieces from a snapshot of one moment.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -72,15 +72,15 @@ DELETE_PARAMETERS = ("filter", "keys")
 TOPICS_PARAMETERS = ("prefix", "top_n", "names", "members")
 FORMATS = (JSON, NDJSON, CSV, ARROW, FRAMES)
 ANSWER_ROWS_MAX = 10_000_000
-"""Rows of answers over HTTP that all clients together may not have read yet; one client may leave
-half of them. Each takes up to some 50 bytes, and in Arrow as much as its body."""
+"""Unread rows of answers of all clients together; one client may have half of them. Each takes up
+to some 50 bytes, and in Arrow as much as its body."""
 
 ANSWER = "an answer over HTTP"
-"""What an operator calls the making of a long one."""
+"""The name of this work in metrics."""
 
 
 class RecordsHandler:
-    """The handlers of one server."""
+    """`/v1/topics`, their records, `/v1/message-types` and `/v1/config` of one server."""
 
     def __init__(
         self,
@@ -101,8 +101,9 @@ class RecordsHandler:
     # Topics.
 
     async def topics(self, request: web.Request) -> web.StreamResponse:
-        """All topics, in the order of the configuration; each as it is when it is written. With
-        `prefix`, `top_n` and `members` some of them, with `names` no more of them than that."""
+        """`GET /v1/topics`: all topics, in the order of the configuration, each as of the moment at
+        which it is written. `prefix`, `top_n` and `members` select some; `names` gives names only.
+        """
         catalog, now_us, rights = self._engine.catalog, self._driver.now_us, permissions_of(request)
         requested = parameters_of(request)
         listing = there_for(
@@ -127,7 +128,8 @@ class RecordsHandler:
         return await answer_array(turns, request, listed, describe, headers)
 
     async def topic(self, request: web.Request) -> web.Response:
-        """One topic, or one pattern of topics; with `expected` one that a pattern would make."""
+        """`GET /v1/topics/{topic}`: one topic or pattern; with `expected` also a topic that a
+        pattern would create."""
         rights = permissions_of(request)
         name, catalog = request.match_info["topic"], self._engine.catalog
         pattern = catalog.patterns.get(name)
@@ -144,7 +146,7 @@ class RecordsHandler:
     async def _counts(
         self, described: Sequence[LiveTopic | PatternTopic], rights: Permissions
     ) -> dict[str, int]:
-        """How many records may be seen of those topics of which not all may be."""
+        """The number of visible records of each topic with a row policy."""
         if rights.is_open:
             return {}
         return await self._driver.turns.take("a count", counting(self._engine, rights, described))
@@ -155,7 +157,7 @@ class RecordsHandler:
         rights: Permissions,
         counts: Mapping[str, int],
     ) -> dict[str, MemberCounts]:
-        """What those patterns have made that are among these."""
+        """The member counts of the patterns among these."""
         steps = members_of(rights, described, counts)
         return await self._driver.turns.take("a list of topics", steps)
 
@@ -165,7 +167,8 @@ class RecordsHandler:
     # Records.
 
     async def query(self, request: web.Request) -> web.StreamResponse:
-        """A SOW query, of records or of groups of them."""
+        """`GET …/records`: a query, of records or of aggregates over them; with `cursor` the next
+        page of one."""
         requested = parameters_of(request)
         if "cursor" in requested:
             return await self._next_page(request)
@@ -191,7 +194,7 @@ class RecordsHandler:
                 steps = aggregations.computed(question, unread.admit)
             else:
                 query = Query(filter=question.condition).at(self._engine.now_us)
-                found = await self._ask_past(question.topic, moment, query, unread.admit)
+                found = await self._query_as_of(question.topic, moment, query, unread.admit)
                 steps, bookmark = aggregations.computed_of(question, found.rows), found.bookmark
             share = await turns.take("an aggregated query over HTTP", steps)
         try:
@@ -200,7 +203,7 @@ class RecordsHandler:
             share.let_go()
 
     async def _next_page(self, request: web.Request) -> web.StreamResponse:
-        """A page of an answer that has been given in part."""
+        """A later page of a result."""
         page = await self._cursors.next(request)
         kind, shape, meta = page.paging.kind, page.paging.shape, page.paging.meta
         with self._unread.answer(client_key(request)) as unread:
@@ -219,16 +222,14 @@ class RecordsHandler:
         seen: RowPolicy | None,
         bookmark: int | None = None,
     ) -> web.StreamResponse:
-        """The answer of a topic; `seen` is what may be seen of the one that the address names, and
-        `bookmark` the moment that it shows, if it is of the past."""
+        """The answer to a query on a topic; `seen` is the row policy of the topic in the address,
+        and `bookmark` the moment of a state in the past."""
         query = self._requested_query(requested, options, condition)
         kind = form_of(request, requested, FORMATS)
         meta, explain = read_flag(requested, "meta"), read_flag(requested, "explain")
         limit = limit_of(requested, kind, explain)
         if kind == FRAMES and meta:
-            raise ClientError(
-                f"messages as they are have no meta; accept {JSON}, or leave meta out"
-            )
+            raise ClientError(f"raw messages have no meta; accept {JSON}, or leave meta out")
         shape = Shape(select=options.select)
         if shape.select is not None and not explain and not (meta and kind == ARROW):
             topic.records.renderer.check_select(shape.select)
@@ -240,11 +241,11 @@ class RecordsHandler:
             if in_columns:
                 await turns.take("an answer in columns", self._engine.columns.making(topic))
             if "as_of" in requested:
-                found = await self._ask_past(topic, requested["as_of"], query, unread.admit)
+                found = await self._query_as_of(topic, requested["as_of"], query, unread.admit)
                 if in_columns or (is_sent and topic.records.types is not None):
-                    # Some of it may have gone before anybody asked for columns.
-                    hearing = self._engine.columns.hearing(topic, found.rows.messages())
-                    await turns.take("an answer in columns", hearing)
+                    # Some of these records were deleted before column types were first inferred.
+                    learning = self._engine.columns.hearing(topic, found.rows.messages())
+                    await turns.take("an answer in columns", learning)
             else:
                 found = await turns.take(
                     "a query over HTTP",
@@ -254,7 +255,7 @@ class RecordsHandler:
                 )
             if bookmark is not None:
                 found = found._replace(bookmark=bookmark)
-            # What there is now has been heard of, and so has every value of the rows.
+            # The types now cover every value of the rows.
             types = topic.records.types if in_columns else None
             columns = (
                 None
@@ -283,12 +284,12 @@ class RecordsHandler:
                 rows, headers = page.rows, page.headers
             return await self._answer(request, rows, kind, shape, columns, meta, guard, headers)
 
-    async def _ask_past(
+    async def _query_as_of(
         self, topic: LiveTopic, moment: str, query: Query, admit: Callable[[int], None]
     ) -> QueryResult:
-        """What there was; of the log it holds as much as the snapshots of one client may."""
+        """A query of a past state, which may hold as much as the snapshots of one client."""
         bytes_max = self._engine.configuration.limits.snapshot_bytes_max // CLIENT_PART
-        return await self._past.ask(topic.name, moment, query, bytes_max, admit)
+        return await self._past.query(topic.name, moment, query, bytes_max, admit)
 
     async def _answer(
         self,
@@ -324,7 +325,7 @@ class RecordsHandler:
         shape: Shape,
         headers: Mapping[str, str],
     ) -> web.StreamResponse:
-        """Rows as an Arrow stream: with these columns, or (None) as those of the log."""
+        """Rows as an Arrow stream: with these columns, or (None) with those of the log."""
         await warm_up()
         turns = self._driver.turns
         batches: Iterable[RecordBatch] = (
@@ -344,7 +345,7 @@ class RecordsHandler:
         shape: Shape,
         headers: Mapping[str, str],
     ) -> web.StreamResponse:
-        """Rows as CSV; which columns there are is settled before anything is written."""
+        """Rows as CSV; the columns are determined before anything is written."""
         declared = self._engine.columns.declared(self._engine.topic(rows.topic.name))
         table = CsvTable(rows, meta, shape, declared)
         names = await self._driver.turns.take("an answer in columns", table.header())
@@ -355,10 +356,10 @@ class RecordsHandler:
     async def _sent(
         self, topic: LiveTopic, shape: Shape, rows: Snapshot, guard: RowPolicy | None
     ) -> Mapping[str, str]:
-        """The header that tells the columns of an answer: the declared ones alone where the others
-        are not known."""
-        telling = self._engine.columns.sent_at_once(topic)
-        types = await self._driver.turns.take("an answer in columns", telling)
+        """The header with the columns of an answer: only the declared ones if the others are not
+        known."""
+        steps = self._engine.columns.sent_at_once(topic)
+        types = await self._driver.turns.take("an answer in columns", steps)
         known = ColumnTypes(topic.records.message_type) if types is None else types
         columns = await self._columns(topic, shape, rows, guard, known)
         text = sent_columns(columns.columns, types is not None)
@@ -372,8 +373,8 @@ class RecordsHandler:
         guard: RowPolicy | None,
         types: ColumnTypes,
     ) -> ArrowColumns:
-        """The columns of a topic's records, as things are now, and for who does not see all of them
-        those that his rows have; raises TooLarge for too many."""
+        """The current columns of a topic's records; under a row policy only those of the visible
+        rows. Raises TooLarge for too many."""
         types.check(topic.name)
         wanted = None if shape.select is None else parse_select(shape.select).may_show
         if guard is not None and guard.rows is not None:
@@ -399,7 +400,7 @@ class RecordsHandler:
         )
 
     async def publish(self, request: web.Request) -> web.Response:
-        """Publish; answered when durable, or with ack=processed when visible."""
+        """`POST …/records`: publish; answered when durable, or with ack=processed when visible."""
         return await self._publish(request, delta=False)
 
     async def _publish(self, request: web.Request, delta: bool) -> web.Response:
@@ -439,11 +440,11 @@ class RecordsHandler:
         return json_response({"published": count, "bookmark": str(bookmark)})
 
     async def delta_publish(self, request: web.Request) -> web.Response:
-        """Merge each message into its record; answered like a publish."""
+        """`PATCH …/records`: merge each message into its record; answered like a publish."""
         return await self._publish(request, delta=True)
 
     async def delete(self, request: web.Request) -> web.Response:
-        """sow_delete by filter, keys or bodies; answered when durable."""
+        """`DELETE …/records`: delete by filter, keys or bodies; answered when durable."""
         topic = self._engine.catalog.deletable(request.match_info["topic"])
         requested = parameters_of(request)
         body = await read_messages(topic.records, request)
@@ -465,7 +466,7 @@ class RecordsHandler:
         return json_response({"deleted": deleted})
 
     async def _named(self, topic: LiveTopic, request: web.Request, body: bytes) -> Collection[str]:
-        """The records that the key fields of bodies name; none of the bodies is bad."""
+        """The identities of the records that bodies name by their key fields; raises BadMessage."""
         identities: dict[str, None] = {}
 
         def take(some: Sequence[bytes]) -> None:
@@ -478,8 +479,8 @@ class RecordsHandler:
     async def _made_durable(
         self, topic: LiveTopic, condition: Filter | None, found: QueryResult
     ) -> QueryResult:
-        """What was found, when it is durable: at once, as of the newest change that is, where
-        nothing that is on its way to the disk concerns it."""
+        """The result, once it is durable: at once, as of the newest durable change, if no pending
+        change concerns it."""
         if not self._engine.queries.is_durable(topic.name, condition):
             await self._driver.settled()
             return found
@@ -488,15 +489,15 @@ class RecordsHandler:
     # The server.
 
     async def message_types(self, _request: web.Request) -> web.Response:
-        """The message types of the configuration, for whoever is to make or read their messages."""
+        """`GET /v1/message-types`: the message types of the configuration."""
         return json_response(self._engine.configuration.message_types)
 
     async def config(self, _request: web.Request) -> web.Response:
-        """The configuration as it was understood, but for what may be a secret."""
+        """`GET /v1/config`: the configuration in effect, without secrets."""
         return json_response(without_secrets(self._engine.configuration))
 
     async def reload(self, request: web.Request) -> web.Response:
-        """Read the configuration file again."""
+        """`POST /v1/config/reload`: read the configuration file again; answers the changes."""
         allow_loss = read_flag(parameters_of(request), "allow_loss")
         try:
             changes = await self._reload(allow_loss)

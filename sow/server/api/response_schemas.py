@@ -1,8 +1,8 @@
-"""Answers: what the documents that the server answers with hold, as types.
+"""The types of all JSON answers.
 
-`/openapi.json` is made of them, and the tests hold what is answered against them, field by field,
-so that a client that is generated from the one understands the other. Bookmarks and SowKeys are
-text, since they are 64 bits and more than a number of JavaScript holds.
+`/openapi.json` is generated from them, and the tests compare actual answers with them field by
+field, so that generated clients fit. Bookmarks and SowKeys are strings: they have 64 bits, more
+than a number in JavaScript holds.
 """
 
 from typing import Any, Literal
@@ -13,11 +13,11 @@ Kind = Literal["topic", "pattern", "conflated", "view"]
 
 
 class ResponseModel(msgspec.Struct):
-    """A document; a field with a default need not be there."""
+    """A JSON object; a field with a default is optional."""
 
 
 class Problem(ResponseModel):
-    """What is wrong with a request (RFC 9457)."""
+    """An error (RFC 9457)."""
 
     type: str
     title: str
@@ -31,20 +31,20 @@ class Problem(ResponseModel):
 
 
 class Published(ResponseModel):
-    """Messages are stored."""
+    """The result of a publish."""
 
     published: int
     bookmark: str
 
 
 class Deleted(ResponseModel):
-    """Records are gone."""
+    """The result of a delete."""
 
     deleted: int
 
 
 class TermExplained(ResponseModel):
-    """A part of a query, what served it, and how many records were left."""
+    """A term of a query, its access path, and the number of records left after it."""
 
     expression: str
     index: str
@@ -52,7 +52,7 @@ class TermExplained(ResponseModel):
 
 
 class QueryExplained(ResponseModel):
-    """How a query was answered."""
+    """The plan of a query."""
 
     terms: list[TermExplained]
     rows_touched: int
@@ -61,7 +61,7 @@ class QueryExplained(ResponseModel):
 
 
 class TopicDescribed(ResponseModel):
-    """A topic, a pattern of topics, a conflated topic or a view, and how it stands."""
+    """A topic, a pattern of topics, a conflated topic or a view, and its state."""
 
     name: str
     kind: Kind
@@ -111,7 +111,7 @@ class FollowedDescribed(ResponseModel):
 
 
 class SessionDescribed(ResponseModel):
-    """A session and its queue, or one that is gone."""
+    """A session and its queue, or a closed one."""
 
     id: str
     client: str | None
@@ -133,25 +133,25 @@ class SessionDescribed(ResponseModel):
 
 
 class SessionsChanged(ResponseModel):
-    """Sessions whose queues are conflated from now on, or not."""
+    """The sessions whose conflation was switched."""
 
     changed: list[str]
 
 
 class SessionClosed(ResponseModel):
-    """A session that is ended."""
+    """A session that was closed."""
 
     closed: str
 
 
 class Conflated(ResponseModel):
-    """Whether queues may be conflated."""
+    """Whether the queue may be conflated."""
 
     conflated: bool
 
 
 class LogExtent(ResponseModel):
-    """What a range of the log holds."""
+    """The bounds and size of a range of the log."""
 
     from_: str = msgspec.field(name="from")
     to: str
@@ -164,7 +164,7 @@ class LogExtent(ResponseModel):
 
 
 class ConsumerDescribed(ResponseModel):
-    """A reader of the log that has a name."""
+    """A named reader of the log."""
 
     name: str
     bookmark: str
@@ -173,20 +173,20 @@ class ConsumerDescribed(ResponseModel):
 
 
 class ConsumerMoved(ResponseModel):
-    """How far a reader has come."""
+    """The new position of a consumer."""
 
     name: str
     bookmark: str
 
 
 class Removed(ResponseModel):
-    """A reader that is forgotten."""
+    """A consumer that was removed."""
 
     removed: str
 
 
 class SnapshotDescribed(ResponseModel):
-    """Records that are held as they are at one bookmark."""
+    """Records pinned as of one bookmark."""
 
     snapshot: str
     topic: str
@@ -197,46 +197,46 @@ class SnapshotDescribed(ResponseModel):
 
 
 class Released(ResponseModel):
-    """A snapshot that is let go."""
+    """A snapshot that was released."""
 
     released: str
 
 
 class RowRejected(ResponseModel):
-    """A row that cannot be carried out."""
+    """A row that cannot be applied."""
 
     index: int
     reason: str
 
 
 class RowsStaged(ResponseModel):
-    """Rows of a batch that are kept for its commit."""
+    """Rows staged for a commit."""
 
     staged: int
     rejected: list[RowRejected]
 
 
 class Committed(ResponseModel):
-    """A batch that is applied."""
+    """A batch that was applied."""
 
     bookmark: str
     duplicate: bool
 
 
 class Aborted(ResponseModel):
-    """A batch that is forgotten."""
+    """A batch that was discarded."""
 
     aborted: int
 
 
 class Reloaded(ResponseModel):
-    """What a reload has changed."""
+    """The changes of a reload."""
 
     changes: list[str]
 
 
 class FindingDescribed(ResponseModel):
-    """A remark on the configuration file."""
+    """A finding in the configuration file."""
 
     file: str
     line: int
@@ -247,7 +247,7 @@ class FindingDescribed(ResponseModel):
 
 
 class ConfigurationFile(ResponseModel):
-    """The configuration file as it is now."""
+    """The current configuration file."""
 
     file: str | None
     text: str
@@ -256,7 +256,7 @@ class ConfigurationFile(ResponseModel):
 
 
 class ServerStatus(ResponseModel):
-    """What a server is."""
+    """The identity of a server."""
 
     log: str
 
@@ -270,14 +270,14 @@ class FileVerified(ResponseModel):
 
 
 class Verified(ResponseModel):
-    """Whether what is stored is what was written."""
+    """The result of a verification of the store."""
 
     whole: bool
     files: list[FileVerified]
 
 
 class FunctionDescribed(ResponseModel):
-    """A function of filters and fields."""
+    """A function of the expression language."""
 
     name: str
     signature: str
@@ -288,14 +288,14 @@ class FunctionDescribed(ResponseModel):
 
 
 class MomentDescribed(ResponseModel):
-    """An update: its bookmark and its time."""
+    """The bookmark and time of an update."""
 
     bookmark: str
     ts: str
 
 
 class WindowDescribed(ResponseModel):
-    """A window of a conflated record."""
+    """A conflation window of a record."""
 
     opened: str
     ends: str
@@ -304,7 +304,7 @@ class WindowDescribed(ResponseModel):
 
 
 class FollowerDescribed(ResponseModel):
-    """Who follows a record."""
+    """A subscription to the topic of a record; `told` says whether it gets the record."""
 
     session: str
     client: str | None
@@ -316,7 +316,7 @@ class FollowerDescribed(ResponseModel):
 
 
 class RecordStory(ResponseModel):
-    """Why a record is told of as it is."""
+    """The explanation of a record's state."""
 
     topic: str
     key: str

@@ -1,8 +1,8 @@
-"""Sessions over HTTP: who is connected, what waits for them, and what is done to them.
+"""Sessions over HTTP: list and describe them, switch conflation of their queues, close them.
 
-Everybody is shown his own sessions; who administers the server is shown everybody's, and what he
-does to another's is noted. Sessions are opened and used elsewhere (`sow.server.net.websocket`,
-`sow.server.net.sse`), and why one is told less says `sow.server.api.explain_session`.
+A user sees their own sessions; an administrator sees all, and changes to another user's session are
+logged. Sessions are opened elsewhere (`sow.server.net.websocket`, `sow.server.net.sse`), and
+`sow.server.api.explain_session` explains why one gets fewer updates.
 """
 
 from typing import Any
@@ -31,15 +31,15 @@ SESSIONS_LIST_PARAMETERS = ("closed",)
 
 
 class SessionsHandler:
-    """The handlers of one server's sessions."""
+    """`/v1/sessions` of one server."""
 
     def __init__(self, driver: ServerRuntime, executor: Executor) -> None:
         self._driver = driver
         self._executor = executor
 
     async def listed(self, request: web.Request) -> web.StreamResponse:
-        """Who is connected, and what waits for them; each as it is when it is written. With
-        `closed`, the last that are gone."""
+        """`GET /v1/sessions`: all sessions and their queues, each as of the moment at which it is
+        written; with `closed`, the last closed ones."""
         rights = permissions_of(request)
         if read_flag(parameters_of(request), "closed"):
             gone = [one for one in reversed(self._executor.sessions.gone) if is_of(one, rights)]
@@ -52,22 +52,22 @@ class SessionsHandler:
         return describe_session(session, len(followed), self._driver.now_us())
 
     async def one(self, request: web.Request) -> web.Response:
-        """One session, and what it follows."""
+        """`GET /v1/sessions/{id}`: one session and its subscriptions."""
         session = self._found(request)
         followed = self._executor.subscriptions.of(session)
         following = describe_followed(followed.values(), self._driver.now_us())
         return json_response({**self._described(session), "following": following})
 
     async def change(self, request: web.Request) -> web.Response:
-        """Allow or forbid that a session's queue is conflated."""
+        """`POST /v1/sessions/{id}`: allow or forbid conflation of a session's queue."""
         self._found(request)
         conflated = await _conflated(request)
-        session = self._session(request)  # it may have gone meanwhile
+        session = self._session(request)  # it may have been closed meanwhile
         session.allow_folding(conflated)
         return json_response(self._described(session))
 
     async def change_some(self, request: web.Request) -> web.Response:
-        """The same for all sessions whose description matches a filter."""
+        """`POST /v1/sessions`: the same for all sessions whose description matches a filter."""
         requested = parameters_of(request)
         if "filter" not in requested:
             raise ClientError("give a filter over sessions, such as filter=/client LIKE '^grid'")
@@ -94,7 +94,7 @@ class SessionsHandler:
         return changed
 
     async def end(self, request: web.Request) -> web.Response:
-        """Close a session."""
+        """`DELETE /v1/sessions/{id}`: close a session."""
         session = self._session(request)
         self._executor.sessions.end(session, OPERATOR)
         self._driver.wake()
@@ -108,7 +108,7 @@ class SessionsHandler:
         return session
 
     def _session(self, request: web.Request) -> Session:
-        """The session that is to be changed; who changes another's administers the server."""
+        """The session to change; if it is another user's, the administrator is logged."""
         session, rights = self._found(request), permissions_of(request)
         if session.rights.owner != rights.owner:
             request.app[AUTHN].note_admin(request, rights)
@@ -116,13 +116,12 @@ class SessionsHandler:
 
 
 def is_of(session: Session | GoneSession, rights: Permissions) -> bool:
-    """Whether a session is there for who has these rights: his own, or, for who administers the
-    server, anybody's."""
+    """Whether these permissions allow to see a session: the user's own, or any for Admin."""
     return rights.may("admin") or session.rights.owner == rights.owner
 
 
 async def _conflated(request: web.Request) -> bool:
-    """What the body ``{"conflated": true}`` says; raises ClientError."""
+    """The value in the body ``{"conflated": true}``; raises ClientError."""
     try:
         requested = orjson.loads(await read_body(request))
     except orjson.JSONDecodeError:

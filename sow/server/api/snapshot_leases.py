@@ -1,12 +1,12 @@
-"""Snapshots that readers have the names of: how long each is kept, and which go for others.
+"""Leases of snapshots: how long each is pinned, and which are released to make room.
 
-A snapshot costs no copy, until its records change: then it alone holds what they were. What all
-snapshots, and those of one client, hold so is bounded, and beyond it those go that have not been
-asked for the longest. It is not counted at every change, which would cost everybody, but estimated
-from above by the number of changes and the largest body, and counted where that is too much, in
-steps.
+A snapshot costs no copy until its records change: then it alone holds the old bodies. These bytes
+are bounded in all and per client; beyond the bounds the least recently used snapshots are released.
+The bytes are not counted at each change, which would slow down every publish, but estimated from
+above by the number of changes and the largest body, and counted in steps when the estimate exceeds
+a bound.
 
-The time is given, in microseconds.
+Times are parameters, in microseconds.
 """
 
 from collections import Counter
@@ -21,28 +21,28 @@ from sow.history.snapshot import NOWHERE, Snapshot
 from sow.security.row_level_security import RowPolicy
 
 SNAPSHOT_KEPT_US = 600_000_000
-"""How long one is kept that nobody reads: a task that failed is tried again before that."""
+"""How long an unused snapshot is pinned: a failed task is retried before that."""
 IDLE_US = 60_000_000
-"""When there are too many, those go first that nobody has asked for in so long: the tasks of a job
-that is under way read oftener."""
+"""Unused for so long, a snapshot may be released to make room: the tasks of a running job read more
+often."""
 SNAPSHOTS_MAX = 1_000
 """Of all clients: more than all jobs of a cluster take at a time."""
 ROWS_MAX = 20_000_000
 """Of all snapshots: each row takes some fifty bytes of references and numbers."""
 ROWS_AT_ONCE = 2_000
-"""Rows whose sizes are looked up in one step: a fraction of a millisecond."""
+"""Rows measured in one step: a fraction of a millisecond."""
 CLIENT_PART = 4
 """One client may have a quarter of all snapshots and of their memory, so that others find room."""
 CLIENT_ROWS_PART = 2
-"""And half of all rows: a table that is read whole may be the largest there is."""
+"""And half of all rows: the table read may be the largest there is."""
 
 
 @dataclass(slots=True, eq=False)
 class SnapshotLease:
-    """A snapshot that readers have the name of.
+    """A snapshot pinned under a name.
 
-    Its bodies have `size_bytes`, none more than `largest_bytes`. When its topic had had `updates`,
-    `held_bytes` of them were no record's any more.
+    Its bodies have `size_bytes`, none more than `largest_bytes`. At `updates` changes of its topic,
+    `held_bytes` of them belonged to no record any more.
     """
 
     name: str
@@ -52,38 +52,38 @@ class SnapshotLease:
     bookmark: int
     used_us: int
     owner: tuple[str, ...] = ()
-    """Whose it is (`Rights.owner`)."""
+    """The user (`Permissions.owner`)."""
     guard: RowPolicy | None = None
-    """What he might see of its topic."""
+    """The row policy of the user when it was taken."""
     form: object = None
-    """By what the rows are told in pages (`sow.server.api.cursors`); None: it is a snapshot."""
+    """How a cursor renders its pages (`sow.server.api.cursors`); None: a snapshot."""
     size_bytes: int = 0
     largest_bytes: int = 0
     held_bytes: int = 0
     updates: int = 0
     rests: bool = False
-    """It goes before those that are read: nobody may ask for more of it."""
+    """Released before others: it may not be read any more."""
 
     @property
     def unused_since_us(self) -> int:
-        """Since when nobody has asked for it; where it rests, long enough to go for others."""
+        """When it was last used; if it rests, long enough ago to be released."""
         return self.used_us - IDLE_US - 1 if self.rests else self.used_us
 
     @property
     def rows(self) -> int:
-        """How many rows are held."""
+        """The number of rows."""
         return sum(map(len, self.parts))
 
     def touch(self, now_us: int) -> None:
-        """Somebody reads it at this moment."""
+        """Mark it as used now."""
         self.used_us, self.rests = now_us, False
 
     def rest(self, now_us: int) -> None:
-        """It may well not be read any more: to its end it has been, or not past its beginning."""
+        """Mark it as the first to release: it was read to its end, or only its first page."""
         self.used_us, self.rests = now_us, True
 
     def measure(self) -> Task[None]:
-        """See how large it is."""
+        """Measure its bodies."""
         for _slots, bodies in self._chunks():
             sizes = list(map(len, bodies))
             self.size_bytes += sum(sizes)
@@ -92,7 +92,7 @@ class SnapshotLease:
         yield from self.count()
 
     def count(self) -> Task[None]:
-        """Count what is held by it alone."""
+        """Count the bytes that it alone holds."""
         updates, held_bytes = self.topic.updates, 0
         there = self.topic.records.table.bodies
         for slots, bodies in self._chunks():
@@ -105,14 +105,14 @@ class SnapshotLease:
         self.held_bytes, self.updates = held_bytes, updates
 
     def _chunks(self) -> Iterator[tuple[list[int], list[bytes]]]:
-        """Slots and bodies, as many as one step may touch."""
+        """Slots and bodies, as many as one step handles."""
         for part in self.parts:
             for start in range(0, len(part), ROWS_AT_ONCE):
                 stop = start + ROWS_AT_ONCE
                 yield part.slots[start:stop].tolist(), part.bodies.part(start, stop)
 
     def at_most_bytes(self, is_there: bool) -> int:
-        """What may be held by it alone now; all if its topic is not there any more."""
+        """An upper bound of the bytes that it alone holds; all of them if its topic is gone."""
         changed_bytes = (self.topic.updates - self.updates) * self.largest_bytes
         return (
             min(self.size_bytes, self.held_bytes + changed_bytes) if is_there else self.size_bytes
@@ -120,7 +120,7 @@ class SnapshotLease:
 
 
 class SnapshotLeases:
-    """Those of one server, by name."""
+    """The leases of one server, by name."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -137,44 +137,44 @@ class SnapshotLeases:
 
     @property
     def rows(self) -> int:
-        """How many rows all of them hold."""
+        """The rows of all leases."""
         return sum(taken.rows for taken in self._by_name.values())
 
     def add(self, taken: SnapshotLease) -> None:
-        """Keep a snapshot for whoever has its name."""
+        """Pin a snapshot under its name."""
         self._by_name[taken.name] = taken
 
     def use(self, name: str, now_us: int, owner: tuple[str, ...] = ()) -> SnapshotLease:
-        """The snapshot of a name, which its owner asks for now; raises UnknownRecord."""
+        """The snapshot of a name, marked as used; raises UnknownRecord, also for another owner."""
         taken = self._by_name.get(name)
         if taken is None or taken.owner != owner:
             raise UnknownRecord(
                 f"no snapshot {shown(name)}: it was released, not used for "
-                f"{SNAPSHOT_KEPT_US // 1_000_000} s, let go since its records have changed "
+                f"{SNAPSHOT_KEPT_US // 1_000_000} s, dropped because its records have changed "
                 "(Limits/SnapshotMemory), or the server was restarted; take another one"
             )
         taken.touch(now_us)
         return taken
 
     def rest(self, name: str, now_us: int) -> None:
-        """Let a snapshot go before those that are read, if it is still there."""
+        """Mark a snapshot as the first to release, if it is still there."""
         if name in self._by_name:
             self._by_name[name].rest(now_us)
 
     def drop(self, name: str) -> None:
-        """Let a snapshot go, if it is still there."""
+        """Release a snapshot, if it is still there."""
         self._by_name.pop(name, None)
 
     def expire(self, now_us: int) -> None:
-        """Let those go that were not asked for in a long time."""
+        """Release snapshots that were not used for long."""
         for name, taken in list(self._by_name.items()):
             if now_us - taken.used_us > SNAPSHOT_KEPT_US:
                 del self._by_name[name]
 
     def make_room(self, client: str, rows: int, now_us: int) -> None:
-        """Let go what is idle until there is room for a snapshot more of `client`, of so many rows.
+        """Release idle snapshots until there is room for another one of `client`, of so many rows.
 
-        Raises Busy when all that is held is in use, TooLarge for what a client can never have.
+        Raises Busy if all are in use, TooLarge if a client can never have so many rows.
         """
         if rows > ROWS_MAX // CLIENT_ROWS_PART:
             raise TooLarge(
@@ -182,8 +182,8 @@ class SnapshotLeases:
                 "fewer records, by a filter"
             )
         idle_since_us = now_us - IDLE_US
-        for whose, part, rows_part in ((client, CLIENT_PART, CLIENT_ROWS_PART), (None, 1, 1)):
-            found = self._longest_unused(whose)
+        for of, part, rows_part in ((client, CLIENT_PART, CLIENT_ROWS_PART), (None, 1, 1)):
+            found = self._longest_unused(of)
             held = sum(taken.rows for taken in found)
             count = len(found)
             for taken in found:
@@ -198,12 +198,12 @@ class SnapshotLeases:
                 del self._by_name[taken.name]
 
     def _longest_unused(self, client: str | None = None) -> list[SnapshotLease]:
-        """All snapshots, or those of a client, from the one that was asked for the longest ago."""
+        """All snapshots, or those of a client, the least recently used first."""
         found = [one for one in self._by_name.values() if client in (None, one.client)]
         return sorted(found, key=lambda taken: taken.unused_since_us)
 
     def over(self) -> list[SnapshotLease]:
-        """Snapshots that hold too much together; none, if none do."""
+        """The snapshots of a client, or all, if together they exceed a bound; otherwise none."""
         held: Counter[str] = Counter()
         for taken in self._by_name.values():
             topic = self._engine.topics.get(taken.topic.name)

@@ -1,12 +1,11 @@
-"""Snapshots over HTTP: a topic's records of one moment, to be read in parts by many readers.
+"""Snapshots over HTTP: a topic's records of one moment, read in parts by many readers.
 
-A reader takes a snapshot, which holds the records' bodies as they are (they never change), and is
-given its name. Whoever has the name reads parts of it, split by key, as often as they like: a
-task that failed and is tried again reads what it read before. Snapshots that nobody has asked for
-in a while are dropped, and with the server all of them.
+A snapshot pins the bodies of the records, which are immutable, under a name. A reader with the name
+reads its parts, split by key, as often as it likes: a task that is retried reads the same rows
+again. Unused snapshots expire, and a restart drops all of them.
 
-How long they are kept, and which go where there is no room, is the business of
-`sow.server.api.snapshot_leases`; here they are taken, split, read and let go.
+`sow.server.api.snapshot_leases` decides how long they are pinned, and which are released if there
+is no room; this module takes, splits, reads and releases them.
 """
 
 import asyncio
@@ -39,19 +38,19 @@ from sow.sessions.row_policy_rewrite import restrict_query, restrict_shape, row_
 from sow.topic.rendering import WHOLE
 
 COUNTED_US = 1_000_000
-"""How often it is looked whether snapshots hold too much: in that time some hundred thousand
-changes may come, and a look costs microseconds."""
+"""How often the memory of snapshots is checked: some hundred thousand changes may come in that
+time, and a check takes microseconds."""
 PARTS_MAX = 10_000
-"""More tasks than a job of Spark's reads one table with."""
+"""More tasks than a Spark job reads one table with."""
 KEYS_AT_ONCE = 2_000
-"""Keys that are texts, of which one step finds the part: a fraction of a millisecond."""
+"""String keys whose part is computed in one step: a fraction of a millisecond."""
 NOTHING = np.zeros(0, np.int64)
 TAKE_PARAMETERS = ("topic", "filter", "keys", "as_of", "parts")
 READ_PARAMETERS = ("part",)
 
 
 class SnapshotHandler:
-    """The snapshots of one server."""
+    """`/v1/snapshots` of one server."""
 
     def __init__(self, driver: ServerRuntime, engine: Engine, past: AsOfQueries) -> None:
         self._driver = driver
@@ -64,12 +63,12 @@ class SnapshotHandler:
 
     @property
     def taken(self) -> SnapshotLeases:
-        """All that are held, for who holds more with them (`sow.server.api.cursors`)."""
+        """All leases; `sow.server.api.cursors` adds its own."""
         return self._taken
 
     async def take(self, request: web.Request) -> web.Response:
-        """Take a snapshot: all records of a topic, or those that a filter or keys name, as they are
-        or were at a moment; raises ClientError, UnknownTopic, Busy, TooLarge."""
+        """`POST /v1/snapshots`: pin all records of a topic, or those that match a filter or keys,
+        now or as of a moment; raises ClientError, UnknownTopic, Busy, TooLarge."""
         requested = parameters_of(request)
         if "topic" not in requested:
             raise ClientError("give the topic to take a snapshot of: topic=orders")
@@ -102,9 +101,10 @@ class SnapshotHandler:
         guard: RowPolicy | None,
         form: object = None,
     ) -> str:
-        """Hold rows for who asks, who sees of the topic what `guard` says; returns their name.
+        """Pin rows for the user of the request, whose row policy on the topic is `guard`; returns
+        the name of the lease.
 
-        Raises Busy and TooLarge where there is no room.
+        Raises Busy and TooLarge if there is no room.
         """
         client, now_us = client_address(request), self._driver.now_us()
         self._taken.make_room(client, sum(map(len, parts)), now_us)
@@ -124,7 +124,7 @@ class SnapshotHandler:
         query = restrict_query(Query(filter=condition, keys=keys), guard)
         if "as_of" in requested:
             room = self._taken.client_bytes_max
-            then = await self._past.ask(requested["topic"], requested["as_of"], query, room)
+            then = await self._past.query(requested["topic"], requested["as_of"], query, room)
             return then.rows, then.bookmark
         found = await self._in_turns(execute_query(engine, requested["topic"], query))
         if self._driver.failure is None:
@@ -135,7 +135,8 @@ class SnapshotHandler:
         return await self._driver.turns.take("a snapshot", steps)
 
     async def read(self, request: web.Request) -> web.StreamResponse:
-        """One part of a snapshot, as an Arrow stream; raises UnknownRecord, ClientError."""
+        """`GET /v1/snapshots/{id}`: one part of a snapshot, as an Arrow stream; raises
+        UnknownRecord, ClientError."""
         requested = parameters_of(request)
         taken = self._named(request)
         part = read_count(requested, "part") or 0
@@ -154,28 +155,26 @@ class SnapshotHandler:
         return response
 
     async def release(self, request: web.Request) -> web.Response:
-        """Let a snapshot go."""
+        """`DELETE /v1/snapshots/{id}`: release a snapshot."""
         name = self._named(request).name
         self._taken.drop(name)
         return json_response({"released": name})
 
     def _named(self, request: web.Request) -> SnapshotLease:
-        """A snapshot of who asks for it, of a topic that he may still read."""
+        """The snapshot in the address, if it is the user's and the topic may still be read."""
         name, rights = request.match_info["id"], permissions_of(request)
         taken = self._taken.use(name, self._driver.now_us(), rights.owner)
         if taken.form is not None:
-            raise UnknownRecord(f"{name} is no snapshot: it holds the pages of a cursor")
+            raise UnknownRecord(f"{name} is not a snapshot: it holds the pages of a cursor")
         rights.check("read", taken.topic.name)
         if row_policy_for(rights, taken.topic.records) != taken.guard:
-            # It holds what he might see then.
+            # It holds what the user could see before.
             self._taken.drop(name)
             return self._taken.use(name, self._driver.now_us(), rights.owner)
         return taken
 
-    # Room.
-
     async def _bound(self) -> None:
-        """Let those go that hold too much, if a count confirms it."""
+        """Release snapshots that hold too much, if a count confirms the estimate."""
         counted: set[str] = set()
         while over := self._taken.over():
             doubtful = [taken for taken in over if taken.name not in counted]
@@ -196,12 +195,12 @@ class SnapshotHandler:
 
 
 def split_by_key(snapshot: Snapshot, parts: int) -> Task[list[Snapshot]]:
-    """The same rows in `parts` parts, those of a key always in the same one."""
+    """The rows split into `parts` by key: a key is always in the same part."""
     if parts == 1:
         return [snapshot]
     chosen = yield from _parts_of_keys(snapshot, parts)
     places = np.split(np.argsort(chosen, kind="stable"), np.cumsum(np.bincount(chosen))[:-1])
-    empty = snapshot.at(NOTHING)  # ten thousand parts of a few rows are one that is empty, mostly
+    empty = snapshot.at(NOTHING)  # shared: of ten thousand parts of a few rows most are empty
     found = []
     for rows in places:
         found.append(snapshot.at(rows) if len(rows) else empty)
@@ -210,7 +209,7 @@ def split_by_key(snapshot: Snapshot, parts: int) -> Task[list[Snapshot]]:
 
 
 def _parts_of_keys(snapshot: Snapshot, parts: int) -> Task["np.typing.NDArray[np.uint16]"]:
-    """The part that each row belongs to; numbers so small are sorted in one pass."""
+    """The part of each row; 16-bit numbers are sorted in one pass."""
     assert snapshot.stamps is not None
     sow_keys = snapshot.stamps.sow_keys
     if sow_keys.numbers is not None:

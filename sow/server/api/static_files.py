@@ -1,9 +1,8 @@
-"""Pages: the console, which is all files of one folder of the package.
+"""The console: all files of one folder of the package, served below `/console`.
 
-They are what the table of addresses serves below `/console`: a name that is none of theirs is not
-looked for anywhere. The headers say what the page may do, which is to load from where it came
-itself and nowhere else. The files are for anybody: what there is to see comes from the addresses
-that the page asks, with the rights of whoever uses it.
+The names are listed once at start; no other name is looked up on the disk. The headers restrict the
+page to its own origin. The files need no authentication: all data comes from the requests that the
+page makes, with the permissions of its user.
 """
 
 from pathlib import Path
@@ -16,7 +15,7 @@ from sow.server.api.client_files import CONSOLE_FOLDER, HEADERS, SHIPPED_TYPES, 
 INDEX = "index.html"
 PAGE_HEADERS = {
     **HEADERS,
-    # A proxy's path prefix needs no word here: all that the page asks for is relative to it.
+    # A proxy's path prefix needs no entry here: all requests of the page are relative.
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; object-src 'none'",
     "Referrer-Policy": "no-referrer",
@@ -35,15 +34,15 @@ class Pages:
         self._files = {name: ShippedFile(name, folder, PAGE_HEADERS) for name in names}
 
     def names(self) -> list[str]:
-        """What there is, as it is called below the folder."""
+        """The paths of all files, below the folder."""
         return sorted(self._files)
 
     async def index(self, request: web.Request) -> web.Response:
-        """`GET /`."""
+        """`GET /`: the console's page."""
         return await self._answer(request, INDEX)
 
     async def file(self, request: web.Request) -> web.Response:
-        """`GET /console/{file}` and `GET /console/{folder}/{file}`."""
+        """`GET /console/{file}` and `GET /console/{folder}/{file}`; raises UnknownRecord."""
         folder, name = request.match_info.get("folder"), request.match_info["file"]
         return await self._answer(request, f"{folder}/{name}" if folder else name)
 

@@ -1,7 +1,7 @@
-"""Listing: which topics are there for somebody, and how many of their records he may see.
+"""The topics that a user may see, and the number of visible records in each.
 
-There may be a hundred thousand of them, so they are looked at in steps. How a topic is described is
-`sow.server.api.describe`'s business.
+There may be a hundred thousand topics, so this runs in steps. `sow.server.api.describe` describes
+each of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +18,7 @@ from sow.security.authorization import Permissions
 from sow.sessions.row_policy_rewrite import row_policy_for
 
 LOOKED_AT_ONCE = 500
-"""Topics of which one step asks what somebody may do: some microseconds each where a few Allows
-name topics."""
+"""Topics whose permissions one step checks: some microseconds each with a few Allows."""
 
 Listed = LiveTopic | PatternTopic
 
@@ -31,8 +30,8 @@ def there_for(
     top_n: int | None = None,
     members: bool = True,
 ) -> Task[list[Listed]]:
-    """Those that are there for who has these rights, of those whose names begin with `prefix` the
-    first `top_n`, None: all; without `members` no topics of patterns that are there for him."""
+    """The visible topics whose names begin with `prefix`, the first `top_n` of them (None: all);
+    without `members`, no topics of a visible pattern."""
     if rights.is_open and not prefix and members:
         return [*listed[:top_n]]
     found: list[Listed] = []
@@ -49,16 +48,16 @@ def there_for(
 
 
 def _is_member(one: Listed, rights: Permissions) -> bool:
-    """Whether it belongs to a pattern that is there for who has these rights."""
+    """Whether it belongs to a visible pattern."""
     if isinstance(one, PatternTopic) or one.pattern is None:
         return False
     return rights.sees(one.pattern)
 
 
 class MemberCounts(NamedTuple):
-    """How many topics of a pattern there are for somebody, how many records of theirs, and how many
-    changes there were since the server's start; None where some of them are not his to count. Of
-    conflated topics also what came in, what waits, and since when."""
+    """Counts over the visible topics of a pattern: topics, records, and changes since the start of
+    the server (None if a row policy hides some). For conflated topics also the updates in, the
+    pending ones, and since when the oldest waits."""
 
     topics: int
     records: int
@@ -71,8 +70,8 @@ class MemberCounts(NamedTuple):
 def members_of(
     rights: Permissions, listed: Sequence[Listed], counts: Mapping[str, int]
 ) -> Task[dict[str, MemberCounts]]:
-    """The members of each pattern, by its name, for who has these rights and may see so many
-    records of topics that are among `counts`."""
+    """The counts of each pattern, by its name; `counts` holds the visible records of topics with a
+    row policy."""
     found: dict[str, MemberCounts] = {}
     for pattern in listed:
         if isinstance(pattern, PatternTopic):
@@ -100,8 +99,8 @@ def members_of(
 
 
 def counting(engine: Engine, rights: Permissions, listed: Sequence[Listed]) -> Task[dict[str, int]]:
-    """How many records may be seen of those topics, by name, of which not all may be; those of a
-    pattern one by one."""
+    """The number of visible records of each topic with a row policy, by name; members of patterns
+    one by one."""
     counts: dict[str, int] = {}
     if rights.is_open:
         return counts
@@ -120,7 +119,7 @@ def counting(engine: Engine, rights: Permissions, listed: Sequence[Listed]) -> T
         if not rights.may("read", topic.name):
             continue
         query = Query(filter=guard.rows, top_n=0)
-        # One that has gone meanwhile holds nothing.
+        # A topic removed meanwhile holds nothing.
         with suppress(UnknownTopic):
             counts[topic.name] = (yield from engine.queries.answering(topic.name, query)).matches
         yield

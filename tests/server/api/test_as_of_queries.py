@@ -123,12 +123,12 @@ async def test_how_the_past_was_found_is_explained():
                 {"expression": "/v = 1", "index": "scan", "rows": 1},
             ],
             "rows_touched": 2,
-            "advice": "no index knows the past: all its records were looked at",
+            "advice": "no index covers the past: all its records were scanned",
             "why": [
                 "as_of=2: served by log; 2 records left",
                 "/v = 1: what was left of the records was read; 1 record left",
                 "read to decide or to answer: 2 records",
-                "no index knows the past: all its records were looked at",
+                "no index covers the past: all its records were scanned",
             ],
         }
 
@@ -162,7 +162,7 @@ async def test_of_a_time_before_all_that_the_log_reports_nothing_is_guessed():
         for time in ("1969-12-31T00:00:00Z", " 19691231T000000"):
             answer = await place.requested(f"as_of={time}")
             assert (answer.status, answer.json["reason"]) == (400, "invalid bookmark")
-            assert "the oldest moment it tells of is bookmark 1" in answer.json["detail"]
+            assert "the oldest moment it covers is bookmark 1" in answer.json["detail"]
         assert (await place.requested("as_of=1")).json == [{"id": 1}]
         assert (await place.requested("as_of=now")).json == [{"id": 1}]
         await place.publish({"id": 2})

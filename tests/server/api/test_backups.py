@@ -41,7 +41,7 @@ async def test_there_is_one_at_a_time_and_the_next_when_it_is_over(monkeypatch):
     door = BackupHandler(None, lambda: 0)
     with (
         door._alone("backup"),
-        pytest.raises(Busy, match="a backup is under way"),
+        pytest.raises(Busy, match="a backup is running already"),
         door._alone("backup"),
     ):
         pass

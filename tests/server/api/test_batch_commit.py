@@ -98,7 +98,7 @@ async def test_only_the_attempts_that_won_count(tmp_path):
     ("parts", "status", "says"),
     [
         ([(0, "0", 2, 1)], 409, "chunk 1 of part 0"),
-        ([(0, "0", 1, 5)], 409, "holds 1 rows and the commit says 5"),
+        ([(0, "0", 1, 5)], 409, "holds 1 rows and the commit names 5"),
         ([(0, "0", 1, 1), (0, "1", 1, 1)], 400, "names a part twice"),
         ([(0, "0", -1, 0)], 400, "`int` >= 0"),
     ],

@@ -57,7 +57,7 @@ async def test_what_waits_and_what_became_one_is_sent():
         found = (await place.why("orders-C")).json
         assert (found["held"], found["waits"]) == (None, True)
         assert found["windows"][0]["updates"] == 2
-        assert found["why"][0] == "orders-C does not have it yet: it is told when its window ends"
+        assert found["why"][0] == "orders-C does not have it yet: it is sent when its window ends"
         assert found["why"][1].startswith("2 wait in a window from 1970-01-01T00:16:40")
         place.at(1.5, b'{"id":1,"px":3}')
         found = (await place.why("orders-C")).json
@@ -86,7 +86,7 @@ async def test_what_the_filter_keeps_out_is_said():
         place.at(0.0, b'{"id":1,"px":1}')
         found = (await place.why("dear-C")).json
         assert (found["held"], found["windows"]) == (None, [])
-        assert found["why"] == ["dear-C does not have it, since its Filter does not let it through"]
+        assert found["why"] == ["dear-C does not have it: it does not match the topic's Filter"]
 
 
 @stepped
@@ -104,7 +104,7 @@ async def test_updates_that_never_pause_are_sent_without_a_guess():
             place.at(tenth / 10, b'{"id":1,"px":%d}' % tenth)
         found = (await place.why("orders-C")).json
         assert found["windows"] == []
-        assert "nobody knows when its window opened" in found["why"][-1]
+        assert "the start of its window is not known" in found["why"][-1]
 
 
 @stepped
@@ -113,9 +113,9 @@ async def test_a_topic_that_is_not_conflated_and_one_without_a_log_say_so():
         place.at(0.0, b'{"id":1}')
         place.at(0.0, b'{"id":1}', topic="passing")
         found = (await place.why("orders")).json
-        assert found["why"] == ["orders is not conflated: each update is told as it comes"]
+        assert found["why"] == ["orders is not conflated: each update is sent as it comes"]
         found = (await place.why("passing-C", of="passing")).json
-        assert found["why"] == ["the updates of passing are in no log, and so cannot be told"]
+        assert found["why"] == ["the updates of passing are in no log, and so cannot be shown"]
         assert found["windows"] is None
 
 
@@ -135,7 +135,7 @@ async def test_who_may_not_see_all_is_not_sent_of_updates():
         found = place.seen_by(rights(reading("orders-C")))
         assert (found["windows"], found["underlying"], found["newest"]) == (None, None, None)
         assert found["why"] == [
-            "you may not see all that it is made of, and so not which updates became one"
+            "you may not read its whole underlying topic, and so not see which updates became one"
         ]
         some = rights(reading(".*", filter="/px > 5"))
         with pytest.raises(Exception, match="has no record"):

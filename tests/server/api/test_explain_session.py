@@ -13,7 +13,7 @@ from sow.server.api.explain_session import (
     SENT_SUBSCRIPTIONS,
     SLOW_DOWN,
     SUBSCRIBE_AGAIN,
-    TELL_ALL,
+    SEND_ALL,
     WHY_GONE,
     ExplainSessionHandler,
     story_of,
@@ -63,7 +63,7 @@ def test_what_waits_is_sent_with_since_when_and_what_may():
     why, instead = told(client)
     assert re.fullmatch(
         rf"waiting: 2 messages \(\d+ B\), the first since {START} \(2.0 s ago\), as its client "
-        r"reads more slowly than it is told; 10 and 16 MiB may wait",
+        r"reads more slowly than updates come; 10 and 16 MiB may wait",
         why[1],
     )
     assert instead == [SLOW_DOWN]
@@ -82,7 +82,7 @@ def test_of_a_full_queue_it_is_sent_which_updates_became_one_and_when_they_came(
         "t, by such as came from 1970-01-01T00:16:41.000000Z to 1970-01-01T00:16:50.000000Z"
     )
     assert why[4:] == ["it follows u, each update as it comes"], "of which none was folded"
-    assert instead == [SLOW_DOWN, TELL_ALL.replace("{id}", client.session.id)]
+    assert instead == [SLOW_DOWN, SEND_ALL.replace("{id}", client.session.id)]
 
 
 def test_of_a_topic_that_is_always_conflated_that_is_the_reason():
@@ -116,10 +116,10 @@ def test_what_it_requested_to_have_conflated_is_sent_as_its_own_wish():
     world.publish("t", {"id": 1, "px": 2})
     why, instead = told(client)
     assert why[2] == (
-        "it follows t, each record once in 1s at most, since it asked for conflation=1s; "
+        "it follows t, each record once in 1s at most, as requested by conflation=1s; "
         "updates in 2, out 0, waiting 1"
     )
-    assert why[3].startswith("it follows t, each record as fast as it reads, since it asked for")
+    assert why[3].startswith("it follows t, each record as fast as it reads, as requested by")
     assert instead == []
 
 
@@ -166,7 +166,7 @@ def test_one_that_is_gone_keeps_its_reason_its_losses_and_what_to_do():
     assert why[0].startswith("it ended 1970-01-01T00:16:42.000000Z, 3.0 s ago: slow client")
     assert why[1] == WHY_GONE[SLOW]
     assert why[2].startswith("folded into later ones while it lasted: ")
-    assert why[3].startswith("dropped, with subscriptions that it did not keep up with: ")
+    assert why[3].startswith("dropped, with subscriptions that were too slow: ")
     assert instead == [SLOW_DOWN]
 
 

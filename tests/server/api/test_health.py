@@ -118,7 +118,7 @@ async def test_conflation_that_is_not_let_out_is_stalled_and_one_that_is_late_is
         stalled = await place.get("/readyz")
         assert (stalled.status, stalled.body) == (
             503,
-            b"conflation stalled: what was due 7 s ago is not done\n",
+            b"conflation stalled: work due 7 s ago is not done\n",
         )
         assert b"sow_due_late_seconds 7.0" in (await place.get("/metrics")).body
 
