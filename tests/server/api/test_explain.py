@@ -45,7 +45,7 @@ class Place(Served):
 
     def seen_by(self, given, topic="orders-C"):
         return run_to_completion(
-            self.door._tell(self.world.engine.topic(topic), self.key(1), given)
+            self.door._explain(self.world.engine.topic(topic), self.key(1), given)
         )
 
 

@@ -36,7 +36,7 @@ def door(world):
 
 def told(client):
     """What is said of a client's session, and what to do."""
-    found = door(client.world).tell(client.session.id, EVERYTHING)
+    found = door(client.world).explain(client.session.id, EVERYTHING)
     return found["why"], found["instead"]
 
 
@@ -179,12 +179,12 @@ def test_a_session_is_there_for_its_user_and_for_administrators_alone():
     gone.session.entitle(rights(reading(), name="ann"))
     world.executor.sessions.close(gone.session)
     for one in (called, gone.session.id):
-        assert door(world).tell(one, rights(reading(), name="ann"))["id"] == one
-        assert door(world).tell(one, rights(Allow(admin=True), name="root"))["id"] == one
+        assert door(world).explain(one, rights(reading(), name="ann"))["id"] == one
+        assert door(world).explain(one, rights(Allow(admin=True), name="root"))["id"] == one
         with pytest.raises(UnknownRecord, match=f"no session '{one}'"):
-            door(world).tell(one, rights(reading(), name="bob"))
+            door(world).explain(one, rights(reading(), name="bob"))
     with pytest.raises(UnknownRecord):
-        door(world).tell("nobody", EVERYTHING)
+        door(world).explain("nobody", EVERYTHING)
 
 
 def test_a_story_is_made_of_a_bounded_part_of_what_is_followed():
