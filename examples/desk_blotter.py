@@ -2,8 +2,8 @@
 
     sow publish orders examples/orders.ndjson     (in another terminal, while this runs)
 
-The filter is the server's. An order that is filled does not match it any more: the server says so
-(out of focus), the live view lets go of it, and this program only draws what the view holds.
+The server evaluates the filter. A filled order does not match it any more: the server sends an
+out-of-focus message, the live view removes it, and this program only draws the view.
 """
 
 import argparse
@@ -22,7 +22,7 @@ LEFT_SHOWN = 5
 
 
 def drawn(orders: list[dict], left: list[str]) -> Group:
-    """The blotter, and below it who has left it last."""
+    """The blotter, and below it the orders that left it last."""
     table = Table(*COLUMNS, title=f"open orders: {len(orders)}")
     for order in sorted(orders, key=lambda order: order["order_id"]):
         table.add_row(*(str(order.get(column, "")) for column in COLUMNS))

@@ -1,8 +1,8 @@
-"""Spark enriches orders and writes them back: what each is worth, and who looks after it.
+"""Spark enriches orders with their value and their trader, and writes them back.
 
-The log of the topic `orders` is a stream; each change is joined with a table that Spark has, and
-written into the topic `orders-enriched`, exactly once: started again, it goes on behind what it has
-written, by its checkpoint. It ends when it has taken up all that there is; --follow goes on.
+The log of the topic `orders` is a stream; each change is joined with a table in Spark, and written
+to the topic `orders-enriched`, exactly once: started again, it resumes from its checkpoint. It ends
+when it has processed all changes; --follow continues.
 """
 
 import argparse

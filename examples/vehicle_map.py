@@ -1,8 +1,8 @@
 """Buses on a map in the terminal, moved once a second however often they report; Ctrl-C ends it.
 
-The buses are made here and drive in circles, each reporting twenty times a second to the topic
-`vehicles`. The map follows `vehicles-C`, the conflated topic: a bus is told at most once a second,
-always where it is by then. Whoever has recorded positions plays those instead, and starts this with
+The buses are simulated here and drive in circles, each reporting twenty times a second to the topic
+`vehicles`. The map follows `vehicles-C`, the conflated topic: a bus is updated at most once a
+second, always with its latest position. To play recorded positions instead, start this with
 --watch-only:
 
     sow replay positions.parquet --topic vehicles --speed 600x
@@ -57,20 +57,20 @@ async def drive(client: Client) -> None:
 
 async def watch(client: Client, frames: int | None) -> None:
     """Draw the map each time that some of them have moved."""
-    drawn_frames = told = 0
+    drawn_frames = updates = 0
     async with client.sow_and_subscribe("vehicles-C") as messages:
         vehicles: dict[str | None, dict] = {}
         while frames is None or drawn_frames < frames:
             for message in await messages.batch():
                 if message.c in ("sow", "p"):
                     vehicles[message.k] = message.document()
-                    told += 1
+                    updates += 1
                 elif message.c == "oof":
                     vehicles.pop(message.k, None)
             if vehicles:
                 drawn_frames += 1
                 print(f"{CLEAR}{drawn([*vehicles.values()])}")
-                print(f"{len(vehicles)} vehicles, {told} positions told")
+                print(f"{len(vehicles)} vehicles, {updates} positions received")
 
 
 async def main(url: str, frames: int | None, drives: bool) -> None:

@@ -1,8 +1,8 @@
-"""The Python client: publish, query, delete and follow topics of a server, with asyncio.
+"""The Python client: publish, query, delete and subscribe to topics of a server, with asyncio.
 
-One `Client` speaks to one server. What goes wrong is raised as the same errors the server uses
-(`sow.errors`), with their position or index. Subscriptions reconnect and resume by themselves.
-`sow.client.sync` is the same for programs without asyncio.
+One `Client` connects to one server. Errors are those of the server (`sow.errors`), with their
+position or index. Subscriptions reconnect and resume automatically. `sow.client.sync` is the same
+for programs without asyncio.
 """
 
 from sow.client.client import Client

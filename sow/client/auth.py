@@ -1,9 +1,9 @@
-"""How a client is let in: what it shows to a server, and by what it knows the server again.
+"""Authentication of the client to a server, and of the server to the client.
 
-A token or a user's password travels with every request and with the handshake of every WebSocket,
-in the header that HTTP has for it. They are sent to nobody but the server at the address that was
-given, and never shown: not in errors, not by `repr`. A token that runs out may be given as a
-function, which is asked for it anew with each connection and each request.
+A token or a password is sent with every request and with the handshake of every WebSocket, in the
+`Authorization` header. Credentials are sent only to the server at the given address, and never
+shown: not in errors, not by `repr`. A token that expires can be given as a function, which is
+called for each connection and each request.
 """
 
 import base64
@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from sow.errors import ClientError
 
 Token = str | Callable[[], str]
-"""A token, or what gives one."""
+"""A token, or a function that returns one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientAuth:
-    """Who a client is (`token`, or `user` and `password`, or a `certificate` with its `key`), and
-    the file of certificates, in PEM form, that it trusts (`ca`; None: those that the machine
-    trusts)."""
+    """The credentials of a client (`token`, or `user` and `password`, or a `certificate` with its
+    `key`), and the file of certificates, in PEM form, that it trusts (`ca`; None: those that the
+    machine trusts)."""
 
     token: Token | None = field(default=None, repr=False)
     user: str | None = None
@@ -31,15 +31,15 @@ class ClientAuth:
     key: str | None = None
 
     def headers(self) -> dict[str, str]:
-        """What each request says of who asks; raises ClientError for what cannot be said."""
+        """The headers of each request; raises ClientError for invalid credentials."""
         if self.token is not None and self.user is not None:
-            raise ClientError("a token says who one is; give it, or user and password, not both")
+            raise ClientError(
+                "a token identifies the user; give it, or user and password, not both"
+            )
         if self.token is not None:
             token = self.token() if callable(self.token) else self.token
             if not token or not token.isascii() or not token.isprintable() or " " in token:
-                raise ClientError(
-                    "the token is empty or has characters that no token has; copy it again"
-                )
+                raise ClientError("the token is empty or has invalid characters; copy it again")
             return {"Authorization": f"Bearer {token}"}
         if self.user is None:
             return {}
@@ -47,12 +47,12 @@ class ClientAuth:
             raise ClientError(f"user {self.user} has no password; give password as well")
         if ":" in self.user:
             raise ClientError(f"user {self.user} has a colon, which ends a name in HTTP")
-        said = base64.b64encode(f"{self.user}:{self.password}".encode())
-        return {"Authorization": f"Basic {said.decode()}"}
+        credentials = base64.b64encode(f"{self.user}:{self.password}".encode())
+        return {"Authorization": f"Basic {credentials.decode()}"}
 
     def context(self) -> ssl.SSLContext | bool:
-        """By what the server of an address with https:// is known again; True for the machine's
-        own certificates. Raises ClientError for a file that cannot be used."""
+        """The TLS context for addresses with https://; True for the machine's own certificates.
+        Raises ClientError for a file that cannot be used."""
         if self.ca is None and self.certificate is None:
             return True
         try:
@@ -74,4 +74,4 @@ class ClientAuth:
 
 
 ANYBODY = ClientAuth()
-"""Nothing is shown."""
+"""No credentials."""

@@ -1,7 +1,7 @@
-"""The client: one server, all that can be asked of it.
+"""The client of one server.
 
-Questions and deletes go over HTTP; publishes and subscriptions over WebSockets, one for the
-client's publishes to each topic and one for each subscription.
+Queries and deletes use HTTP; publishes and subscriptions use WebSockets: one per topic that the
+client publishes to, and one per subscription.
 """
 
 import asyncio
@@ -41,26 +41,25 @@ from sow.core.media_types import FRAMES
 from sow.errors import BadMessage, ClientError, shown
 
 FRAME_MESSAGES = 1000
-"""Messages of one frame, which is stored completely or not at all: enough to share the cost of a
-frame and of a wait for the disk, few enough that a refusal names a place one can look at."""
+"""Messages of a frame, which is stored completely or not at all: enough to share the cost of a
+frame and of an fsync, few enough to find the bad message when one is refused."""
 
 
 class Client:
     """One server, from `async with` to its end (or `close`).
 
-    `url` is the server's address, ``http://`` if it names no scheme; raises ClientError for what is
-    no address. Nothing is connected before the first question. `name` is what the server lists the
-    client under, in `/v1/sessions` and in its log. `retry` says for how long subscriptions try to
-    come back when their connection has broken.
+    `url` is the server's address, ``http://`` if it names no scheme; raises ClientError for an
+    invalid one. The client connects with its first request. `name` is the client's name in
+    `/v1/sessions` and in the server's log. `retry` says how long subscriptions try to reconnect.
 
-    Who asks is said by a `token` (or a function that gives one, for tokens that run out), or by
-    `user` and `password`, or by the file of a `certificate`, in PEM form, and that of its `key`.
-    `ca` is the file of certificates by which a server at https:// is trusted; None: those that the
-    machine trusts.
+    Credentials are a `token` (or a function that returns one, for tokens that expire), or `user`
+    and `password`, or the file of a `certificate`, in PEM form, and that of its `key`. `ca` is the
+    file of certificates by which a server at https:// is trusted; None: those that the machine
+    trusts.
 
-    Every method that asks the server raises, beside what it names: Unreachable when no server
+    Every method that sends a request raises, beside what it names: Unreachable when no server
     answers, Disconnected when the connection ends before the answer, and otherwise the error of
-    `sow.errors` that the server gave, whichever way the request went.
+    `sow.errors` that the server reported, over HTTP or a WebSocket.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class Client:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._publishers: dict[str, Publisher] = {}
         self._subscriptions: dict[Subscription, None] = {}
-        """Those that were not closed."""
+        """Those that are not closed."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -100,8 +99,8 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """End every connection of this client: its subscriptions end, what was published and is
-        not acknowledged may or may not be stored. The client may be used again."""
+        """Close every connection of this client: its subscriptions end, and messages that are not
+        acknowledged may or may not be stored. The client can be used again."""
         self._check_loop()
         for followed in [*self._subscriptions]:
             await followed.close()
@@ -124,23 +123,23 @@ class Client:
         return self._session
 
     def _traces(self) -> list[aiohttp.TraceConfig]:
-        """What is done about requests as they go: no redirect is followed."""
+        """Hooks of the HTTP session: no redirect is followed."""
         return [refused_redirects(self.url)]
 
     def _check_loop(self) -> None:
-        """Raises ClientError where no event loop runs, or another than that of the connections."""
+        """Raises ClientError if no event loop runs, or another than that of the connections."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             if self._session is not None:
-                return  # nothing has to be made, and nothing is waited for here
+                return  # nothing is created or awaited here
             raise ClientError(
                 "no event loop is running; call this in a coroutine, or use sow.client.sync"
             ) from None
         if self._session is not None and loop is not self._loop:
             raise ClientError(
                 "this client has connections of another event loop; use and close it in one "
-                "asyncio.run, and make another client in each further one"
+                "asyncio.run, and create another client in each further one"
             )
 
     async def _connect(self, session: str | None = None, seen: int | None = None) -> Socket:
@@ -150,17 +149,16 @@ class Client:
 
     @property
     def http(self) -> Http:
-        """Requests that have no method here (docs/http.md); to be asked for on the event loop."""
+        """Requests that have no method here (docs/http.md); use it on the event loop."""
         return Http(self.url, self._http(), self._access)
 
     # Publishing.
 
     async def publisher(self, topic: str, *, window: int = WINDOW_FRAMES) -> Publisher:
-        """The fast way in: a connection of its own for many messages to one topic.
+        """A connection for many messages to one topic: the fastest way to publish.
 
-        `window` is how many frames may be on their way unacknowledged before `send` waits. Close
-        the publisher after use, or enter it with `async with`. Whether the topic exists is seen
-        with the first frame.
+        `window` is how many frames may be unacknowledged before `send` waits. Close the publisher
+        after use, or enter it with `async with`. The server checks the topic with the first frame.
         """
         return Publisher(await self._connect(), topic, window)
 
@@ -176,17 +174,17 @@ class Client:
         """Publish one message or many; returns the last one's bookmark once all are durable.
 
         `messages` is one message, an iterable of them, or a data frame of pandas, polars or Arrow,
-        whose rows are messages. bytes and str are bodies as they are, anything else is written as
+        whose rows are messages. bytes and str are bodies as they are, anything else is encoded as
         JSON (docs/clients.md, "What is published"). `key` names the record, for one message to a
         topic without `Key`. `expires_s` is the lifetime of the records in seconds, up to 1e9, 0 for
-        ever, where the topic has `Expiration`; None takes the topic's own. With `nan_as_null` NaN
-        and pandas' NaT are written as null.
+        ever, if the topic has `Expiration`; None takes the topic's own. With `nan_as_null` NaN and
+        pandas' NaT are encoded as null.
 
-        Up to 1,000 messages are stored all or none; more go in frames of as many, in order. Raises
-        BadMessage with the index of the first bad one among all of them, for what JSON does not
+        Up to 1,000 messages are stored atomically; more are sent in frames of 1,000, in order.
+        Raises BadMessage with the index of the first bad message, for values that JSON does not
         have, such as NaN, before anything is sent; UnknownTopic, InvalidTopic for a conflated
-        topic, TooLarge, and StoreError or DiskFull while the server's disk takes nothing. A
-        Disconnected says how many are stored for certain, as `published`.
+        topic, TooLarge, and StoreError or DiskFull while the server's disk cannot be written.
+        `published` of a Disconnected is the number of messages that are certainly stored.
         """
         return await self._publish(topic, messages, key, expires_s, nan_as_null, delta=False)
 
@@ -201,8 +199,8 @@ class Client:
     ) -> str:
         """Publish changes: each message is merged into its record (docs/semantics.md, Rule 8).
 
-        Arguments, result and errors are those of `publish`. A message whose record is not there
-        becomes the record.
+        Arguments, result and errors are those of `publish`. A message without a record becomes the
+        record.
         """
         return await self._publish(topic, messages, key, expires_s, nan_as_null, delta=True)
 
@@ -216,19 +214,19 @@ class Client:
         delta: bool = False,
         nan_as_null: bool = False,
     ) -> str:
-        """Publish messages as one batch, all or none and once, however often that is tried; returns
-        a bookmark once all are durable.
+        """Publish messages as one batch, atomically and exactly once, however often it is retried;
+        returns a bookmark once all are durable.
 
-        `writer` names who publishes and `epoch` is the number of the batch, larger with each one:
-        the same number again changes nothing, so a program that does not know what became of its
-        batch publishes it again. `messages` and `nan_as_null` are those of `publish`; with `delta`
-        each is merged into its record.
+        `writer` names the publisher and `epoch` is the number of the batch, which increases with
+        each one: the same number again changes nothing, so a program that does not know whether its
+        batch was applied publishes it again. `messages` and `nan_as_null` are those of `publish`;
+        with `delta` each is merged into its record.
 
-        A server that is away is waited for as `retry` says. Raises what `publish` raises, and a
-        ClientError for an epoch older than the last one or a writer without a name.
+        `retry` says how long to wait for a server that does not answer. Raises what `publish`
+        raises, and a ClientError for an epoch older than the last one or an empty writer.
         """
         if not writer:
-            raise ClientError("publish_once needs a name of who publishes as writer; this is empty")
+            raise ClientError("publish_once needs a name of the publisher as writer; this is empty")
         batch = RepeatableBatch(lambda: self.http, self.retry, topic, writer, epoch, delta=delta)
         try:
             for frame in await self._frames(messages, nan_as_null):
@@ -259,7 +257,7 @@ class Client:
                 await publisher.send(frame, key=key, expires_s=expires_s, delta=delta)
             await publisher.drain()
         except BaseException as error:
-            # A publisher that failed sends no more: the next publish makes a fresh one.
+            # A failed publisher sends nothing more: the next publish opens another one.
             await publisher.close()
             if isinstance(error, BadMessage):
                 error.index -= sent
@@ -270,17 +268,17 @@ class Client:
         return publisher.bookmark
 
     async def _frames(self, messages: Document, nan_as_null: bool) -> RowBodies | list[list[bytes]]:
-        """The bodies of messages, frame by frame; all were looked at when this returns."""
+        """The bodies of messages, frame by frame; all are checked when this returns."""
         if is_data_frame(messages):
             rows = RowBodies(messages, nan_as_null)
             for _ in rows:
-                await asyncio.sleep(0)  # others have their turn meanwhile
+                await asyncio.sleep(0)  # let other tasks run
             return rows
         bodies = encode_all(messages, nan_as_null)
         return [bodies[at : at + FRAME_MESSAGES] for at in range(0, len(bodies), FRAME_MESSAGES)]
 
     async def _kept(self, topic: str) -> Publisher | None:
-        """The publisher of an earlier publish, unless its connection has ended since."""
+        """The publisher of an earlier publish, unless its connection has ended."""
         publisher = self._publishers.pop(topic, None)
         if publisher is None or publisher.is_open:
             return publisher
@@ -288,7 +286,7 @@ class Client:
         return None
 
     async def _keep(self, topic: str, publisher: Publisher) -> None:
-        """Keep a publisher for the next publish, unless one made meanwhile is kept already."""
+        """Keep a publisher for the next publish, unless another one is kept already."""
         if self._publishers.setdefault(topic, publisher) is not publisher:
             await publisher.close()
 
@@ -307,17 +305,17 @@ class Client:
     async def delete(
         self, topic: str, *, filter: str | None = None, keys: Sequence[str] | None = None
     ) -> int:
-        """Delete records; returns how many there were, once that is durable.
+        """Delete records; returns their number, once that is durable.
 
-        Which is said either by `filter`, an expression (docs/expressions.md), or by `keys`, SowKeys
-        as decimal text; raises ClientError for both or neither, BadFilter with the position,
-        UnknownTopic. Keys of records that are not there are no error.
+        They are selected either by `filter`, an expression (docs/expressions.md), or by `keys`,
+        SowKeys as decimal text; raises ClientError for both or neither, BadFilter with the
+        position, UnknownTopic. Keys without a record are ignored.
         """
         which = parameters(given(filter=filter, keys=keys))
         answer = await self.http.json("DELETE", records_of(topic), which, kind=dict)
         return int(answer["deleted"])
 
-    # Asking.
+    # Queries.
 
     async def topics(self) -> list[dict[str, Any]]:
         """All topics of the server: for each a dictionary as of `GET /v1/topics`
@@ -344,20 +342,20 @@ class Client:
         grouping: Paths | None = None,
         as_of: str | None = None,
     ) -> QueryRequest:
-        """The records that match, as they stood at one moment.
+        """The records that match, as of one moment.
 
-        With asyncio it is asked when it is awaited. It gives an `Answer`, with the records decoded,
-        of which `to_arrow()`, `to_pandas()` and `to_polars()` give a table with the types of the
-        topic (docs/http.md).
+        With asyncio the query is sent when it is awaited. It returns an `Answer` with the decoded
+        records, whose `to_arrow()`, `to_pandas()` and `to_polars()` return a table with the types
+        of the topic (docs/http.md).
 
         `filter` is an expression (docs/expressions.md), `keys` are SowKeys as decimal text,
         `order_by` is such as ``"/px DESC, /id"`` or ``"/qty * /px"`` (without it the order of first
         publication, docs/semantics.md, Rule 9), `top_n` and `skip_n` are numbers of records,
-        `select` is paths, as a list or as comma text. `projection` and `grouping` are for rows that
-        are made of groups of the records that match (docs/queries.md): lists such as
+        `select` is paths, as a list or as comma text. `projection` and `grouping` return aggregates
+        over the records that match (docs/queries.md): lists such as
         ``["SUM(/qty) AS /qty", "/desk"]`` and ``["/desk"]``. With `as_of`, a bookmark or a time,
-        the records are those of then. Raises BadFilter with the position for what does not compile,
-        UnknownTopic, ClientError.
+        the query is of the state at that moment. Raises BadFilter with the position if an
+        expression does not compile, UnknownTopic, ClientError.
         """
         requested = given(
             filter=filter,
@@ -390,7 +388,7 @@ class Client:
         """The records that match as JSON texts, read as they arrive (`async with`).
 
         Arguments and errors are those of `query`. With `meta` each text is an object with `k` (the
-        SowKey), `bm` (the bookmark of its newest change), `ts` (when that was) and `d`, the record.
+        SowKey), `bm` (the bookmark of its newest change), `ts` (its time) and `d`, the record.
         """
         requested = given(
             filter=filter,
@@ -419,8 +417,8 @@ class Client:
         grouping: Paths | None = None,
         as_of: str | None = None,
     ) -> dict[str, Any]:
-        """How the server answers a query: a dictionary of its terms, what index serves each, and
-        the rows it touched (docs/queries.md). Arguments and errors are those of `query`."""
+        """The plan of a query: a dictionary of its terms, the index that serves each, and the rows
+        it touched (docs/queries.md). Arguments and errors are those of `query`."""
         question = given(
             filter=filter,
             keys=keys,
@@ -436,7 +434,7 @@ class Client:
         found: dict[str, Any] = await self.http.json("GET", records_of(topic), requested, kind=dict)
         return found
 
-    # Following.
+    # Subscriptions.
 
     def subscribe(
         self,
@@ -456,14 +454,15 @@ class Client:
         """Updates from now on, or from a bookmark on.
 
         `topic` is a name, or a regular expression over names. `filter` is an expression, `oof`
-        tells what leaves (docs/semantics.md, Rule 10), `delta` what has changed instead of whole
-        records (Rule 11), with `no_empties` unless nothing has. `select` is paths. `conflation`
-        (``"1s"``, ``"auto"`` or a timedelta) gives at most one update of a record in so long
-        (Rule 1), and `conflation_key` says by which paths a record is meant. `timestamp` has each
-        line say when, `no_sowkey` leaves SowKeys out. `bookmark` is after which to go on (Rule 14).
+        sends a message for records that leave focus (docs/semantics.md, Rule 10), `delta` sends
+        changed fields instead of whole records (Rule 11), and `no_empties` no empty deltas.
+        `select` is paths. `conflation` (``"1s"``, ``"auto"`` or a timedelta) sends at most one
+        update of a record per interval (Rule 1), and `conflation_key` gives the paths that identify
+        a record. `timestamp` adds the time to each line, `no_sowkey` leaves SowKeys out. Updates
+        start after `bookmark` (Rule 14).
 
-        Nothing is asked yet: the subscription is opened when it is entered or first read, and then
-        raises what it is refused with: BadFilter, UnknownTopic, ClientError.
+        The subscription is opened when it is entered or first read, and raises errors then:
+        BadFilter, UnknownTopic, ClientError.
         """
         focus = given(
             filter=filter,
@@ -500,13 +499,13 @@ class Client:
         live: bool = False,
         positions: bool = False,
     ) -> Subscription:
-        """The records as they stand, then their updates: no gap, no repeat.
+        """The current records, then their updates, without gaps or repeats.
 
-        Arguments and errors are those of `subscribe`, but for `bookmark`; `order_by` and `top_n`
-        are for the records as they stand. With `live`, or `skip_n` besides, it is a live window
-        (docs/queries.md), whose lines say the places of records if `positions` is True. With
-        `projection` and `grouping`, as for `query`, the rows of groups of the records that match
-        are told, not the records.
+        Arguments and errors are those of `subscribe`, except `bookmark`; `order_by` and `top_n`
+        apply to the snapshot. With `live`, and optionally `skip_n`, it is a live window
+        (docs/queries.md), whose lines have the positions of records if `positions` is True. With
+        `projection` and `grouping`, as for `query`, it sends aggregates over the records that match
+        instead of the records.
         """
         focus = given(
             filter=filter,
@@ -580,19 +579,18 @@ class Client:
         projection: Paths | None = None,
         grouping: Paths | None = None,
     ) -> Live | LiveWindow:
-        """The records of a topic as a mapping that keeps itself current (`async with`).
+        """The records of a topic as a mapping that is kept current (`async with`).
 
         With `top_n` it is a list of so many records, after the first `skip_n` in the order of
-        `order_by`, which stays in that order (docs/queries.md); raises ClientError for one of these
-        without `top_n`.
+        `order_by`, which is kept in that order (docs/queries.md); raises ClientError for one of
+        these without `top_n`.
 
-        The other arguments are those of `sow_and_subscribe`; what leaves is always told, and
-        updates come as deltas unless `delta` is False. Raises when it is entered what `subscribe`
-        raises.
+        The other arguments are those of `sow_and_subscribe`; `oof` is always set, and updates come
+        as deltas unless `delta` is False. Entering it raises what `subscribe` raises.
         """
         if top_n is None and (order_by is not None or skip_n):
             raise ClientError(
-                "order_by and skip_n are of a live window, which has so many records; give top_n"
+                "order_by and skip_n are for a live window, which has a size; give top_n"
             )
         shown = parameters(given(select=select, projection=projection, grouping=grouping))
         focus = given(
@@ -627,20 +625,20 @@ class Client:
 
 
 def checked_url(url: str) -> str:
-    """The address without its final slash, http:// where no scheme is given; raises ClientError
-    for another scheme, or no host."""
+    """The address without its final slash, with http:// if it has no scheme; raises ClientError for
+    another scheme, or no host."""
     text = (url if "://" in url else f"http://{url}").rstrip("/")
     scheme, _, rest = text.partition("://")
     if "@" in rest.partition("/")[0]:
-        # It would stand in every error, and is not shown here.
-        raise ClientError("the address has a user in it; give user and password by themselves")
+        # It would appear in every error, and is not shown here.
+        raise ClientError("the address has a user in it; give user and password separately")
     if scheme not in ("http", "https") or not rest or not _names_a_host(text):
         raise ClientError(f"{shown(url)} is not an address such as {URL_DEFAULT}")
     return text
 
 
 def _names_a_host(url: str) -> bool:
-    """Whether there is a host, and a port that is a number if there is one."""
+    """Whether there is a host, and the port is a number if there is one."""
     try:
         parts = urlsplit(url)
         return bool(parts.hostname) and parts.port != 0

@@ -1,9 +1,9 @@
-"""The connector: opens the client's connections, and sees them closed.
+"""The connector: opens the client's connections, and waits until they are closed.
 
-A connection of TLS takes some turns of the loop to close, after whoever has had it is done. Where
-the loop ends with the client (`asyncio.run`, a command) its socket would be left open, for the
-collector to find and to warn of. So the connector notes which connections have not gone yet, and
-waits for them at its own end; those whose server does not say goodbye are cut.
+A TLS connection takes some turns of the loop to close. If the loop ends with the client
+(`asyncio.run`, a command), its socket would be left open, and the garbage collector would warn of
+it. So the connector keeps the connections that are not closed yet, and its `close` waits for them;
+connections that the server does not close are aborted.
 """
 
 import asyncio
@@ -16,12 +16,11 @@ from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
 GOODBYE_S = 1.0
-"""How long a server may take to say goodbye: a few turns of its loop, and the way there."""
+"""How long a server may take to close a connection: a few turns of its loop and a round trip."""
 
 
 class Connector(aiohttp.TCPConnector):
-    """A connector whose connections have gone when it is closed; `context` is by what it knows
-    servers again."""
+    """A connector whose `close` waits for its connections; `context` is the TLS context."""
 
     def __init__(self, context: ssl.SSLContext | bool) -> None:
         super().__init__(ssl=context)
@@ -30,7 +29,7 @@ class Connector(aiohttp.TCPConnector):
     async def connect(
         self, req: ClientRequest, traces: list[Trace], timeout: ClientTimeout
     ) -> Connection:
-        """A connection for a request, a new one or one that is kept."""
+        """A connection for a request, a new one or one from the pool."""
         connection = await super().connect(req, traces, timeout)
         protocol, transport = connection.protocol, connection.transport
         gone = None if protocol is None else protocol.closed
@@ -42,15 +41,15 @@ class Connector(aiohttp.TCPConnector):
     def _has_gone(self, gone: asyncio.Future[None]) -> None:
         self._still_open.pop(gone, None)
         if not gone.cancelled():
-            # Why it has gone was for whoever used it.
+            # Retrieved, so that asyncio does not warn: its user has got the error.
             gone.exception()
 
     async def close(self, *, abort_ssl: bool = False) -> None:
-        """Close all connections, and return when they have gone."""
+        """Close all connections, and return when they are closed."""
         await super().close(abort_ssl=abort_ssl)
         if self._still_open:
             await asyncio.wait([*self._still_open], timeout=GOODBYE_S)
         for transport in [*self._still_open.values()]:
             transport.abort()
-        # The transport closes its socket in the turn after it has told of its end.
+        # The transport closes its socket in the turn after connection_lost.
         await asyncio.sleep(0)

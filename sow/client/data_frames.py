@@ -1,10 +1,9 @@
-"""Rows of data frames as documents, some at a time: frames of pandas and polars, Arrow's tables.
+"""Rows of data frames as documents: frames of pandas and polars, and Arrow tables.
 
-Columns are made into Python's values a thousand rows at a time, so that a frame of any length takes
-no more memory than it has already. What says that there is no value (None, NA, a null) is null in
-the document; NaN is a number that is none, and stays what it is, for `sow.client.encode` to refuse
-or to write as null, as is said to it. No package of frames is imported here: whoever has a frame
-has imported it.
+Columns are converted to Python values a thousand rows at a time, so that a long frame takes no
+further memory. Missing values (None, NA, a null) become null; NaN stays NaN, which
+`sow.client.encode` refuses or encodes as null, as configured. This module imports no package of
+data frames: a caller with a frame has imported it.
 """
 
 import sys
@@ -18,13 +17,12 @@ from sow.client.tables import arrow
 from sow.errors import BadMessage, ClientError, clipped, shown
 
 PIECE_ROWS = 1000
-"""Rows that are made at once: as many as a frame to the server has, which is stored all or none."""
+"""Rows converted at once: as many as a frame to the server has, which is stored atomically."""
 ARROW_TABLES = ("Table", "RecordBatch")
 
 
 def is_data_frame(value: object) -> bool:
-    """Whether a value is rows in columns: a DataFrame of pandas or polars, or a table or record
-    batch of Arrow."""
+    """Whether a value is a DataFrame of pandas or polars, or a table or record batch of Arrow."""
     return (
         is_of("pandas", value, "DataFrame")
         or is_of("polars", value, "DataFrame")
@@ -34,8 +32,8 @@ def is_data_frame(value: object) -> bool:
 
 
 def is_of(package: str, value: object, kind: str) -> bool:
-    """Whether a value is of this type of a package, which whoever has such a value has imported: a
-    command would take longer to begin if it were imported here."""
+    """Whether a value is of this type of a package. The package is not imported, which would slow
+    down the start of a command: a caller with such a value has imported it."""
     module = sys.modules.get(package)
     return module is not None and isinstance(value, getattr(module, kind, ()))
 
@@ -43,9 +41,9 @@ def is_of(package: str, value: object, kind: str) -> bool:
 def pieces_of_rows(frame: Any) -> Iterator[list[dict[str, Any]]]:
     """The rows of a data frame as documents, in lists of up to 1,000.
 
-    Of pandas, levels of the index that have a name are fields, too, as `reset_index` makes them;
-    an index without one only counts rows. Raises ClientError for columns that are no fields: two
-    of one name, which a level of the index may have, too, or names that are no texts.
+    Named levels of a pandas index are fields too, as with `reset_index`; an unnamed index is
+    dropped. Raises ClientError for columns with the same name, also as a level of the index, and
+    for names that are not strings.
     """
     if is_of("polars", frame, "LazyFrame"):
         raise ClientError("the frame is lazy, and has no rows yet; publish what collect() gives")
@@ -90,8 +88,7 @@ def _of_pandas(frame: Any, start: int) -> list[Any]:
 
 
 def _of_column(column: Any) -> list[Any]:
-    """The values of a column of pandas. Among its texts NaN says that one is missing, and is no
-    number."""
+    """The values of a pandas column. In a column of strings NaN is a missing value."""
     values: list[Any] = column.tolist()
     if is_of("pandas", column.dtype, "StringDtype"):
         return [value if isinstance(value, str) else None for value in values]
@@ -99,16 +96,16 @@ def _of_column(column: Any) -> list[Any]:
 
 
 def _of_arrow(table: Any, start: int) -> list[Any]:
-    """Columns as Python's values; None for one that only repeats a field within another one."""
+    """Columns as Python values; None for one that repeats a field within another column."""
     from sow.messages.arrow import JSON_KIND, KIND_OF_COLUMN, PATH_OF_COLUMN
 
     part = table.slice(start, PIECE_ROWS)
     found: list[Any] = []
     for field, column in zip(part.schema, part.columns, strict=True):
-        told = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
-        if PATH_OF_COLUMN in told:
+        metadata = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
+        if PATH_OF_COLUMN in metadata:
             found.append(None)
-        elif told.get(KIND_OF_COLUMN) == JSON_KIND:
+        elif metadata.get(KIND_OF_COLUMN) == JSON_KIND:
             texts = enumerate(column.to_pylist(), start)
             found.append([_json_text(field.name, text, row) for row, text in texts])
         else:
@@ -117,20 +114,20 @@ def _of_arrow(table: Any, start: int) -> list[Any]:
 
 
 def _values(name: str, column: Any) -> list[Any]:
-    """A column as Python's values; raises ClientError where Python has none for one of them, as
-    for a time after the year 9999 or a struct with two fields of one name."""
+    """A column as Python values; raises ClientError for a value that Python cannot represent, such
+    as a time after the year 9999 or a struct with two fields of one name."""
     try:
         return list(_with_all_digits(column).to_pylist())
     except (OverflowError, ValueError) as error:
         raise ClientError(
-            f"the frame has a value in column {shown(name)} that Python does not have: "
+            f"the frame has a value in column {shown(name)} that Python cannot represent: "
             f"{clipped(str(error))}; convert the column to text"
         ) from None
 
 
 def _with_all_digits(column: Any) -> Any:
-    """A column of times in nanoseconds as one in microseconds, or as texts where that would lose
-    some: Python's times have no nanoseconds."""
+    """A column of times in nanoseconds as microseconds, or as strings if that would lose digits:
+    Python's times have no nanoseconds."""
     import pyarrow as pa
 
     kind = column.type
@@ -144,7 +141,7 @@ def _with_all_digits(column: Any) -> Any:
 
 
 def _iso(texts: Any) -> Any:
-    """Arrow's texts of times, as 2026-11-22 09:30:00.000000001+0100, as ISO 8601 has them."""
+    """Arrow's strings of times, such as 2026-11-22 09:30:00.000000001+0100, as ISO 8601."""
     import pyarrow.compute as pc
 
     dated = pc.replace_substring(texts, " ", "T")
@@ -152,15 +149,15 @@ def _iso(texts: Any) -> Any:
 
 
 def _json_text(name: str, text: str | None, row: int) -> object:
-    """A value that stands as JSON text in a column of the server's."""
+    """A value of a column of JSON text."""
     if text is None:
         return None
     try:
         msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError):
         raise BadMessage(
-            f"message {row}: the column {clipped(name)} is said to hold JSON, and does not",
+            f"message {row}: the column {clipped(name)} is declared as JSON, and its value is not",
             index=row,
         ) from None
-    # A line break is space there, and would end the message in a frame.
+    # A line break is whitespace in JSON, but would end the message in a frame.
     return orjson.Fragment(text.replace("\n", " "))

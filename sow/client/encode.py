@@ -1,9 +1,9 @@
-"""From what a program publishes to bodies: bytes and text as they are, anything else as JSON.
+"""Encodes published messages: bytes and str as they are, anything else as JSON.
 
-What JSON cannot say is refused by the path of its field before anything is sent. Above all NaN and
-the infinities, which a writer of JSON would turn into null, so that a number would silently become
-no value; and NaT within numpy's arrays, which it turns into a time. A body without a null or that
-time in it holds none of them, so most are never looked through.
+Values that JSON does not have are refused with the path of the field before anything is sent. Above
+all NaN and the infinities, which orjson would silently encode as null, and NaT in numpy arrays,
+which it encodes as a time. A body without a null or that time holds none of them, so most documents
+are never traversed.
 """
 
 import dataclasses
@@ -22,29 +22,28 @@ from sow.client.data_frames import is_data_frame, is_of, pieces_of_rows
 from sow.errors import BadMessage, clipped, shown
 
 Document = object
-"""A message: bytes and str are bodies as they are, anything else is written as JSON. What can be is
-said at once (docs/clients.md, "What is published"); no type says it."""
+"""A message: bytes and str are bodies as they are, anything else is encoded as JSON. A type cannot
+express which values are allowed (docs/clients.md, "What is published")."""
 
 DEPTH_MAX = 250
-"""Levels of nesting that the server takes, which is what the writer of JSON can write; what holds
-itself is found by it, too."""
+"""Levels of nesting that the server accepts and orjson can encode; also finds cycles."""
 INTEGERS = range(-(2**63), 2**64)
-"""What the writer of JSON can write; the server takes longer ones as text."""
+"""Integers that orjson can encode; the server accepts longer ones as text."""
 READY = bytes | bytearray | memoryview
 PLAIN = (str, int, float, bool, type(None), list)
-"""What has no fields: nearly all of what documents hold."""
+"""Types without fields: nearly all values of documents."""
 NO_VALUE = "send None, leave the field out, or say nan_as_null=True"
 LEAVE_OUT = "send None, or leave the field out"
 NOTHING_WRITTEN = (b"null", b"1677-09-21T00:12:43.145224", b"1970-01-01T00:00:00")
-"""What the writer of JSON makes of NaN; and of numpy's NaT, which is the least integer: in
-nanoseconds, and in minutes to weeks, which overflow. Of other units it says that it cannot."""
+"""How orjson encodes NaN, and numpy's NaT, which is the least integer: in nanoseconds, and in
+minutes to weeks, which overflow. It refuses other units."""
 HOW = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATACLASS
-"""Dataclasses by their fields, all of them: the writer leaves those out that begin with ``_``."""
+"""Dataclasses are encoded here: orjson leaves out fields that begin with ``_``."""
 
 
 class RowBodies:
-    """Bodies of the rows of a data frame, a thousand at a time, made whenever they are asked for:
-    a frame of any length takes no more memory than it has already."""
+    """Bodies of the rows of a data frame, a thousand at a time, encoded at each iteration, so that
+    a long frame takes no further memory."""
 
     def __init__(self, frame: Any, nan_as_null: bool) -> None:
         self._frame = frame
@@ -60,8 +59,8 @@ class RowBodies:
 def encode_all(messages: Any, nan_as_null: bool = False) -> list[bytes]:
     """Bodies of one message or many, in order.
 
-    Mappings, texts, bytes and what is not iterable are one message; any other iterable is many.
-    Raises BadMessage with the index of the first that has no body.
+    A mapping, str, bytes or an object that is not iterable is one message; any other iterable is
+    many. Raises BadMessage with the index of the first that cannot be encoded.
     """
     if is_data_frame(messages):
         return [body for some in RowBodies(messages, nan_as_null) for body in some]
@@ -75,10 +74,10 @@ def encode_all(messages: Any, nan_as_null: bool = False) -> list[bytes]:
 
 
 def encode(message: Any, index: int = 0, nan_as_null: bool = False) -> bytes:
-    """The body of one message; `index` is its place among others, for the error. With `nan_as_null`
-    NaN and pandas' NaT are written as null.
+    """The body of one message; `index` is its position, for the error. With `nan_as_null` NaN and
+    pandas' NaT are encoded as null.
 
-    Raises BadMessage with the path of the field that JSON does not have a value for.
+    Raises BadMessage with the path of a field whose value JSON does not have.
     """
     if isinstance(message, READY):
         return bytes(message)
@@ -100,22 +99,22 @@ def encode(message: Any, index: int = 0, nan_as_null: bool = False) -> bytes:
 
 
 def _is_no_iterable_of_messages(value: Any) -> bool:
-    """Whether what can be gone through is one message all the same."""
+    """Whether an iterable is a single message."""
     return _fields(value) is not None or (is_of("numpy", value, "ndarray") and not value.ndim)
 
 
 def _is_row(value: object) -> bool:
-    """Whether a tuple has names: it is one document."""
+    """Whether it is a named tuple, which is one document."""
     return isinstance(value, tuple) and hasattr(value, "_asdict")
 
 
 def _is_no_time(value: object) -> bool:
-    """NaT of pandas, which is a datetime, and equal to nothing."""
+    """Whether it is NaT of pandas: a datetime that is not equal to itself."""
     return isinstance(value, datetime.datetime) and value != value
 
 
 def _is_na(value: object) -> bool:
-    """NA of pandas, which says that there is no value."""
+    """Whether it is NA of pandas, a missing value."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and value is getattr(pandas, "NA", None)
 
@@ -126,7 +125,7 @@ def _native_or_null(value: Any) -> Any:
 
 
 def _native(value: Any) -> Any:
-    """What stands in JSON for a value that the writer of JSON does not know; raises TypeError."""
+    """The JSON value for a type that orjson does not know; raises TypeError."""
     found = _fields(value)
     if found is not None:
         return found
@@ -144,7 +143,7 @@ def _native(value: Any) -> Any:
 
 
 def _fields(value: Any) -> dict[Any, Any] | None:
-    """What has fields, as a dictionary of all of them."""
+    """The fields of a value as a dictionary; None if it has none."""
     if isinstance(value, Mapping):
         return dict(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -160,7 +159,7 @@ def _fields(value: Any) -> dict[Any, Any] | None:
 
 
 def _elements(array: Any) -> Any:
-    """An array of numpy's that the writer does not take as it is."""
+    """A numpy array that orjson does not accept as it is."""
     if not array.ndim:
         return array[()]
     if array.dtype.kind in "OUT":
@@ -173,13 +172,13 @@ def _elements(array: Any) -> Any:
 def _unsuited(
     value: Any, nan_as_null: bool, path: str = "", depth: int = 0
 ) -> Iterator[tuple[str, str]]:
-    """Where a document holds what JSON does not: the path, and what is wrong there."""
+    """The values of a document that JSON does not have: the path, and the reason."""
     fields = None if type(value) in PLAIN else _fields(value)
     if depth > DEPTH_MAX:
-        yield path, f"nests deeper than {DEPTH_MAX} levels, or holds itself; flatten it"
+        yield path, f"nests deeper than {DEPTH_MAX} levels, or contains itself; flatten it"
     elif fields is not None:
         for name, inner in fields.items():
-            if type(name) is str:  # the writer of JSON takes no subclass of it
+            if type(name) is str:  # orjson accepts no subclass of it
                 yield from _unsuited_text(name, path)
                 yield from _unsuited(inner, nan_as_null, f"{path}/{name}", depth + 1)
             else:

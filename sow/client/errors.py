@@ -1,7 +1,7 @@
-"""From what a server reports, or fails to, to the error a caller catches.
+"""Errors of the client: those that the server reports, and those of the connection.
 
-A problem document and a failure ack say the same things (`reason`, `detail`, and where); both
-become the error that the server raised, so that one `except` serves either way of asking.
+A problem document and a failure ack have the same fields (`reason`, `detail`, and the position);
+both become the error that the server raised, so that a caller handles HTTP and WebSockets alike.
 """
 
 import os
@@ -41,19 +41,20 @@ class Unreachable(SowError):
 
 class OlderServer(ClientError):
     """The server at `url` does not know a parameter of a request: it is misspelt, or the server is
-    of an older version than this client. `refused` is what the server said."""
+    older than this client. `refused` is the server's message."""
 
     def __init__(self, url: str, refused: str) -> None:
         super().__init__(
-            f"{refused}; if it is written as it should be, the server at {url} is of an older "
-            "version than this client: update the server, or use a client of its version"
+            f"{refused}; if it is spelt correctly, the server at {url} is of an older version than "
+            "this client: update the server, or use a client of its version"
         )
 
 
 class Disconnected(SowError):
-    """The connection ended before its time; `reason` is the server's when it gave one.
+    """The connection was lost; `reason` is the server's, if it gave one.
 
-    Of a publish `published` says how many messages are stored for certain, from the first one on.
+    For a publish, `published` is the number of messages, from the first on, that are certainly
+    stored.
     """
 
     reason = "disconnected"
@@ -61,10 +62,10 @@ class Disconnected(SowError):
     published: int | None = None
 
     def midway(self, published: int) -> Self:
-        """The same error in the midst of a publish."""
+        """The same error during a publish."""
         found = type(self)(
-            f"{self.detail}; the first {published:,} of the messages are stored for certain, of "
-            f"those behind them some may be: publish again from the one with the index {published}",
+            f"{self.detail}; the first {published:,} messages are stored, and later ones may be: "
+            f"publish again from index {published}",
             reason=self.reason,
         )
         found.published = published
@@ -72,7 +73,7 @@ class Disconnected(SowError):
 
 
 class ClosedByServer(Disconnected):
-    """The server has given the session up and said why: there is nothing to come back to."""
+    """The server has closed the session with a reason: it cannot be resumed."""
 
     reason = "closed"
 
@@ -99,12 +100,12 @@ BY_REASON: Mapping[str, type[SowError]] = {
 
 
 def failure(report: Mapping[str, Any]) -> SowError:
-    """The error that a problem document, or a failure ack as a mapping, stands for.
+    """The error of a problem document, or of a failure ack as a mapping.
 
     `report` may have `reason`, `detail`, `status` (of HTTP), `index` (of the bad message), `field`
-    (of it, that does not fit) and `position` with `expected` (in an expression). The kind of the
-    error follows from the reason; one that is not known becomes a ClientError, or a SowError if the
-    status says that the server failed.
+    (the bad one in it) and `position` with `expected` (in an expression). The class of the error
+    follows from the reason; an unknown reason gives a ClientError, or a SowError if the status is
+    500 or more.
     """
     reason = str(report.get("reason") or SowError.reason)
     detail = str(report.get("detail") or reason)
@@ -124,7 +125,7 @@ def failure(report: Mapping[str, Any]) -> SowError:
 
 def _kind(report: Mapping[str, Any], reason: str, detail: str) -> type[SowError]:
     status = report.get("status")
-    # An ack carries no HTTP status: there the words tell a missing topic from an unsuitable one.
+    # An ack has no HTTP status: its text tells a missing topic from an unsuitable one.
     missing = status == 404 or (not isinstance(status, int) and detail.startswith("no topic "))
     if reason == UnknownTopic.reason and missing:
         return UnknownTopic
@@ -133,16 +134,16 @@ def _kind(report: Mapping[str, Any], reason: str, detail: str) -> type[SowError]
 
 
 def not_sow(url: str, answered: str) -> Unreachable:
-    """The error that something else than SOW, or another version of it, is at `url`."""
+    """The error for a server at `url` that is not SOW, or another version of it."""
     return Unreachable(f"{url} does not speak SOW: it answered {answered or 'nothing'}")
 
 
 @contextmanager
 def reported(url: str) -> Iterator[None]:
-    """Turn what the network throws into errors that name the server, at `url`.
+    """Convert errors of the network into errors that name the server at `url`.
 
-    Raises Unreachable if nobody answers there or something else than SOW does, Disconnected if a
-    connection broke, ClientError if `url` is no address.
+    Raises Unreachable if no SOW server answers there, Disconnected if a connection broke,
+    ClientError if `url` is not an address.
     """
     try:
         yield
@@ -150,7 +151,7 @@ def reported(url: str) -> Iterator[None]:
         why = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
         raise Unreachable(
             f"the certificate of the server at {url} is not trusted ({why}); give the file of the "
-            "certificates by which it is (--ca or SOW_CA; ca in a program)"
+            "certificates to trust (--ca or SOW_CA; ca in a program)"
         ) from error
     except aiohttp.ClientSSLError as error:
         raise Unreachable(
@@ -169,23 +170,23 @@ def reported(url: str) -> Iterator[None]:
     except aiohttp.WSServerHandshakeError as error:
         if error.status == Unreachable.status:
             raise Unreachable(
-                f"the server at {url} takes no more connections at the moment, or has just been "
-                "started and puts its records back; try again in some seconds"
+                f"the server at {url} accepts no more connections at the moment, or is starting "
+                "and restores its records; try again in some seconds"
             ) from error
         if error.status == Unauthenticated.status:
             raise Unauthenticated(
-                f"the server at {url} does not take what was shown: give a token (SOW_TOKEN), or a "
-                "user and his password"
+                f"the server at {url} rejects the credentials: give a token (SOW_TOKEN), or a user "
+                "and password"
             ) from error
         if error.status == TooManyLogons.status:
             raise TooManyLogons(f"too many logons at {url}; try again in some seconds") from error
         raise not_sow(url, str(error.status)) from error
     except aiohttp.ClientResponseError as error:
-        # Redirects without an end, or what is no HTTP at all, of which aiohttp shows several lines.
+        # A redirect loop, or a server that does not speak HTTP: aiohttp shows several lines.
         raise not_sow(url, error.message.split("\n", 1)[0].rstrip(":")) from error
     except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
         what = str(error) or type(error).__name__
         if isinstance(error, aiohttp.ServerDisconnectedError) and url.startswith("http://"):
-            # What a server that encrypts makes of a request that is not.
+            # A TLS server closes a plain-text connection like this.
             what += "; if the server has TLS, write https://"
         raise Disconnected(f"the connection to {url} was lost: {what}") from error

@@ -1,4 +1,4 @@
-"""Questions and answers over HTTP: one request, one answer or one error.
+"""Requests over HTTP.
 
 Query answers are read line by line as they arrive, so a large one never has to fit in memory.
 """
@@ -25,25 +25,24 @@ from sow.core.media_types import ARROW, COLUMNS_HEADER, JSON, NDJSON, PREFER_COL
 from sow.errors import SowError, Unauthenticated, shown
 
 CONNECT_S = 10.0
-"""How long a connection may take to be made: a packet that was lost is sent again after 1, 3 and 7
-seconds, so one that has not come by then will not."""
+"""Timeout of a connection: TCP sends a lost packet again after 1, 3 and 7 seconds."""
 
 WHOLE_BYTES = 1024**2
-"""A body of so many bytes is handed to the socket in one go, as aiohttp advises."""
+"""A body up to so many bytes is written to the socket at once, as aiohttp advises."""
 
 
 TAKEN_BYTES_MAX = 512 * 1024**2
-"""Of an answer that is taken in one piece and is not a table that somebody asked for: twice a
-million records. Whatever sends more is no server of ours, or is to be read row by row (`Rows`)."""
+"""Of an answer that is read as a whole and is not a table: twice a million records. A longer one
+does not come from a SOW server, or has to be read row by row (`Rows`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole query answer: of one moment, whatever is made of it later.
+    """A whole query answer, as of one moment.
 
-    `records` are decoded bodies: a dict for JSON, str or bytes for other types. `matches` is how
-    many records match, before `skip_n` and `top_n`; `index` names what served the query; `bookmark`
-    is the moment that the answer shows. `tables` makes tables of the answer's own records.
+    `records` are decoded bodies: a dict for JSON, str or bytes for other types. `matches` is the
+    number of records that match, before `skip_n` and `top_n`; `index` names the access path;
+    `bookmark` is the moment of the answer. `tables` converts its records to tables.
     """
 
     records: list[Any]
@@ -77,8 +76,8 @@ class Answer:
 class Rows:
     """A query answer while it arrives; iterate it once, for the rows as JSON texts (bytes).
 
-    `matches` counts the records that match before paging, `index` names what served the query,
-    `bookmark` is the moment it shows.
+    `matches` is the number of records that match before paging, `index` names the access path,
+    `bookmark` is the moment of the answer.
     """
 
     def __init__(
@@ -97,8 +96,8 @@ class Rows:
         self.bookmark = response.headers.get("SOW-Bookmark", "")
 
     async def chunks(self) -> AsyncIterator[list[bytes]]:
-        """The rows in lists, as many at a time as came off the network together; raises
-        Disconnected when the connection breaks before the last."""
+        """The rows in lists, as they arrive from the network; raises Disconnected when the
+        connection breaks before the last."""
         rest: list[bytes] = []
         while data := await self._read():
             first, *others = data.split(b"\n")
@@ -119,18 +118,19 @@ class Rows:
                 yield row
 
     async def all(self) -> Answer:
-        """Everything that was not read yet, decoded; raises Disconnected."""
+        """All remaining rows, decoded; raises Disconnected."""
         texts = [row async for row in self]
-        told = self._response.headers.get(COLUMNS_HEADER)
-        tables = AnswerTable(self._topic, texts, told, self._columns)
+        sent = self._response.headers.get(COLUMNS_HEADER)
+        tables = AnswerTable(self._topic, texts, sent, self._columns)
         records = [msgspec.json.decode(row) for row in texts]
         return Answer(records, self.matches, self.index, self.bookmark, tables)
 
 
 class Http:
-    """The HTTP side of the server at `url`, for what has no method of its own (docs/http.md).
+    """The HTTP API of the server at `url`, for requests without a method of their own
+    (docs/http.md).
 
-    Every method raises Unreachable and Disconnected, and what the server answers as an error.
+    Every method raises Unreachable and Disconnected, and the errors that the server reports.
     """
 
     def __init__(
@@ -153,17 +153,17 @@ class Http:
         any_status: bool = False,
         prefer: str | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A response that is no error (`async with`), its body not read yet; with `any_status` one
-        that is an error, too.
+        """A response whose body is not read yet (`async with`); a status of 400 or more raises an
+        error, unless `any_status` is set.
 
-        `path` is that of the address, percent-encoded; `asked` its parameters, of which those that
-        are None are left out; `accept` and `content_type` are media types, `body` is sent as it is,
-        `prefer` is what a server may leave out (RFC 7240).
+        `path` is percent-encoded; `requested` are the parameters, without those that are None;
+        `accept` and `content_type` are media types, `body` is sent as it is, `prefer` is the header
+        of that name (RFC 7240).
         """
         params = {
             name: _text(value) for name, value in (requested or {}).items() if value is not None
         }
-        # Packing takes either side longer than a local network takes for what it saves.
+        # Compression takes longer than it saves on a local network.
         headers = {"Accept": accept, "Accept-Encoding": "identity", **self._access.headers()}
         if content_type is not None:
             headers["Content-Type"] = content_type
@@ -176,7 +176,7 @@ class Http:
             )
             if response.status >= 400 and not any_status:
                 raise await _problem(self.url, response, params)
-        # What the caller does with the answer, and gets wrong, is not the network's fault.
+        # Outside `reported`: errors of the caller's block are not errors of the network.
         async with response:
             yield response
 
@@ -192,11 +192,11 @@ class Http:
         any_status: bool = False,
         kind: type[list[Any]] | type[dict[str, Any]] | None = None,
     ) -> Any:
-        """The decoded answer of a request; arguments are those of `request`, and `kind` is what it
-        has to be: a `list` or a `dict`.
+        """The decoded answer of a request; arguments are those of `request`, and `kind` is the
+        expected type: a `list` or a `dict`.
 
-        Raises Unreachable for an answer that is no JSON or not of that kind, and where a field of
-        it is looked for that is not there: something else than SOW, or of another version.
+        Raises Unreachable for an answer that is not JSON or not of that type. Reading a field that
+        it does not have raises Unreachable too: the server is not SOW, or another version.
         """
         opening = self.request(
             method,
@@ -212,9 +212,9 @@ class Http:
         return decoded(self.url, content, kind)
 
     async def table(self, topic: str, requested: Mapping[str, object]) -> Any:
-        """A query answer as a pyarrow Table, of the types that the server says.
+        """A query answer as a pyarrow Table, with the types that the server gives.
 
-        `asked` are parameters of `GET /v1/topics/{topic}/records`.
+        `requested` are parameters of `GET /v1/topics/{topic}/records`.
         """
         async with self.request("GET", records_of(topic), requested, accept=ARROW) as response:
             with reported(self.url):
@@ -229,33 +229,33 @@ class Http:
         projection: object = None,
         grouping: object = None,
     ) -> Any:
-        """The pyarrow Schema of tables of a topic's records, or of some of their fields; or of rows
-        of groups of them, by `projection` and `grouping`."""
+        """The pyarrow Schema of tables of a topic's records, or of some of their fields; or of
+        aggregates over them, by `projection` and `grouping`."""
         requested = {"select": select, "projection": projection, "grouping": grouping}
         return (await self.table(topic, {"top_n": 0, **requested})).schema
 
     @asynccontextmanager
     async def rows(self, topic: str, requested: Mapping[str, object]) -> AsyncIterator[Rows]:
-        """A query answer that is read as it arrives (`async with`).
+        """A query answer, read as it arrives (`async with`).
 
-        `asked` are parameters of `GET /v1/topics/{topic}/records`.
+        `requested` are parameters of `GET /v1/topics/{topic}/records`.
         """
-        asking = self.request(
+        opening = self.request(
             "GET", records_of(topic), requested, accept=NDJSON, prefer=PREFER_COLUMNS
         )
-        async with asking as response:
+        async with opening as response:
             kind = response.headers.get("Content-Type", NDJSON)
             if not kind.startswith(NDJSON):
                 raise not_sow(self.url, kind)
             yield Rows(self.url, response, topic, partial(self._schema, topic, requested))
 
     async def _schema(self, topic: str, requested: Mapping[str, object]) -> Any:
-        """The pyarrow Schema of the answer to a question, which is asked for no rows."""
+        """The pyarrow Schema of the answer to a query, which is sent for no rows."""
         return (await self.table(topic, {**requested, "top_n": 0, "skip_n": None})).schema
 
 
 async def taken(url: str, response: aiohttp.ClientResponse) -> bytes:
-    """All of an answer; raises Unreachable if it has no end, and Disconnected."""
+    """The whole body of an answer; raises Unreachable if it is too long, and Disconnected."""
     parts, size_bytes = [], 0
     with reported(url):
         while part := await response.content.readany():
@@ -277,12 +277,12 @@ def records_of(topic: str) -> str:
 
 
 def length_prefixed(bodies: list[bytes]) -> bytes:
-    """Bodies of any bytes in one request, each after its length as 4 bytes, big-endian."""
+    """Bodies in one request, each after its length as 4 bytes, big-endian."""
     return b"".join([len(body).to_bytes(4, "big") + body for body in bodies])
 
 
 def _sent(body: bytes | None) -> bytes | BytesIO | None:
-    """A body as aiohttp wants it: a long one is read piece by piece."""
+    """A body for aiohttp: a long one is read in pieces."""
     return BytesIO(body) if body is not None and len(body) > WHOLE_BYTES else body
 
 
@@ -298,9 +298,9 @@ async def _problem(
         assert isinstance(report, dict)
     except (orjson.JSONDecodeError, AssertionError):
         if response.status == Unauthenticated.status:
-            # Not the server, perhaps: a proxy in front of it.
+            # Perhaps from a proxy in front of the server.
             return Unauthenticated(
-                f"{url} asks who it is: give a token (SOW_TOKEN), or a user and his password"
+                f"{url} requires credentials: give a token (SOW_TOKEN), or a user and password"
             )
         return SowError(f"{url} does not speak SOW: it answered {response.status}")
     found = failure({"status": response.status, **report})

@@ -1,4 +1,4 @@
-"""A live view as a mapping: the records of a topic by SowKey, current while it is open."""
+"""A live view as a mapping: the records of a topic by SowKey, kept current while it is open."""
 
 from collections.abc import Iterator, Mapping
 
@@ -8,9 +8,9 @@ from sow.client.live_view import Document, LiveView
 class Live(LiveView, Mapping[str, Document]):
     """Records by SowKey (decimal text), current while the view is open (`async with`).
 
-    A SowKey is a record's within its topic. Over a pattern records are called by both:
-    ``/desk/1:4711``. Entering it raises what the subscription is refused with. Documents are those
-    of `Message.document`; they are the view's own and not to be changed.
+    For a pattern of topics the key is the topic and the SowKey: ``/desk/1:4711``. Entering it
+    raises the errors of the subscription. Documents are those of `Message.document`; they belong to
+    the view and must not be changed.
     """
 
     def __getitem__(self, key: str) -> Document:
@@ -26,5 +26,5 @@ class Live(LiveView, Mapping[str, Document]):
         return len(self._records)
 
     def copy(self) -> dict[str, Document]:
-        """The records as they stand, in a dictionary that does not change."""
+        """The current records, in a dictionary that does not change."""
         return self._shown()

@@ -1,14 +1,13 @@
-"""What every live view does: it follows a topic, tells of changes, makes tables, shows itself.
+"""The base of live views: it follows a topic, reports changes, makes tables, and displays itself.
 
-Snapshot, updates, deltas and records that leave are folded into a dictionary from SowKey to
-document. After a gap the new snapshot takes the place of the old content at once, when it is
-complete: half a state is never seen. Whoever iterates the changes slowly gets fewer of them, each
-from what was last seen to what holds. How the records are read is for the kinds of views to say: as
-a mapping (`sow.client.live`), or as a list in order (`sow.client.live_window`).
+Snapshot, updates, deltas and removals are folded into a dictionary from SowKey to document. After a
+gap the new snapshot replaces the old content at once, when it is complete: a partial state is never
+visible. A slow reader of the changes gets fewer of them, each from the state that it last saw to
+the current one. Subclasses expose the records as a mapping (`sow.client.live`), or as an ordered
+list (`sow.client.live_window`).
 
-A view that has ended shows no records: each way to read them raises what ended it, since nothing
-tells the records of an ended view from those of a quiet topic. While the subscription tries to come
-back, the records are read as they were.
+Reading a view that has ended raises the error that ended it; otherwise its records would look like
+those of a quiet topic. While the subscription reconnects, the last records can be read.
 """
 
 import asyncio
@@ -33,11 +32,11 @@ from sow.core.delta import merged
 
 Document = Any
 CLOSED = "it was closed"
-"""Why a view has ended that nothing has failed for."""
+"""The reason of a view that ended without an error."""
 
 
 class Change(NamedTuple):
-    """What became of one record: no `old`, it is new; no `new`, it has left.
+    """A change of one record: without `old` it entered, without `new` it left.
 
     `key` is as in the live view, `old` and `new` are documents.
     """
@@ -50,8 +49,8 @@ class Change(NamedTuple):
 class LiveChanges:
     """The changes of a live view, one by one.
 
-    An object rather than a generator: a generator is over once an `anext` of it was cancelled, as
-    `asyncio.wait_for` does when its time is up, and this goes on.
+    An object rather than a generator: a generator ends when one of its `anext` calls is cancelled,
+    as `asyncio.wait_for` does at its timeout; this goes on.
     """
 
     def __init__(self, take: Callable[[], Awaitable[Change | None]]) -> None:
@@ -70,9 +69,9 @@ class LiveChanges:
 class LiveView:
     """Records of a topic, current while the view is open (`async with`).
 
-    Entering it raises what the subscription is refused with. Once it has `ended` every method that
-    reads records raises what ended it. Documents are those of `Message.document`; they are the
-    view's own and not to be changed. `columns` asks the server for the schema of a topic's tables.
+    Entering it raises the errors of the subscription. Once it has `ended`, every method that reads
+    records raises the error that ended it. Documents are those of `Message.document`; they belong
+    to the view and must not be changed. `columns` requests the schema of a topic's tables.
     """
 
     def __init__(
@@ -82,11 +81,11 @@ class LiveView:
         columns: Callable[[str], Awaitable[Any]],
     ) -> None:
         self.subscription = subscription
-        """What the records come from."""
+        """The source of the records."""
         self._topic = topic
         self._columns = columns
         self._topics: dict[str, None] = {}
-        """Of which there were records."""
+        """The topics that had records."""
         self._records: dict[str, Document] = {}
         self._table = KeptTable()
         self._coming: dict[str, Document] | None = None
@@ -94,52 +93,51 @@ class LiveView:
         self._moved = asyncio.Event()
         self._synced = asyncio.Event()
         self._failure: Exception | None = None
-        """What ended the view, unless its owner closed it."""
+        """The error that ended the view; None if its owner closed it."""
         self._over = asyncio.Event()
         """The view has ended."""
         self._task: asyncio.Task[None] | None = None
         self._drawing: set[asyncio.Task[None]] = set()
-        """What keeps widgets up to date."""
+        """The tasks that refresh widgets."""
 
     @property
     def ended(self) -> str | None:
-        """Why the view has ended; None while its records are current, or it tries to come back."""
+        """Why the view has ended; None while it is current, or reconnects."""
         if not self._over.is_set():
             return None
         failure = self._failure
         return CLOSED if failure is None else str(failure) or type(failure).__name__
 
     def _check(self) -> None:
-        """Raise what ended the view, or Disconnected when its owner closed it."""
+        """Raise the error that ended the view, or Disconnected if its owner closed it."""
         if self._failure is not None:
             raise self._failure.with_traceback(None)
         if self._over.is_set():
             raise Disconnected(f"the live view has ended: {CLOSED}; open another")
 
     def _shown(self) -> dict[str, Document]:
-        """The records of this moment by SowKey, in the order in which they are read."""
+        """The current records by SowKey, in order."""
         self._check()
         return self._records.copy()
 
-    # Showing itself.
+    # Display.
 
     def _repr_html_(self) -> str:
-        """What notebooks show: the first records as they stand, or why the view has ended."""
+        """What notebooks show: the first records, or why the view has ended."""
         return self.preview().html()
 
     def preview(self) -> ShownTable:
-        """The first records as they stand, as a table of bounded texts; of a view that has ended
-        the reason."""
+        """The first records, as a table of bounded texts; the reason if the view has ended."""
         if self.ended is not None:
             return shown_end(self._topic, self.ended)
         records = self._shown()
         return shown_table(self._topic, records, records.values(), len(records))
 
     async def widget(self, interval_s: float = 1.0) -> Any:
-        """A widget for notebooks, which shows the first records and draws them again every
-        `interval_s` seconds, 0.1 or more, until the view ends, and then the reason.
+        """A widget for notebooks, which shows the first records and redraws them every `interval_s`
+        seconds, 0.1 or more, until the view ends, and then the reason.
 
-        Raises ClientError where anywidget is not installed (``pip install 'sow[notebook]'``).
+        Raises ClientError if anywidget is not installed (``pip install 'sow[notebook]'``).
         """
         checked_interval(interval_s)
         made = table_widget(self.preview)
@@ -147,7 +145,7 @@ class LiveView:
         return made
 
     async def keep_drawing(self, widget: Any, interval_s: float) -> None:
-        """Refresh a widget every `interval_s` seconds, the last time when the view has ended."""
+        """Refresh a widget every `interval_s` seconds, and once more when the view ends."""
         task = asyncio.get_running_loop().create_task(refreshing(widget, interval_s, self._over))
         self._drawing.add(task)
         task.add_done_callback(self._drawing.discard)
@@ -155,46 +153,47 @@ class LiveView:
     # Tables.
 
     async def to_arrow(self) -> Any:
-        """The records that the view holds as a pyarrow Table: a column for the SowKey, ``sow_key``,
-        and those that the server has for the topic, of the same types, which it is asked for.
+        """The records of the view as a pyarrow Table: the SowKey in the column ``sow_key``, and the
+        columns of the topic, with the types that the server gives.
 
-        Of the table before it the rows of records that have not changed since are used again.
+        Rows of records that have not changed are copied from the previous table.
         """
         self._check()
         topics = list(self._topics) or [self._topic]
         schemas = [await self._columns(topic) for topic in topics]
-        # From here on nothing waits, so no change can come between the records and their table.
+        # Nothing is awaited from here on, so the records cannot change meanwhile.
         return self._table.of(self._shown(), schemas)
 
     async def to_pandas(self) -> Any:
-        """The same as a pandas DataFrame; raises ClientError where there is no pandas."""
+        """The same as a pandas DataFrame; raises ClientError without pandas."""
         return to_pandas(await self.to_arrow())
 
     async def to_polars(self) -> Any:
-        """The same as a polars DataFrame; raises ClientError where there is no polars."""
+        """The same as a polars DataFrame; raises ClientError without polars."""
         return to_polars(await self.to_arrow())
 
-    # Following.
+    # Changes.
 
     async def synced(self) -> None:
-        """Return when the snapshot is complete, also the one after a gap; raises what ended it."""
+        """Wait until the snapshot is complete, also after a gap; raises the error that ended the
+        view."""
         await self._synced.wait()
         self._check()
 
     def changes(self) -> LiveChanges:
-        """Each change of a record (`async for`), from what was last given of it to what holds now:
-        it has entered, changed or left.
+        """The changes of records (`async for`): each from the state last returned to the current
+        one.
 
-        So a slow reader gets fewer changes and never wrong ones. Ends when the owner closes the
-        view; raises what else has ended it.
+        So a slow reader gets fewer changes, and never wrong ones. Ends when the owner closes the
+        view; raises any other error that ended it.
         """
         return LiveChanges(self._next_change)
 
     async def change(self, timeout_s: float | None = None) -> Change:
         """The next change of a record; waits for `timeout_s` seconds, or as long as it takes.
 
-        Raises TimeoutError when there is none in time, as often as one likes: what comes later is
-        given later. Raises what ended the view, or Disconnected when it was closed.
+        Raises TimeoutError when there is none in time; no change is lost by that. Raises the error
+        that ended the view, or Disconnected when it was closed.
         """
         async with asyncio.timeout(timeout_s):
             found = await self._next_change()
@@ -203,12 +202,12 @@ class LiveView:
         return found
 
     async def _next_change(self) -> Change | None:
-        """The next change, None at the end; one that is given up waiting for is not lost."""
+        """The next change, None at the end; no change is lost by a cancellation."""
         while True:
             if self._failure is not None:
                 self._check()
             if self._changes:
-                # Nothing waits here, so no cancellation can come between taking and giving.
+                # Nothing is awaited here, so a cancellation cannot lose it.
                 return self._changes.pop(next(iter(self._changes)))
             if self._task is None or self._over.is_set():
                 return None
@@ -216,25 +215,25 @@ class LiveView:
             await self._moved.wait()
 
     async def _follow(self) -> None:
-        """Hear what comes until the view ends, and keep what ended it."""
+        """Apply messages until the view ends, and keep the error that ended it."""
         try:
             while messages := await self.subscription.batch():
                 for message in messages:
                     if is_text_delta(message):
                         await self.subscription._take_whole()
                         break
-                    self._hear(message)
+                    self._on_message(message)
                 self._moved.set()
         except Exception as error:
             if not self.subscription._is_closed:
-                # Whatever it is: of a view that follows nothing any more no record is current.
+                # Any error: a view that follows nothing is not current.
                 self._failure = error
         finally:
             self._over.set()
             self._moved.set()
             self._synced.set()
 
-    def _hear(self, message: Message) -> None:
+    def _on_message(self, message: Message) -> None:
         if message.c == "unsubscribed":
             raise withdrawn(message)
         key = message.k or ""
@@ -269,7 +268,7 @@ class LiveView:
             known = self._changes.pop(key, None)
             old = self._records.get(key) if known is None else known.old
             if old is not None or document is not None:
-                # What came and went unseen is no change, or they would pile up where nobody asks.
+                # A record that came and went unseen is no change; they would pile up.
                 self._changes[key] = Change(key, old, document)
         if document is None:
             records.pop(key, None)
@@ -280,7 +279,7 @@ class LiveView:
         await self.subscription.open()
         self._task = asyncio.get_running_loop().create_task(self._follow())
         await self.synced()
-        # Whoever looks at the changes from here on has seen all that is there.
+        # The snapshot is visible to the caller, and not part of the changes.
         self._changes.clear()
         return self
 
@@ -294,18 +293,18 @@ class LiveView:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        self._over.set()  # also where the task had not begun
+        self._over.set()  # also if the task had not started
         await asyncio.gather(*self._drawing, return_exceptions=True)
         await self.subscription.close()
 
 
 def withdrawn(message: Message) -> ClosedByServer:
-    """The error that the server has ended a subscription with this message."""
+    """The error of a subscription that the server ended with this message."""
     why = f": {message.detail}" if message.detail else ""
     reason = message.reason or ClosedByServer.reason
     return ClosedByServer(f"the server has ended the subscription: {reason}{why}", reason=reason)
 
 
 def is_text_delta(message: Message) -> bool:
-    """Whether it is part of a text whose fields are not known here, to be merged by nobody."""
+    """Whether it is a delta of a text format, which the client cannot merge."""
     return message.delta and not bytes(message.d).startswith(b"{")

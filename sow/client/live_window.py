@@ -1,8 +1,8 @@
-"""A live window: the records of a stretch of an ordered topic, as a list that stays in order.
+"""A live window: a range of an ordered topic, as a list that is kept in order.
 
-It is a live view (`sow.client.live_view`) whose records also have places. What is seen is the
-window as it was at the end of a turn of the server's: half a turn, in which what has left has not
-been made up for yet, is never seen.
+It is a live view (`sow.client.live_view`) whose records also have positions. It shows the window as
+of the end of a turn of the server: a partial turn, in which a record has left and its replacement
+has not come, is never visible.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,11 +14,11 @@ from sow.client.subscription import Subscription
 
 
 class LiveWindow(LiveView, Sequence[Document]):
-    """Records in the order that was asked for, current while the window is open (`async with`).
+    """Records in the requested order, current while the window is open (`async with`).
 
-    ``window[0]`` is the first one, `keys` are their SowKeys. Entering it raises what the
-    subscription is refused with. Documents are those of `Message.document`; they are the window's
-    own and not to be changed.
+    ``window[0]`` is the first one, `keys` are their SowKeys. Entering it raises the errors of the
+    subscription. Documents are those of `Message.document`; they belong to the window and must not
+    be changed.
     """
 
     def __init__(
@@ -29,10 +29,10 @@ class LiveWindow(LiveView, Sequence[Document]):
     ) -> None:
         super().__init__(subscription, topic, columns)
         self._placed: list[str] = []
-        """The SowKeys in order, as the lines of this turn have them so far."""
+        """The SowKeys in order, within the current turn."""
         self._keys: list[str] = []
         self._documents: list[Document] = []
-        """The same at the end of the last turn, and the records."""
+        """The SowKeys and the records at the end of the last turn."""
 
     @overload
     def __getitem__(self, at: int) -> Document: ...
@@ -55,7 +55,7 @@ class LiveWindow(LiveView, Sequence[Document]):
         return self._keys.copy()
 
     def copy(self) -> list[Document]:
-        """The records as they stand, in a list that does not change."""
+        """The current records, in a list that does not change."""
         self._check()
         return self._documents.copy()
 
@@ -63,8 +63,8 @@ class LiveWindow(LiveView, Sequence[Document]):
         self._check()
         return dict(zip(self._keys, self._documents, strict=True))
 
-    def _hear(self, message: Message) -> None:
-        super()._hear(message)
+    def _on_message(self, message: Message) -> None:
+        super()._on_message(message)
         if message.c == "group_begin":
             self._placed = []
         elif message.c in ("sow", "p", "oof"):

@@ -1,4 +1,4 @@
-"""The lines a server sends, typed; bodies stay the JSON text they came as until asked for."""
+"""The lines that a server sends, as types; bodies are decoded on demand."""
 
 import base64
 from typing import Any
@@ -11,7 +11,7 @@ from sow.errors import SowError
 
 _NOTHING = msgspec.Raw(b"")
 LONG_NUMBER = b"0" * 17
-"""What a number that no double holds has, its digits and its point taken for 0."""
+"""A number that no double represents has so many characters, with digits and point as 0."""
 AS_ZEROS = bytes.maketrans(b"0123456789.", b"0" * 11)
 
 
@@ -25,24 +25,24 @@ EXACT_DECODER = msgspec.json.Decoder(float_hook=_exact)
 
 
 def exactly(text: bytes) -> Any:
-    """JSON as Python has it, with each number that no double holds as a float that knows its
-    text."""
+    """Decoded JSON; a number that no double represents becomes a float that keeps its text."""
     decoder = EXACT_DECODER if LONG_NUMBER in text.translate(AS_ZEROS) else PLAIN_DECODER
     return decoder.decode(text)
 
 
 class Message(msgspec.Struct, omit_defaults=True):
-    """One line: `c` says what it is, and which of the other fields it has.
+    """One line; `c` is its kind, which determines the other fields.
 
-    ``sow`` a record of the snapshot, ``p`` an update (with `delta` one to merge into what there
-    is), ``oof`` a record that left focus (`reason` says why), ``group_begin`` and ``group_end``
-    around the snapshot, ``turn_end`` when all has been told of a turn of a live window,
-    ``unsubscribed`` when the server ends the subscription (`reason` says why, `detail` in a
-    sentence). `k` is the SowKey, `bm` the bookmark, `d` the body, `at` the place in a window.
+    ``sow`` is a record of the snapshot, ``p`` an update (with `delta` one to merge into the
+    record), ``oof`` a record that left focus (with `reason`), ``group_begin`` and ``group_end``
+    enclose the snapshot, ``turn_end`` ends a turn of a live window, ``unsubscribed`` means that the
+    server ended the subscription (`reason`, and `detail` in a sentence). `k` is the SowKey, `bm`
+    the bookmark, `d` the body, `at` the position in a window.
 
-    ``gap`` is this client's own: the connection was lost and the session with it. `exact` says
-    whether what follows makes up for it (a fresh snapshot, the log from the last bookmark on) or
-    updates may be missing. ``heartbeat`` carries how many messages were `conflated` and `dropped`.
+    ``gap`` comes from this client: the connection and its session were lost. If `exact`, the
+    following messages make up for it (a new snapshot, or the log from the last bookmark on);
+    otherwise updates may be missing. ``heartbeat`` has the number of `conflated` and `dropped`
+    messages.
     """
 
     c: str
@@ -84,7 +84,7 @@ class Message(msgspec.Struct, omit_defaults=True):
         return msgspec.json.decode(self.d)
 
     def exact_document(self) -> Any:
-        """The same with each number exactly: one that no double holds is a float that knows its
+        """The same without rounding: a number that no double represents is a float that keeps its
         text (`sow.core.lossless_numbers.LosslessNumber`)."""
         if self.enc == "base64":
             return self.body
@@ -92,7 +92,7 @@ class Message(msgspec.Struct, omit_defaults=True):
 
 
 class Line(Message, omit_defaults=True):
-    """Any line: a message, an ack, or the last word of a connection."""
+    """Any line: a message, an ack, or the close of a connection."""
 
     cid: str | None = None
     a: str | None = None
@@ -112,11 +112,11 @@ class Line(Message, omit_defaults=True):
 
     @property
     def failed(self) -> bool:
-        """An ack that says no."""
+        """Whether it is a failure ack."""
         return self.status == "failure"
 
     def error(self) -> SowError:
-        """What a failure ack reports."""
+        """The error of a failure ack."""
         names = ("reason", "detail", "index", "field", "position", "expected")
         return failure({name: getattr(self, name) for name in names})
 
@@ -125,6 +125,5 @@ LINE_DECODER = msgspec.json.Decoder(Line)
 
 
 def read_lines(frame: bytes | str) -> list[Line]:
-    """The lines of one frame, in order; raises msgspec.DecodeError for what is no line of a
-    server's."""
+    """The lines of one frame, in order; raises msgspec.DecodeError for an invalid line."""
     return LINE_DECODER.decode_lines(frame)

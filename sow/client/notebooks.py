@@ -1,7 +1,7 @@
-"""How live views show themselves in notebooks: as a table of what there is, once or often.
+"""Display of answers and live views in notebooks, as a table or as a widget that refreshes.
 
-Whatever records hold is text there, however it is written. A view may hold a million records, and
-one of them a megabyte: what is shown is bounded, and says of how many it is.
+All values are shown as text, never as HTML. A view may hold a million records, and one of them a
+megabyte: what is shown is bounded, and its caption has the total.
 """
 
 import asyncio
@@ -16,15 +16,15 @@ import orjson
 from sow.errors import ClientError
 
 ROWS_SHOWN = 20
-"""As many as fit onto a screen below a cell of code."""
+"""As many as fit on a screen below a cell of code."""
 COLUMNS_SHOWN = 20
 """More are wider than any screen."""
 CELL_CHARS = 100
-"""Of a longer text the beginning says what it is."""
+"""The beginning of a longer text identifies it."""
 VALUE = "value"
 """The column of documents without fields."""
 INTERVAL_S_MIN = 0.1
-"""More often nobody sees it, and each time it travels to a browser."""
+"""More refreshes cannot be seen, and each is sent to a browser."""
 SCRIPT = """
 function cells(row, tag, texts) {
   for (const text of texts) {
@@ -48,11 +48,11 @@ function render({ model, el }) {
 }
 export default { render };
 """
-"""What a browser draws the widget with: whatever records hold stays text."""
+"""The script of the widget; it sets values as text only."""
 
 
 class ShownTable(NamedTuple):
-    """What is shown: cells are texts, and not too many or too long."""
+    """A bounded table of texts."""
 
     caption: str
     heads: list[str]
@@ -76,8 +76,8 @@ def shown_table(
     count: int,
     matches: int | None = None,
 ) -> ShownTable:
-    """The first of `count` documents, with the SowKeys that they are known by, if they are given.
-    `matches` says how many there are of which these are some."""
+    """The first of `count` documents, with their SowKeys if given. `matches` is the number of
+    records that match, if the documents are a page of them."""
     known = [
         document if isinstance(document, Mapping) else {VALUE: document}
         for document in islice(documents, ROWS_SHOWN)
@@ -89,19 +89,19 @@ def shown_table(
     if keys is not None:
         heads = ["sow_key", *heads]
         rows = [[key, *cells] for key, cells in zip(keys, rows, strict=False)]
-    said = f"{count:,} record{'s' * (count != 1)}"
-    said += f" of {matches:,} that match" if matches is not None and matches > count else ""
-    said += f", the first {len(rows):,}" if len(rows) < count else ""
-    return ShownTable(f"{_clipped(title)}: {said}", [*map(_clipped, heads)], rows)
+    caption = f"{_clipped(title)}: {count:,} record{'s' * (count != 1)}"
+    caption += f" of {matches:,} that match" if matches is not None and matches > count else ""
+    caption += f", the first {len(rows):,}" if len(rows) < count else ""
+    return ShownTable(caption, [*map(_clipped, heads)], rows)
 
 
 def shown_end(title: str, reason: str) -> ShownTable:
-    """No records, and why there are none any more."""
+    """An empty table with the reason why a view ended."""
     return ShownTable(f"{_clipped(title)}: ended: {reason}", [], [])
 
 
 def _text(value: Any) -> str:
-    """A value as text: an object as JSON, and what is not there as nothing."""
+    """A value as text: an object as JSON, a missing one as an empty text."""
     if value is None:
         return ""
     if isinstance(value, (dict, list, bool)):
@@ -114,8 +114,8 @@ def _clipped(text: str) -> str:
 
 
 def table_widget(shown: Callable[[], ShownTable]) -> Any:
-    """A widget that shows such a table; its `refresh` shows what there is then. Raises ClientError
-    where there is no anywidget, which is imported when somebody asks for it."""
+    """A widget that shows such a table; its `refresh` shows the current one. Raises ClientError
+    without anywidget, which is imported here, on demand."""
     try:
         import anywidget
         import traitlets
@@ -125,7 +125,7 @@ def table_widget(shown: Callable[[], ShownTable]) -> Any:
         ) from None
 
     def refresh(widget: Any) -> None:
-        """Show what there is now; what has not changed is not sent again."""
+        """Show the current table; unchanged parts are not sent again."""
         with widget.hold_sync():
             widget.caption, widget.heads, widget.rows = shown()
 
@@ -137,7 +137,7 @@ def table_widget(shown: Callable[[], ShownTable]) -> Any:
         "rows": traitlets.List(traitlets.List(text())).tag(sync=True),
         "refresh": refresh,
     }
-    # Made here, since its base is there only where somebody has installed it.
+    # Defined here, because its base class is an optional dependency.
     made: Any = type("TableWidget", (anywidget.AnyWidget,), traits)
     widget = made()
     widget.refresh()
@@ -145,8 +145,8 @@ def table_widget(shown: Callable[[], ShownTable]) -> Any:
 
 
 async def refreshing(widget: Any, interval_s: float, over: asyncio.Event) -> None:
-    """Refresh a widget every so many seconds until it is closed, the last time once it is `over`:
-    then it shows why."""
+    """Refresh a widget every so many seconds until it is closed, and once more when the view is
+    `over`, to show the reason."""
     while widget.comm is not None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(over.wait(), interval_s)
@@ -156,7 +156,7 @@ async def refreshing(widget: Any, interval_s: float, over: asyncio.Event) -> Non
 
 
 def checked_interval(interval_s: float) -> float:
-    """The seconds between two refreshes; raises ClientError for what is too often."""
+    """The seconds between two refreshes; raises ClientError if they are too few."""
     if not interval_s >= INTERVAL_S_MIN:
         raise ClientError(f"interval_s is {interval_s}; it must be {INTERVAL_S_MIN} or more")
     return interval_s

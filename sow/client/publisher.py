@@ -1,9 +1,8 @@
-"""The fast way in: frames of many bodies, several on their way, each acknowledged once durable.
+"""The publisher: pipelined frames of many bodies, each acknowledged once durable.
 
-A frame is all or nothing. Up to `window` frames may be unacknowledged; `send` waits beyond that,
-so a publisher never runs ahead of the server's disk by more. After a failure nothing more is
-sent, but frames that were already on their way may have been stored: `published` counts exactly
-what was acknowledged.
+A frame is stored atomically. Up to `window` frames may be unacknowledged; `send` waits beyond that.
+After a failure nothing more is sent, but frames in flight may have been stored: `published` counts
+exactly what was acknowledged.
 """
 
 import asyncio
@@ -19,12 +18,12 @@ from sow.client.socket import Socket, framed
 from sow.errors import BadMessage, SowError
 
 WINDOW_FRAMES = 64
-"""Frames on their way unacknowledged: with the usual hundred messages in each enough to hide the
-time that a wait for the disk and the way there and back take, at any rate the server can store."""
+"""Unacknowledged frames: with the usual hundred messages in each, enough to hide an fsync and a
+round trip at any rate that the server can store."""
 
 
 class Sent(NamedTuple):
-    """A frame that waits for its ack: `first` is the place of its first message overall."""
+    """A frame that waits for its ack: `first` is the index of its first message overall."""
 
     cid: str
     first: int
@@ -34,14 +33,14 @@ class Sent(NamedTuple):
 class Publisher:
     """Publishes to one topic over its own connection, until `close` or the end of `async with`.
 
-    `window` is how many frames may be unacknowledged. At the end of `async with` everything is
-    waited for, unless that ends with an error.
+    `window` is how many frames may be unacknowledged. The end of `async with` waits for all acks,
+    unless its block raised an error.
     """
 
     def __init__(self, socket: Socket, topic: str, window: int = WINDOW_FRAMES) -> None:
         self.topic = topic
         self.sent = 0
-        """Messages handed to the socket."""
+        """Messages written to the socket."""
         self.published = 0
         """Messages that the server has made durable."""
         self.bookmark = ""
@@ -64,13 +63,13 @@ class Publisher:
     ) -> None:
         """Send bodies as one frame, waiting while the window is full.
 
-        Bytes go as they are; documents are written as JSON, as by `Client.publish`, whose `key`,
-        `expires_s` (seconds) and `nan_as_null` these are. With `delta` each is merged into its
-        record. A frame is stored completely or not at all, and `send` does not wait for that.
+        Bytes are sent as they are; documents are encoded as JSON, with `key`, `expires_s` (seconds)
+        and `nan_as_null` as in `Client.publish`. With `delta` each is merged into its record. A
+        frame is stored completely or not at all, and `send` does not wait for that.
 
-        Raises BadMessage for what has no body or has a line break in it, before it is sent; and
-        what an earlier frame failed with, after which nothing more is sent. A BadMessage's index
-        counts all messages sent on this publisher.
+        Raises BadMessage for a body that cannot be encoded or has a line break, before it is sent;
+        and the error of an earlier frame, after which nothing more is sent. The index of a
+        BadMessage counts all messages sent on this publisher.
         """
         command = "delta_publish" if delta else "publish"
         await self._send(command, self._encoded(bodies, nan_as_null), {"k": key, "x": expires_s})
@@ -78,7 +77,7 @@ class Publisher:
     async def delete(self, bodies: Sequence[Document]) -> None:
         """Delete the records that the key fields of these bodies name, in order with `send`.
 
-        Raises what `send` raises. Records that are not there are no error.
+        Raises what `send` raises. Missing records are ignored.
         """
         await self._send("sow_delete", self._encoded(bodies, False), {})
 
@@ -93,8 +92,7 @@ class Publisher:
         if frame.count(b"\n") != len(bodies):
             index = next(at for at, body in enumerate(bodies) if b"\n" in body)
             raise BadMessage(
-                "a body with a line break cannot stand in a frame; take it out, or use "
-                "Client.publish",
+                "a body in a frame must not have a line break; remove it, or use Client.publish",
                 index=self.sent + index,
             )
         await self._until_below(self._window)
@@ -110,8 +108,8 @@ class Publisher:
             raise
 
     async def drain(self) -> None:
-        """Wait until everything sent is durable; raises what any frame failed with, or
-        Disconnected if the connection ended before all were acknowledged."""
+        """Wait until everything sent is durable; raises the error of a frame, or Disconnected if
+        the connection ended before all were acknowledged."""
         await self._until_below(1)
 
     async def _until_below(self, count: int) -> None:
@@ -125,14 +123,14 @@ class Publisher:
         try:
             while True:
                 for line in await self._socket.receive():
-                    self._hear(line)
+                    self._on_line(line)
                 self._moved.set()
         except SowError as error:
             self._failure = self._failure or error
         finally:
             self._moved.set()
 
-    def _hear(self, line: Line) -> None:
+    def _on_line(self, line: Line) -> None:
         if line.c != "ack" or line.cid is None or not self._waiting:
             return
         # The server answers a session's commands in order.
@@ -150,17 +148,17 @@ class Publisher:
 
     @property
     def is_open(self) -> bool:
-        """Nothing has failed and the connection has not ended, as far as is known."""
+        """Whether no frame has failed and the connection has not ended, as far as is known."""
         return self._failure is None and not self._reader.done()
 
     async def settle(self) -> None:
-        """Wait until every frame has been answered, whatever the answers are."""
+        """Wait until every frame has an ack, success or failure."""
         while self._waiting and not self._reader.done():
             self._moved.clear()
             await self._moved.wait()
 
     async def close(self) -> None:
-        """Give the connection back; does not wait for acks."""
+        """Close the connection without waiting for acks."""
         self._reader.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._reader

@@ -1,7 +1,7 @@
-"""A query that is asked when it is awaited: for its records, or for a table of them.
+"""A query that is sent when it is awaited, for its records or for a table.
 
-A table is what the server makes of the records (`sow.messages.arrow`): its types are those of the
-topic, whichever records are asked for, and numbers that a double would round stay as they are.
+The server makes the table (`sow.messages.arrow`): its types are those of the topic, whichever
+records match, and numbers that a double would round are exact.
 """
 
 from collections.abc import Coroutine, Generator, Mapping
@@ -12,9 +12,9 @@ from sow.client.tables import to_pandas, to_polars
 
 
 class QueryRequest(Coroutine[Any, Any, Answer]):
-    """A query of `topic`; `asked` are its parameters. Each time it is awaited it is asked anew.
+    """A query of `topic` with the parameters `requested`, sent each time it is awaited.
 
-    It is a coroutine too, so that a task can be made of it.
+    It is also a coroutine, so that it can be run as a task.
     """
 
     def __init__(self, http: Http, topic: str, requested: Mapping[str, object]) -> None:
@@ -35,7 +35,7 @@ class QueryRequest(Coroutine[Any, Any, Answer]):
         return self._coroutine().throw(*error)
 
     def close(self) -> None:
-        """As of a coroutine; nothing is asked any more."""
+        """As of a coroutine."""
         if self._task is not None:
             self._task.close()
 
@@ -50,13 +50,13 @@ class QueryRequest(Coroutine[Any, Any, Answer]):
             return await rows.all()
 
     async def to_arrow(self) -> Any:
-        """The records as a pyarrow Table (docs/http.md says of which types)."""
+        """The records as a pyarrow Table (types: docs/http.md)."""
         return await self._http.table(self._topic, self._requested)
 
     async def to_pandas(self) -> Any:
-        """The same as a pandas DataFrame; raises ClientError where there is no pandas."""
+        """The same as a pandas DataFrame; raises ClientError without pandas."""
         return to_pandas(await self.to_arrow())
 
     async def to_polars(self) -> Any:
-        """The same as a polars DataFrame; raises ClientError where there is no polars."""
+        """The same as a polars DataFrame; raises ClientError without polars."""
         return to_polars(await self.to_arrow())

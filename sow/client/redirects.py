@@ -1,8 +1,8 @@
-"""Redirects: a client goes to no other address than the one that it was given.
+"""Redirects are not followed.
 
-What it publishes, the session that it comes back with and what it is told would go wherever an
-answer points to, and a WebSocket is asked for by a request that may be redirected as well. So a
-redirect is an error, which says where it points: whoever trusts that gives it as the address.
+They would send messages, session names and credentials to an address that the caller did not give,
+also for the handshake of a WebSocket. So a redirect is an error with its target: a caller that
+trusts it gives it as the address.
 """
 
 import aiohttp
@@ -13,7 +13,7 @@ from sow.errors import clipped
 
 
 def refused_redirects(url: str) -> aiohttp.TraceConfig:
-    """What has a session of aiohttp raise Unreachable where the server at `url` redirects it."""
+    """A trace that makes an aiohttp session raise Unreachable if the server at `url` redirects."""
 
     async def refuse(
         _session: object, _context: object, seen: aiohttp.TraceRequestRedirectParams

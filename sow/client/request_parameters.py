@@ -1,4 +1,4 @@
-"""What the client's methods are asked, as the server is asked it."""
+"""Converts arguments of the client's methods to parameters of requests and commands."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -12,12 +12,12 @@ FLAGS = ("oof", "no_empties", "timestamp", "no_sowkey", "live", "positions")
 
 
 def given(**arguments: object) -> dict[str, object]:
-    """Those arguments of a method that say something."""
+    """The arguments that are not None."""
     return {name: value for name, value in arguments.items() if value is not None}
 
 
 def parameters(requested: Mapping[str, object]) -> dict[str, object]:
-    """A selection or question as HTTP parameters: lists as comma text, the rest as it is."""
+    """A query or selection as HTTP parameters: lists as comma text, the rest unchanged."""
     found = dict(requested)
     for name in ("keys", "select"):
         if name in found:
@@ -26,7 +26,7 @@ def parameters(requested: Mapping[str, object]) -> dict[str, object]:
 
 
 def _groups(requested: Mapping[str, object]) -> dict[str, object]:
-    """Lists of expressions, in which a comma may stand, as text."""
+    """Lists of expressions, which may contain commas, as text."""
     found = {name: requested[name] for name in ("projection", "grouping") if name in requested}
     return {
         name: one if one is None or isinstance(one, str) else f"[{_comma(one)}]"
@@ -39,8 +39,8 @@ def subscription(
 ) -> tuple[str, dict[str, object]]:
     """A subscription's command and its fields (docs/websocket.md).
 
-    `focus` has the arguments of `Client.subscribe` by name; with `snapshot` the records as they
-    stand come first.
+    `focus` has the arguments of `Client.subscribe` by name; with `snapshot` the current records
+    come first.
     """
     given = dict(focus)
     command = "delta_subscribe" if given.pop("delta", False) else "subscribe"

@@ -1,9 +1,9 @@
-"""Answers in JSON, as a client reads them who cannot be sure that it is SOW that answers.
+"""JSON answers of a server that may not be SOW.
 
-An address may be that of another server, of a proxy's own page, or of SOW of another version. Who
-reads a field that such an answer does not have gets an error that says so, wherever he reads it, in
-place of a KeyError. Values are not looked at as they come: who makes something of them does so
-within `understood`, and one of a wrong type is said to be none of SOW's, too.
+The address may be that of another server, of a proxy's error page, or of another version of SOW.
+Reading a field that an answer does not have raises an error that explains this, instead of a
+KeyError. Types of values are not checked in advance: code that converts them runs within
+`understood`, which reports a value of a wrong type in the same way.
 """
 
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ import orjson
 from sow.client.errors import Unreachable, not_sow
 
 SHOWN_CHARS = 40
-"""So much of an answer is shown that is none: enough to know a page by."""
+"""Characters of an invalid answer that an error shows: enough to recognise a page."""
 
 
 class AnsweredFields(dict[str, Any]):
-    """An object of an answer; a field that it does not have is an error of the server at `url`."""
+    """An object of an answer; a missing field is an error of the server at `url`."""
 
     def __init__(self, url: str, fields: dict[str, Any]) -> None:
         super().__init__(fields)
@@ -34,8 +34,8 @@ class AnsweredFields(dict[str, Any]):
 def decoded(
     url: str, content: bytes, kind: type[list[Any]] | type[dict[str, Any]] | None = None
 ) -> Any:
-    """What the server at `url` has answered; raises Unreachable unless it is JSON, and of `kind`
-    where one is given."""
+    """The decoded answer of the server at `url`; raises Unreachable unless it is JSON, and of
+    `kind` if one is given."""
     try:
         found = orjson.loads(content)
     except orjson.JSONDecodeError as error:
@@ -47,8 +47,8 @@ def decoded(
 
 @contextmanager
 def understood(url: str) -> Iterator[None]:
-    """Make something of an answer of the server at `url`; raises Unreachable where a value of it
-    has another type than it should. Nothing but the reading of the answer belongs within."""
+    """Read values of an answer of the server at `url`; raises Unreachable if one has a wrong type.
+    Only code that reads the answer belongs in the block."""
     try:
         yield
     except (TypeError, ValueError, AttributeError) as error:

@@ -1,6 +1,6 @@
-"""How a client comes back: soon at first, then more and more patiently, and not for ever.
+"""Reconnection with exponential backoff, jitter and a deadline.
 
-Sleep and chance are parameters, so that tests need neither.
+Sleep and randomness are parameters, so that tests need neither.
 """
 
 import asyncio
@@ -9,20 +9,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 FACTOR = 2
-"""Each wait is so much longer than the last: a minute is a dozen attempts, not six hundred."""
+"""Factor from one wait to the next: a minute is a dozen attempts, not six hundred."""
 JITTER = 0.5
-"""So much of a wait is left to chance: the fewest that spreads many clients over the whole of it
-while each still waits for at least half."""
+"""The random part of a wait: spreads many clients, while each waits for at least half of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
     """Waits of `first_s`, doubling up to `longest_s`, for `give_up_s` in all; 0 does not retry.
 
-    All are seconds. Each wait is shortened by up to half, so that many clients do not come back at
-    one moment. The server keeps a session for a minute by default (`ReconnectTimeout`), so trying
-    for longer seldom takes one up. `sleep` waits for so many seconds, `chance` gives a number from
-    0 to 1.
+    All are seconds. Each wait is shortened by up to half at random, so that many clients do not
+    reconnect at one moment. The server keeps a session for a minute by default
+    (`ReconnectTimeout`), so a later attempt seldom resumes it. `sleep` waits for so many seconds,
+    `chance` returns a number from 0 to 1.
     """
 
     first_s: float = 0.1
@@ -32,7 +31,7 @@ class Retry:
     chance: Callable[[], float] = random.random
 
     async def attempts(self) -> AsyncIterator[float]:
-        """One step for each attempt, after its wait: the seconds waited in all; ends when it is
+        """Yields before each attempt, after its wait, the seconds waited in all; ends when it is
         time to give up."""
         wait_s, waited_s = self.first_s, 0.0
         while waited_s < self.give_up_s:

@@ -1,4 +1,4 @@
-"""One WebSocket to a server: frames out, lines in; knows nothing of what they mean."""
+"""One WebSocket to a server: sends frames and receives lines, without interpreting them."""
 
 import asyncio
 import contextlib
@@ -12,19 +12,18 @@ from sow.client.errors import ClosedByServer, Disconnected, reported
 from sow.client.messages import Line, read_lines
 
 HEARTBEAT_S = 30.0
-"""How often the server is pinged: one that has gone without a word is noticed in half the minute
-after which it would close a silent connection itself."""
+"""The interval of pings: half the minute after which the server closes a silent connection."""
 CLOSE_S = 1.0
-"""How long a connection that was refused may take to say goodbye."""
+"""How long the close of a refused connection may take."""
 GIVEN_UP = 1008
-"""The code of a WebSocket that the server closes because it has given the session up."""
+"""The close code for a session that the server has ended."""
 
 
 class Socket:
-    """A session of the server's, open from `connect` to `close`.
+    """A session on the server, open from `connect` to `close`.
 
     `session` is its name, and `log_id` that of the server's log. `resumed` says whether it is the
-    one that was asked for; if not, `reason` says why it is another.
+    requested session; if not, `reason` says why not.
     """
 
     def __init__(self, url: str, socket: aiohttp.ClientWebSocketResponse) -> None:
@@ -46,10 +45,10 @@ class Socket:
         seen: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> "Socket":
-        """Log on to the server at `url` under the client name `name`, with `headers` that say who.
+        """Log on to the server at `url` as the client `name`, with the credentials in `headers`.
 
-        With `session`, take that one up after the `seen` lines that were read of it. Raises
-        Unreachable, Disconnected, and what the server refuses the logon with.
+        With `session`, resume it after the `seen` lines that were read of it. Raises Unreachable,
+        Disconnected, and the error of a refused logon.
         """
         with reported(url):
             raw = await http.ws_connect(
@@ -59,7 +58,7 @@ class Socket:
         try:
             await socket._log_on({"client": name, "session": session, "seen": seen})
         except BaseException:
-            # Refused, or given up waiting for: nobody will ever close it.
+            # Refused or cancelled: the caller has no socket to close.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_S):
                     await raw.close()
@@ -68,7 +67,7 @@ class Socket:
 
     async def _log_on(self, fields: Mapping[str, object]) -> None:
         await self.command("logon", **fields)
-        # The ack comes alone in its frame, so that both sides count lines from the same place.
+        # The ack is alone in its frame, so that both sides count lines from the same point.
         (ack,) = await self.receive()
         if ack.failed:
             raise ack.error()
@@ -76,7 +75,7 @@ class Socket:
         self.resumed, self.reason = bool(ack.resumed), ack.reason or ""
 
     def next_cid(self) -> str:
-        """A name for a command, new on this socket."""
+        """An id for a command, unique on this socket."""
         return str(next(self._numbers))
 
     async def send(self, frame: bytes) -> None:
@@ -85,7 +84,7 @@ class Socket:
             await self._socket.send_bytes(frame)
 
     async def command(self, name: str, **fields: object) -> str:
-        """Send the command `name` with its fields, those that are None left out; returns its cid.
+        """Send the command `name` with the fields that are not None; returns its cid.
 
         Raises Disconnected.
         """
@@ -95,8 +94,8 @@ class Socket:
         return cid
 
     async def receive(self) -> Sequence[Line]:
-        """The lines of the next frame; raises Disconnected when there will be none, and
-        ClosedByServer if that is for good."""
+        """The lines of the next frame; raises Disconnected if the connection has ended, and
+        ClosedByServer if the session has."""
         with reported(self.url):
             frame = await self._socket.receive()
         if frame.type in (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT):
@@ -114,12 +113,12 @@ class Socket:
 
 
 def closed(url: str, why: str, by_server: bool) -> Disconnected:
-    """The error of a connection that ended, for good if the server has said so."""
+    """The error of a connection that ended; with `by_server` the session has ended too."""
     kind = ClosedByServer if by_server else Disconnected
     return kind(f"the server at {url} closed the connection: {why}", reason=why or None)
 
 
 def framed(fields: Mapping[str, object], bodies: Sequence[bytes]) -> bytes:
-    """A command line and its bodies, byte for byte, as one frame."""
+    """A command and its bodies as one frame."""
     head = orjson.dumps({key: value for key, value in fields.items() if value is not None})
     return b"%b\n%b" % (head, b"\n".join(bodies))

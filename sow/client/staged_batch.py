@@ -1,9 +1,9 @@
-"""A batch that is applied once and as a whole, however often its connection breaks.
+"""A batch that is applied atomically and exactly once, however often its connection breaks.
 
-It is staged piece by piece, under the name of a writer and a number of its own, and committed at
-the end (docs/http.md, "Staged writes"). Each of these requests may be sent again: a piece takes its
-own place again, and of a commit the server knows that it was done. So whoever does not know what
-became of a batch, sends it again under its name and number.
+Chunks are staged under the name of a writer and the number of the batch, and committed at the end
+(docs/http.md, "Staged writes"). Each request is idempotent: a chunk replaces itself, and a commit
+that was applied is reported as done. So a writer that does not know whether its batch was applied
+sends it again under the same name and number.
 """
 
 import contextlib
@@ -21,19 +21,17 @@ from sow.core.media_types import ARROW, JSON
 from sow.errors import BadMessage, SowError
 
 CHUNK_BYTES = 4 * 1024**2
-"""Of one request: far below the 64 MB that a server takes by default, and enough that a round trip
-is nothing beside it."""
+"""Of a request: far below the server's default limit of 64 MB, and enough to hide a round trip."""
 AWAY = 503
-"""The status of all that may be tried again: nobody answers, or not yet."""
+"""The status of errors that can be retried: no server answers, or it is not ready."""
 
 DROPPED = "not staged"
-"""The reason of a piece whose batch was dropped while it was written."""
+"""The reason of a chunk whose batch was dropped while it was written."""
 
 
 class RepeatableBatch:
     """Messages for `topic`, as the batch number `epoch` of `writer`; `delta` merges them into their
-    records. `http` gives the requests, `retry` says for how long a server that is away is waited
-    for."""
+    records. `retry` says how long to wait for a server that does not answer."""
 
     def __init__(
         self,
@@ -50,7 +48,7 @@ class RepeatableBatch:
         self._topic = topic
         self._path = f"/v1/writes/{quote(writer, safe='')}/{epoch}"
         self._op = "delta" if delta else "publish"
-        # Not those of an earlier process, of which some may be staged still.
+        # Unique, as chunks of an earlier process may still be staged.
         self._attempt = secrets.token_hex(8)
         self._chunks = 0
         self._rows = 0
@@ -59,15 +57,14 @@ class RepeatableBatch:
 
     async def add(self, bodies: Sequence[bytes]) -> None:
         """Stage messages, many in one request; raises BadMessage with the index of the first bad
-        one, counted from the first of the batch, and what the server answers as an error."""
+        one in the batch, and the errors that the server reports."""
         self._waiting += bodies
         self._bytes += sum(map(len, bodies))
         if self._bytes >= CHUNK_BYTES:
             await self._send()
 
     async def commit(self) -> str:
-        """Apply all of them, unless that was done already; returns a bookmark, once that is
-        durable."""
+        """Apply the batch, unless it was applied already; returns a bookmark once it is durable."""
         if self._waiting:
             await self._send()
         part = {"part": 0, "attempt": self._attempt, "chunks": self._chunks, "rows": self._rows}
@@ -77,7 +74,7 @@ class RepeatableBatch:
         return str(answer["bookmark"])
 
     async def forget(self) -> None:
-        """Take back what was staged, if that can be had; it goes after some time by itself, too."""
+        """Discard what was staged, if the server answers; it expires anyway."""
         with contextlib.suppress(SowError):
             await self._http().json("DELETE", self._path, {"topic": self._topic})
 
@@ -96,8 +93,8 @@ class RepeatableBatch:
         except SowError as error:
             if error.reason != DROPPED:
                 raise
-            # An earlier try that was given up has been applied meanwhile, and its pieces are gone
-            # with this one: the commit is told that it was done, or else what is missing.
+            # An earlier attempt was applied meanwhile, and all chunks of the batch were dropped:
+            # the commit returns that it was applied, or else what is missing.
         self._chunks += 1
         self._rows += len(self._waiting)
         self._waiting, self._bytes = [], 0
@@ -105,20 +102,20 @@ class RepeatableBatch:
     async def _requested(
         self, path: str, requested: dict[str, object], body: bytes, kind: str
     ) -> Any:
-        """The answer to a request that may be sent again, of a server that may be away."""
+        """The answer to an idempotent request, which is retried while no server answers."""
 
-        async def ask() -> Any:
+        async def send() -> Any:
             return await self._http().json("POST", path, requested, body=body, content_type=kind)
 
         try:
-            return await ask()
+            return await send()
         except SowError as error:
             if error.status != AWAY:
                 raise
             away = error
         async for _ in self._retry.attempts():
             try:
-                return await ask()
+                return await send()
             except SowError as error:
                 if error.status != AWAY:
                     raise

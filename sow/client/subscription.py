@@ -1,15 +1,15 @@
-"""A subscription: a connection of its own from which typed messages are read.
+"""A subscription: a connection of its own, from which typed messages are read.
 
-One connection each, so that a slow reader holds up, and is bounded by, nothing but itself: while
-messages are not read the socket fills, and the server treats the session as the slow one it is.
+Each subscription has its own connection, so that a slow reader does not delay others: while it does
+not read, the socket fills, and the server treats the session as a slow one.
 
-A connection that breaks is made again. Both sides count lines, so the server goes on with the very
-next one. If it does not have the session any more, the subscription begins anew and says so with a
-message ``gap``, before what makes up for the gap. A session whose server had not agreed yet when
-its connection broke is not taken up: what was asked for may never have arrived.
+A broken connection is reopened. Both sides count lines, so the server continues with the next one.
+If it does not have the session any more, the subscription starts again, after a message ``gap``. A
+session whose subscription was not acknowledged when its connection broke is not resumed: the
+command may not have arrived.
 
-Bookmarks are sent with the name of the log that gave them, so the server that is there then refuses
-those of another log, and never goes on from a number that means something else to it.
+Bookmarks are sent with the name of their log, so that a server with another log refuses them
+instead of continuing from an unrelated number.
 """
 
 import asyncio
@@ -28,21 +28,21 @@ from sow.history.bookmarks import going_on, is_range, with_log
 
 ACK = "ack"
 NOT_LOGGED = (AnotherLog.reason, "invalid bookmark", "invalid topic")
-"""Why a subscription that began at `now` may not be able to go on from a bookmark."""
+"""Reasons why a subscription that began at `now` may not be able to resume from a bookmark."""
 
 
 class Connect(Protocol):
-    """Opens a socket, for a session that is taken up or a new one."""
+    """Opens a socket, for a resumed session or a new one."""
 
     async def __call__(self, session: str | None = None, seen: int | None = None) -> Socket:
-        """A socket that is logged on; raises Unreachable."""
+        """A socket after its logon; raises Unreachable."""
         ...
 
 
 class Subscription:
     """Messages of one topic, in order; an async iterator, and a context manager that ends it.
 
-    It opens when first read or entered, and raises then what the server refuses it with.
+    It opens when first read or entered, and raises the errors of the server then.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Subscription:
         retry: Retry,
         closed: Callable[["Subscription"], None] = lambda _closed: None,
     ) -> None:
-        """`closed` is told when it has been closed."""
+        """`closed` is called when it has been closed."""
         self._connect = connect
         self._command = command
         self._fields = fields
@@ -66,27 +66,27 @@ class Subscription:
         self._cid = ""
         self._ready: deque[Message] = deque()
         self._gap: Message | None = None
-        """To be told when the server agrees to go on with what there was."""
+        """The gap to report when the server acknowledges the new subscription."""
         self._ended = False
         self._is_read = False
         self._is_closed = False
         """Its owner has closed it."""
         self.name = ""
-        """What the server calls the subscription, once it is open."""
+        """The server's name of the subscription, once it is open."""
         self.bookmark = ""
-        """That of the newest update that has arrived, with the name of its log."""
+        """The bookmark of the newest update received, with the name of its log."""
         self.resumed = 0
-        """How often the session was taken up after its connection had broken, without a gap."""
+        """How often the session was resumed without a gap."""
         self.gaps = 0
-        """How often it could not be, and the subscription began anew."""
+        """How often it could not be resumed, and the subscription started again."""
 
     async def open(self) -> None:
-        """Subscribe, unless that was done; raises what the server refuses it with (BadFilter,
-        UnknownTopic, ClientError), Unreachable and Disconnected."""
+        """Subscribe, unless that was done; raises BadFilter, UnknownTopic, ClientError, Unreachable
+        and Disconnected."""
         if self._socket is None and not self._ended:
             socket = await self._connect()
             if self._fields.get("bm") is not None:
-                # A number means this log from now on, whichever server is there later.
+                # A number means this log, also if another server answers later.
                 bookmark = with_log(str(self._fields["bm"]), socket.log_id)
                 self._fields = {**self._fields, "bm": bookmark}
             await self._begin(socket, self._fields)
@@ -95,11 +95,11 @@ class Subscription:
         """Subscribe on a new session."""
         self._socket, self._session, self._seen = socket, socket.session, 0
         self._log_id = socket.log_id
-        await self._ask(socket, fields)
+        await self._subscribe(socket, fields)
 
-    async def _ask(self, socket: Socket, fields: Mapping[str, object]) -> None:
+    async def _subscribe(self, socket: Socket, fields: Mapping[str, object]) -> None:
         self.name = ""
-        # The end of a range is told by the ack that all of it has been told.
+        # The ack "completed" marks the end of a range.
         acks = "processed,completed" if is_range(str(fields.get("bm") or "")) else None
         self._cid = await socket.command(self._command, **fields, a=acks)
         while not self.name:
@@ -121,9 +121,9 @@ class Subscription:
         return lines
 
     def _take(self, line: Line) -> None:
-        """Keep a line for whoever reads; acks and bare heartbeats say nothing to them."""
+        """Queue a line for the reader, except acks and empty heartbeats."""
         if line.c == ACK and line.cid == self._cid and not self.name:
-            # Here, not where it was sent from: that may have been given up waiting for.
+            # Here, not in the caller of `command`, which may have been cancelled.
             self._accept(line)
         if line.c == ACK and line.cid == self._cid and line.a == "completed":
             self._ended = True
@@ -135,17 +135,17 @@ class Subscription:
         self._ready.append(line)
 
     async def batch(self, timeout_s: float | None = None) -> Sequence[Message]:
-        """Every message that has arrived, at least one, waiting for it if need be; none when the
-        subscription has ended.
+        """All messages that have arrived; waits for the first one. Empty when the subscription has
+        ended.
 
-        Raises TimeoutError when none comes within `timeout_s` seconds (None: as long as it takes),
-        as often as one likes: what comes later is given later. Raises Disconnected when the
-        connection broke and could not be made again in the time of `Retry`, ClosedByServer when the
-        server has given the session up, ClientError while another reads, and what `open` raises.
+        Raises TimeoutError when none comes within `timeout_s` seconds (None: as long as it takes);
+        no message is lost by that. Raises Disconnected when the connection broke and could not be
+        reopened in the time of `Retry`, ClosedByServer when the server has ended the session,
+        ClientError during another read, and what `open` raises.
         """
         if self._is_read:
             raise ClientError(
-                "this subscription is being read already; read it in one place and hand the "
+                "this subscription is being read already; read it in one place and pass the "
                 "messages on, or open one for each reader"
             )
         self._is_read = True
@@ -184,11 +184,11 @@ class Subscription:
                 self._take(line)
 
     async def _return(self, error: Disconnected) -> None:
-        """Come back after the connection has broken; raises `error` when it is time to give up."""
+        """Reconnect after the connection has broken; raises `error` when it is time to give up."""
         async for _ in self._retry.attempts():
             with contextlib.suppress(Unreachable, Disconnected):
-                # The server may not have heard of a subscription that it has given no name, and
-                # then the session would go on without it.
+                # A subscription that was not acknowledged may not have arrived, and the session
+                # would continue without it.
                 known = (self._session, self._seen) if self.name else (None, None)
                 socket = await self._connect(*known)
                 if socket.resumed:
@@ -200,9 +200,9 @@ class Subscription:
         raise error
 
     async def _restart(self, socket: Socket) -> None:
-        """Follow again on a new session, from the last bookmark where one was asked for at first.
+        """Subscribe on a new session, from the last bookmark if the subscription began with one.
 
-        Every line's bookmark will do, whatever its topic: the server keeps them in order.
+        The bookmark of any line works, whatever its topic: all are in one order.
         """
         snapshot = self._command.startswith("sow_and_")
         fields = dict(self._fields)
@@ -217,37 +217,37 @@ class Subscription:
         except SowError as error:
             if not goes_on or error.reason not in NOT_LOGGED:
                 raise
-            # What was missed is not kept any more, or never was: go on with what comes.
+            # The missed updates are not in the log: continue with new ones.
             self._gap = Message("gap", reason=reason, exact=False)
-            await self._ask(socket, self._fields)
+            await self._subscribe(socket, self._fields)
 
     async def _take_whole(self) -> None:
-        """Begin anew on the same connection, with whole records where there were deltas; raises
-        what `open` raises. What has arrived and was not read is lost."""
+        """Subscribe again on the same connection, without deltas; raises what `open` raises.
+        Messages that were not read are lost."""
         assert self._socket is not None
         self._command = self._command.replace("delta_", "")
         options = [one for one in str(self._fields.get("opts") or "").split(",") if one]
-        kept = ",".join(one for one in options if one != "no_empties")  # which is about deltas
+        kept = ",".join(one for one in options if one != "no_empties")  # only for deltas
         self._fields = {**self._fields, "opts": kept or None}
         try:
             await self._socket.command("unsubscribe", s="all")
-            await self._ask(self._socket, self._fields)
+            await self._subscribe(self._socket, self._fields)
         except ClosedByServer:
             raise
         except Disconnected:
-            # Nobody knows what was heard of it: who reads next comes back as somebody new.
+            # The commands may not have arrived: the next read opens a new session.
             self.name, self._gap = "", Message("gap")
-        # In the frame of the ack, and before it, the old one was still told of.
+        # Up to the frame of the ack, messages of the old subscription may come.
         self._ready = deque(message for message in self._ready if message.s == self.name)
 
     async def close(self) -> None:
-        """End the subscription and its connection; what has arrived and was not read is lost."""
+        """End the subscription and its connection; messages that were not read are lost."""
         self._ended = self._is_closed = True
         self._closed(self)
         socket, self._socket = self._socket, None
         if socket is not None:
             with contextlib.suppress(SowError):
-                # Said, so that the server does not keep the session for us to come back.
+                # So that the server does not keep the session for a reconnect.
                 await socket.command("unsubscribe", s="all")
             await socket.close()
 

@@ -1,4 +1,4 @@
-"""Records as tables. Arrow and pandas are imported when somebody asks for them."""
+"""Records as tables. Arrow, pandas and polars are imported on demand."""
 
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -7,13 +7,13 @@ from typing import Any
 from sow.errors import ClientError, SowError
 
 SOW_KEY = "sow_key"
-"""The column of tables that says which record a row is."""
+"""The column with the SowKey of each row."""
 NUMBERS: Mapping[str, Callable[[str], int | float]] = {"int64": int, "double": float}
-"""What makes a message of one number a value of its column: it comes as text."""
+"""Converts a message that is one number, which comes as text, to a value of its column."""
 
 
 def arrow() -> Any:
-    """pyarrow, which tables alone need; raises ClientError where it is not installed."""
+    """pyarrow, which only tables need; raises ClientError if it is not installed."""
     try:
         import pyarrow
     except ModuleNotFoundError as error:
@@ -24,12 +24,10 @@ def arrow() -> Any:
 
 
 def to_arrow(records: Sequence[Any], schemas: Sequence[Any]) -> Any:
-    """Documents as a pyarrow Table, by the schemas of the server's answers in Arrow about the
-    topics that they are of.
+    """Documents as a pyarrow Table, with the schemas that the server gives for their topics.
 
-    Where topics have a column in different types it holds JSON texts. Records that are no objects
-    stand in the column ``value``: numbers where the server has such, else texts or bytes as they
-    come.
+    A column that topics have with different types holds JSON texts. Records that are not objects
+    are in the column ``value``: numbers if the schema says so, otherwise texts or bytes.
     """
     arrow()
     from sow.messages.arrow import joined_schema, table_of_documents
@@ -46,11 +44,10 @@ def to_arrow(records: Sequence[Any], schemas: Sequence[Any]) -> Any:
 
 
 class KeptTable:
-    """Makes tables of records one after the other, and of each record only when it has changed.
+    """Converts records to tables repeatedly, and each record only when it has changed.
 
-    What is kept is the last table and the documents that it was made of: a document that is still
-    the same object is not looked at again, its row is copied by Arrow. Documents are replaced when
-    they change, never written into (`sow.core.delta.merged` makes new ones).
+    It keeps the last table and its documents: the row of a document that is still the same object
+    is copied by Arrow. Documents are immutable: a change replaces them (`sow.core.delta.merged`).
     """
 
     def __init__(self) -> None:
@@ -89,24 +86,24 @@ class KeptTable:
 
 
 class AnswerTable:
-    """Makes a table of an answer's own rows, JSON texts, by the columns that were told with them.
+    """Converts an answer's rows, JSON texts, to a table, with the columns that were sent with them.
 
-    Where the server has told no columns, or the declared ones alone, they are asked for once; where
-    it does not answer any more, the types are those of the rows.
+    If the server sent no columns, or only the declared ones, they are requested once; if it does
+    not answer, the types are inferred from the rows.
     """
 
     def __init__(
         self,
         topic: str,
         rows: Sequence[bytes],
-        told: str | None,
-        ask: Callable[[], Awaitable[Any]],
+        sent: str | None,
+        request: Callable[[], Awaitable[Any]],
     ) -> None:
-        """`told` is the server's text, `ask` asks for the schema."""
+        """`sent` are the columns that the server sent, `request` requests the schema."""
         self.topic = topic
         self._rows = rows
-        self._sent = told
-        self._ask = ask
+        self._sent = sent
+        self._request = request
         self._schema: Any = None
 
     @property
@@ -123,10 +120,10 @@ class AnswerTable:
         return SentColumns(False, []) if self._sent is None else read_sent(self._sent)
 
     async def settle(self) -> None:
-        """Know the columns, and ask for them if need be."""
+        """Request the columns if they are not known."""
         if not self.is_settled:
             with contextlib.suppress(SowError):
-                self._schema = await self._ask()
+                self._schema = await self._request()
 
     def table(self, records: Sequence[Any]) -> Any:
         """The pyarrow Table of the rows, which are `records` decoded."""
@@ -138,12 +135,12 @@ class AnswerTable:
 
 
 def from_stream(content: bytes) -> Any:
-    """The pyarrow Table that an Arrow stream of the server's holds."""
+    """The pyarrow Table in an Arrow stream."""
     return arrow().ipc.open_stream(content).read_all()
 
 
 def to_polars(table: Any) -> Any:
-    """An Arrow table as a polars DataFrame; raises ClientError where there is no polars."""
+    """An Arrow table as a polars DataFrame; raises ClientError without polars."""
     try:
         import polars
     except ModuleNotFoundError:
@@ -154,10 +151,10 @@ def to_polars(table: Any) -> Any:
 
 
 def to_pandas(table: Any) -> Any:
-    """An Arrow table as a pandas DataFrame; raises ClientError where there is no pandas.
+    """An Arrow table as a pandas DataFrame; raises ClientError without pandas.
 
-    Integers and booleans are of the types of pandas that know of gaps, whether a column has one or
-    not: numpy's integers know of none, and pandas makes doubles of them, which hold 53 bits.
+    Integers and booleans have the nullable types of pandas, whether a column has nulls or not:
+    otherwise pandas would convert integers with nulls to doubles, which hold 53 bits.
     """
     try:
         import pandas

@@ -126,7 +126,7 @@ class Smoothness:
         """When it is, and what was published, told and drawn until then."""
         drawn = self.console.page.evaluate("() => window.drawn")
         # Until the first of them there is none.
-        told = self.console.page.locator("#told").get_attribute("data-updates")
+        told = self.console.page.locator("#rate").get_attribute("data-updates")
         return time.monotonic(), self._feed.sent, int(told or 0), drawn["frames"], drawn["rows"]
 
     def heap_bytes(self):

@@ -107,7 +107,7 @@ def test_a_query_is_explained(console, server):
     terms = console.cells("#plan")
     assert terms[0] == ["/symbol = 'ACME'", "hash(/symbol)", "2"]
     assert console.text("#rows-touched") in ("1", "2")
-    assert "2 records left" in console.text("#plan-told")
+    assert "2 records left" in console.text("#plan-why")
     server.publish("orders", *({"id": n, "price": n} for n in range(ADVISE_ROWS)))
     console.open("explain", "orders", filter="/price = 10")
     console.page.locator("#advice", has_text="a HashIndex on /price would serve this").wait_for()

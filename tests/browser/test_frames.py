@@ -13,7 +13,7 @@ def test_updates_of_rows_in_view_are_drawn_as_they_come(browser, tmp_path):
         shown = page.console.page.evaluate("() => window.newest()")
         page.console.until(
             """([shown, rows]) => {
-              const told = Number(document.querySelector("#told").dataset.updates);
+              const told = Number(document.querySelector("#rate").dataset.updates);
               const {frames, rows: drawn} = window.drawn;
               const isDrawn = drawn > rows && frames > 5;
               return isDrawn && told > rows && window.newest() >= shown + 5 * rows;

@@ -56,7 +56,7 @@ def test_what_is_wrong_in_a_filter_is_underlined_where_it_stands(console):
     before = console.page.evaluate("() => document.querySelector('.wrong').previousSibling.data")
     assert before == "/price > 1 AND "
     assert box.get_attribute("aria-invalid") == "true"
-    assert "position 15" in console.text("#filter-told")
+    assert "position 15" in console.text("#filter-error")
     box.fill("/price > 11")
     box.press("Enter")
     console.until_grid("2")

@@ -166,7 +166,7 @@ def test_of_an_older_server_it_is_said_what_it_does_not_know_and_what_to_do(else
     result = CliRunner().invoke(main, ["query", "old", "--filter", "/a = 1", "--url", url])
     assert result.exit_code == 1
     assert result.stderr == (
-        "sow: no parameter 'filter'; this address takes none; if it is written as it should be, "
-        f"the server at {url} is of an older version than this client: update the server, or use a "
-        "client of its version\n"
+        "sow: no parameter 'filter'; this address takes none; if it is spelt correctly, the server "
+        f"at {url} is of an older version than this client: update the server, or use a client of "
+        "its version\n"
     )

@@ -113,7 +113,7 @@ def test_times_of_arrow_with_nanoseconds_are_of_iso_8601(zone, text):
     ],
 )
 def test_what_python_has_no_value_for_is_refused_by_its_column(column):
-    says = "the frame has a value in column 'at' that Python does not have: "
+    says = "the frame has a value in column 'at' that Python cannot represent: "
     with pytest.raises(ClientError, match=f"^{says}.*; convert the column to text$"):
         encode_all(pa.table({"at": column}))
 
@@ -178,7 +178,7 @@ def test_columns_of_json_texts_as_the_server_makes_them_are_the_values_again():
     table = pa.table([['{"id":1.10}', None], [1, None]], schema=schema)
     assert encode_all(table) == [b'{"leg":{"id":1.10}}', b'{"leg":null}']
     broken = pa.table([["{", None], [1, None]], schema=schema)
-    with pytest.raises(BadMessage, match="message 0: the column leg is said to hold JSON"):
+    with pytest.raises(BadMessage, match="message 0: the column leg is declared as JSON"):
         encode_all(broken)
 
 

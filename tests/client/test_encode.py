@@ -154,7 +154,7 @@ def test_what_json_has_is_written(message, body):
         ({"a": "x\ud800"}, "/a has half a surrogate pair"),
         ({"\ud800": 1}, "it has half a surrogate pair"),
         ("\ud800", "it has half a surrogate pair"),
-        (ITSELF, "or holds itself"),
+        (ITSELF, "or contains itself"),
     ],
 )
 def test_what_json_does_not_have_is_refused_by_its_path(message, says):

@@ -148,7 +148,7 @@ def test_who_answers_without_a_problem_document_does_not_speak_sow(body):
 @pytest.mark.parametrize("body", [b"<html>", b""])
 def test_a_proxy_that_asks_who_it_is_is_sent_as_one(body):
     _, work = asking(Response(body, status=401), "GET", "/")
-    with pytest.raises(Unauthenticated, match="asks who it is: give a token"):
+    with pytest.raises(Unauthenticated, match="requires credentials: give a token"):
         wait(work)
 
 

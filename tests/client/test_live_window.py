@@ -58,7 +58,7 @@ def test_what_is_refused_is_raised_when_it_is_entered(using):
 
 def hear(view, *lines):
     for kind, key, at in lines:
-        view._hear(Message(kind, t="t", k=key, at=at, d=msgspec.Raw(b'{"k":"%s"}' % key.encode())))
+        view._on_message(Message(kind, t="t", k=key, at=at, d=msgspec.Raw(b'{"k":"%s"}' % key.encode())))
 
 
 def test_half_a_turn_is_never_seen_and_a_gap_begins_anew():

@@ -77,7 +77,7 @@ def test_the_map_shows_vehicles_of_others(server):
     at = {"latitude": 1.5, "longitude": 2}
     server.publish("vehicles", {"vehicle": "x", **at})
     shown = run("vehicle_map.py", server, "--frames", "1", "--watch-only")
-    assert "1 vehicles, 1 positions told" in shown
+    assert "1 vehicles, 1 positions received" in shown
     assert server.records("vehicles") == [{"vehicle": "x", **at}]
 
 

@@ -1,9 +1,9 @@
-"""The client without asyncio: the same methods, each of which returns when it is done.
+"""The client without asyncio: the same methods, which block until they are done.
 
-One event loop in a thread does the work; what is called here waits for it
-(`sow.client.sync.bridge`). There is no second implementation: every method hands over to that of
-the same name in `sow.client`, where its arguments and what it raises are described in full, and a
-test insists that none is missing. Classes are called as there, since they are the same things.
+An event loop in a thread does the work, and callers wait for it (`sow.client.sync.bridge`). There
+is no second implementation: every method calls that of the same name in `sow.client`, which
+documents its arguments and errors, and a test checks that none is missing. Classes have the same
+names.
 """
 
 from sow.client.sync.client import Client

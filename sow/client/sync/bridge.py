@@ -1,7 +1,7 @@
-"""The bridge between programs without asyncio and the client with it.
+"""Runs coroutines in an event loop of another thread, and waits for them.
 
-An event loop runs in a thread of its own; coroutines are handed to it and waited for, asynchronous
-contexts become those of `with`, asynchronous iterators those of `for`. Nothing here knows of SOW.
+Asynchronous context managers become those of `with`, asynchronous iterators those of `for`. Nothing
+here is specific to SOW.
 """
 
 import asyncio
@@ -18,23 +18,22 @@ Result = TypeVar("Result")
 
 
 class Bridge:
-    """An event loop in a thread of its own, from here to `close`."""
+    """An event loop in a thread of its own, until `close`."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._ending = threading.Lock()
-        """Nothing is handed to the loop once it is known to end."""
+        """Held while work is submitted, so that none is after the end."""
         self._ends = False
         self._thread.start()
 
     def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """What the coroutine `work` returns or raises; one that nobody waits for any more is
-        cancelled.
+        """What the coroutine `work` returns or raises; an interrupt cancels it.
 
-        Raises ClientError after `close` and where it could never return: in a process that was
-        forked, which has no thread, and in the thread of the loop itself.
+        Raises ClientError after `close`, and where it could never return: in a forked process,
+        which does not have the thread, and in the thread of the loop itself.
         """
         try:
             self._check_place()
@@ -46,11 +45,11 @@ class Bridge:
         except CancelledError:
             raise ClientError("the client was closed meanwhile; make another one") from None
         except KeyboardInterrupt:
-            # What nobody waits for any more must not take a message and lose it.
+            # Cancelled, so that it does not take a message and lose it.
             self._loop.call_soon_threadsafe(_give_up, work)
             raise
         except ClientError:
-            work.close()  # where it was never begun
+            work.close()  # if it was not started
             raise
 
     def _check_place(self) -> None:
@@ -72,7 +71,7 @@ class Bridge:
     def leave(
         self, manager: AbstractAsyncContextManager[Any], error: BaseException | None = None
     ) -> bool:
-        """Leave an asynchronous context, with what went wrong within; whether that is settled."""
+        """Leave an asynchronous context, with the error of its block; whether it is suppressed."""
         return bool(self.wait(_leave(manager, error)))
 
     @contextmanager
@@ -92,9 +91,9 @@ class Bridge:
         return Each(self, items)
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
-        """Do `last`, end all that is waited for, stop the loop and its thread; once is enough.
+        """Run `last`, cancel all other work, stop the loop and its thread; idempotent.
 
-        In a process that was forked nothing is done: loop and connections are the parent's.
+        Does nothing in a forked process: loop and connections belong to the parent.
         """
         if os.getpid() != self._process:
             return
@@ -110,15 +109,15 @@ class Bridge:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can be waited for any more."""
+        """Whether it was closed."""
         return self._ends
 
 
 class Each(Iterator[Result], Generic[Result]):
     """The items of an asynchronous iterator, one by one.
 
-    An object rather than a generator: that would be over once one of its items was not waited for
-    to the end, and this goes on with the next.
+    An object rather than a generator: a generator would end when the wait for an item is
+    interrupted, and this continues with the next.
     """
 
     def __init__(self, bridge: Bridge, items: AsyncIterator[Result]) -> None:
@@ -141,7 +140,7 @@ class Each(Iterator[Result], Generic[Result]):
 
 
 def _give_up(work: Coroutine[Any, Any, Any]) -> None:
-    """Cancel work by what it is: an interrupt may come before anything else is known of it."""
+    """Cancel work by its coroutine: an interrupt may come before there is a future."""
     tasks = [task for task in asyncio.all_tasks() if task.get_coro() is work]
     for task in tasks:
         task.cancel()
@@ -170,7 +169,7 @@ async def _end(last: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
         if last is not None:
             await last()
     finally:
-        # Whoever waits for one of them in another thread is told.
+        # Threads that wait for them get a CancelledError.
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()

@@ -1,4 +1,4 @@
-"""The client itself, without asyncio; see `sow.client.client`."""
+"""The client without asyncio; see `sow.client.client`."""
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -22,17 +22,17 @@ from sow.client.sync.sync_wrapper import SyncWrapper, mirrored, mirrored_corouti
 from sow.core.definitions import URL_DEFAULT
 
 
-def answered(bridge: Bridge, asking: QueryRequest) -> TopicAnswer:
-    """A query, asked."""
-    return TopicAnswer(bridge, bridge.wait(asking.answer()))
+def answered(bridge: Bridge, query: QueryRequest) -> TopicAnswer:
+    """The answer to a query."""
+    return TopicAnswer(bridge, bridge.wait(query.answer()))
 
 
 class Client(SyncWrapper[AsyncClient]):
     """One server, until `close` or the end of `with`; methods as of `sow.client.Client`.
 
-    Arguments are those of the client with asyncio. Every method that asks the
-    server raises, beside what it names: Unreachable, Disconnected, and otherwise the error of
-    `sow.errors` that the server gave. A client that is closed raises ClientError.
+    Arguments are those of the client with asyncio. Every method that sends a request raises, beside
+    what it names: Unreachable, Disconnected, and otherwise the error of `sow.errors` that the
+    server reported. A closed client raises ClientError.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class Client(SyncWrapper[AsyncClient]):
         self.close()
 
     def close(self) -> None:
-        """End every connection and the client's thread; once is enough.
+        """Close every connection and the client's thread; idempotent.
 
-        What other threads still wait for ends with a ClientError.
+        Calls of other threads that still wait raise a ClientError.
         """
         self._bridge.close(self.awaited.close)
 
@@ -86,12 +86,12 @@ class Client(SyncWrapper[AsyncClient]):
 
     @property
     def name(self) -> str:
-        """What the server lists the client under."""
+        """The name of the client in the server's lists."""
         return self.awaited.name
 
     @property
     def retry(self) -> Retry:
-        """For how long subscriptions try to come back."""
+        """How long subscriptions try to reconnect."""
         return self.awaited.retry
 
     @property
@@ -100,7 +100,7 @@ class Client(SyncWrapper[AsyncClient]):
         return Http(self._bridge, self._bridge.wait(self._http()))
 
     async def _http(self) -> AsyncHttp:
-        return self.awaited.http  # on the loop, since it may make a session
+        return self.awaited.http  # on the loop, since it may open a session
 
     # Publishing.
 
@@ -110,7 +110,7 @@ class Client(SyncWrapper[AsyncClient]):
     publish_once = waited(AsyncClient.publish_once)
     delete = waited(AsyncClient.delete)
 
-    # Asking.
+    # Queries.
 
     topics = waited(AsyncClient.topics)
     topic = waited(AsyncClient.topic)
@@ -118,7 +118,7 @@ class Client(SyncWrapper[AsyncClient]):
     rows = mirrored(AsyncClient.rows, Rows)
     explain = waited(AsyncClient.explain)
 
-    # Following.
+    # Subscriptions.
 
     subscribe = mirrored(AsyncClient.subscribe, Subscription)
     sow_and_subscribe = mirrored(AsyncClient.sow_and_subscribe, Subscription)
@@ -175,18 +175,17 @@ class Client(SyncWrapper[AsyncClient]):
         projection: Paths | None = None,
         grouping: Paths | None = None,
     ) -> Live | LiveWindow:
-        """The records of a topic as a mapping that keeps itself current (`with`).
+        """The records of a topic as a mapping that is kept current (`with`).
 
         With `top_n` it is a list of so many records, after the first `skip_n` in the order of
-        `order_by`, which stays in that order (docs/queries.md); raises ClientError for one of these
-        without `top_n`.
+        `order_by`, which is kept in that order (docs/queries.md); raises ClientError for one of
+        these without `top_n`.
 
-        The other arguments are those of `sow_and_subscribe`; what leaves is always told, and
-        updates come as deltas unless `delta` is False. Raises when it is entered what `subscribe`
-        raises.
+        The other arguments are those of `sow_and_subscribe`; `oof` is always set, and updates come
+        as deltas unless `delta` is False. Entering it raises what `subscribe` raises.
         """
 
-        # Which of the two forms it is, a type checker has told already.
+        # Without the overloads, which a type checker has resolved already.
         requested: Callable[..., AsyncLive | AsyncLiveWindow] = self.awaited.live
 
         async def view() -> AsyncLive | AsyncLiveWindow:

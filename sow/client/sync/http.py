@@ -1,4 +1,4 @@
-"""Questions and answers over HTTP, without asyncio; see `sow.client.http`."""
+"""Requests over HTTP, without asyncio; see `sow.client.http`."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ from sow.errors import ClientError
 
 
 class Response(NamedTuple):
-    """An answer over HTTP that is no error: its `status`, `headers` and whole `body`."""
+    """An HTTP response: its `status`, `headers` and whole `body`."""
 
     status: int
     headers: Mapping[str, str]
@@ -25,9 +25,9 @@ class Response(NamedTuple):
 
 
 class Http(SyncWrapper[AsyncHttp]):
-    """The HTTP side of one server, as `sow.client.http.Http`.
+    """The HTTP API of one server, as `sow.client.http.Http`.
 
-    Every method raises Unreachable and Disconnected, and what the server answers as an error.
+    Every method raises Unreachable and Disconnected, and the errors that the server reports.
     """
 
     @property
@@ -48,12 +48,12 @@ class Http(SyncWrapper[AsyncHttp]):
         any_status: bool = False,
         prefer: str | None = None,
     ) -> Iterator[Response]:
-        """A response that is no error, read whole (`with`); with `any_status` one that is an error,
-        too.
+        """A response with its whole body (`with`); a status of 400 or more raises an error, unless
+        `any_status` is set.
 
-        `path` is that of the address, percent-encoded; `asked` its parameters, of which those that
-        are None are left out; `accept` and `content_type` are media types, `body` is sent as it is,
-        `prefer` is what a server may leave out (RFC 7240).
+        `path` is percent-encoded; `requested` are the parameters, without those that are None;
+        `accept` and `content_type` are media types, `body` is sent as it is, `prefer` is the header
+        of that name (RFC 7240).
         """
         opening = self.awaited.request(
             method,
@@ -74,15 +74,15 @@ class Http(SyncWrapper[AsyncHttp]):
     columns = waited(AsyncHttp.columns)
 
     def rows(self, topic: str, requested: Mapping[str, object]) -> "Rows":
-        """A query answer that is read as it arrives (`with` or `for`).
+        """A query answer, read as it arrives (`with` or `for`).
 
-        `asked` are parameters of `GET /v1/topics/{topic}/records`.
+        `requested` are parameters of `GET /v1/topics/{topic}/records`.
         """
         return Rows(self._bridge, self.awaited.rows(topic, requested))
 
 
 class TopicAnswer(SyncWrapper[AsyncAnswer]):
-    """A whole query answer, as `sow.client.Answer`: of one moment, whatever is made of it later."""
+    """A whole query answer as of one moment, like `sow.client.Answer`."""
 
     @property
     def records(self) -> list[Any]:
@@ -91,22 +91,22 @@ class TopicAnswer(SyncWrapper[AsyncAnswer]):
 
     @property
     def matches(self) -> int:
-        """How many records match, before paging."""
+        """The number of records that match, before paging."""
         return self.awaited.matches
 
     @property
     def index(self) -> str:
-        """What served the query."""
+        """The access path of the query."""
         return self.awaited.index
 
     @property
     def bookmark(self) -> str:
-        """The moment that it shows."""
+        """The moment of the answer."""
         return self.awaited.bookmark
 
     @property
     def tables(self) -> AnswerTable:
-        """What makes tables of the answer's own records."""
+        """Converts the records to tables."""
         return self.awaited.tables
 
     preview = handed(AsyncAnswer.preview)
@@ -120,11 +120,11 @@ class TopicAnswer(SyncWrapper[AsyncAnswer]):
         return self.tables.table(self.records)
 
     def to_pandas(self) -> Any:
-        """The same as a pandas DataFrame; raises ClientError where there is no pandas."""
+        """The same as a pandas DataFrame; raises ClientError without pandas."""
         return to_pandas(self.to_arrow())
 
     def to_polars(self) -> Any:
-        """The same as a polars DataFrame; raises ClientError where there is no polars."""
+        """The same as a polars DataFrame; raises ClientError without polars."""
         return to_polars(self.to_arrow())
 
     def __eq__(self, other: object) -> bool:
@@ -139,8 +139,8 @@ class TopicAnswer(SyncWrapper[AsyncAnswer]):
 class Rows:
     """A query answer while it arrives; iterate it once, for the rows as JSON texts (bytes).
 
-    It is asked for when it is first read or entered, and raises then what it is refused with
-    (BadFilter, UnknownTopic, ClientError). It is given back at its end or that of `with`.
+    The request is sent when it is first read or entered, and raises BadFilter, UnknownTopic,
+    ClientError then. Its connection is released at its end or that of `with`.
     """
 
     def __init__(self, bridge: Bridge, opening: AbstractAsyncContextManager[AsyncRows]) -> None:
@@ -162,22 +162,22 @@ class Rows:
 
     @property
     def matches(self) -> int:
-        """How many records match, before paging."""
+        """The number of records that match, before paging."""
         return self._opened().matches
 
     @property
     def index(self) -> str:
-        """What served the query."""
+        """The access path of the query."""
         return self._opened().index
 
     @property
     def bookmark(self) -> str:
-        """The moment that it shows."""
+        """The moment of the answer."""
         return self._opened().bookmark
 
     def chunks(self) -> Iterator[list[bytes]]:
-        """The rows in lists, as many at a time as came off the network together; raises
-        Disconnected when the connection breaks before the last."""
+        """The rows in lists, as they arrive from the network; raises Disconnected when the
+        connection breaks before the last."""
         try:
             yield from self._bridge.each(self._opened().chunks())
         finally:
@@ -188,7 +188,7 @@ class Rows:
             yield from rows
 
     def all(self) -> TopicAnswer:
-        """Everything that was not read yet, decoded; raises Disconnected."""
+        """All remaining rows, decoded; raises Disconnected."""
         try:
             return TopicAnswer(self._bridge, self._bridge.wait(self._opened().all()))
         finally:

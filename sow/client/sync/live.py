@@ -11,9 +11,8 @@ from sow.client.sync.sync_wrapper import handed
 class Live(LiveView[AsyncLive], Mapping[str, Any]):
     """Records by SowKey (decimal text), kept current by the client's thread (`with`).
 
-    Over a pattern of topics the key is the topic's name and the SowKey: ``/desk/1:4711``. Whoever
-    goes through the records goes through those of one moment. Entering the view raises what the
-    subscription is refused with.
+    For a pattern of topics the key is the topic and the SowKey: ``/desk/1:4711``. An iteration is
+    over the records of one moment. Entering the view raises the errors of the subscription.
     """
 
     def __getitem__(self, key: str) -> Any:
@@ -26,11 +25,11 @@ class Live(LiveView[AsyncLive], Mapping[str, Any]):
         return len(self.awaited)
 
     def items(self) -> ItemsView[str, Any]:
-        """The records of this moment with their SowKeys."""
+        """The current records with their SowKeys."""
         return self.copy().items()
 
     def values(self) -> ValuesView[Any]:
-        """The records of this moment."""
+        """The current records."""
         return self.copy().values()
 
     copy = handed(AsyncLive.copy)

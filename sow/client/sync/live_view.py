@@ -1,4 +1,4 @@
-"""What every live view does, without asyncio; see `sow.client.live_view`."""
+"""The base of live views without asyncio; see `sow.client.live_view`."""
 
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -15,31 +15,31 @@ View = TypeVar("View", bound=AsyncLiveView)
 class LiveView(SyncWrapper[View]):
     """Records of a topic, kept current by the client's thread (`with`).
 
-    Entering it raises what the subscription is refused with. Once it has `ended` every method that
-    reads records raises what ended it.
+    Entering it raises the errors of the subscription. Once it has `ended`, every method that reads
+    records raises the error that ended it.
     """
 
     @property
     def subscription(self) -> Subscription:
-        """What the records come from."""
+        """The source of the records."""
         return Subscription(self._bridge, self.awaited.subscription)
 
     @property
     def ended(self) -> str | None:
-        """Why the view has ended; None while its records are current, or it tries to come back."""
+        """Why the view has ended; None while it is current, or reconnects."""
         return self.awaited.ended
 
     preview = handed(AsyncLiveView.preview)
     _repr_html_ = handed(AsyncLiveView._repr_html_)
 
     def widget(self, interval_s: float = 1.0) -> Any:
-        """A widget for notebooks, which shows the first records and draws them again every
-        `interval_s` seconds, 0.1 or more, until the view ends, and then the reason.
+        """A widget for notebooks, which shows the first records and redraws them every `interval_s`
+        seconds, 0.1 or more, until the view ends, and then the reason.
 
-        Raises ClientError where anywidget is not installed (``pip install 'sow[notebook]'``).
+        Raises ClientError if anywidget is not installed (``pip install 'sow[notebook]'``).
         """
         checked_interval(interval_s)
-        made = table_widget(self.preview)  # in the thread of whoever shows it
+        made = table_widget(self.preview)  # in the thread that displays it
         self.keep_drawing(made, interval_s)
         return made
 

@@ -9,10 +9,10 @@ from sow.client.sync.sync_wrapper import handed
 
 
 class LiveWindow(LiveView[AsyncLiveWindow], Sequence[Any]):
-    """Records in the order that was asked for, kept current by the client's thread (`with`).
+    """Records in the requested order, kept current by the client's thread (`with`).
 
-    Whoever goes through a `copy` goes through the records of one moment. Entering the window raises
-    what the subscription is refused with.
+    An iteration is over the records of one moment. Entering the window raises the errors of the
+    subscription.
     """
 
     @overload

@@ -1,4 +1,4 @@
-"""The fast way in, without asyncio; see `sow.client.publisher`."""
+"""The publisher without asyncio; see `sow.client.publisher`."""
 
 from types import TracebackType
 from typing import Self
@@ -10,7 +10,7 @@ from sow.client.sync.sync_wrapper import SyncWrapper, waited
 class Publisher(SyncWrapper[AsyncPublisher]):
     """Publishes to one topic over its own connection, until `close` or the end of `with`.
 
-    At the end of `with` everything is waited for, unless that ends with an error.
+    The end of `with` waits for all acks, unless its block raised an error.
     """
 
     @property
@@ -20,7 +20,7 @@ class Publisher(SyncWrapper[AsyncPublisher]):
 
     @property
     def sent(self) -> int:
-        """Messages handed to the socket."""
+        """Messages written to the socket."""
         return self.awaited.sent
 
     @property
@@ -35,7 +35,7 @@ class Publisher(SyncWrapper[AsyncPublisher]):
 
     @property
     def is_open(self) -> bool:
-        """Nothing has failed and the connection has not ended, as far as is known."""
+        """Whether no frame has failed and the connection has not ended, as far as is known."""
         return self.awaited.is_open
 
     send = waited(AsyncPublisher.send)

@@ -12,28 +12,28 @@ from sow.client.sync.sync_wrapper import SyncWrapper, waited
 class Subscription(SyncWrapper[AsyncSubscription], Iterator[Message]):
     """Messages of one topic, in order; an iterator, and a context manager that ends it.
 
-    It opens when first read or entered, and raises then what the server refuses it with. `next`
-    and `batch` may wait for a limited time, and be called again after that as often as one likes.
+    It opens when first read or entered, and raises the errors of the server then. `next` and
+    `batch` can wait for a limited time, and be called again after that.
     """
 
     @property
     def name(self) -> str:
-        """What the server calls the subscription, once it is open."""
+        """The server's name of the subscription, once it is open."""
         return self.awaited.name
 
     @property
     def bookmark(self) -> str:
-        """That of the newest update that has arrived."""
+        """The bookmark of the newest update received."""
         return self.awaited.bookmark
 
     @property
     def resumed(self) -> int:
-        """How often the session was taken up after its connection had broken, without a gap."""
+        """How often the session was resumed without a gap."""
         return self.awaited.resumed
 
     @property
     def gaps(self) -> int:
-        """How often it could not be, and the subscription began anew."""
+        """How often it could not be resumed, and the subscription started again."""
         return self.awaited.gaps
 
     open = waited(AsyncSubscription.open)

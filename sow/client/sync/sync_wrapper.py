@@ -1,9 +1,8 @@
-"""The mirror: how the client without asyncio has the methods of the one with it.
+"""Wraps the methods of the client with asyncio as blocking ones.
 
-A method is defined once, in `sow.client`: its name, its parameters, their types, what it does and
-raises. Here it is handed over, by one line, to whoever waits for it (`sow.client.sync.bridge`): the
-parameters and their types are those of the original to a type checker, and to `help()` so are the
-words, with what is said there about asyncio taken out.
+A method is defined once, in `sow.client`: its name, parameters, types, behaviour and errors. One
+line wraps it here, so that callers wait for it (`sow.client.sync.bridge`). Type checkers see the
+parameters and types of the original, and `help()` its docstring, without the parts about asyncio.
 """
 
 import functools
@@ -24,22 +23,22 @@ PLAIN_WORDS = (
     (r"\basync (with|for)\b", r"\1"),
     (r"With asyncio[^.]*\. ", ""),
 )
-"""What docstrings say with asyncio, and what of it is so without."""
+"""Replacements in docstrings: parts that apply only with asyncio."""
 
 
 class SyncWrapper(Generic[Awaited]):
-    """Something of `sow.client` for a program without asyncio."""
+    """An object of `sow.client` for programs without asyncio."""
 
     def __init__(self, bridge: Bridge, awaited: Awaited) -> None:
         self._bridge = bridge
         self.awaited = awaited
-        """The one with asyncio, which does the work."""
+        """The wrapped object, with asyncio."""
 
 
 def waited(
     method: Callable[Concatenate[Original, Given], Coroutine[Any, Any, Found]],
 ) -> Callable[Concatenate[SyncWrapper[Original], Given], Found]:
-    """A method that is a coroutine, waited for to its end."""
+    """A coroutine method, as one that blocks until it is done."""
 
     def call(self: SyncWrapper[Original], /, *args: Given.args, **more: Given.kwargs) -> Found:
         return self._bridge.wait(method(self.awaited, *args, **more))
@@ -50,7 +49,7 @@ def waited(
 def handed(
     method: Callable[Concatenate[Original, Given], Found],
 ) -> Callable[Concatenate[SyncWrapper[Original], Given], Found]:
-    """A method that gives what it has at once."""
+    """A plain method, called directly."""
 
     def call(self: SyncWrapper[Original], /, *args: Given.args, **more: Given.kwargs) -> Found:
         return method(self.awaited, *args, **more)
@@ -61,7 +60,7 @@ def handed(
 def mirrored(
     method: Callable[Concatenate[Original, Given], Found], kind: Callable[[Bridge, Found], Made]
 ) -> Callable[Concatenate[SyncWrapper[Original], Given], Made]:
-    """A method that gives something of `sow.client`, as what it is without asyncio: a `kind`."""
+    """A method that returns an object of `sow.client`, wrapped as a `kind`."""
 
     def call(self: SyncWrapper[Original], /, *args: Given.args, **more: Given.kwargs) -> Made:
         async def found() -> Found:
@@ -76,7 +75,7 @@ def mirrored_coroutine(
     method: Callable[Concatenate[Original, Given], Coroutine[Any, Any, Found]],
     kind: Callable[[Bridge, Found], Made],
 ) -> Callable[Concatenate[SyncWrapper[Original], Given], Made]:
-    """The same of a method that is a coroutine."""
+    """The same for a coroutine method."""
 
     def call(self: SyncWrapper[Original], /, *args: Given.args, **more: Given.kwargs) -> Made:
         return kind(self._bridge, self._bridge.wait(method(self.awaited, *args, **more)))
@@ -88,7 +87,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def _described(call: Method, method: Callable[..., Any], kind: object = None) -> Method:
-    """`call` with the name, the parameters and the docstring of the original."""
+    """`call` with the name, parameters and docstring of the original."""
     signature = inspect.signature(method)
     if kind is not None:
         signature = signature.replace(return_annotation=kind)
@@ -99,7 +98,7 @@ def _described(call: Method, method: Callable[..., Any], kind: object = None) ->
 
 
 def plain(text: str) -> str:
-    """A docstring without what is so with asyncio alone."""
+    """A docstring without the parts that apply only with asyncio."""
     for words, instead in PLAIN_WORDS:
         text = re.sub(words, instead, text)
     return text

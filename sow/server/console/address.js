@@ -1,5 +1,5 @@
-// The address of what is shown: everything that makes a view stands in it, so that it can be kept,
-// sent to somebody and gone back to. It is behind the #, since the server has one page:
+// The address of the view: it contains everything that determines the view, so that it can be
+// bookmarked, shared and reached by the back button. It is after the #, since the server has one page:
 // #/topic/quotes?filter=/bid > 10&order=/symbol
 
 import {signal} from "./parts.js";
@@ -10,7 +10,7 @@ function read(hash) {
   return {
     page: page || "topics",
     name: decode(name),
-    asked: Object.fromEntries(new URLSearchParams(query)),
+    params: Object.fromEntries(new URLSearchParams(query)),
   };
 }
 
@@ -24,20 +24,20 @@ function decode(text) {
 
 export const address = signal(read(location.hash));
 
-// Browsers take a new address only so often, and then no more or with an error (Safari: 100 in 30 s,
-// Chromium: 200 in 10 s), and a key that is held down asks for more. What is shown follows at once; the
-// address bar, after some steps, no more often than it may, and before anybody goes elsewhere.
+// Browsers limit changes of the address (Safari: 100 in 30 s, Chromium: 200 in 10 s), and a key held
+// down makes more. The view changes at once; the address bar, after some steps, only as often as it
+// may, and before the user navigates elsewhere.
 const WRITTEN_EACH_MS = 350;
 const AT_ONCE = 8;
 let due = null;
 let timer = 0;
-let paidUntil = 0; // until when each step has had its time
+let paidUntil = 0; // the time that the changes so far have used up
 let written = location.hash;
 
 function write() {
   clearTimeout(timer);
   timer = 0;
-  // Somebody who has gone elsewhere meanwhile is not called back.
+  // Not if the user has navigated elsewhere meanwhile.
   if (due === null || location.hash !== written) return;
   history.replaceState(null, "", due);
   paidUntil = Math.max(paidUntil, performance.now()) + WRITTEN_EACH_MS;
@@ -51,24 +51,24 @@ addEventListener("hashchange", () => {
 addEventListener("pagehide", write);
 addEventListener("click", write, {capture: true});
 
-// The address of a page, for a link; what is empty is left out.
-export function linkTo(page, name = "", asked = {}) {
-  const kept = Object.entries(asked).filter(([, value]) => value !== "" && value != null);
+// The address of a page, for a link; empty parameters are left out.
+export function linkTo(page, name = "", params = {}) {
+  const kept = Object.entries(params).filter(([, value]) => value !== "" && value != null);
   const query = new URLSearchParams(kept).toString();
   return `#/${page}${name ? `/${encodeURIComponent(name)}` : ""}${query ? `?${query}` : ""}`;
 }
 
-// Shows another page in place of this one, which is then no step back.
-export function goTo(page, name, asked) {
-  due = linkTo(page, name, asked);
+// Replaces this page by another, without an entry in the history.
+export function goTo(page, name, params) {
+  due = linkTo(page, name, params);
   address.value = read(due);
   const wait_ms = paidUntil - performance.now() - AT_ONCE * WRITTEN_EACH_MS;
   if (wait_ms <= 0) write();
   else timer ||= setTimeout(write, wait_ms);
 }
 
-// Shows the same page with something else asked for.
-export function ask(changes) {
-  const {page, name, asked} = address.peek();
-  goTo(page, name, {...asked, ...changes});
+// Changes parameters of the page.
+export function setParams(changes) {
+  const {page, name, params} = address.peek();
+  goTo(page, name, {...params, ...changes});
 }

@@ -1,10 +1,9 @@
-// The console's frame: where somebody is, where he can go, how the connection is, and the page that
-// the address names. A page is a module of pages/ with a component; it is given the name behind its
-// own in the address, and what is asked for there.
+// The console's frame: navigation, the state of the connection, and the page in the address. A page is
+// a module of pages/ with a component, which gets the name and the parameters in the address.
 
 import {html, render, useEffect, useSignal, problem, signal} from "./parts.js";
 import {address, linkTo} from "./address.js";
-import {asks, credentials, logOn, read, state} from "./server.js";
+import {needsLogon, credentials, logOn, read, state} from "./server.js";
 import {Topics} from "./pages/topics.js";
 import {Topic} from "./pages/topic.js";
 import {Slider} from "./pages/slider.js";
@@ -24,7 +23,7 @@ const PAGES = {
   config: {title: "Config", shows: Config, admin: true},
 };
 
-// Whether who looks may administer the server; what he may not see is not there.
+// Whether the user may administer the server; pages that need it are hidden otherwise.
 const isAdmin = signal(true);
 
 async function learnRights() {
@@ -37,7 +36,7 @@ async function learnRights() {
   }
 }
 
-// Who goes from one page about a topic to another one stays with the topic.
+// Links from one page about a topic to another keep the topic.
 function Navigation({page, name}) {
   const admin = useSignal(isAdmin);
   const here = PAGES[page]?.under || page;
@@ -65,11 +64,11 @@ const STATES = {
 function Connection() {
   const now = useSignal(state);
   const known = useSignal(credentials);
-  const who = known && (known.user || "token");
+  const user = known && (known.user || "token");
   return html`<div class="connection">
     <span class="state ${now}" role="status">${STATES[now] ?? now}</span>
-    ${who &&
-    html`<span class="who">${who}</span>
+    ${user &&
+    html`<span class="user">${user}</span>
       <button class="quiet" onClick=${() => logOn(null)}>Log off</button>`}
   </div>`;
 }
@@ -84,8 +83,8 @@ function Problem() {
 }
 
 function App() {
-  const {page, name, asked} = useSignal(address);
-  const unknown = useSignal(asks);
+  const {page, name, params} = useSignal(address);
+  const unknown = useSignal(needsLogon);
   const known = useSignal(credentials);
   const found = PAGES[page] || PAGES.topics;
   useEffect(() => {
@@ -103,7 +102,7 @@ function App() {
     <main id="main">
       ${unknown
         ? html`<${LogOn} />`
-        : html`<${found.shows} key=${`${page}/${name}`} name=${name} asked=${asked} />`}
+        : html`<${found.shows} key=${`${page}/${name}`} name=${name} params=${params} />`}
     </main>
     <${Problem} />`;
 }

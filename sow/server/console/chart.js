@@ -1,5 +1,5 @@
-// Lines over the last seconds (uPlot): all values of one moment stand in one column, so a value that
-// did not change is carried on. Older columns are forgotten; it is drawn in the page's one beat.
+// Lines over the last seconds (uPlot): all values of one moment are in one column, so an unchanged value
+// is repeated. Older columns are dropped; it is drawn by the scheduler of the page.
 
 import {html, nextFrame, useEffect, useRef} from "./parts.js";
 
@@ -31,11 +31,11 @@ export class Series {
     this.touch();
   }
 
-  // What there is to draw at `now`: the last values reach up to it.
+  // The columns to draw at `now`: the last values extend to it.
   drawn(now) {
     const [times] = this.columns;
     let old = 0;
-    // One that is out of sight stays, for the line that comes in from there.
+    // One column before the visible range stays, for the line that comes in from there.
     while (old + 1 < times.length && times[old + 1] < now - this.span_s) old += 1;
     if (times.length - old > COLUMNS_MAX) old = times.length - COLUMNS_MAX;
     if (old) for (const line of this.columns) line.splice(0, old);
@@ -84,7 +84,7 @@ function made(element, {labels, stepped, unit}) {
   );
 }
 
-// At the same places whatever time it is, so that only the lines move.
+// Ticks at fixed positions, so that only the lines move.
 function everySixth(_plot, _axis, from, to) {
   return Array.from({length: 7}, (_, place) => from + ((to - from) * place) / 6);
 }
@@ -94,8 +94,8 @@ function ago(seconds) {
   return rounded === 0 ? "now" : `${rounded} s`;
 }
 
-// `series` as lines called `labels`; `told` says what they are to who does not see them.
-export function Chart({series, labels, stepped, unit, told, small}) {
+// `series` as lines called `labels`; `description` is for screen readers.
+export function Chart({series, labels, stepped, unit, description, small}) {
   const element = useRef(null);
   useEffect(() => {
     let plot = made(element.current, {labels, stepped, unit});
@@ -127,5 +127,5 @@ export function Chart({series, labels, stepped, unit, told, small}) {
       plot = null;
     };
   }, [series]);
-  return html`<div class=${`chart${small ? " small" : ""}`} ref=${element} role="img" aria-label=${told}></div>`;
+  return html`<div class=${`chart${small ? " small" : ""}`} ref=${element} role="img" aria-label=${description}></div>`;
 }

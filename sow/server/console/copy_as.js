@@ -1,14 +1,14 @@
-// The same view in other words: what to write in a shell, in Python, in JavaScript and for Spark to
-// get what is on the screen. Texts are quoted as each language wants it, whatever they hold.
+// The view as code: shell, Python, JavaScript and Spark code that reads what is on the screen. Texts
+// are quoted by the rules of each language.
 
 import {html, useState} from "./parts.js";
 import {addressOf, topicPath} from "./server.js";
 
 const shell = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
-// JSON's texts are texts of Python and JavaScript, too.
+// Strings of JSON are strings of Python and JavaScript, too.
 const text = (value) => JSON.stringify(value);
 
-// The first `top` records of the view, as all of them but Spark's show the columns that it shows.
+// Code for the first `top` records of the view; all but Spark's selects its columns.
 export function snippets(url, topic, {filter = "", order = "", columns = "", top}) {
   const wanted = Object.entries({filter, order_by: order, select: columns, top_n: top}).filter(([, value]) => value !== "");
   const query = new URLSearchParams(wanted).toString();
@@ -45,10 +45,10 @@ export function snippets(url, topic, {filter = "", order = "", columns = "", top
   };
 }
 
-export function CopyAs({topic, asked}) {
+export function CopyAs({topic, params}) {
   const [shown, setShown] = useState("curl");
   const [copied, setCopied] = useState(false);
-  const all = snippets(addressOf(), topic, asked);
+  const all = snippets(addressOf(), topic, params);
   const copy = async () => {
     await navigator.clipboard.writeText(all[shown]);
     setCopied(true);

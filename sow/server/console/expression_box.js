@@ -1,7 +1,7 @@
-// Where an expression is typed, a filter or an order. It is set by Enter or by leaving the box. What
-// the server does not understand of it is underlined where it stands (`position`), in a copy of the
-// text that lies behind the box, and told below. While somebody types, fields of the topic and
-// functions are offered that go on with the word before the cursor.
+// The input of an expression: a filter or an order. It is set by Enter or by leaving the box. A syntax
+// error of the server is underlined at its `position`, in a copy of the text behind the box, with the
+// message below. While the user types, fields of the topic and functions complete the word before the
+// cursor.
 
 import {html, useEffect, useRef, useState} from "./parts.js";
 import {heading} from "./format.js";
@@ -20,19 +20,19 @@ export function wordBefore(text, cursor) {
   return /(?:\[?\/[\w/.-]*|[A-Za-z_][\w]*)$/.exec(text.slice(0, cursor))?.[0] || "";
 }
 
-// What goes on with a word: paths after a slash, functions otherwise.
+// Completions of a word: paths after a slash, functions otherwise.
 export function offered(word, fields, named) {
   if (!word) return [];
   const typed = word.replace("[", "");
   if (typed.startsWith("/")) {
     const found = fields.filter((path) => `/${heading(path)}`.startsWith(typed) && path !== word);
-    return found.slice(0, OFFERED_MAX).map((path) => ({text: path, told: "field", insert: path}));
+    return found.slice(0, OFFERED_MAX).map((path) => ({text: path, hint: "field", insert: path}));
   }
   const upper = word.toUpperCase();
   const found = named.filter((one) => one.name.startsWith(upper));
   return found.slice(0, OFFERED_MAX).map((one) => ({
     text: one.signature,
-    told: one.description,
+    hint: one.description,
     insert: `${one.name}(`,
   }));
 }
@@ -40,7 +40,7 @@ export function offered(word, fields, named) {
 export const FILTER = {label: "Filter", placeholder: "Filter, such as /price > 100 AND /symbol = 'ACME'"};
 export const ORDER = {label: "Order", placeholder: "Order: /price DESC", short: true};
 
-// Which box a mistake belongs to; null: none.
+// The box that an error belongs to; null: none.
 export const ofOrder = (error) => (error?.reason === "bad orderby" ? error : null);
 export const ofFilter = (error) => (error?.position !== undefined && !ofOrder(error) ? error : null);
 
@@ -99,10 +99,10 @@ export function ExpressionBox({topic, value, wrong, fields = [], onSet, label, p
   };
 
   const isWrong = wrong && text === value;
-  // Positions count characters, of which this language makes two where they are rare.
+  // Positions count code points; JavaScript strings count UTF-16 units.
   const characters = [...text];
   const position = isWrong ? characters.slice(0, wrong.position ?? 0).join("").length : 0;
-  // At the end there is nothing to underline: a blank after it is.
+  // At the end a blank after the text is underlined.
   const marked = isWrong ? /^(\w+|.)/su.exec(text.slice(position))?.[0] || "\u00a0" : "";
   return html`<div class=${short ? "query short" : "query"}>
     <div class="echo" ref=${echo} aria-hidden="true">
@@ -117,7 +117,7 @@ export function ExpressionBox({topic, value, wrong, fields = [], onSet, label, p
       aria-autocomplete="list"
       aria-activedescendant=${choices.length ? `${id}-choice-${place}` : null}
       aria-invalid=${String(Boolean(isWrong))}
-      aria-describedby=${isWrong ? `${id}-told` : null}
+      aria-describedby=${isWrong ? `${id}-error` : null}
       spellcheck=${false}
       autocomplete="off"
       placeholder=${placeholder}
@@ -127,7 +127,7 @@ export function ExpressionBox({topic, value, wrong, fields = [], onSet, label, p
       onScroll=${follow}
       onBlur=${set}
     />
-    ${isWrong && html`<div class="told" id=${`${id}-told`} role="alert">${wrong.detail || wrong.message}</div>`}
+    ${isWrong && html`<div class="error" id=${`${id}-error`} role="alert">${wrong.detail || wrong.message}</div>`}
     ${choices.length > 0 &&
     html`<ul class="choices" id=${`${id}-choices`} role="listbox">
       ${choices.map(
@@ -141,7 +141,7 @@ export function ExpressionBox({topic, value, wrong, fields = [], onSet, label, p
             take(choice);
           }}
         >
-          <span>${choice.text}</span><span class="faint">${choice.told}</span>
+          <span>${choice.text}</span><span class="faint">${choice.hint}</span>
         </li>`,
       )}
     </ul>`}

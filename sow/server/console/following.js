@@ -1,8 +1,7 @@
-// A subscription of the page that can be moved: what it asks for is asked of `options` each time, so
-// that `replace` sends what holds now. Messages are handed to `take` as they come, with what was
-// asked for when they were told; mistakes go to `failed`. It ends with the page that has begun it. A
-// topic that is removed from the configuration, or may not be seen any more, is followed again when it
-// comes back.
+// A subscription of the page that can be moved: `options` is called each time, so that `replace` sends
+// the current ones. `take` gets each message with the options that it answers, `failed` gets errors. It
+// ends with its page. A topic that is removed from the configuration, or may not be read any more, is
+// subscribed to again when it comes back.
 
 import {sow} from "./server.js";
 
@@ -10,8 +9,8 @@ const AGAIN_MS = 1000;
 const COMES_BACK = ["REMOVAL", "AUTHORIZATION"];
 
 export function follow(topic, options, take, failed) {
-  const asked = [options()];
-  let held = asked[0];
+  const requested = [options()];
+  let held = requested[0];
   let subscription = null;
   let isOver = false;
   let isMoving = false;
@@ -19,14 +18,14 @@ export function follow(topic, options, take, failed) {
   let isGone = false;
 
   async function listen() {
-    const begun = await (await sow()).subscribe(topic, asked[0]);
+    const begun = await (await sow()).subscribe(topic, requested[0]);
     if (isOver) return begun.close();
     subscription = begun;
     isGone = false;
     if (isDue) replace();
     for await (const message of begun) {
-      // Each group answers what was asked for next; one that begins anew, what was asked for last.
-      if (message.command === "group_begin") held = asked.shift() ?? held;
+      // Each group answers the next request; after a reconnect, the last one.
+      if (message.command === "group_begin") held = requested.shift() ?? held;
       if (isOver) return undefined;
       take(message, held);
       if (message.command === "unsubscribed" && COMES_BACK.includes(message.reason)) waitForIt();
@@ -37,13 +36,13 @@ export function follow(topic, options, take, failed) {
   function waitForIt() {
     isGone = true;
     subscription = null;
-    take({command: "gap"}, held); // what comes next is all that there is
+    take({command: "gap"}, held); // the next group is the whole content
     setTimeout(begin, AGAIN_MS);
   }
 
   function begin() {
     if (isOver) return;
-    if (isGone) asked.splice(0, asked.length, options());
+    if (isGone) requested.splice(0, requested.length, options());
     listen().catch((error) => {
       if (isOver) return;
       if (isGone && error.reason === "invalid topic") setTimeout(begin, AGAIN_MS);
@@ -52,7 +51,7 @@ export function follow(topic, options, take, failed) {
   }
   begin();
 
-  // One replacement at a time: whoever scrolls fast asks for where he is then.
+  // One replacement at a time, always with the current options.
   async function replace() {
     isDue = true;
     if (isMoving || !subscription) return;
@@ -61,11 +60,11 @@ export function follow(topic, options, take, failed) {
       while (isDue && !isOver && subscription) {
         isDue = false;
         const next = options();
-        asked.push(next);
+        requested.push(next);
         await subscription.replace(next);
       }
     } catch (error) {
-      if (!isGone) asked.pop();
+      if (!isGone) requested.pop();
       if (!isOver && !isGone) failed(error);
     } finally {
       isMoving = false;

@@ -1,4 +1,4 @@
-// How numbers, times and values read: short, aligned, and the same everywhere.
+// Formats of numbers, times and values: short, aligned, and the same on all pages.
 
 const whole = new Intl.NumberFormat("en", {maximumFractionDigits: 0});
 const one = new Intl.NumberFormat("en", {minimumFractionDigits: 1, maximumFractionDigits: 1});
@@ -33,15 +33,15 @@ export function duration(ms) {
   return `${whole.format(ms / 86_400_000)} d`;
 }
 
-// Of a message that is no document here but text or bytes, such as XML: the path of all of it.
+// The path of a whole message that is text or bytes here, such as XML.
 export const WHOLE = "";
 
 const isLeaf = (value) => typeof value !== "object" || value === null || value instanceof Uint8Array;
 
 export const isDocument = (value) => !isLeaf(value) && !Array.isArray(value);
 
-// How a path is written (docs/expressions.md): in brackets where names have characters at which a
-// name ends, and name by name, as $['a/b'], where they have those that end a name in brackets.
+// The syntax of a path (docs/expressions.md): in brackets if names have characters that end a name, and
+// name by name, as $['a/b'], if they have characters that end a name in brackets.
 const ODD = /[\s[\](){},;=<>!'"*+%&|^~?\\]/;
 const ENDS = /[/\]]|^$/;
 const QUOTED = /\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]/gs;
@@ -54,7 +54,7 @@ function written(names) {
   return ODD.test(path) ? `[${path}]` : path;
 }
 
-// The names that a path is made of.
+// The names in a path.
 function steps(path) {
   if (path.startsWith("$")) {
     return [...path.matchAll(QUOTED)].map(([, single, double]) => (single ?? double).replace(/\\(.)/gs, "$1"));
@@ -62,15 +62,15 @@ function steps(path) {
   return (path.startsWith("[") ? path.slice(1, -1) : path).slice(1).split("/");
 }
 
-// A path of the server's as it is written here: one field has one.
+// The canonical spelling of a path.
 export const canonical = (path) => written(steps(path));
 
 export const heading = (path) => steps(path).join("/") || "message";
 
-// Paths as an address has them, with commas between; one in brackets may have commas of its own.
+// Paths in an address, separated by commas; one in brackets may contain commas.
 export const listed = (text) => text.match(/(?:[^,[]|\[(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\]]*)\])+/gs) ?? [];
 
-// Bytes are shown as they travel, in base64, and no more of them than a cell has room for.
+// Bytes are shown as base64, bounded to the size of a cell.
 const BYTES_SHOWN = 300;
 
 function bytesText(value) {
@@ -78,7 +78,7 @@ function bytesText(value) {
   return value.length > BYTES_SHOWN ? `${shown}…` : shown;
 }
 
-// A value of a record as a cell shows it.
+// A value of a record as the text of a cell.
 export function cell(value) {
   if (value === undefined || value === null) return "";
   if (value instanceof Uint8Array) return bytesText(value);
@@ -86,13 +86,13 @@ export function cell(value) {
   return String(value);
 }
 
-// A value as JSON, with all the digits of an integer that a number does not hold (parseExact of sow.js).
+// A value as JSON, with all digits of integers that a number does not represent (parseExact of sow.js).
 export function json(value, indent) {
   const marked = JSON.stringify(value, (_, part) => (typeof part === "bigint" ? `\0${part}` : part), indent);
   return marked.replace(/"\\u0000(-?\d+)"/g, "$1");
 }
 
-// The fields of a document, as paths: objects within it field by field.
+// The paths of all fields of a document, including nested ones.
 export function paths(document, before = [], found = []) {
   if (!isDocument(document)) return [WHOLE];
   for (const [name, value] of Object.entries(document)) {
@@ -103,28 +103,28 @@ export function paths(document, before = [], found = []) {
   return found;
 }
 
-// What a record is known by where there is little room: its first field, or the text that it is.
+// A short label of a record: its first field, or its text.
 export const first = (document) => (document ? cell(isDocument(document) ? Object.values(document)[0] : document) : "");
 
 // The value at a path of a document.
 export function at(document, path) {
   let value = document;
   for (const name of path === WHOLE ? [] : steps(path)) {
-    // Of its own: every object of this language has a "constructor".
+    // Own properties only: every object has a "constructor".
     if (isLeaf(value) || !Object.hasOwn(value, name)) return undefined;
     value = value[name];
   }
   return value;
 }
 
-// The cells of a column: where numbers stand, their points are below each other.
+// The cells of a column, with numbers aligned at the decimal point.
 export function aligned(column) {
   const behind = (text) => (text.includes("e") ? 0 : text.length - 1 - text.indexOf(".", 1)) % text.length;
   const texts = column.map(cell);
   const places = column.map((value, at) => (Number.isFinite(value) && !Number.isInteger(value) ? behind(texts[at]) : 0));
   const most = Math.max(0, ...places);
   if (!most) return texts;
-  // A figure space is as wide as a figure, and the point as wide as that here.
+  // A figure space is as wide as a digit, and so is the point in this font.
   return texts.map((text, at) =>
     Number.isFinite(column[at]) ? text + "\u2007".repeat(most - places[at] + (places[at] ? 0 : 1)) : text,
   );

@@ -1,8 +1,8 @@
-// The live grid: a table of a window that moves (regular-table draws the rows in view and no
-// others). What has changed since it was last drawn is lit up and cools down; a row that leaves is
-// struck out and fades, with the reason. Scrolling asks for another stretch (`onView`). It is drawn
-// in the page's one beat, and only while something moves. To who hears the page it is a grid of rows,
-// of which one is chosen; the focus is the table's, whatever rows it draws.
+// The live grid: a table of a moving window (regular-table draws only the rows in view). Changed cells
+// are highlighted and fade; a row that leaves is struck out and fades, with the reason. Scrolling
+// requests another range (`onView`). It is drawn by the scheduler of the page, and only while something
+// moves. For screen readers it is a grid of rows with one selected; the table has the focus, whatever
+// rows it draws.
 
 import "./vendored/regular-table.js";
 import {html, nextFrame, useEffect, useRef} from "./parts.js";
@@ -12,7 +12,7 @@ import * as format from "./format.js";
 const HOT_MS = 180;
 const WARM_MS = 600;
 
-// Sets an attribute that is another one already; whoever reads the page out is told of each setting.
+// Sets an attribute if it differs: screen readers announce each setting.
 function mark(element, name, value) {
   const text = String(value);
   if (element.getAttribute(name) !== text) element.setAttribute(name, text);
@@ -24,13 +24,13 @@ class Drawing {
     this.props = props;
     this.cells = new Map();
     this.until = 0;
-    this.wanted = null; // the row to choose once it is there
+    this.wanted = null; // the row to select once it is loaded
     this.beat = () => this.draw();
     element.setDataListener((x0, y0, x1, y1) => this.data(x0, y0, x1, y1), {virtual_mode: "both"});
     element.addStyleListener(() => this.style());
   }
 
-  // Something has changed; what cools down needs frames after it, too.
+  // Something has changed; fading needs further frames.
   touch() {
     this.until = performance.now() + Math.max(WARM_MS, GONE_MS) + 100;
     nextFrame(this.beat);
@@ -116,7 +116,7 @@ class Drawing {
     }
   }
 
-  // What the table is, for who does not see it.
+  // Attributes for screen readers.
   describe() {
     const grid = this.table.querySelector("table");
     this.table.removeAttribute("tabindex"); // which it has given itself
@@ -131,7 +131,7 @@ class Drawing {
     else mark(grid, "aria-activedescendant", `record-${chosen}`);
   }
 
-  // Rows are counted with the heads of the columns, from one.
+  // The row index counts the header and starts at one.
   styleRow(element, row, y, now, chosen) {
     element.className = this.classOf(row, now, chosen);
     element.id = row.reason ? "" : `record-${row.key}`;
@@ -139,7 +139,7 @@ class Drawing {
     mark(element, "aria-selected", row.key === chosen);
   }
 
-  // Chooses the next row or the one before it; the first that can be seen where none is chosen.
+  // Selects the next or the previous row; the first visible one if none is selected.
   step(by) {
     const {model, chosen} = this.props;
     const at = model.window.rows.findIndex((row) => row.key === chosen);
@@ -149,19 +149,19 @@ class Drawing {
     this.choose(Math.max(0, Math.min((this.count ?? 1) - 1, y + by)));
   }
 
-  // A row that is not there yet is chosen when it comes: scrolling asks for it.
+  // A row that is not loaded is selected when it comes: scrolling requests it.
   choose(y) {
     const row = this.props.model.window.rows[y - this.props.model.skip];
     this.wanted = row ? null : y;
     if (row) {
-      // Known at once, since keys may come faster than pages are drawn.
+      // Set at once, since keys may come faster than frames.
       this.props = {...this.props, chosen: row.key};
       this.props.onChoose(row.key);
     }
     this.show(y);
   }
 
-  // Scrolls as little as it takes to see a row, and the next one: where it stands is known to a row.
+  // Scrolls as little as needed to show a row and the next one.
   show(y) {
     const {table} = this;
     const height = table.querySelector("tbody tr")?.offsetHeight;
@@ -176,7 +176,7 @@ class Drawing {
     return row.key === chosen ? "chosen" : "";
   }
 
-  // Light a cell up whose value is another than when it was drawn before.
+  // Highlights a cell whose value has changed since it was drawn.
   light(cell, row, path, value, now, seen) {
     const name = `${row.key} ${path}`;
     const before = this.cells.get(name);
@@ -193,7 +193,7 @@ class Drawing {
   }
 }
 
-// `model`: {window, skip}; the rows that it holds stand from `skip` on. `total`: how many there are.
+// `model`: {window, skip}: the rows of the window start at `skip`. `total`: the number of all rows.
 export function Grid(props) {
   const element = useRef(null);
   const drawing = useRef(null);

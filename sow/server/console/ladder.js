@@ -1,7 +1,7 @@
-// An order book as a ladder: the best prices of both sides, the spread between them, and what stands
-// at each price. A topic is one whose records are levels: side and price are part of its key. Each
-// side is a live window over its best prices, told at most ten times a second; of several
-// instruments it shows the one of the first record that passes the filter.
+// An order book as a ladder: the best prices of both sides, the spread, and the size at each price. It
+// is for topics whose records are levels: side and price are part of the key. Each side is a live
+// window over its best prices, updated at most ten times a second; of several instruments it shows that
+// of the first record that matches the filter.
 
 import {html, nextFrame, useEffect, useState} from "./parts.js";
 import {read, topicPath} from "./server.js";
@@ -14,18 +14,18 @@ const BIDS = ["bid", "buy", "b"];
 const ASKS = ["ask", "sell", "a", "offer"];
 const SIZES = ["/qty", "/size", "/quantity", "/amount"];
 
-// The path of what stands at a price, of a topic whose records are levels of a book.
+// The path of the size, for a topic whose records are levels of a book.
 export function sizePath(fields, keys) {
   if (!keys.includes("/side") || !keys.includes("/price")) return null;
   return SIZES.find((path) => fields.includes(path)) ?? null;
 }
 
-// A size that is none stands there as it is, and has no bar.
+// A size that is not a number is shown as it is, without a bar.
 const measure = (value) => (Number.isFinite(value) ? Math.max(0, value) : 0);
 
 const literal = (value) => (typeof value === "number" ? String(value) : `'${String(value).replace(/[\\']/g, "\\$&")}'`);
 
-// The filter of one side of the instrument that a record is of.
+// The filter of one side of a record's instrument.
 function sideOf(document, keys, filter, names) {
   const instrument = keys
     .filter((path) => path !== "/side" && path !== "/price")
@@ -43,8 +43,8 @@ export function Ladder({name, keys, size, filter}) {
       const [first] = await read(topicPath(name, "/records"), {filter, top_n: 1});
       if (isOver || !first) return;
       const [bids, asks] = [new Window(), new Window()];
-      const told = keys.filter((path) => path !== "/side" && path !== "/price").map((path) => format.at(first, path));
-      const draw = () => isOver || setBook({bids: [...bids.rows], asks: [...asks.rows], told: told.join(" ")});
+      const title = keys.filter((path) => path !== "/side" && path !== "/price").map((path) => format.at(first, path));
+      const draw = () => isOver || setBook({bids: [...bids.rows], asks: [...asks.rows], title: title.join(" ")});
       const side = (window, names, order) => {
         const options = () => ({
           filter: sideOf(first, keys, filter, names),
@@ -82,7 +82,7 @@ export function Ladder({name, keys, size, filter}) {
   </tr>`;
   return html`<div class="panel scrolls ladder">
     <table class="plain" id="ladder">
-      <caption class="padded"><h2>${book.told}</h2></caption>
+      <caption class="padded"><h2>${book.title}</h2></caption>
       <thead>
         <tr><th scope="col" class="number bid">bid</th><th scope="col" class="number price">price</th><th scope="col" class="ask">ask</th></tr>
       </thead>

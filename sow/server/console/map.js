@@ -1,6 +1,6 @@
-// Records that have coordinates, where they are: a plane without tiles, since those would come from
-// elsewhere, with lines of latitude and longitude. It is a live window of the topic, told at most
-// four times a second; a record that has moved is lit up and cools down. A click chooses one.
+// A map of records with coordinates: a plane with lines of latitude and longitude, without tiles, which
+// would come from another server. It is a live window of the topic, updated at most four times a
+// second; a record that has moved is highlighted and fades. A click selects one.
 
 import {html, nextFrame, useEffect, useMemo, useRef, useState} from "./parts.js";
 import {follow} from "./following.js";
@@ -23,7 +23,7 @@ export function coordinates(fields) {
   return NAMES.find((pair) => pair.every((path) => fields.includes(path))) ?? null;
 }
 
-// Whether a place is one: what a record calls so may be anything.
+// Whether coordinates are valid: fields of a record may hold anything.
 export function isOnEarth([lat, lon]) {
   return Number.isFinite(lat) && Number.isFinite(lon) && Math.abs(lat) <= 90 && Math.abs(lon) <= 180;
 }
@@ -33,7 +33,7 @@ export function projection(places, width, height) {
   const [lats, lons] = [places.map(([lat]) => lat), places.map(([, lon]) => lon)];
   const [south, north] = [Math.min(...lats), Math.max(...lats)];
   const [west, east] = [Math.min(...lons), Math.max(...lons)];
-  // At a pole all longitudes are one place, and lines of them would be without end.
+  // At a pole all longitudes are one point, and the scale would be infinite.
   const squeeze = Math.max(SQUEEZE_MIN, Math.cos((((south + north) / 2) * Math.PI) / 180));
   const across = Math.max((east - west) * squeeze, 0.002);
   const up = Math.max(north - south, 0.002);

@@ -1,17 +1,16 @@
-// What all pages are made of: elements (htm over preact), state that tells who shows it when it
-// changes (signals), and one beat for drawing. A page draws at most once in an animation frame,
-// however much has come meanwhile, and not at all while nobody sees it. Texts become text nodes,
-// never markup, so that what a record holds is shown as it is.
+// The basis of all pages: elements (htm over preact), reactive state (signals), and one scheduler for
+// drawing. A page draws at most once per animation frame, and not at all while it is hidden. Texts
+// become text nodes, never markup, so that values of records are shown as they are.
 
 import {html, render, useState, useEffect, useRef, useMemo} from "./vendored/htm-preact.js";
 import {signal, computed, effect} from "./vendored/signals-core.js";
 
 export {html, render, useState, useEffect, useRef, useMemo, signal, computed, effect};
 
-// The value of a signal, for a component that is drawn again when it changes.
+// The value of a signal; the component is drawn again when it changes.
 export function useSignal(source) {
   const [, draw] = useState(0);
-  // What was drawn, so that a change between drawing and listening is not missed.
+  // The drawn value, so that a change between drawing and subscribing is not missed.
   const drawn = useRef(null);
   drawn.current = source.peek();
   useEffect(
@@ -26,37 +25,36 @@ export function useSignal(source) {
 
 // Calls of the same `work` within one frame are one call.
 const due = new Set();
-let asked = false;
+let isScheduled = false;
 
 export function nextFrame(work) {
   due.add(work);
-  if (asked) return;
-  asked = true;
+  if (isScheduled) return;
+  isScheduled = true;
   requestAnimationFrame(() => {
-    asked = false;
+    isScheduled = false;
     const now = [...due];
     due.clear();
     for (const one of now) one();
   });
 }
 
-// Calls `work` every `ms` while the page is seen, beginning at once. An answer that takes long is
-// asked for less often: a page never takes more than a tenth of the server's time for itself. But one
-// that took hours waited for a server that was not there, and says nothing of what it costs.
+// Calls `work` every `ms` while the page is visible, beginning at once. A slow answer is requested less
+// often, so that a page takes at most a tenth of the server's time; with a bound, since an answer that
+// took hours waited for a server that was down.
 const SELDOM_MS = 30_000;
 
 export function useEvery(ms, work, inputs) {
   useEffect(() => {
-    let timer, over = false, told = null;
+    let timer, over = false, shown = null;
     async function turn() {
       const begun = performance.now();
       if (!document.hidden) {
         try {
           await work();
-          // What was wrong before is not any more.
-          if (told && problem.peek() === told) problem.value = null;
+          if (shown && problem.peek() === shown) problem.value = null;
         } catch (error) {
-          if (!over) problem.value = told = error;
+          if (!over) problem.value = shown = error;
         }
       }
       if (!over) timer = setTimeout(turn, Math.max(ms, Math.min(SELDOM_MS, 10 * (performance.now() - begun))));
@@ -69,10 +67,10 @@ export function useEvery(ms, work, inputs) {
   }, inputs);
 }
 
-// What went wrong last, told in a line at the foot of the page.
+// The last error, shown at the foot of the page.
 export const problem = signal(null);
 
-// Does what somebody has asked for, and tells what is wrong with it.
+// Runs an action of the user, and shows its error.
 export async function attempt(work) {
   try {
     problem.value = null;

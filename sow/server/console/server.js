@@ -1,16 +1,16 @@
-// The server that this page came from: its addresses under /v1, and the one WebSocket of the page
-// (sow.js). Both are asked relative to where this file came from, so that a proxy may have put the
-// console below any path. Who is asked who he is says it once; it is kept as long as the tab.
+// The server of this page: its HTTP API under /v1, and the one WebSocket of the page (sow.js). Both
+// addresses are relative to that of this file, so that a proxy may put the console below any path.
+// Credentials are entered once, and kept as long as the tab.
 
 import {connect, parseExact} from "../sow.js";
 import {signal} from "./parts.js";
 
 const BASE = new URL("..", import.meta.url);
 const KEPT = "sow-credentials";
-// Each page is called by itself, so that it finds its own session among others.
+// A unique name, so that the page finds its own session.
 export const CLIENT = `console ${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}`;
 
-// What else is at this address may keep something under that name, too.
+// Another application at this address may use the same key.
 function kept() {
   try {
     const found = JSON.parse(sessionStorage.getItem(KEPT));
@@ -20,17 +20,17 @@ function kept() {
   }
 }
 
-// {user, password} or {token}; null as long as nobody has been asked for them.
+// {user, password} or {token}; null before a logon.
 export const credentials = signal(kept());
-// The server wants to know who this is.
-export const asks = signal(false);
-// How the WebSocket is: connecting, connected, reconnecting, paused, closed.
+// Whether the server requires credentials.
+export const needsLogon = signal(false);
+// The state of the WebSocket: connecting, connected, reconnecting, paused, closed.
 export const state = signal("closed");
 
 export class Refused extends Error {
-  constructor(status, told) {
-    super(told.detail || told.title || `the server answers ${status}`);
-    Object.assign(this, told, {status});
+  constructor(status, problem) {
+    super(problem.detail || problem.title || `the server answers ${status}`);
+    Object.assign(this, problem, {status});
   }
 }
 
@@ -42,9 +42,8 @@ function authorization() {
   return {Authorization: `Basic ${btoa(String.fromCharCode(...bytes))}`};
 }
 
-// A browser that is asked for a password by an address to which it may send one opens a window of
-// its own, so it may not: the console has a page for that. A proxy in between may know people by a
-// cookie, and be the one that answers; then cookies are sent.
+// Without credentials in fetch, a browser does not open its own password dialog: the console has a page
+// for that. A proxy may authenticate users by a cookie and answer itself; then cookies are sent.
 let cookies = "omit";
 
 async function fetched(url, options) {
@@ -54,17 +53,17 @@ async function fetched(url, options) {
       const kind = answer.headers.get("Content-Type") || "";
       if (answer.ok || kind.startsWith("application/problem+json")) return answer;
     } catch {
-      // The proxy has sent us somewhere else, or there is nobody.
+      // The proxy redirects elsewhere, or no server answers.
     }
     cookies = options.method === "GET" ? "same-origin" : cookies;
   }
   return fetch(url, {...options, credentials: cookies});
 }
 
-// What an address answers; raises Refused. `asked` becomes the query string.
-export async function call(path, asked = {}, {method = "GET", body, headers = {}} = {}) {
+// The answer of an address; throws Refused. `params` is the query string.
+export async function call(path, params = {}, {method = "GET", body, headers = {}} = {}) {
   const url = new URL(path, BASE);
-  for (const [name, value] of Object.entries(asked)) {
+  for (const [name, value] of Object.entries(params)) {
     if (value !== "" && value != null) url.searchParams.set(name, value);
   }
   const options = {
@@ -74,27 +73,27 @@ export async function call(path, asked = {}, {method = "GET", body, headers = {}
     cache: "no-store",
   };
   const answer = await fetched(url, options).catch(() => {
-    throw new Refused(0, {detail: "The server does not answer. This page goes on when it does."});
+    throw new Refused(0, {detail: "The server does not answer. This page continues when it does."});
   });
   if (answer.ok) return answer;
-  let told = {};
+  let problem = {};
   try {
-    told = await answer.json();
+    problem = await answer.json();
   } catch {
     // a proxy's own page
   }
-  if (answer.status === 401) asks.value = true;
-  throw new Refused(answer.status, told);
+  if (answer.status === 401) needsLogon.value = true;
+  throw new Refused(answer.status, problem);
 }
 
-// Records may have integers that a number does not hold: they are shown as they are.
-export const read = async (path, asked) => parseExact(await (await call(path, asked)).text());
+// Records may have integers that a number does not represent: they are shown exactly.
+export const read = async (path, params) => parseExact(await (await call(path, params)).text());
 
 export const topicPath = (name, more = "") => `v1/topics/${encodeURIComponent(name)}${more}`;
 
 export const addressOf = (path = "") => new URL(path, BASE).href.replace(/\/$/, "");
 
-// The one connection, made when it is first needed.
+// The one connection, opened when it is first needed.
 let connecting = null;
 let connected = null;
 
@@ -110,7 +109,7 @@ async function begin() {
   } catch (error) {
     connecting = null;
     state.value = "closed";
-    if (error.reason === "auth failure") asks.value = true;
+    if (error.reason === "auth failure") needsLogon.value = true;
     throw error;
   }
   state.value = connected.state;
@@ -127,13 +126,13 @@ export function logOn(known) {
   if (known) sessionStorage.setItem(KEPT, JSON.stringify(known));
   else sessionStorage.removeItem(KEPT);
   connected?.close();
-  asks.value = known === null;
+  needsLogon.value = known === null;
 }
 
-// A page that is left says so, or the server would keep its session for it to come back.
+// Closed when the page is left, so that the server does not keep its session for a reconnect.
 addEventListener("pagehide", () => connected?.close());
 
-// A page that nobody sees asks for nothing.
+// A hidden page requests nothing.
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) connected?.pause();
   else connected?.resume();

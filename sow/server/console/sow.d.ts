@@ -1,41 +1,41 @@
 // Types of sow.js (docs/javascript.md).
 
-/** What a server refuses, or what stands between it and the client. */
+/** An error that the server reports, or of the connection to it. */
 export class SowError extends Error {
-  /** A word or two that stays the same: "bad filter", "invalid topic", "unreachable", "disconnected". */
+  /** A stable identifier: "bad filter", "invalid topic", "unreachable", "disconnected". */
   readonly reason: string;
-  /** Where in the expression, a character from 0. */
+  /** The position in the expression, a character from 0. */
   readonly position?: number;
-  /** What would have been understood there. */
+  /** What was expected there. */
   readonly expected?: string;
-  /** Which message of a publish, from 0. */
+  /** The index of the message in a publish, from 0. */
   readonly index?: number;
-  /** Which field of it. */
+  /** The bad field of it. */
   readonly field?: string;
 }
 
 /** Log on to a server. */
 export function connect(options?: ConnectOptions): Promise<Sow>;
 
-/** `JSON.parse`, save that an integer above 2^53 is a BigInt: for what comes over HTTP. */
+/** `JSON.parse`, with integers above 2^53 as BigInt: for answers over HTTP. */
 export function parseExact(text: string): Json;
 
 export interface ConnectOptions {
-  /** The server's address; without it, that of where sow.js was loaded from. */
+  /** The server's address; by default the one that sow.js was loaded from. */
   url?: string;
   token?: string | (() => string | Promise<string>);
   user?: string;
   password?: string;
-  /** The user for whom this one acts. */
+  /** The user to act as. */
   as?: string;
-  /** What the server lists the client under. */
+  /** The name of the client in the server's lists. */
   name?: string;
-  /** Whether an integer above 2^53 comes as a BigInt, with all its digits, instead of as the nearest number. */
+  /** Return integers above 2^53 as BigInt, with all digits, instead of the nearest number. */
   exact?: boolean;
-  /** For runtimes that have none of their own, such as Node before 22. */
+  /** For runtimes without one, such as Node before 22. */
   WebSocket?: new (url: string) => unknown;
   retry?: { first_s?: number; longest_s?: number; give_up_s?: number };
-  /** A timer: calls `work` after so many seconds, and returns what stops it. */
+  /** A timer: calls `work` after so many seconds, and returns a function that stops it. */
   after?: (seconds: number, work: () => void) => () => void;
   /** A number from 0 to 1. */
   random?: () => number;
@@ -43,7 +43,7 @@ export interface ConnectOptions {
 
 export type State = "connecting" | "connected" | "reconnecting" | "paused" | "closed";
 export type Json = null | boolean | number | bigint | string | Json[] | { [field: string]: Json };
-/** A document; a text or bytes of message types that are none. */
+/** A document, or text or bytes for other message types. */
 export type Body = Json | Uint8Array;
 /** A list, or text with commas. */
 export type List = string | readonly string[];
@@ -60,11 +60,11 @@ export interface Question {
 }
 
 export interface Pacing {
-  /** Only what has changed of a record instead of all of it. */
+  /** Only the changed fields of a record instead of all. */
   delta?: boolean;
   no_empties?: boolean;
   timestamp?: boolean;
-  /** At most one update of a record in so long: "1s", "100ms", "auto". */
+  /** At most one update of a record per interval: "1s", "100ms", "auto". */
   conflation?: string | null;
   conflation_key?: List | null;
 }
@@ -73,13 +73,13 @@ export interface LiveOptions extends Question, Pacing {
 }
 
 export interface SubscribeOptions extends Question, Pacing {
-  /** The records as they stand first. */
+  /** The current records first. */
   snapshot?: boolean;
   oof?: boolean;
   no_sowkey?: boolean;
   live?: boolean;
   positions?: boolean;
-  /** A number alone means the log of the server that is there now. */
+  /** A number alone means the log of the current server. */
   bookmark?: string | number | null;
 }
 
@@ -89,16 +89,16 @@ export interface Message<R = Body> {
   readonly topic?: string;
   readonly key?: string;
   readonly record?: R;
-  /** A number alone: the subscription's names the log. */
+  /** Only the number: the subscription's bookmark has the name of the log. */
   readonly bookmark?: string;
-  /** `record` is to be merged into what there is. */
+  /** `record` is to be merged into the current record. */
   readonly delta?: boolean;
   readonly reason?: string;
   readonly detail?: string;
-  /** The place in a live window, from 0. */
+  /** The position in a live window, from 0. */
   readonly at?: number;
   readonly ts?: string;
-  /** Of a gap: whether what follows makes up for it. */
+  /** For a gap: whether the following messages make up for it. */
   readonly exact?: boolean;
 }
 
@@ -108,14 +108,14 @@ export interface Change<R = Body> {
   readonly old?: R;
   /** Undefined: it has left. */
   readonly new?: R;
-  /** Why it has left: "match", "deleted", "expired", "entitlement"; "gap" after a new beginning. */
+  /** Why it has left: "match", "deleted", "expired", "entitlement"; "gap" after a reconnect. */
   readonly reason?: string;
   readonly at?: number;
 }
 
 /** The records of a query, in order. */
 export type Answer<R = Body> = R[] & {
-  /** How many there are before `top_n` and `skip_n`. */
+  /** The number of matches before `top_n` and `skip_n`. */
   readonly matches: number;
   /** Their SowKeys. */
   readonly order: readonly string[];
@@ -125,11 +125,11 @@ export type Answer<R = Body> = R[] & {
 export interface Subscription<R = Body> extends AsyncIterable<Message<R>> {
   readonly topic: string;
   readonly options: SubscribeOptions;
-  /** What the server calls it. */
+  /** The server's name of it. */
   readonly name: string;
-  /** That of the newest update that has arrived, with the name of its log: where to go on, also later. */
+  /** The bookmark of the newest update received, with the name of its log; a later subscription can resume from it. */
   readonly bookmark: string;
-  /** How often it had to begin anew. */
+  /** How often it had to start again. */
   readonly gaps: number;
   next(): Promise<IteratorResult<Message<R>, undefined>>;
   replace(changes: SubscribeOptions): Promise<void>;
@@ -144,9 +144,9 @@ export interface Live<R = Body> extends ReadonlyMap<string, R> {
   /** The records in that order; another array whenever they have changed. */
   readonly rows: readonly R[];
   readonly gaps: number;
-  /** Called with all that one frame or turn has changed. */
+  /** Called with all changes of one frame or turn. */
   onchange: ((changes: Change<R>[]) => void) | null;
-  /** Called once when nothing more will come. */
+  /** Called once at the end. */
   onend: ((end: { error: Error | null; reason: string; detail: string }) => void) | null;
   changes(): AsyncIterableIterator<Change<R>>;
   replace(changes: LiveOptions): Promise<void>;

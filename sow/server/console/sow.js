@@ -1,27 +1,26 @@
 /* SOW in JavaScript: one file, no build, no dependencies (docs/javascript.md; types: sow.d.ts).
  *
- * For pages, and for Node 18 or newer, which before 22 has no WebSocket of its own: give one as
- * `WebSocket`. A client is one WebSocket, and everything goes over it: questions, publishes, deletes and
- * all that is followed. A connection that breaks is made again. Both sides count lines, so the server goes
- * on with the very next one; if it does not have the session any more, what is followed begins anew and
- * says so with a message "gap".
+ * For pages, and for Node 18 or newer; before 22 Node has no WebSocket: pass one as `WebSocket`. A
+ * client is one WebSocket, used for queries, publishes, deletes and subscriptions. A broken connection
+ * is reopened. Both sides count lines, so the server continues with the next one; if it does not have
+ * the session any more, subscriptions start again, after a message "gap".
  *
- * Nothing of what comes is ever run or made a part of a page. Of what a logon shows, the user and his
- * password or the token are kept until `close` or the end, in memory alone, to come back with; of a
- * function that gives tokens the function.
+ * Nothing that is received is executed or inserted into a page. The credentials of a logon are kept in
+ * memory only, for reconnecting, until `close` or the end: user and password, the token, or the
+ * function that returns tokens.
  */
 
-const FRAME_MESSAGES = 1000; // of one publish: all or none; as many as the Python client sends
-const HEARTBEAT_S = 20; // the server, too, looks for who is silent, within a minute
-const LOGON_S = 10; // somebody who takes connections and never answers is no server of ours
-const UNREAD_MAX = 100_000; // messages of one subscription that nobody reads: some ten megabytes
+const FRAME_MESSAGES = 1000; // of one publish, stored atomically; as many as the Python client sends
+const HEARTBEAT_S = 20; // the server drops silent clients after a minute
+const LOGON_S = 10; // the timeout of a logon
+const UNREAD_MAX = 100_000; // unread messages of one subscription: some ten megabytes
 const BASE64_BYTES = 8192; // as many arguments as every engine takes in one call
-const GIVEN_UP = 1008; // WebSocket codes: the server has ended the session,
-const BARRED = 4401; // and this is because nobody is logged on any more
+const GIVEN_UP = 1008; // WebSocket close codes: the server has ended the session,
+const BARRED = 4401; // and this because the credentials are not valid any more
 
-const FINAL = new WeakSet(); // errors after which there is nothing to come back to
+const FINAL = new WeakSet(); // errors after which the client does not reconnect
 
-/** What a server refuses, or what stands between it and us. */
+/** An error that the server reports, or of the connection to it. */
 export class SowError extends Error {
   /** `more` may have `position` and `expected` (in an expression), `index` and `field` (of a message). */
   constructor(reason, detail, more = {}) {
@@ -34,7 +33,7 @@ export class SowError extends Error {
   }
 }
 
-/** Log on to a server: the client once it is let in; throws a SowError otherwise. */
+/** Log on to a server; resolves to the client, throws a SowError if it fails. */
 export async function connect(options = {}) {
   const connection = new Connection(checked(options, CONNECT_OPTIONS, "connect"));
   const sow = new Sow(connection);
@@ -43,7 +42,7 @@ export async function connect(options = {}) {
   return sow;
 }
 
-// What may be asked, by name.
+// Names of options.
 
 const CONNECT_OPTIONS = [
   "url", "token", "user", "password", "as", "name", "exact", "WebSocket", "retry", "after", "random",
@@ -66,13 +65,13 @@ function checked(options, known, method) {
   return options;
 }
 
-/** Lists as the comma text of the protocol; `grouped` are those in whose members commas may stand. */
+/** Lists as the comma text of the protocol; members of `grouped` lists may contain commas. */
 function listed(value, grouped = false) {
   if (!Array.isArray(value)) return value;
   return grouped ? `[${value.join(",")}]` : value.join(",");
 }
 
-function questionFields(options) {
+function queryFields(options) {
   const fields = {};
   for (const name of QUERY_FIELDS) {
     if (options[name] === undefined || options[name] === null) continue;
@@ -81,7 +80,7 @@ function questionFields(options) {
   return fields;
 }
 
-/** A subscription as a line: `options` of `subscribe`, and what the client adds. */
+/** The line of a subscription: `options` of `subscribe`, and further flags. */
 function subscriptionLine(topic, options, more = []) {
   const opts = [...more, ...FLAGS.filter((flag) => options[flag])];
   if (options.conflation) opts.push(`conflation=${options.conflation}`);
@@ -89,25 +88,25 @@ function subscriptionLine(topic, options, more = []) {
   const line = {
     c: `${options.snapshot ? "sow_and_" : ""}${options.delta ? "delta_" : ""}subscribe`,
     t: topic,
-    ...questionFields(options),
+    ...queryFields(options),
   };
   if (options.bookmark !== undefined && options.bookmark !== null) line.bm = String(options.bookmark);
   if (opts.length > 0) line.opts = opts.join(",");
   return line;
 }
 
-/** What to ask for in place of a bookmark when everything up to `seen` has come: a range keeps its end. */
+/** The bookmark to resume from when everything up to `seen` has arrived: a range keeps its end. */
 function goingOn(bookmark, seen) {
   const range = rangeOf(bookmark);
   return range === null ? seen : `(${seen}:${range.end}${range.closing}`;
 }
 
-/** The parts of a range of bookmarks; null where the text is none. */
+/** The parts of a range of bookmarks; null if the text is not a range. */
 function rangeOf(bookmark) {
   const range = /^\s*([[(])(.*)([\])])\s*$/s.exec(bookmark);
   if (range === null) return null;
   const [, opening, inner, closing] = range;
-  // A time may have colons of its own, so the last one is tried first.
+  // A time may contain colons, so the last one is tried first.
   for (let at = inner.lastIndexOf(":"); at >= 0; at = at > 0 ? inner.lastIndexOf(":", at - 1) : -1) {
     const [start, end] = [inner.slice(0, at).trim(), inner.slice(at + 1).trim()];
     if (isPlace(start) && isPlace(end)) return { opening, start, end, closing };
@@ -115,7 +114,7 @@ function rangeOf(bookmark) {
   return null;
 }
 
-/** A bookmark whose numbers name their log: `log`, where they did not. 0 is the beginning of any log. */
+/** A bookmark with the name of the log added to its numbers. 0 is the beginning of any log. */
 function withLog(bookmark, log) {
   if (log === "") return bookmark;
   const named = (text) => (/^\s*0*[1-9]\d*\s*$/.test(text) ? `${log}-${text.trim()}` : text);
@@ -128,7 +127,7 @@ function isPlace(text) {
   return /^(|now|0\|1\||([0-9a-f]{16}-)?\d+|\d{8}T\d{6}(\.\d{1,6})?Z?|\d{4}-\d{2}-\d{2}([T ][\d:.]+(Z|[+-][\d:]+)?)?)$/.test(text);
 }
 
-/** The WebSocket of the server at `url`; without one of where this file comes from. */
+/** The WebSocket address of the server at `url`; by default of the server that serves this file. */
 function address(url) {
   let base = url ?? new URL(".", import.meta.url).href;
   if (!base.includes("://") && !base.startsWith("/")) base = `http://${base}`;
@@ -139,8 +138,8 @@ function address(url) {
     throw new SowError("bad request", `${url} is not an address such as http://127.0.0.1:8080`);
   }
   if (found.username || found.password) {
-    // It would stand in every error, and is not shown here.
-    throw new SowError("bad request", "the address has a user in it; give user and password by themselves");
+    // It would appear in every error, and is not shown here.
+    throw new SowError("bad request", "the address has a user in it; give user and password separately");
   }
   const scheme = { "http:": "ws:", "https:": "wss:", "ws:": "ws:", "wss:": "wss:" }[found.protocol];
   if (scheme === undefined) {
@@ -152,18 +151,18 @@ function address(url) {
   return found.href;
 }
 
-// Messages as they are written and read.
+// Encoding and decoding of messages.
 
 const HALF = /\p{Surrogate}/u;
 
-/** A document as JSON. What JSON does not have is refused by its place, and nothing becomes null by itself;
- * fields that are undefined are left out, and a BigInt keeps its digits. */
+/** A document as JSON. A value that JSON does not have is an error with its path, and never becomes null;
+ * undefined fields are left out, and a BigInt keeps its digits. */
 function written(value, place, index) {
   if (typeof value === "number" && !Number.isFinite(value)) {
     throw unwritable(place, index, `is ${value}, which JSON does not have; send null, or leave the field out`);
   }
   if (typeof value === "string" && HALF.test(value)) {
-    throw unwritable(place, index, "has half of a surrogate pair, which is no character");
+    throw unwritable(place, index, "has half of a surrogate pair, which is not a character");
   }
   if (typeof value === "bigint") return String(value);
   if (value === null || ["string", "number", "boolean"].includes(typeof value)) return JSON.stringify(value);
@@ -187,12 +186,12 @@ function unwritable(place, index, what) {
   return new SowError("bad message", `message ${index}: ${field} ${what}`, { index, field });
 }
 
-/** Messages as bodies of lines: `enc` where they are bytes; `d` where one cannot stand on a line of its own. */
+/** Messages as bodies of lines; with `enc` if they are bytes. */
 function bodiesOf(records) {
   const messages = Array.isArray(records) ? records : [records];
   const bytes = messages.filter((one) => one instanceof Uint8Array || one instanceof ArrayBuffer).length;
   if (bytes > 0 && bytes < messages.length) {
-    throw new SowError("bad message", "some of the messages are bytes and some are not; publish them apart");
+    throw new SowError("bad message", "some messages are bytes and some are not; publish them separately");
   }
   return {
     enc: bytes > 0 ? "base64" : undefined,
@@ -206,11 +205,11 @@ function bodyOf(message, index) {
       return written(message, "", index);
     } catch (error) {
       if (!(error instanceof RangeError)) throw error;
-      throw unwritable("", index, "is nested too deeply, or holds itself");
+      throw unwritable("", index, "is nested too deeply, or contains itself");
     }
   }
-  if (HALF.test(message)) throw unwritable("", index, "has half of a surrogate pair, which is no character");
-  // Of a document line breaks are only space; of a text they are part, and it travels alone.
+  if (HALF.test(message)) throw unwritable("", index, "has half of a surrogate pair, which is not a character");
+  // Line breaks are whitespace in JSON; a text with line breaks is sent in a frame of its own.
   return /^\s*\{/.test(message) ? message.replace(/[\r\n]+/g, " ") : message;
 }
 
@@ -232,19 +231,19 @@ function isObject(value) {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** `record` with a delta merged into it path by path; neither is changed. */
+/** `record` with a delta merged into it, path by path; neither is modified. */
 function merged(record, delta) {
   const result = { ...record };
   for (const [name, value] of Object.entries(delta)) {
     const under = Object.hasOwn(result, name) && isObject(result[name]) ? result[name] : {};
     const now = isObject(value) ? merged(under, value) : value;
-    // Defined, not assigned: "__proto__" is the name of a field like any other.
+    // Defined, not assigned: "__proto__" is an ordinary field.
     Object.defineProperty(result, name, { value: now, writable: true, enumerable: true, configurable: true });
   }
   return result;
 }
 
-/** Whether two values of JSON are equal, whatever the order of their fields. */
+/** Whether two JSON values are equal, whatever the order of their fields. */
 function same(one, other) {
   if (one === other) return true;
   const areHeld = [one, other].every((value) => typeof value === "object" && value !== null);
@@ -254,18 +253,18 @@ function same(one, other) {
   return names.every((name) => Object.hasOwn(other, name) && same(one[name], other[name]));
 }
 
-// A double has each integer of less than 16 digits, and those of 16 that do not begin with a 9.
+// A double represents each integer of less than 16 digits, and those of 16 that do not begin with a 9.
 const MAY_BE_LARGE = /9\d{15}|\d{17}/;
 const TOKEN = /\\.|"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 const INTEGER = /^-?[1-9]\d*$/;
 const NUL = "\\u0000";
 
-/** `JSON.parse`, save that an integer that a double does not have is a BigInt. */
+/** `JSON.parse`, with integers that a double does not represent as BigInt. */
 export function parseExact(text) {
   return MAY_BE_LARGE.test(text) ? JSON.parse(marked(text), unmarked) : JSON.parse(text);
 }
 
-/** Such an integer travels through JSON.parse as a text that ends with a NUL; a text that ends with one has two. */
+/** Such an integer passes JSON.parse as a string that ends with a NUL; a string that ends with a NUL gets another. */
 function marked(text) {
   let isInText = false;
   let escaped = -1; // where the last escape began
@@ -286,7 +285,7 @@ function unmarked(_, value) {
   return value.endsWith("\0\0") ? value.slice(0, -1) : BigInt(value.slice(0, -1));
 }
 
-/** Whether only space stands between `at` and `mark`. */
+/** Whether only whitespace is between `at` and `mark`. */
 function isBefore(mark, text, at) {
   while (" \t\r\n".includes(text[at] ?? mark)) at += 1;
   return text[at] === mark;
@@ -294,7 +293,7 @@ function isBefore(mark, text, at) {
 
 const TEXT = new TextDecoder();
 
-/** The lines of a frame, each read by `parse`; raises where it is none. */
+/** The lines of a frame, decoded by `parse`; throws if it is invalid. */
 function linesOf(data, parse = JSON.parse) {
   const text = typeof data === "string" ? data : TEXT.decode(data);
   const lines = [];
@@ -310,7 +309,7 @@ function afterSeconds(seconds, work) {
   return () => clearTimeout(timer);
 }
 
-/** One session, on one socket after the other. */
+/** One session, over successive sockets. */
 class Connection {
   state = "connecting";
   onstate = null;
@@ -325,20 +324,20 @@ class Connection {
   #after;
   #random;
   #socket = null;
-  #attempt = 0; // what waits for an earlier one has been overtaken
+  #attempt = 0; // the current attempt to connect; continuations of earlier ones stop
   #session = null;
   #seen = 0;
   #cids = 0;
-  #heard = true;
+  #received = true;
   #farewell = "";
   #stopWatch = () => {};
   #stopTrust = () => {};
-  #patience_s; // how long to wait first when the connection breaks
+  #patience_s; // the first wait when the connection breaks
   #pending = new Map(); // cid -> request
-  #overtaken = new Set(); // cids of what was asked once more, should it be answered all the same
-  #sinks = new Map(); // the server's name of an answer or subscription -> who hears its lines
+  #overtaken = new Set(); // cids of requests that were sent again, in case the first is answered too
+  #sinks = new Map(); // the server's name of an answer or subscription -> its receiver
   #followed = new Set(); // subscriptions
-  #touched = new Set(); // those that have heard something of this frame
+  #touched = new Set(); // subscriptions with lines in the current frame
 
   constructor(options) {
     this.#url = address(options.url);
@@ -363,7 +362,7 @@ class Connection {
     }
   }
 
-  #say(state, reason = "") {
+  #setState(state, reason = "") {
     this.state = state;
     guarded(() => this.onstate?.({ state, reason }));
   }
@@ -371,36 +370,36 @@ class Connection {
   pause() {
     if (this.state === "closed" || this.state === "paused") return;
     this.#leave();
-    this.#say("paused");
+    this.#setState("paused");
   }
 
   resume() {
-    if (this.state === "paused") this.#comeBack("", 0);
+    if (this.state === "paused") this.#reconnect("", 0);
   }
 
   close() {
     if (this.#socket !== null && this.#followed.size > 0) {
-      // Said, so that the server does not keep the session for us to come back.
+      // So that the server does not keep the session for a reconnect.
       this.#socket.send(JSON.stringify({ c: "unsubscribe", s: "all" }));
     }
     this.end(null);
   }
 
-  /** It is over: `error` says why, null that the client has closed it. */
+  /** End the connection; `error` is the reason, null if the client closed it. */
   end(error) {
     if (this.state === "closed") return;
     this.#leave();
-    this.#options = {}; // and with it what a logon shows
+    this.#options = {}; // including the credentials
     this.#session = null;
     const why = error ?? new SowError("disconnected", "the client was closed");
     for (const request of [...this.#pending.values()]) this.#settle(request, () => request.reject(why));
     for (const followed of [...this.#followed]) followed.end(error);
     this.#followed.clear();
     this.#sinks.clear();
-    this.#say("closed", error === null ? "" : why.message);
+    this.#setState("closed", error === null ? "" : why.message);
   }
 
-  /** Let the socket go, and whatever waits for another one. */
+  /** Close the socket, and cancel an attempt to open another. */
   #leave() {
     this.#attempt += 1;
     this.#stopWatch();
@@ -410,18 +409,18 @@ class Connection {
     socket?.close();
   }
 
-  // Coming and coming back.
+  // Connecting.
 
-  /** One attempt: a socket that is logged on becomes the connection's. */
+  /** One attempt to open a socket and log on. */
   async #open(attempt) {
-    const shown = await shownBy(this.#options);
+    const credentials = await credentialsOf(this.#options);
     if (attempt !== this.#attempt) return;
     const Socket = this.#options.WebSocket ?? globalThis.WebSocket;
     if (Socket === undefined) {
       throw new SowError(
         "bad request",
         "there is no WebSocket here; Node has one from 22 on, or with --experimental-websocket, or " +
-          "give another one: connect({WebSocket})",
+          "pass one: connect({WebSocket})",
       );
     }
     await new Promise((resolve, reject) => {
@@ -439,54 +438,54 @@ class Connection {
         reject(error);
       };
       socket.binaryType = "arraybuffer";
-      socket.onerror = () => {}; // a close follows, which says as much
+      socket.onerror = () => {}; // a close event with the reason follows
       socket.onclose = ({ code, reason }) => fail(this.#broken(code, reason, true));
       socket.onopen = () => {
         if (attempt !== this.#attempt) return fail(new SowError("disconnected", "given up"));
         const session = this.#session === null ? {} : { session: this.#session, seen: this.#seen };
-        return socket.send(line({ c: "logon", cid: "logon", client: this.#name, ...shown, ...session }));
+        return socket.send(line({ c: "logon", cid: "logon", client: this.#name, ...credentials, ...session }));
       };
-      // In one step from the ack on: frames may follow each other without a pause.
+      // Handlers are set within this event: the next frame may follow immediately.
       socket.onmessage = ({ data }) => {
         if (attempt !== this.#attempt) return fail(new SowError("disconnected", "given up"));
         let ack;
         try {
-          // The ack comes alone in its frame, so that both sides count lines from the same place.
+          // The ack is alone in its frame, so that both sides count lines from the same point.
           [ack] = linesOf(data);
         } catch {
           return fail(new SowError("unreachable", `${this.#url} does not speak SOW`));
         }
         if (ack?.c !== "ack" || ack.status !== "success") return fail(this.#refused(ack));
         stop();
-        this.#welcome(socket, ack);
+        this.#onLogon(socket, ack);
         return resolve();
       };
     });
   }
 
-  #welcome(socket, ack) {
+  #onLogon(socket, ack) {
     this.#socket = socket;
     this.log = ack.log ?? "";
-    socket.onmessage = ({ data }) => this.#hear(socket, data);
+    socket.onmessage = ({ data }) => this.#onFrame(socket, data);
     socket.onclose = ({ code, reason }) => this.#lose(socket, this.#broken(code, reason));
     this.#watch();
-    // A server may let everybody in and drop him at once: only one that has kept us for as long as the
-    // longest wait is come back to as soon as at first.
+    // A server may accept a logon and drop the connection at once: the backoff is reset only after the
+    // connection has lasted for the longest wait.
     this.#stopTrust = this.#after(this.#retry.longest_s, () => (this.#patience_s = this.#retry.first_s));
     if (ack.resumed === true) {
-      this.#say("connected");
+      this.#setState("connected");
       this.#findLost();
     } else {
       this.#session = ack.session;
       this.#seen = 0;
-      this.#say("connected", ack.reason ?? "");
-      this.#beginAnew(ack.reason ?? "");
+      this.#setState("connected", ack.reason ?? "");
+      this.#startAgain(ack.reason ?? "");
     }
   }
 
   #refused(ack) {
     if (ack?.c === "close") return closedByServer(ack.reason);
-    if (ack?.reason === "invalid seen") this.#session = null; // and try again, as somebody new
+    if (ack?.reason === "invalid seen") this.#session = null; // try again with a new session
     const error = failure(ack ?? {});
     return ["invalid seen", "too many logons", "busy", "replaying"].includes(error.reason) ? error : asFinal(error);
   }
@@ -494,12 +493,12 @@ class Connection {
   #unreachable(what) {
     return new SowError(
       "unreachable",
-      `no server answers at ${this.#url}, or it does not take this page: ${what}; start one with ` +
+      `no server answers at ${this.#url}, or it does not accept this page: ${what}; start one with ` +
         "sow serve, give its address as url, or list the page's origin in <AllowedOrigins>",
     );
   }
 
-  /** Why a socket has closed. */
+  /** The error of a closed socket. */
   #broken(code, reason, before = false) {
     if (code === BARRED) return barred();
     if (code === GIVEN_UP || this.#farewell !== "") return closedByServer(this.#farewell || reason);
@@ -511,16 +510,16 @@ class Connection {
     if (socket !== this.#socket) return;
     this.#leave();
     if (FINAL.has(error)) this.end(error);
-    else this.#comeBack(error.message, this.#patience_s);
+    else this.#reconnect(error.message, this.#patience_s);
   }
 
-  /** Come back: at once or soon, then more and more patiently. */
-  async #comeBack(reason, wait_s) {
+  /** Reconnect with exponential backoff. */
+  async #reconnect(reason, wait_s) {
     const attempt = ++this.#attempt;
-    this.#say("reconnecting", reason);
+    this.#setState("reconnecting", reason);
     let waited_s = 0;
     for (;;) {
-      // Half of a wait is left to chance, so that many clients do not come back at one moment.
+      // Half of a wait is random, so that many clients do not reconnect at one moment.
       const pause_s = wait_s * (1 - 0.5 * this.#random());
       if (pause_s > 0) await new Promise((done) => this.#after(pause_s, done));
       waited_s += pause_s;
@@ -536,19 +535,19 @@ class Connection {
     }
   }
 
-  /** A server that has gone without a word is asked, and given up when it says nothing. */
+  /** Send a heartbeat to a silent server, and disconnect if it does not answer. */
   #watch() {
     this.#stopWatch();
-    let asked = false;
-    this.#heard = true;
+    let probed = false;
+    this.#received = true;
     const look = () => {
-      if (this.#heard) asked = false;
-      else if (asked) return this.#lose(this.#socket, new SowError("disconnected", "the server is silent"));
+      if (this.#received) probed = false;
+      else if (probed) return this.#lose(this.#socket, new SowError("disconnected", "the server is silent"));
       else {
-        asked = true;
+        probed = true;
         this.#socket.send('{"c":"heartbeat"}');
       }
-      this.#heard = false;
+      this.#received = false;
       this.#stopWatch = this.#after(HEARTBEAT_S, look);
     };
     this.#stopWatch = this.#after(HEARTBEAT_S, look);
@@ -556,13 +555,13 @@ class Connection {
 
   // Requests.
 
-  /** Send a command: `frame(cid)` is its text, or null while it cannot be said yet. Resolves with its
-   * last ack. `again` says that it does no harm to ask once more, `ofSession` that it means nothing to another
-   * session; `heard(ack, error)` is called at once. */
-  request({ frame, again = false, ofSession = false, last = "processed", heard = () => {} }) {
+  /** Send a command: `frame(cid)` is its text, or null while it cannot be sent yet. Resolves with its
+   * last ack. `again` means that it can be sent again, `ofSession` that it is valid in this session
+   * only; `onack(ack, error)` is called synchronously for each ack. */
+  request({ frame, again = false, ofSession = false, last = "processed", onack = () => {} }) {
     return new Promise((resolve, reject) => {
       if (this.state === "closed") throw new SowError("disconnected", "the client is closed; connect again");
-      const request = { frame, again, ofSession, last, heard, resolve, reject, cid: "", sent: false };
+      const request = { frame, again, ofSession, last, onack, resolve, reject, cid: "", sent: false };
       this.#number(request);
       this.#send(request);
     });
@@ -591,20 +590,20 @@ class Connection {
     done();
   }
 
-  /** The session goes on, but what was on its way to the server may be lost: who is not answered before
-   * a flush is asked once more where that does no harm. */
+  /** The session was resumed, but commands in flight may be lost: those without an ack before that of a
+   * flush are sent again if they can be. */
   #findLost() {
-    // By their numbers: who is asked once more before this flush is answered was not lost before it.
+    // With their cids: a request that is sent again before the flush is acknowledged has another one.
     const before = [...this.#pending].filter(([, request]) => request.sent);
     if (before.length > 0) {
       const waits = ([cid, request]) => this.#pending.get(cid) === request;
-      const find = () => this.#askAgain(before.filter(waits).map(([, request]) => request));
-      this.request({ frame: (cid) => line({ c: "flush", cid }), heard: find }).catch(() => {});
+      const find = () => this.#sendAgain(before.filter(waits).map(([, request]) => request));
+      this.request({ frame: (cid) => line({ c: "flush", cid }), onack: find }).catch(() => {});
     }
     this.#sendWaiting();
   }
 
-  #askAgain(requests) {
+  #sendAgain(requests) {
     for (const request of requests) {
       if (request.again) {
         this.#overtaken.add(request.cid);
@@ -616,19 +615,19 @@ class Connection {
     this.#sendWaiting();
   }
 
-  #beginAnew(reason) {
+  #startAgain(reason) {
     this.#sinks.clear();
     const before = [...this.#pending.values()].filter((request) => request.sent || request.ofSession);
-    for (const followed of [...this.#followed]) followed.beginAnew(reason);
-    this.#askAgain(before);
-    this.#overtaken.clear(); // nobody answers them any more
+    for (const followed of [...this.#followed]) followed.startAgain(reason);
+    this.#sendAgain(before);
+    this.#overtaken.clear(); // the new session does not answer them
   }
 
   // Lines.
 
-  #hear(socket, data) {
+  #onFrame(socket, data) {
     if (socket !== this.#socket) return;
-    this.#heard = true;
+    this.#received = true;
     try {
       for (const each of linesOf(data, this.#parse)) {
         this.#seen += 1;
@@ -636,8 +635,8 @@ class Connection {
         if (this.#socket !== socket) break;
       }
     } catch (error) {
-      // A frame of which a part means nothing cannot be gone on from: what is held might be wrong. Who
-      // listens is guarded by himself, so it is the server's doing.
+      // After an invalid frame the state might be wrong. Callbacks are guarded separately, so the error
+      // is the server's.
       return this.end(new SowError("unreachable", `${this.#url} does not speak SOW: ${error.message}`));
     }
     const touched = [...this.#touched];
@@ -648,7 +647,7 @@ class Connection {
   #take(each) {
     if (each.c === "ack") return this.#acknowledge(each);
     if (each.c === "close") {
-      this.#farewell = each.reason || "no reason given"; // the code that follows says which kind of end it is
+      this.#farewell = each.reason || "no reason given"; // the close code follows
       return undefined;
     }
     if (each.c === "heartbeat") {
@@ -656,40 +655,40 @@ class Connection {
       this.dropped = each.dropped ?? this.dropped;
       return undefined;
     }
-    return this.#sinks.get(each.s)?.hear(each);
+    return this.#sinks.get(each.s)?.onLine(each);
   }
 
   #acknowledge(ack) {
     const request = this.#pending.get(ack.cid);
     if (request === undefined) {
-      if (this.#overtaken.delete(ack.cid)) this.#unask(ack);
-      else this.#sinks.get(ack.s)?.hear(ack);
+      if (this.#overtaken.delete(ack.cid)) this.#dropDuplicate(ack);
+      else this.#sinks.get(ack.s)?.onLine(ack);
       return;
     }
     if (ack.status === "failure") {
       this.#settle(request, () => {
         const error = failure(ack);
-        request.heard(ack, error);
+        request.onack(ack, error);
         request.reject(error);
       });
       return;
     }
-    request.heard(ack, null);
+    request.onack(ack, null);
     if (ack.a === request.last) this.#settle(request, () => request.resolve(ack));
   }
 
-  /** What was asked twice is followed once; a replacement has the name of what it replaces. */
-  #unask({ s, status }) {
+  /** End the duplicate of a subscription that was sent twice; a replacement keeps its name. */
+  #dropDuplicate({ s, status }) {
     if (s !== undefined && status === "success" && !this.#sinks.has(s)) this.unsubscribe(s);
   }
 
   unsubscribe(name) {
-    // Refused where the server has ended it meanwhile, and lost with the session: over either way.
+    // If the server refuses it or the session is lost, the subscription has ended anyway.
     const frame = (cid) => line({ c: "unsubscribe", s: name, cid });
     this.request({ frame, ofSession: true }).catch(() => {});
   }
 
-  // Who hears lines.
+  // Receivers of lines.
 
   name(name, sink) {
     this.#sinks.set(name, sink);
@@ -712,13 +711,13 @@ class Connection {
     this.#touched.add(subscription);
   }
 
-  /** Somebody has got the name that others wait for. */
+  /** A subscription has got its name, for which requests may wait. */
   named() {
     this.#sendWaiting();
   }
 }
 
-/** A line to send; what is undefined or null is left out. */
+/** A line to send, without the fields that are undefined or null. */
 function line(fields, bodies = []) {
   const given = Object.entries(fields).filter(([, value]) => value !== undefined && value !== null);
   return [JSON.stringify(Object.fromEntries(given)), ...bodies].join("\n");
@@ -728,18 +727,18 @@ function silence(socket) {
   socket.onopen = socket.onmessage = socket.onclose = null;
 }
 
-/** What a logon shows. */
-async function shownBy({ token, user, password, as }) {
+/** The credentials of a logon. */
+async function credentialsOf({ token, user, password, as }) {
   if (token !== undefined && user !== undefined) {
-    throw final("bad request", "a token says who one is; give it, or user and password, not both");
+    throw final("bad request", "a token identifies the user; give it, or user and password, not both");
   }
   if (user !== undefined && password === undefined) {
     throw final("bad request", `user ${user} has no password; give password as well`);
   }
-  const shown = as === undefined ? {} : { as };
-  if (user !== undefined) return { user, password, ...shown };
-  if (token === undefined) return shown;
-  return { token: typeof token === "function" ? await token() : token, ...shown };
+  const acting = as === undefined ? {} : { as };
+  if (user !== undefined) return { user, password, ...acting };
+  if (token === undefined) return acting;
+  return { token: typeof token === "function" ? await token() : token, ...acting };
 }
 
 function asFinal(error) {
@@ -756,7 +755,7 @@ function closedByServer(reason) {
 }
 
 function barred() {
-  return final("auth failure", "the server knows this user no more: the credentials have expired, or the user has gone; connect anew");
+  return final("auth failure", "the credentials are not valid any more: they have expired, or the user was removed; connect again");
 }
 
 function failure(ack) {
@@ -764,10 +763,10 @@ function failure(ack) {
 }
 
 function lost() {
-  return new SowError("disconnected", "the connection was lost before the answer: it may or may not have been done");
+  return new SowError("disconnected", "the connection was lost before the answer: the request may or may not have been applied");
 }
 
-/** Call what somebody else wrote: an error of theirs is theirs, and shows as one that nobody caught. */
+/** Run a callback of the caller; its errors are reported as uncaught ones. */
 function guarded(work) {
   try {
     work();
@@ -780,7 +779,7 @@ function guarded(work) {
 
 // Subscriptions.
 
-/** What waits to be read, first come first read: an array, of which the part before `#at` has been. */
+/** A FIFO queue: an array whose part before `#at` has been read. */
 class Queue {
   #items = [];
   #at = 0;
@@ -798,7 +797,7 @@ class Queue {
     this.#items[this.#at] = undefined;
     this.#at += 1;
     if (this.#at * 2 >= this.#items.length) {
-      // `shift` of an array moves all that stays, each time; so half of it goes at once.
+      // `shift` of an array moves all other items each time, so half of it is removed at once.
       this.#items = this.#items.slice(this.#at);
       this.#at = 0;
     }
@@ -806,7 +805,7 @@ class Queue {
   }
 }
 
-/** One topic, or all of a pattern, that is followed, over whatever happens to the connection. */
+/** A subscription to a topic or a pattern, which survives reconnects. */
 class Following {
   name = "";
   bookmark = "";
@@ -814,7 +813,7 @@ class Following {
   #connection;
   #topic;
   #options;
-  #listener; // hears messages instead of whoever iterates
+  #listener; // gets messages instead of an iteration
   #unread = new Queue();
   #readers = [];
   #ended = false;
@@ -835,22 +834,22 @@ class Following {
     this.#connection.follow(this);
     try {
       const { bookmark } = this.#options;
-      // A number means this log from now on, whichever server is there later.
+      // A number means this log, also if another server answers later.
       if (bookmark !== undefined && bookmark !== null) this.#options.bookmark = withLog(String(bookmark), this.#connection.log);
-      await this.#ask(this.#options);
+      await this.#subscribe(this.#options);
     } catch (error) {
       this.#connection.forget(this);
       throw error;
     }
   }
 
-  /** `first` is called when the server agrees, before anything that it tells. */
-  #ask(options, first = () => {}) {
+  /** `first` is called when the server acknowledges it, before any message. */
+  #subscribe(options, first = () => {}) {
     const acks = options.bookmark === undefined ? "processed" : "processed,completed";
     return this.#connection.request({
       again: true,
       frame: (cid) => line({ ...subscriptionLine(this.#topic, options), cid, a: acks }),
-      heard: (ack, error) => {
+      onack: (ack, error) => {
         if (error !== null) return;
         first();
         this.#accept(ack);
@@ -865,15 +864,15 @@ class Following {
     return this.#connection.named();
   }
 
-  /** Ask for something else in place of what is followed: `changes` are put to the options there are. */
+  /** Replace the subscription: `changes` are merged into its options. */
   async replace(changes) {
     const options = { ...this.#options, ...checked(changes, SUBSCRIPTION_OPTIONS, "replace") };
     for (const [name, value] of Object.entries(options)) if (value === undefined || value === null) delete options[name];
     await this.#connection.request({
       again: true,
-      // Not before the subscription has a name, which after a gap is another one.
+      // Not before the subscription has a name, which changes after a gap.
       frame: (cid) => (this.name === "" ? null : line({ ...subscriptionLine(this.#topic, options, ["replace"]), cid, s: this.name })),
-      heard: (_ack, error) => {
+      onack: (_ack, error) => {
         if (error !== null) return;
         this.#options = options;
         this.#listener?.replaced(options);
@@ -881,25 +880,25 @@ class Following {
     });
   }
 
-  /** The session has gone: follow again on a new one, from the last bookmark where one was asked for. */
-  beginAnew(reason) {
-    if (this.name === "") return; // still being asked for, and asked again
+  /** Subscribe on a new session, from the last bookmark if the subscription began with one. */
+  startAgain(reason) {
+    if (this.name === "") return; // not acknowledged yet, and sent again
     this.name = "";
     this.gaps += 1;
     const goesOn = !this.#options.snapshot && this.#options.bookmark !== undefined && this.bookmark !== "";
     const options = goesOn
       ? { ...this.#options, bookmark: goingOn(String(this.#options.bookmark), this.bookmark) }
       : this.#options;
-    const say = (exact) => this.#give({ command: "gap", reason, exact });
-    this.#ask(options, () => say(goesOn || Boolean(this.#options.snapshot))).catch((error) => {
+    const report = (exact) => this.#give({ command: "gap", reason, exact });
+    this.#subscribe(options, () => report(goesOn || Boolean(this.#options.snapshot))).catch((error) => {
       if (this.#ended) return undefined;
       if (!goesOn || !["another log", "invalid bookmark", "invalid topic"].includes(error.reason)) return this.end(error);
-      // What was missed is not kept any more, or never was: go on with what comes.
-      return this.#ask(this.#options, () => say(false)).catch((again) => this.end(again));
+      // The missed updates are not in the log: continue with new ones.
+      return this.#subscribe(this.#options, () => report(false)).catch((again) => this.end(again));
     });
   }
 
-  hear(each) {
+  onLine(each) {
     if (each.c === "ack") return this.#complete(each);
     const message = { command: each.c };
     if (each.t !== undefined) message.topic = each.t;
@@ -913,7 +912,7 @@ class Following {
     return undefined;
   }
 
-  /** The log is read to its end, or to that of a range, which ends the subscription. */
+  /** The log has been read to its end, or to that of a range, which ends the subscription. */
   #complete(ack) {
     if (ack.a !== "completed" || this.#options.bookmark === undefined) return;
     this.#give({ command: "completed" });
@@ -922,18 +921,18 @@ class Following {
 
   #give(message) {
     this.#connection.touch(this);
-    if (this.#listener !== null) return this.#listener.hear(message);
+    if (this.#listener !== null) return this.#listener.onMessage(message);
     const reader = this.#readers.shift();
     if (reader !== undefined) return reader.resolve({ value: message, done: false });
     this.#unread.push(message);
     if (this.#unread.length > UNREAD_MAX) {
       this.close();
-      this.#error = new SowError("not read", `${UNREAD_MAX} messages of ${this.#topic} wait to be read, and none is; read faster, or use live() or conflation`);
+      this.#error = new SowError("not read", `${UNREAD_MAX} messages of ${this.#topic} are unread; read faster, or use live() or conflation`);
     }
     return undefined;
   }
 
-  /** A frame has been heard. */
+  /** The end of a frame. */
   settle() {
     this.#listener?.settle();
   }
@@ -954,7 +953,7 @@ class Following {
     return reject(error);
   }
 
-  /** End it; what has arrived may still be read. */
+  /** End it; messages that have arrived can still be read. */
   close() {
     if (this.#ended) return;
     const name = this.name;
@@ -985,22 +984,22 @@ class Subscription {
     return this.#topic;
   }
 
-  /** What is asked for now. */
+  /** The current options. */
   get options() {
     return this.#following.options;
   }
 
-  /** What the server calls it. */
+  /** The server's name of it. */
   get name() {
     return this.#following.name;
   }
 
-  /** That of the newest update that has arrived, with the name of its log. */
+  /** The bookmark of the newest update received, with the name of its log. */
   get bookmark() {
     return this.#following.bookmark;
   }
 
-  /** How often it had to begin anew. */
+  /** How often it had to start again. */
   get gaps() {
     return this.#following.gaps;
   }
@@ -1009,17 +1008,17 @@ class Subscription {
     return this.#following.next();
   }
 
-  /** Ask for something else in place of what is followed: `changes` are put to the options there are. */
+  /** Replace the subscription: `changes` are merged into its options. */
   replace(changes) {
     return this.#following.replace(changes);
   }
 
-  /** End it; what has arrived may still be read. */
+  /** End it; messages that have arrived can still be read. */
   close() {
     this.#following.close();
   }
 
-  /** Leaving a loop does not end what is followed: `close` does. */
+  /** Leaving a loop does not end the subscription: `close` does. */
   [Symbol.asyncIterator]() {
     return { next: () => this.next() };
   }
@@ -1027,7 +1026,7 @@ class Subscription {
 
 // Live views.
 
-/** Changes that wait for one reader: of each record one, from what he last saw to what holds. */
+/** Pending changes of one reader: one per record, from the state last seen to the current one. */
 class Changes {
   #waiting = new Map();
   #reader = null;
@@ -1078,7 +1077,7 @@ class Changes {
     });
   }
 
-  /** A loop is left. */
+  /** The end of a loop. */
   return() {
     this.#forget();
     this.end(null);
@@ -1090,7 +1089,7 @@ class Changes {
   }
 }
 
-/** Records by SowKey that stay current. */
+/** Records by SowKey, kept current. */
 class Live extends Map {
   onchange = null;
   onend = null;
@@ -1099,8 +1098,8 @@ class Live extends Map {
   #topic;
   #isWindow = false;
   #isOver = false;
-  #isWhole = true; // the next group is all that there is
-  #holds = true; // lines wait for the end of a group
+  #isWhole = true; // the next group is the whole content
+  #holds = true; // lines are held until the end of a group
   #turn = [];
   #order = [];
   #rows = null;
@@ -1120,7 +1119,7 @@ class Live extends Map {
     this.#isWhole = this.#holds = true;
     this.#turn = [];
     const following = new Following(this.#connection, this.#topic, options, {
-      hear: (message) => following === this.#following && this.#hear(message),
+      onMessage: (message) => following === this.#following && this.#onMessage(message),
       settle: () => this.#settle(),
       replaced: () => {
         this.#holds = true;
@@ -1131,7 +1130,7 @@ class Live extends Map {
     this.#following = following;
   }
 
-  /** A live view whose records are there. */
+  /** A live view with its first snapshot. */
   static async open(connection, topic, options) {
     const live = new Live(connection, topic, options);
     live.#wait();
@@ -1140,35 +1139,35 @@ class Live extends Map {
     return live;
   }
 
-  /** From now on `#synced` is when the next group is complete. */
+  /** Renew `#synced`: it resolves when the next group is complete. */
   #wait() {
     const before = this.#synced;
     const promise = new Promise((resolve, reject) => {
       this.#synced = { resolve, reject };
     });
-    promise.catch(() => {}); // perhaps nobody waits for it
+    promise.catch(() => {}); // it may have no other handler
     this.#synced.promise = promise;
     before?.resolve(promise);
   }
 
-  // What is there.
+  // Content.
 
   get topic() {
     return this.#topic;
   }
 
-  /** What is asked for now. */
+  /** The current options. */
   get options() {
-    const asked = Object.entries(this.#following.options);
-    return Object.fromEntries(asked.filter(([name]) => LIVE_OPTIONS.includes(name)));
+    const all = Object.entries(this.#following.options);
+    return Object.fromEntries(all.filter(([name]) => LIVE_OPTIONS.includes(name)));
   }
 
-  /** How often it had to begin anew. */
+  /** How often it had to start again. */
   get gaps() {
     return this.#following.gaps;
   }
 
-  /** The keys: of a window in its order, otherwise in that of first telling. */
+  /** The keys: of a window in its order, otherwise in the order in which they first came. */
   get order() {
     return this.#isWindow ? [...this.#order] : [...this.keys()];
   }
@@ -1179,13 +1178,13 @@ class Live extends Map {
     return this.#rows;
   }
 
-  // What comes.
+  // Updates.
 
   #keyOf({ topic, key }) {
     return topic === undefined || topic === this.#topic ? key : `${topic}:${key}`;
   }
 
-  #hear(message) {
+  #onMessage(message) {
     switch (message.command) {
       case "gap":
         this.#isWhole = this.#holds = true;
@@ -1215,7 +1214,7 @@ class Live extends Map {
     }
   }
 
-  /** Let all be seen at once that has been held back. */
+  /** Apply all messages that were held, at once. */
   #apply() {
     const turn = this.#turn;
     const isWhole = this.#isWhole;
@@ -1233,17 +1232,17 @@ class Live extends Map {
     return undefined;
   }
 
-  /** What comes is all that there is. */
-  #leaveBut(told) {
+  /** Remove all records but these: a snapshot replaces the content. */
+  #leaveBut(kept) {
     this.#isWhole = false;
     this.#order = [];
-    for (const key of [...this.keys()]) if (!told.has(key)) this.#put(key, undefined, { reason: "gap" });
+    for (const key of [...this.keys()]) if (!kept.has(key)) this.#put(key, undefined, { reason: "gap" });
   }
 
-  /** A delta of a text, whose fields are not known here: follow again and ask for whole records. */
+  /** A delta of a text format cannot be merged here: subscribe again, to whole records. */
   #takeWhole() {
     const before = this.#following;
-    this.#follow({ ...before.options, delta: false, no_empties: false }); // which is about deltas
+    this.#follow({ ...before.options, delta: false, no_empties: false }); // no_empties is only for deltas
     before.close();
     this.#following.open().catch((error) => this.#end(error));
   }
@@ -1260,7 +1259,7 @@ class Live extends Map {
     for (const reader of this.#readers) reader.add(change);
   }
 
-  /** Where a record stands from now on; undefined: nowhere, or there are no places. */
+  /** Move a record to a position; undefined: remove it, or there are no positions. */
   #place(key, at) {
     this.#rows = null;
     const before = this.#order.indexOf(key);
@@ -1285,7 +1284,7 @@ class Live extends Map {
     guarded(() => this.onend?.({ error, reason: reason || error?.reason || "", detail: detail || error?.message || "" }));
   }
 
-  // What may be done.
+  // Methods.
 
   /** Changes from now on, `for await`. */
   changes() {
@@ -1307,7 +1306,7 @@ class Live extends Map {
   }
 }
 
-/** A live view's options as those of its subscription. */
+/** The subscription options of a live view. */
 function liveOptions(options) {
   const isWindow = options.top_n !== undefined && options.top_n !== null;
   const window = isWindow ? { live: true, positions: true, skip_n: options.skip_n ?? 0 } : {};
@@ -1316,7 +1315,7 @@ function liveOptions(options) {
 
 // The client.
 
-/** A server, as it is used: made by `connect`. */
+/** The client of one server, created by `connect`. */
 class Sow {
   onstate = null;
   #connection;
@@ -1338,7 +1337,7 @@ class Sow {
     return this.#connection.dropped;
   }
 
-  /** The records that match, as they stood at one moment. */
+  /** The records that match, as of one moment. */
   async query(topic, options = {}) {
     checked(options, QUERY_FIELDS, "query");
     let records = [];
@@ -1346,7 +1345,7 @@ class Sow {
     let bookmark = "";
     let name = "";
     const sink = {
-      hear: (each) => {
+      onLine: (each) => {
         if (each.c === "sow") {
           records.push(recordOf(each));
           keys.push(each.k);
@@ -1357,13 +1356,13 @@ class Sow {
       again: true,
       last: "completed",
       frame: (cid) => {
-        this.#connection.unname(name); // who asks once more begins once more
+        this.#connection.unname(name); // a query that is sent again starts again
         [records, keys] = [[], []];
-        return line({ c: "sow", t: topic, ...questionFields(options), cid, a: "processed,completed" });
+        return line({ c: "sow", t: topic, ...queryFields(options), cid, a: "processed,completed" });
       },
-      heard: (said, error) => {
-        if (error !== null || said.a === "completed") this.#connection.unname(name);
-        else this.#connection.name((name = said.s), sink);
+      onack: (ack, error) => {
+        if (error !== null || ack.a === "completed") this.#connection.unname(name);
+        else this.#connection.name((name = ack.s), sink);
       },
     });
     const more = { matches: ack.matches, bookmark, order: keys };
@@ -1379,12 +1378,12 @@ class Sow {
     return new Subscription(topic, following);
   }
 
-  /** The records of a topic as a map that stays current; with `top_n` as rows that stay in order. */
+  /** The records of a topic as a map that is kept current; with `top_n` as ordered rows. */
   async live(topic, options = {}) {
     return Live.open(this.#connection, topic, checked(options, LIVE_OPTIONS, "live"));
   }
 
-  /** Publish one message or many; the last one's bookmark once all are durable. */
+  /** Publish one message or many; resolves to the last one's bookmark once all are durable. */
   async publish(topic, records, options = {}) {
     const { delta, key, expires_s } = checked(options, ["delta", "key", "expires_s"], "publish");
     const { enc, bodies } = bodiesOf(records);
@@ -1396,8 +1395,8 @@ class Sow {
       while (!isBroken(bodies[start]) && end < bodies.length && end - start < FRAME_MESSAGES && !isBroken(bodies[end])) end += 1;
       acks.push(this.#publish(head, bodies.slice(start, end), start, isBroken(bodies[start])));
     }
-    const said = await Promise.all(acks);
-    return said.at(-1)?.bm ?? "";
+    const results = await Promise.all(acks);
+    return results.at(-1)?.bm ?? "";
   }
 
   async #publish(head, bodies, start, alone) {
@@ -1412,7 +1411,7 @@ class Sow {
     }
   }
 
-  /** Delete the records that `filter` matches, or of these `keys`; how many there were. */
+  /** Delete the records that match `filter`, or of these `keys`; resolves to their number. */
   async delete(topic, options = {}) {
     const { filter, keys } = checked(options, ["filter", "keys"], "delete");
     const ack = await this.#connection.request({
@@ -1421,7 +1420,7 @@ class Sow {
     return ack.deleted;
   }
 
-  /** Be told nothing for a while; the server keeps the session, and folds what waits. */
+  /** Disconnect until `resume`; the server keeps the session, and folds pending updates. */
   pause() {
     this.#connection.pause();
   }

@@ -1,5 +1,5 @@
-// The choice of a topic, on pages that are about one: those that there are, in a list to type into.
-// A page that has something to show at once of any topic takes the busiest by itself.
+// The choice of a topic, on pages about one topic: a list of topics to type into. A page that can show
+// any topic starts with the busiest.
 
 import {html, useEffect, useState} from "./parts.js";
 import {linkTo} from "./address.js";
@@ -7,15 +7,15 @@ import {read} from "./server.js";
 
 const LISTED_MAX = 500;
 
-// The topic that most has been published to since the server began, but for the server's own; "" where
-// nothing has been. How much it is, is not told to who sees some records alone: he is shown the first.
+// The topic with the most updates since the start of the server, except the server's own; "" if there
+// are none. Counts are hidden from users with a row policy: they get the first topic.
 export function busiest(topics) {
   const published = topics.filter((one) => one.kind === "topic" && one.updates !== 0 && !one.name.startsWith("/sow/"));
   const most = published.reduce((best, one) => (!best || one.updates > best.updates ? one : best), null);
   return most?.name ?? "";
 }
 
-export function TopicChoice({page, name, asked}) {
+export function TopicChoice({page, name, params}) {
   const [names, setNames] = useState([]);
   useEffect(() => {
     read("v1/topics").then(
@@ -30,7 +30,7 @@ export function TopicChoice({page, name, asked}) {
       value=${name}
       size="16"
       onChange=${(event) => {
-        if (event.target.value) location.hash = linkTo(page, event.target.value, asked);
+        if (event.target.value) location.hash = linkTo(page, event.target.value, params);
       }}
     />
     <datalist id="topic-names">

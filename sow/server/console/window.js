@@ -1,8 +1,7 @@
-// What a live window holds, as the grid shows it: rows in their order, and for a moment those that
-// have just left, where they stood, with the reason. Messages are applied as they come; they carry
-// places (`at`), so that no order is worked out here. What goes because the window itself moves has
-// not left: the server tells it before the group of what stands there now, all else in a turn. It
-// knows nothing of the page.
+// The content of a live window for the grid: rows in order, and for a moment those that have just left,
+// at their old position, with the reason. Messages have positions (`at`), so nothing is sorted here. A
+// row that goes because the window itself moves has not left: the server sends such removals before
+// the group of the new rows, all others in a turn. Independent of the page.
 
 export const GONE_MS = 1600;
 const GONE_MAX = 8;
@@ -19,7 +18,7 @@ export class Window {
     this.left = null;
     this.departed = 0;
     this.going = [];
-    this.isStale = false; // the next group is all that there is
+    this.isStale = false; // the next group is the whole content
   }
 
   // Applies a message of the server; `now` is in milliseconds.
@@ -31,7 +30,7 @@ export class Window {
     } else if (message.command === "turn_end") {
       this.settle();
     } else if (message.command === "unsubscribed" && message.reason === "AUTHORIZATION") {
-      this.clear(); // what may not be seen any more
+      this.clear(); // the user may not see it any more
     } else if (message.command === "gap") {
       this.isStale = true;
     } else if (message.command === "group_begin") {
@@ -59,22 +58,22 @@ export class Window {
     if (this.rows[at]?.key !== message.key) at = this.rows.findIndex((one) => one.key === message.key);
     if (at < 0) return;
     const [row] = this.rows.splice(at, 1);
-    this.going.push({...row, at, told: message.record ?? row.document, reason: message.reason, since: now});
+    this.going.push({...row, at, last: message.record ?? row.document, reason: message.reason, since: now});
   }
 
-  // The end of a turn: what went in it has left.
+  // The end of a turn: rows removed in it have left.
   settle() {
     if (!this.going.length) return;
-    const {key, told: document, reason, since: at} = this.going.at(-1);
+    const {key, last: document, reason, since: at} = this.going.at(-1);
     this.left = {key, document, reason, at};
     this.departed += this.going.length;
-    // One that came again in the same turn stands where it stands now.
+    // A row that came back in the same turn has not left.
     const there = new Set(this.rows.map((row) => row.key));
     this.gone = [...this.gone, ...this.going.filter((one) => !there.has(one.key))].slice(-GONE_MAX);
     this.going = [];
   }
 
-  // The rows to show, with those that are leaving; whether any are.
+  // The rows to show, including those that are leaving.
   shown(now) {
     this.gone = this.gone.filter((one) => now - one.since < GONE_MS);
     if (!this.gone.length) return this.rows;

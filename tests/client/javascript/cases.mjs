@@ -646,8 +646,8 @@ export async function documents_are_written_by_value(client) {
     [{ a: new Uint8Array(1) }, /\/a is a Uint8Array/],
     [{ a: "\ud800" }, /half of a surrogate/],
     ["\udc00", /half of a surrogate/],
-    [round, /holds itself/],
-    [[{ id: 1 }, new Uint8Array(1)], /some of the messages are bytes/],
+    [round, /contains itself/],
+    [[{ id: 1 }, new Uint8Array(1)], /some messages are bytes/],
   ]) {
     const before = world.newest().sent.length;
     await refused(() => world.sow.publish("orders", value), { reason: "bad message", message });

@@ -1,6 +1,5 @@
-// The configuration: the file as it is now, each finding below its line; whether the server runs by
-// it; the values by which it does run, and those of the file that differ; and the reload, which says
-// what has changed or why not.
+// The configuration: the current file with the findings below their lines; the running values, and
+// those of the file that differ; and the reload, which shows its changes or its error.
 
 import {html, useState, useEffect, attempt} from "../parts.js";
 import {call, read} from "../server.js";
@@ -26,7 +25,7 @@ export function Config() {
       setChanges((await answer.json()).changes);
       await learn();
     });
-  if (!running) return html`<p class="dim">Asking for the configuration …</p>`;
+  if (!running) return html`<p class="dim">Loading the configuration …</p>`;
   const errors = file.findings.filter((one) => one.severity === "error").length;
   return html`<div class="bar">
       <h1>${running.name}</h1>
@@ -66,7 +65,7 @@ function Listing({file}) {
   </section>`;
 }
 
-// Values by their paths, without those that are nothing. Where one stands in the file is no value.
+// Values by their paths, without empty ones and without line numbers.
 function flat(configuration) {
   const found = new Map();
   const walk = (value, path) => {
@@ -84,7 +83,7 @@ function flat(configuration) {
   return found;
 }
 
-// The running values, those first that the file has otherwise: a reload would take these from it.
+// The running values; first those that differ from the file, which a reload would change.
 function Values({running, wanted}) {
   const [now, then] = [flat(running), flat(wanted)];
   const paths = [...new Set([...now.keys(), ...then.keys()])];
@@ -105,9 +104,9 @@ function Values({running, wanted}) {
 }
 
 function Difference({others, now, then}) {
-  return html`<section class="panel scrolls" aria-label="What the file has otherwise">
+  return html`<section class="panel scrolls" aria-label="Differences in the file">
     <table class="plain" id="difference">
-      <caption class="padded"><h2>What the file has otherwise</h2></caption>
+      <caption class="padded"><h2>Differences in the file</h2></caption>
       <thead>
         <tr><th scope="col">value</th><th scope="col">running</th><th scope="col">in the file</th></tr>
       </thead>

@@ -1,17 +1,17 @@
-// How the server would answer a query: each term of the filter with the index that serves it and the
-// rows that it leaves, how many records were looked at one by one, and what would make it faster.
+// The plan of a query: each term of the filter with the index that serves it and the rows left after
+// it, the number of records scanned, and advice.
 
 import {html, problem, useEffect, useState} from "../parts.js";
-import {ask, linkTo} from "../address.js";
+import {setParams, linkTo} from "../address.js";
 import {read, topicPath} from "../server.js";
 import {ExpressionBox, FILTER, ORDER, ofFilter, ofOrder} from "../expression_box.js";
 import {TopicChoice} from "../topic_choice.js";
 import * as format from "../format.js";
 
-export function Explain({name, asked}) {
+export function Explain({name, params}) {
   const [plan, setPlan] = useState(null);
   const [wrong, setWrong] = useState(null);
-  const {filter = "", order = ""} = asked;
+  const {filter = "", order = ""} = params;
   useEffect(() => {
     let over = false;
     setWrong(null);
@@ -31,18 +31,18 @@ export function Explain({name, asked}) {
   }, [name, filter, order]);
   return html`<div class="bar">
       <h1>Explain</h1>
-      <${TopicChoice} page="explain" name=${name} asked=${asked} />
-      <${ExpressionBox} ...${FILTER} topic=${name} value=${filter} wrong=${ofFilter(wrong)} onSet=${(text) => ask({filter: text})} />
-      <${ExpressionBox} ...${ORDER} topic=${name} value=${order} wrong=${ofOrder(wrong)} onSet=${(text) => ask({order: text})} />
+      <${TopicChoice} page="explain" name=${name} params=${params} />
+      <${ExpressionBox} ...${FILTER} topic=${name} value=${filter} wrong=${ofFilter(wrong)} onSet=${(text) => setParams({filter: text})} />
+      <${ExpressionBox} ...${ORDER} topic=${name} value=${order} wrong=${ofOrder(wrong)} onSet=${(text) => setParams({order: text})} />
     </div>
     ${!name && html`<p class="dim">Choose a topic, and write a filter.</p>`}
-    ${plan && html`<${Plan} plan=${plan} name=${name} asked=${asked} />`}`;
+    ${plan && html`<${Plan} plan=${plan} name=${name} params=${params} />`}`;
 }
 
-function Plan({plan, name, asked}) {
+function Plan({plan, name, params}) {
   return html`<div class="figures">
       <div class="figure accent">
-        <div class="what">records looked at one by one</div>
+        <div class="what">records scanned</div>
         <div class="value" id="rows-touched">${format.count(plan.rows_touched)}</div>
       </div>
       <div class="figure">
@@ -66,11 +66,11 @@ function Plan({plan, name, asked}) {
           )}
         </tbody>
       </table>
-      ${!plan.terms.length && html`<p class="padded dim">Without a filter every record is looked at.</p>`}
+      ${!plan.terms.length && html`<p class="padded dim">Without a filter every record is scanned.</p>`}
     </div>
-    <ul class="why dim" id="plan-told">${plan.why.map((text) => html`<li key=${text}>${text}</li>`)}</ul>
+    <ul class="why dim" id="plan-why">${plan.why.map((text) => html`<li key=${text}>${text}</li>`)}</ul>
     ${plan.advice
       ? html`<p class="panel padded" id="advice"><b>Advice.</b> ${plan.advice}</p>`
       : html`<p class="dim" id="advice">Nothing would make this faster.</p>`}
-    <p><a href=${linkTo("topic", name, {filter: asked.filter, order: asked.order})}>See the records</a></p>`;
+    <p><a href=${linkTo("topic", name, {filter: params.filter, order: params.order})}>See the records</a></p>`;
 }

@@ -1,8 +1,8 @@
-// Who somebody is, where the server asks for it: a name with a password, or a token. Nothing else
-// is shown before. What was given is kept in this tab, until it is closed or somebody logs off.
+// The logon, if the server requires one: a name with a password, or a token. Nothing else is shown
+// before. The credentials are kept in this tab, until it is closed or the user logs off.
 
 import {html, useState} from "../parts.js";
-import {credentials, logOn, read, asks} from "../server.js";
+import {credentials, logOn, read, needsLogon} from "../server.js";
 
 export function LogOn() {
   const [wrong, setWrong] = useState("");
@@ -17,10 +17,10 @@ export function LogOn() {
     try {
       await read("v1/topics");
       logOn(credentials.peek());
-      asks.value = false;
+      needsLogon.value = false;
     } catch (error) {
       credentials.value = null;
-      setWrong(error.status === 401 ? "That is not known here." : error.message);
+      setWrong(error.status === 401 ? "The name, password or token is wrong." : error.message);
     }
     return setBusy(false);
   };

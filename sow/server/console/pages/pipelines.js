@@ -1,5 +1,4 @@
-// What Spark does beside the server: the pipelines of the configuration, what they read and write,
-// and how each runs.
+// The Spark pipelines of the configuration: what each reads and writes, and its state.
 
 import {html, useSignal, signal, useEvery} from "../parts.js";
 import {linkTo} from "../address.js";
@@ -17,14 +16,14 @@ const COLOURS = {running: "good", failed: "bad"};
 export function Pipelines() {
   useEvery(2000, refresh, []);
   const found = useSignal(pipelines);
-  if (!found) return html`<p class="dim">Asking for the pipelines …</p>`;
+  if (!found) return html`<p class="dim">Loading the pipelines …</p>`;
   return html`<div class="bar">
       <h1>Pipelines</h1>
       <span class="dim">${format.count(found.length)} in the configuration</span>
     </div>
     <div class="panel scrolls">
       <table class="plain" id="pipelines">
-        <caption class="hidden">Pipelines and how they run</caption>
+        <caption class="hidden">Pipelines and their state</caption>
         <thead>
           <tr>
             <th scope="col">pipeline</th><th scope="col">from</th><th scope="col">to</th>

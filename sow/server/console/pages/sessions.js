@@ -1,6 +1,6 @@
-// Who is connected and how he keeps up: what waits in his queue, for how long, what conflation has
-// spared him and what was dropped; and who is gone, with the reason. Queue and lag of each are lines
-// over the last minutes. A session may be told not to conflate, and can be closed.
+// Sessions: the queue and lag of each, what was conflated and dropped; and closed ones, with the
+// reason. Queue and lag are lines over the last minutes. Conflation of a session can be switched, and
+// a session can be closed.
 
 import {html, useSignal, signal, useEvery, attempt} from "../parts.js";
 import {linkTo} from "../address.js";
@@ -33,7 +33,7 @@ async function refresh(id) {
   chosen.value = known.has(id) || closed.some((one) => one.id === id) ? await storyOf(id, known.has(id)) : null;
 }
 
-// What a session follows, while it is there, and the server's sentences on what it is not told, and why.
+// The subscriptions of an open session, and the server's explanation of what it does not get.
 async function storyOf(id, isThere) {
   const path = `v1/sessions/${encodeURIComponent(id)}`;
   const [story, one] = await Promise.all([read(`${path}/why`), isThere ? read(path) : {}]);
@@ -42,16 +42,16 @@ async function storyOf(id, isThere) {
 
 function Queue({past}) {
   if (!past || past.length < 2) return null;
-  // Each as high as its own most, but for a few messages or milliseconds, which are nothing.
+  // Each is scaled to its own maximum, but not to a few messages or milliseconds.
   const line = (which, little) => {
     const most = Math.max(little, ...past.map((one) => one[which]));
     const x = (place) => ((96 * place) / (KEPT - 1)).toFixed(1);
     return past.map((one, place) => `${place ? "L" : "M"}${x(place)} ${(17 - (15 * one[which]) / most).toFixed(1)}`).join("");
   };
   const [queue, lag] = past.at(-1);
-  const told = `queue (grey) ${format.count(queue)}, lag ${format.duration(lag)}`;
-  return html`<svg class="spark" viewBox="0 0 96 18" preserveAspectRatio="none" role="img" aria-label=${told}>
-    <title>${told}</title>
+  const label = `queue (grey) ${format.count(queue)}, lag ${format.duration(lag)}`;
+  return html`<svg class="spark" viewBox="0 0 96 18" preserveAspectRatio="none" role="img" aria-label=${label}>
+    <title>${label}</title>
     <path d=${line(0, 10)} /><path class="out" d=${line(1, 100)} />
   </svg>`;
 }
@@ -165,12 +165,12 @@ function Gone({closed}) {
   </section>`;
 }
 
-export function Sessions({asked}) {
-  useEvery(EVERY_MS, () => refresh(asked.session), [asked.session]);
+export function Sessions({params}) {
+  useEvery(EVERY_MS, () => refresh(params.session), [params.session]);
   const found = useSignal(sessions);
   const closed = useSignal(gone);
   const one = useSignal(chosen);
-  if (!found) return html`<p class="dim">Asking for the sessions …</p>`;
+  if (!found) return html`<p class="dim">Loading the sessions …</p>`;
   const behind = found.filter((session) => session.lag_ms > 1000).length;
   return html`<div class="bar">
       <h1>Sessions</h1>
@@ -178,7 +178,7 @@ export function Sessions({asked}) {
     </div>
     <div class="panel scrolls">
       <table class="plain" id="sessions">
-        <caption class="hidden">Sessions and what waits for them</caption>
+        <caption class="hidden">Sessions and their queues</caption>
         <thead>
           <tr>
             <th scope="col">client</th><th scope="col" class="minor">id</th><th scope="col">user</th>
@@ -191,7 +191,7 @@ export function Sessions({asked}) {
           </tr>
         </thead>
         <tbody>
-          ${found.map((session) => html`<${Session} key=${session.id} one=${session} isChosen=${session.id === asked.session} />`)}
+          ${found.map((session) => html`<${Session} key=${session.id} one=${session} isChosen=${session.id === params.session} />`)}
         </tbody>
       </table>
       ${!found.length && html`<p class="padded dim">Nobody is connected.</p>`}

@@ -1,10 +1,10 @@
-// The slider: how many updates there are of a topic, and how many one is told at an interval of
-// one's own, from none to ten seconds. It is one subscription without a snapshot, which is replaced
-// when the slider moves; what goes in is counted by the server, what comes out here. One record is
-// drawn as two lines, its values as they were published and as they were told.
+// The slider: the updates of a topic, and those received at a chosen interval, from none to ten
+// seconds. It is one subscription without a snapshot, which is replaced when the slider moves; updates
+// in are counted by the server, updates out here. One record is drawn as two lines: its values as
+// published and as received.
 
 import {html, problem, useEffect, useEvery, useMemo, useRef, useState} from "../parts.js";
-import {address, ask, goTo, linkTo} from "../address.js";
+import {address, setParams, goTo, linkTo} from "../address.js";
 import {read, topicPath, CLIENT} from "../server.js";
 import {follow} from "../following.js";
 import {Chart, Series} from "../chart.js";
@@ -15,10 +15,10 @@ import * as format from "../format.js";
 export const INTERVALS = ["none", "50ms", "100ms", "250ms", "500ms", "1s", "2s", "5s", "10s"];
 const SPAN_S = 30;
 const EVERY_MS = 500;
-// Of so many messages one is measured: to write all of them out would cost more than to take them.
+// One message of so many is measured: encoding all would cost more than receiving them.
 const MEASURED_EACH = 20;
 
-// What has come since the page began, and what was known of it before.
+// Counts since the page was opened, and those of the last look.
 class Tally {
   constructor() {
     this.out = 0;
@@ -35,12 +35,12 @@ class Tally {
     }
   }
 
-  // Figures of the time since this was asked before; `taken` is what the server has taken in.
-  told(taken, sub) {
+  // Rates since the last call; `taken` is the number of updates that the server received.
+  rates(taken, sub) {
     const now = {at: performance.now(), out: this.out, taken, sub};
     const before = this.before;
     this.before = now;
-    // Another subscription, or the same anew: it counts from nothing.
+    // Another subscription, or a restarted one, counts from zero.
     if (!before || before.sub !== sub || taken < before.taken) return null;
     const seconds = (now.at - before.at) / 1000;
     const in_per_s = (now.taken - before.taken) / seconds;
@@ -53,7 +53,7 @@ function numericPaths(document, keys) {
   return format.paths(document).filter((path) => !keys.includes(path) && typeof format.at(document, path) === "number");
 }
 
-// The filter that one record passes alone, by its key; "" where it has none that a filter can name.
+// The filter that only this record matches, by its key; "" if a filter cannot express the key.
 export function onlyThis(document, keys) {
   const terms = keys.map((path) => {
     const value = format.at(document, path);
@@ -71,8 +71,8 @@ function smoothed(before, now) {
   return mixed;
 }
 
-export function Slider({name, asked}) {
-  const {filter = "", interval = "1s", key = "", field = ""} = asked;
+export function Slider({name, params}) {
+  const {filter = "", interval = "1s", key = "", field = ""} = params;
   const [topic, setTopic] = useState(null);
   const [wrong, setWrong] = useState(null);
   const [figures, setFigures] = useState(null);
@@ -89,13 +89,13 @@ export function Slider({name, asked}) {
   useEffect(() => {
     if (name) read(topicPath(name)).then(setTopic, setWrong);
   }, [name]);
-  // Until there is a topic, since a server may be looked at before anything is published.
+  // Until there is a topic: nothing may be published yet.
   useEvery(1000, async () => {
     if (name) return;
     const found = busiest(await read("v1/topics"));
-    // Unless somebody has gone elsewhere meanwhile.
+    // Unless the user has navigated elsewhere meanwhile.
     const now = address.peek();
-    if (found && now.page === "slider" && !now.name) goTo("slider", found, asked);
+    if (found && now.page === "slider" && !now.name) goTo("slider", found, params);
   }, [name]);
   useEffect(() => setRecord(key), [key, name]);
 
@@ -103,7 +103,7 @@ export function Slider({name, asked}) {
     if (wrong && !ofFilter(wrong)) problem.value = wrong;
   }, [wrong]);
 
-  // What one is told at this interval.
+  // The updates at this interval.
   useEffect(() => {
     if (!name || !topic) return undefined;
     setWrong(null);
@@ -132,11 +132,11 @@ export function Slider({name, asked}) {
     feed.current?.replace();
   }, [interval]);
 
-  // What is published of one record.
+  // The published updates of one record.
   useEffect(() => {
     if (!name || !topic || !record) return undefined;
-    const take = ({command, key: told, record: document}) => {
-      if (!document || command === "oof" || told !== record) return;
+    const take = ({command, key: of, record: document}) => {
+      if (!document || command === "oof" || of !== record) return;
       const {current} = now;
       if (!current.field) setFields(numericPaths(document, (topic.keys || []).map(format.canonical)));
       const value = format.at(document, current.field);
@@ -162,13 +162,13 @@ export function Slider({name, asked}) {
       const own = sessions.find((one) => one.client === CLIENT);
       const following = own ? (await read(`v1/sessions/${encodeURIComponent(own.id)}`)).following : [];
       const sub = following.find((one) => one.interval_ms !== null && !one.window);
-      // Without an interval all that comes in goes out.
-      const told = sub ? tally.told(sub.updates_in, sub.s) : tally.told(tally.out, "none");
-      setFigures((before) => smoothed(before, told) ?? before);
+      // Without an interval all updates are sent.
+      const found = sub ? tally.rates(sub.updates_in, sub.s) : tally.rates(tally.out, "none");
+      setFigures((before) => smoothed(before, found) ?? before);
       setState(sub ?? null);
-      if (told) {
-        rates.put(performance.now() / 1000, 0, told.in_per_s);
-        rates.put(performance.now() / 1000, 1, told.out_per_s);
+      if (found) {
+        rates.put(performance.now() / 1000, 0, found.in_per_s);
+        rates.put(performance.now() / 1000, 1, found.out_per_s);
       }
     },
     [name, tally],
@@ -176,14 +176,14 @@ export function Slider({name, asked}) {
 
   const set = (place) => {
     setFigures(null);
-    ask({interval: INTERVALS[place]});
+    setParams({interval: INTERVALS[place]});
   };
   const shown = field || fields[0] || "";
   return html`<div class="bar">
       <h1>Slider</h1>
-      <${TopicChoice} page="slider" name=${name} asked=${{interval}} />
+      <${TopicChoice} page="slider" name=${name} params=${{interval}} />
       ${name && html`<a href=${linkTo("topic", name, {filter})}>Records</a>`}
-      <${ExpressionBox} ...${FILTER} topic=${name} value=${filter} wrong=${ofFilter(wrong)} fields=${fields} onSet=${(text) => ask({filter: text})} />
+      <${ExpressionBox} ...${FILTER} topic=${name} value=${filter} wrong=${ofFilter(wrong)} fields=${fields} onSet=${(text) => setParams({filter: text})} />
     </div>
     ${name
       ? html`<${Stops} interval=${interval} onSet=${set} />
@@ -194,20 +194,20 @@ export function Slider({name, asked}) {
               <span class="code faint">${record}</span>
               <label class="field right">
                 field
-                <select value=${shown} onChange=${(event) => ask({field: event.target.value})}>
+                <select value=${shown} onChange=${(event) => setParams({field: event.target.value})}>
                   ${fields.map((path) => html`<option key=${path} value=${path}>${path}</option>`)}
                 </select>
               </label>
-              <div class="legend"><span><i></i>published</span><span><i class="out"></i>told</span></div>
+              <div class="legend"><span><i></i>published</span><span><i class="out"></i>received</span></div>
             </div>
-            <${Chart} key=${`${record} ${shown}`} series=${series} stepped=${true} labels=${["published", "told"]} told=${`${shown} of one record, as published and as told`} />
+            <${Chart} key=${`${record} ${shown}`} series=${series} stepped=${true} labels=${["published", "received"]} description=${`${shown} of one record, as published and as received`} />
           </section>
           <section class="panel padded">
             <div class="bar">
               <h2>Updates a second</h2>
               <div class="legend right"><span><i></i>in</span><span><i class="out"></i>out</span></div>
             </div>
-            <${Chart} small=${true} series=${rates} labels=${["in", "out"]} told="Updates in and out a second over the last minute" />
+            <${Chart} small=${true} series=${rates} labels=${["in", "out"]} description="Updates in and out a second over the last minute" />
           </section>`
       : html`<p class="dim">Nothing has been published yet. Choose a topic, or wait for the first update: the busiest one is shown then.</p>`}`;
 }

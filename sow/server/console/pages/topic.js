@@ -1,9 +1,9 @@
-// One topic, live. The grid shows a window over its records in the order asked for, subscribes to
-// what is in view and to nothing else, and scrolls by replacing what it has asked for. Filter,
-// order and columns stand in the address. Beside the grid a record that was chosen is shown whole.
+// One topic, live. The grid shows a window over its records in the chosen order, subscribes only to the
+// rows in view, and scrolls by replacing the subscription. Filter, order and columns are in the
+// address. The selected record is shown beside the grid.
 
 import {attempt, html, problem, useEffect, useEvery, useMemo, useRef, useSignal, useState} from "../parts.js";
-import {ask, linkTo} from "../address.js";
+import {setParams, linkTo} from "../address.js";
 import {read, sow, state, topicPath} from "../server.js";
 import {follow} from "../following.js";
 import {CopyAs} from "../copy_as.js";
@@ -14,16 +14,16 @@ import {TopicMap, coordinates} from "../map.js";
 import {Window} from "../window.js";
 import * as format from "../format.js";
 
-// What the server keeps in order of a live window (docs/queries.md).
+// The most records that the server keeps in order for a live window (docs/queries.md).
 const WINDOW_MAX = 2000;
 const MARGIN = 20;
 const COLUMNS_MAX = 60;
-// Records of a topic rarely differ in their fields, and never in the first hundred of a good one.
+// The first records show which fields there are.
 const LEARNED_FROM = 100;
-// Records may leave many times a second; who hears the page is told of it no more often than this.
+// Records may leave many times a second; a screen reader announces it no more often than this.
 const SPOKEN_EACH_MS = 10_000;
 
-// The order that a click on a column's head asks for: up, down, none.
+// The order after a click on a column header: ascending, descending, none.
 function turned(order, path) {
   if (order === path) return `${path} DESC`;
   return order === `${path} DESC` ? "" : path;
@@ -49,33 +49,33 @@ function useTopic(name) {
   return topic;
 }
 
-export function Topic({name, asked}) {
-  const {filter = "", order = "", columns: wanted = "", key = "", as = ""} = asked;
+export function Topic({name, params}) {
+  const {filter = "", order = "", columns: wanted = "", key = "", as = ""} = params;
   const topic = useTopic(name);
   const model = useMemo(() => ({window: new Window(), skip: 0, touch() {}}), [name]);
   const [fields, setFields] = useState([]);
   const [matches, setMatches] = useState(null);
   const [wrong, setWrong] = useState(null);
   const [paused, setPaused] = useState(false);
-  const [told, setTold] = useState({});
+  const [figures, setFigures] = useState({});
   const feed = useRef(null);
-  const asking = useRef({skip: 0, top: 60});
+  const range = useRef({skip: 0, top: 60});
 
-  // How many match; and whether filter and order can be understood, before they are used.
+  // The number of matches; this also checks filter and order before they are used.
   const count = async () => {
-    const asks = {top_n: 0, ...(filter && {filter}), ...(order && {order_by: order})};
-    const {matches: found} = await (await sow()).query(name, asks);
+    const options = {top_n: 0, ...(filter && {filter}), ...(order && {order_by: order})};
+    const {matches: found} = await (await sow()).query(name, options);
     setMatches(found);
   };
-  // A topic that is removed meanwhile may come back, and is no mistake of the filter.
+  // A topic that was removed meanwhile may come back, and is not an error of the filter.
   const counted = (error) => error.reason !== "invalid topic" && setWrong(error);
-  // Who comes back to a server asks at once: much may have happened, or it may be another one.
+  // After a reconnect it is counted at once: much may have changed, or the server is another one.
   const isConnected = useSignal(state) === "connected";
   useEvery(2000, () => (wrong || paused || !isConnected ? null : count().catch(counted)), [name, filter, order, wrong, paused, isConnected]);
 
   useEffect(() => {
     model.window.clear();
-    model.skip = asking.current.skip = 0;
+    model.skip = range.current.skip = 0;
     setMatches(null);
     setWrong(null);
     if (paused || as) return undefined;
@@ -83,8 +83,8 @@ export function Topic({name, asked}) {
     const options = () => ({
       filter: filter || undefined,
       order_by: order || undefined,
-      skip_n: asking.current.skip,
-      top_n: asking.current.top,
+      skip_n: range.current.skip,
+      top_n: range.current.top,
       snapshot: true,
       live: true,
       positions: true,
@@ -114,7 +114,7 @@ export function Topic({name, asked}) {
     };
   }, [name, filter, order, paused, as, model]);
 
-  // What no box can show is told at the foot of the page.
+  // Errors that belong to no box are shown at the foot of the page.
   useEffect(() => {
     if (wrong && !ofFilter(wrong) && !ofOrder(wrong)) problem.value = wrong;
   }, [wrong]);
@@ -133,8 +133,8 @@ export function Topic({name, asked}) {
     if (known.current.size > size) setFields([...known.current]);
   };
 
-  // A map or a ladder is followed by itself; an address of one is opened without the grid, whose
-  // records say which fields there are.
+  // A map or a ladder has its own subscription; if it is opened without the grid, whose records show
+  // which fields there are, some records are read.
   useEvery(
     2000,
     async () => {
@@ -145,19 +145,19 @@ export function Topic({name, asked}) {
     [name, filter, as, fields.length, wrong],
   );
 
-  // What is in view: the window is moved when it comes near its edge.
+  // The rows in view; the window is moved when they come near its edge.
   const onView = (from, to) => {
-    const now = asking.current;
+    const now = range.current;
     const top = Math.min(WINDOW_MAX, Math.max(40, to - from + 2 * MARGIN));
     const isInside = from >= now.skip && to <= now.skip + now.top && now.top <= top + 40;
     if (isInside) return;
     const skip = Math.max(0, Math.min(from - MARGIN, WINDOW_MAX - top));
     if (skip === now.skip && top === now.top) return;
-    asking.current = {skip, top};
+    range.current = {skip, top};
     feed.current?.replace();
   };
 
-  // Figures of the view, a few times a second: what is said is read by people.
+  // Figures of the view, updated twice a second, as people read them.
   useEffect(() => {
     let before = {updates: 0, at: performance.now()};
     let spoken = {departed: 0, at: -SPOKEN_EACH_MS, text: ""};
@@ -169,7 +169,7 @@ export function Topic({name, asked}) {
         const text = `${departed} left, the last one: ${window.left.reason}`;
         spoken = {departed: window.departed, at: now, text};
       }
-      setTold({
+      setFigures({
         per_s: ((window.updates - before.updates) * 1000) / (now - before.at),
         updates: window.updates,
         left: window.left,
@@ -190,16 +190,16 @@ export function Topic({name, asked}) {
   const chosen = key ? model.window.rows.find((row) => row.key === key) : null;
   return html`<${Heading} topic=${topic} name=${name} />
     <div class="bar">
-      <${ExpressionBox} ...${FILTER} topic=${name} value=${filter} wrong=${ofFilter(wrong)} fields=${all} onSet=${(text) => ask({filter: text, key: ""})} />
-      <${ExpressionBox} ...${ORDER} topic=${name} value=${order} wrong=${ofOrder(wrong)} fields=${all} onSet=${(text) => ask({order: text})} />
-      <${Columns} all=${all} shown=${columns} onSet=${(list) => ask({columns: list.join(",")})} />
+      <${ExpressionBox} ...${FILTER} topic=${name} value=${filter} wrong=${ofFilter(wrong)} fields=${all} onSet=${(text) => setParams({filter: text, key: ""})} />
+      <${ExpressionBox} ...${ORDER} topic=${name} value=${order} wrong=${ofOrder(wrong)} fields=${all} onSet=${(text) => setParams({order: text})} />
+      <${Columns} all=${all} shown=${columns} onSet=${(list) => setParams({columns: list.join(",")})} />
       <${Views} as=${as} places=${places} size=${size} />
       <button aria-pressed=${String(paused)} onClick=${() => setPaused(!paused)}>${paused ? "Resume" : "Pause"}</button>
-      <${CopyAs} topic=${name} asked=${{filter, order, columns: wanted, top: WINDOW_MAX}} />
+      <${CopyAs} topic=${name} params=${{filter, order, columns: wanted, top: WINDOW_MAX}} />
     </div>
     <div class="split">
       ${as === "map" && !places && html`<div class="grid"><div class="empty">No record says where it is.</div></div>`}
-      ${as === "map" && places && html`<${TopicMap} name=${name} filter=${filter} paths=${places} chosen=${key} onChoose=${(record) => ask({key: record ?? ""})} />`}
+      ${as === "map" && places && html`<${TopicMap} name=${name} filter=${filter} paths=${places} chosen=${key} onChoose=${(record) => setParams({key: record ?? ""})} />`}
       ${as === "ladder" && topic && html`<${Ladder} name=${name} keys=${keys} size=${size ?? "/qty"} filter=${filter} />`}
       ${!as &&
       html`<${Grid}
@@ -211,23 +211,23 @@ export function Topic({name, asked}) {
         order=${order}
         chosen=${key}
         onView=${onView}
-        onOrder=${(path) => path !== format.WHOLE && ask({order: turned(order, path)})}
-        onChoose=${(record) => ask({key: record ?? ""})}
-        empty=${matches === 0 && !told.rows ? (filter ? "No record matches." : "There are no records yet.") : ""}
+        onOrder=${(path) => path !== format.WHOLE && setParams({order: turned(order, path)})}
+        onChoose=${(record) => setParams({key: record ?? ""})}
+        empty=${matches === 0 && !figures.rows ? (filter ? "No record matches." : "There are no records yet.") : ""}
       />`}
-      ${key && html`<${Record} name=${name} record=${key} row=${chosen} onClose=${() => ask({key: ""})} />`}
+      ${key && html`<${Record} name=${name} record=${key} row=${chosen} onClose=${() => setParams({key: ""})} />`}
     </div>
-    <${Status} matches=${matches} told=${told} wrong=${wrong} paused=${paused} as=${as} />`;
+    <${Status} matches=${matches} figures=${figures} wrong=${wrong} paused=${paused} as=${as} />`;
 }
 
-// The ways in which a topic can be looked at: all as a table, some as a map or as a ladder.
+// The views of a topic: all as a table, some as a map or as a ladder.
 function Views({as, places, size}) {
   const ways = [["", "Table"]];
   if (places || as === "map") ways.push(["map", "Map"]);
   if (size || as === "ladder") ways.push(["ladder", "Ladder"]);
   if (ways.length < 2) return null;
   return html`<span role="group" aria-label="View">
-    ${ways.map(([way, text]) => html`<button key=${text} aria-pressed=${String(as === way)} onClick=${() => ask({as: way})}>${text}</button>`)}
+    ${ways.map(([way, text]) => html`<button key=${text} aria-pressed=${String(as === way)} onClick=${() => setParams({as: way})}>${text}</button>`)}
   </span>`;
 }
 
@@ -270,7 +270,7 @@ function Record({name, record, row, onClose}) {
   const [stored, setStored] = useState(null);
   useEffect(() => {
     setStored(null);
-    // What is text or bytes here has fields all the same: as the server reads them.
+    // The server decodes the fields of a record that is text or bytes here.
     if (!row || !format.isDocument(row.document)) attempt(async () => setStored(await read(topicPath(name, `/records/${encodeURIComponent(record)}`))));
   }, [name, record, Boolean(row)]);
   const document = row && format.isDocument(row.document) ? row.document : stored;
@@ -286,27 +286,27 @@ function Record({name, record, row, onClose}) {
   </aside>`;
 }
 
-// Whom it is told to, and how often; and whose filter it does not pass.
+// The followers that get the record, and how often; and those whose filter it does not match.
 const NAMED_MAX = 5;
 
-function toldTo({followers}) {
+function recipients({followers}) {
   const named = (some) => some.slice(0, NAMED_MAX).join(", ") + (some.length > NAMED_MAX ? ` and ${some.length - NAMED_MAX} more` : "");
   const pace = ({auto, interval_ms}) => (auto ? "as fast as it reads" : interval_ms ? `once in ${format.duration(interval_ms)} at most` : "at once");
-  const who = (one) => one.client || one.session;
-  const yes = followers.filter((one) => one.told).map((one) => `${who(one)} (${pace(one)})`);
-  const no = followers.filter((one) => !one.told).map(who);
+  const client = (one) => one.client || one.session;
+  const yes = followers.filter((one) => one.told).map((one) => `${client(one)} (${pace(one)})`);
+  const no = followers.filter((one) => !one.told).map(client);
   return [
-    ...(yes.length ? [`told to ${named(yes)}`] : []),
-    ...(no.length ? [`not told to ${named(no)}: it does not pass the filter`] : []),
+    ...(yes.length ? [`sent to ${named(yes)}`] : []),
+    ...(no.length ? [`not sent to ${named(no)}: it does not match the filter`] : []),
   ];
 }
 
-// Why the record is told of as it is: which of its updates became one, and what waits.
+// Why the record is as it is: which of its updates became one, and what is pending.
 function Why({name, record}) {
   const [why, setWhy] = useState([]);
   const path = topicPath(name, `/records/${encodeURIComponent(record)}/why`);
-  // A record that has gone has no story any more.
-  const learn = () => read(path).then((found) => setWhy([...found.why, ...toldTo(found)]), () => setWhy([]));
+  // A record that was removed has no explanation.
+  const learn = () => read(path).then((found) => setWhy([...found.why, ...recipients(found)]), () => setWhy([]));
   useEvery(2000, learn, [path]);
   if (!why.length) return null;
   return html`<h2>Why</h2>
@@ -315,15 +315,15 @@ function Why({name, record}) {
     </ul>`;
 }
 
-function Status({matches, told, wrong, paused, as}) {
-  const left = told.left;
+function Status({matches, figures, wrong, paused, as}) {
+  const left = figures.left;
   return html`<div class="status">
     ${matches !== null && html`<span id="matches"><b>${format.count(matches)}</b> match</span>`}
     ${matches > WINDOW_MAX && as !== "ladder" && html`<span>the first <b>${format.count(WINDOW_MAX)}</b> in this order are live: a filter gets to the others</span>`}
-    <span id="told" data-updates=${told.updates}>${paused ? "paused" : wrong || as ? "" : html`<b>${format.rate(told.per_s ?? 0)}</b> updates/s in view`}</span>
+    <span id="rate" data-updates=${figures.updates}>${paused ? "paused" : wrong || as ? "" : html`<b>${format.rate(figures.per_s ?? 0)}</b> updates/s in view`}</span>
     <span id="left" aria-hidden="true">
       ${left && html`left: <b>${left.reason}</b> <span class="code">${format.first(left.document)}</span>`}
     </span>
-    <span class="hidden" role="status" id="spoken">${told.spoken}</span>
+    <span class="hidden" role="status" id="spoken">${figures.spoken}</span>
   </div>`;
 }

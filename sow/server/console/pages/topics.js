@@ -1,7 +1,6 @@
-// All topics at a glance: how much comes in, how much is told on, what conflation saves. Rates are
-// differences of the counters that the server keeps, between two answers. Topics that came into
-// being by a pattern stand folded under it, since there may be very many; as long as nobody looks at
-// any of them the server is not asked for them either, and says of a pattern what they come to.
+// All topics at a glance: updates in and out, and what conflation saves. Rates are differences of the
+// server's counters between two answers. Topics of a pattern are folded under it, since there may be
+// very many; while none is unfolded they are not requested, and the server sends their totals.
 
 import {html, useSignal, signal, useEvery} from "../parts.js";
 import {linkTo} from "../address.js";
@@ -11,7 +10,7 @@ import * as format from "../format.js";
 const EVERY_MS = 1000;
 const KEPT = 60;
 const SHOWN_MAX = 500; // of topics, and of those of a pattern: ten thousand rows would take seconds to draw
-const SOON_S = 0.5; // rates of less than that are chance
+const SOON_S = 0.5; // rates over less time are noise
 
 const topics = signal(null);
 const unfolded = signal(new Set());
@@ -27,7 +26,7 @@ async function refresh(members) {
   for (const topic of found) {
     const taken = topic.updates_in ?? topic.updates;
     const given = topic.updates_out ?? topic.updates;
-    // Of a pattern of which one may not see all the server counts nothing.
+    // The server sends no counts of a pattern with hidden members.
     if (taken == null || given == null) continue;
     const known = before.counts.get(topic.name);
     counts.set(topic.name, [taken, given]);
@@ -46,7 +45,7 @@ async function refresh(members) {
   topics.value = found;
 }
 
-// The topics as they stand in the table: those of a pattern below it, while it is unfolded.
+// The rows of the table: members of a pattern below it, while it is unfolded.
 function arranged(found, open, text) {
   const members = new Map();
   const patterns = new Set(found.filter((one) => one.kind === "pattern").map((one) => one.name));
@@ -75,7 +74,7 @@ function arranged(found, open, text) {
   return rows;
 }
 
-// How many topics there are, and how many updates a second are published to them.
+// The number of topics, and the updates per second published to them.
 function summed(found) {
   const patterns = new Set(found.filter((one) => one.kind === "pattern").map((one) => one.name));
   const top = found.filter((one) => !patterns.has(one.of_pattern));
@@ -141,7 +140,7 @@ export function Topics() {
   const text = useSignal(wanted);
   const members = open.size > 0 || text !== "";
   useEvery(EVERY_MS, () => refresh(members), [members]);
-  if (!found) return html`<p class="dim">Asking for the topics …</p>`;
+  if (!found) return html`<p class="dim">Loading the topics …</p>`;
   const rows = arranged(found, open, text);
   const {count, per_s} = summed(found);
   return html`<div class="bar">
