@@ -1,4 +1,4 @@
-"""The console as somebody looks at it: a page of a real browser, asked by tests what it shows.
+"""The console in a real browser, driven by tests.
 
 Nothing here waits for a time: each step waits until the page shows what is to come. A page that
 calls anybody but its own server, or complains of anything, fails its test.

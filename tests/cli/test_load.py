@@ -81,7 +81,7 @@ def test_a_column_that_is_said_to_hold_json_and_does_not_is_named(sow, tmp_path)
     pq.write_table(pa.table({"id": [1, 2], "x": ["[1]", "[1"]}, schema), file)
     result = sow("load", "orders", str(file))
     assert "row 2 of" in result.stderr
-    assert "the column x is declared as JSON, and its value is not" in result.stderr
+    assert "the column x is said to hold JSON, and does not" in result.stderr
 
 
 INFINITE = float("inf")

@@ -1,4 +1,4 @@
-"""A type checker and help() know the client: what is misspelt is told before the program runs.
+"""A type checker and help() know the client: typos are reported before the program runs.
 
 Both surfaces are checked by mypy as a user's program would be: with ``--strict``, and by what is
 installed, `py.typed` included.
@@ -151,4 +151,4 @@ def test_help_of_one_method_is_that_of_the_other():
     shown = pydoc.render_doc(sync.Client.subscribe, renderer=pydoc.plaintext)
     assert "subscribe(self, topic: str, *, filter: str | None = None" in shown
     assert "-> sow.client.sync.subscription.Subscription" in shown
-    assert "`bookmark` is after which to go on" in shown
+    assert "start after `bookmark`" in shown

@@ -154,7 +154,7 @@ export class Agent {
   close = (name) => this.#open.get(name).close();
 
   /** A client that knows nothing of what this one has done, which goes. */
-  anew() {
+  renewed() {
     this.back();
     this.#sow?.close();
     return new Agent(this.client, this.url);

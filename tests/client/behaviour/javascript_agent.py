@@ -1,5 +1,5 @@
 """The steps of the tables, done with sow.js by `agent.mjs`: in a Node, and in a page. One of them
-serves any number of clients, one after the other (`anew`)."""
+serves any number of clients, one after the other (`renew`)."""
 
 import json
 import subprocess
@@ -31,13 +31,13 @@ class NodeAgent:
 
     def act(self, verb: str, words: list[Any]) -> Any:
         assert self._process.stdout is not None
-        self._say(verb, words)
+        self._send(verb, words)
         return json.loads(self._process.stdout.readline())
 
     def from_scratch(self) -> None:
-        self._say("anew", [])
+        self._send("renew", [])
 
-    def _say(self, verb: str, words: list[Any]) -> None:
+    def _send(self, verb: str, words: list[Any]) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"verb": verb, "words": words}) + "\n")
         self._process.stdin.flush()
@@ -60,14 +60,14 @@ class BrowserAgent:
 
     def act(self, verb: str, words: list[Any]) -> Any:
         requested = json.dumps({"verb": verb, "words": words})
-        script = """async (asked) => {
-            const {verb, words} = JSON.parse(asked);
+        script = """async (call) => {
+            const {verb, words} = JSON.parse(call);
             return JSON.stringify(await window.agent.act(verb, words));
         }"""
         return json.loads(self._page.evaluate(script, requested))
 
     def from_scratch(self) -> None:
-        self._page.evaluate("() => { window.agent = window.agent.anew(); }")
+        self._page.evaluate("() => { window.agent = window.agent.renewed(); }")
         self._check()
 
     def close(self) -> None:

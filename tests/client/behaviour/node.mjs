@@ -7,8 +7,8 @@ const [file, url] = process.argv.slice(2);
 let agent = new Agent(await import(pathToFileURL(file)), url);
 for await (const line of createInterface({ input: process.stdin })) {
   const { verb, words } = JSON.parse(line);
-  if (verb === "anew") {
-    agent = agent.anew();
+  if (verb === "renew") {
+    agent = agent.renewed();
     continue;
   }
   const outcome = await agent.act(verb, words).catch((error) => ({ thrown: String(error.stack) }));

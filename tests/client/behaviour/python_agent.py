@@ -55,7 +55,7 @@ class PythonAgent:
         try:
             return await getattr(self, f"do_{verb}")(*words)
         except TypeError as error:
-            # A name that no method has is refused by Python, before anything is asked.
+            # A name that no method has is refused by Python, before anything is sent.
             if "unexpected keyword argument" not in str(error):
                 raise
             return {"refused": {}}

@@ -57,7 +57,7 @@ class Clock {
   }
 }
 
-/** Makes sockets that say what they are told to. */
+/** Makes sockets that are driven by the test. */
 function network() {
   const sockets = [];
   class Socket {
@@ -193,7 +193,7 @@ export async function a_logon_shows_who_it_is(client) {
   await refused(() => bad({ usr: "ann" }), { message: /no option usr/ });
 }
 
-export async function a_token_is_asked_for_anew_with_each_connection(client) {
+export async function a_token_is_requested_for_each_connection(client) {
   let number = 0;
   const world = await connected(client, { token: () => `t${++number}` });
   world.newest().end();
@@ -202,7 +202,7 @@ export async function a_token_is_asked_for_anew_with_each_connection(client) {
   equal([world.sockets[0].sent[0].token, world.newest().sent[0].token], ["t1", "t2"]);
 }
 
-export async function who_is_not_let_in_is_told_why(client) {
+export async function a_refused_logon_reports_why(client) {
   const { sockets, Socket } = network();
   const clock = new Clock();
   const coming = client.connect({ url: "http://h", WebSocket: Socket, after: clock.after });
@@ -301,7 +301,7 @@ export async function who_lets_in_and_drops_at_once_is_come_back_to_ever_later(c
   equal([await wait(), await wait()], [0.1, 0.2], "it was there for long");
 }
 
-export async function it_gives_up_when_it_is_told_to(client) {
+export async function it_gives_up_as_configured(client) {
   const world = await connected(client, { retry: { give_up_s: 1 } });
   const query = world.sow.query("orders");
   query.catch(() => {});
@@ -345,7 +345,7 @@ export async function what_was_on_its_way_is_found_by_a_flush(client) {
   equal([answer, answer.matches, answer.bookmark, answer.order], [[{ id: 3 }], 5, "7", ["3"]]);
 }
 
-export async function what_is_answered_before_the_flush_is_not_asked_again(client) {
+export async function what_is_answered_before_the_flush_is_not_sent_again(client) {
   const world = await connected(client);
   const publish = world.sow.publish("orders", { id: 1 });
   const { cid } = world.newest().last("publish");
@@ -357,7 +357,7 @@ export async function what_is_answered_before_the_flush_is_not_asked_again(clien
   equal(await publish, "8");
 }
 
-export async function what_was_asked_twice_is_followed_once(client) {
+export async function what_was_sent_twice_is_followed_once(client) {
   const world = await connected(client);
   const coming = world.sow.subscribe("orders");
   const { cid } = world.newest().last("subscribe");
@@ -371,7 +371,7 @@ export async function what_was_asked_twice_is_followed_once(client) {
   equal(world.newest().last("unsubscribe").s, "f1");
 }
 
-export async function what_is_asked_again_after_a_flush_is_not_asked_again_after_the_next_one(client) {
+export async function what_is_sent_again_after_a_flush_is_not_sent_again_after_the_next_one(client) {
   const world = await connected(client);
   const sub = await followed(world, "orders", { snapshot: true });
   sub.replace({ filter: "/px > 2" }).catch(() => {});
@@ -447,7 +447,7 @@ export async function a_refused_replacement_changes_nothing(client) {
 export async function a_server_that_is_silent_is_left(client) {
   const world = await connected(client);
   await world.clock.advance(20);
-  equal(world.newest().sent.map((line) => line.c), ["logon"], "it has just been heard");
+  equal(world.newest().sent.map((line) => line.c), ["logon"], "it has just sent");
   await world.clock.advance(20);
   equal(world.newest().sent.map((line) => line.c), ["logon", "heartbeat"]);
   world.newest().say({ c: "heartbeat", conflated: 812, dropped: 3 });
@@ -487,7 +487,7 @@ export async function a_logon_that_is_refused_on_the_way_back_ends_it_or_waits(c
   }
 }
 
-export async function a_count_that_the_server_does_not_have_begins_anew(client) {
+export async function a_count_that_the_server_does_not_have_starts_again(client) {
   const world = await connected(client);
   await followed(world);
   world.newest().end();
@@ -515,14 +515,14 @@ export async function a_pause_lets_go_and_goes_on(client) {
   world.sow.resume();
   await settled();
   world.newest().welcome({ resumed: true });
-  const [logon, asked] = world.newest().sent;
-  equal([logon.session, logon.seen, asked.c], ["secret", 2, "sow"]);
+  const [logon, sent] = world.newest().sent;
+  equal([logon.session, logon.seen, sent.c], ["secret", 2, "sow"]);
   world.newest().say(p({ id: 2 }));
   equal([(await sub.next()).value.record, (await sub.next()).value.record], [{ id: 1 }, { id: 2 }]);
   equal(world.states, ["paused", "reconnecting", "connected"]);
 }
 
-export async function who_changes_his_mind_while_it_comes_back_is_heard(client) {
+export async function a_pause_while_it_reconnects_takes_effect(client) {
   const world = await connected(client);
   await followed(world);
   world.newest().end();
@@ -748,7 +748,7 @@ export async function a_replaced_view_changes_at_once(client) {
   equal([live.rows, live.options], [[{ id: 2 }, { id: 3 }], { delta: true, filter: "/id > 1", conflation: "1s" }]);
 }
 
-export async function a_delta_of_a_text_is_asked_for_whole(client) {
+export async function a_delta_of_a_text_is_requested_whole(client) {
   const world = await connected(client);
   const coming = world.sow.live("orders");
   await settled();
@@ -862,7 +862,7 @@ export async function a_line_that_is_none_ends_it_with_a_sentence(client) {
   }
 }
 
-export async function integers_keep_their_digits_where_asked(client) {
+export async function integers_keep_their_digits_if_requested(client) {
   const { parseExact } = client;
   const found = parseExact('{"id":9007199254740993,"n":[-12345678901234567890,9007199254740991,9007199254740993.5,1e17],"px":0.1}');
   equal([typeof found.id, `${found.id}`, `${found.n[0]}`], ["bigint", "9007199254740993", "-12345678901234567890"]);
@@ -884,7 +884,7 @@ export async function integers_keep_their_digits_where_asked(client) {
   }
 }
 
-export async function a_client_reads_integers_as_asked(client) {
+export async function a_client_reads_integers_as_requested(client) {
   const line = '{"c":"p","s":"f1","t":"orders","k":"1","d":{"id":9007199254740993}}';
   for (const [options, kind] of [[{ exact: true }, "bigint"], [{}, "number"]]) {
     const world = await connected(client, options);

@@ -78,12 +78,12 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "",
     ),
     "a text that ends like an integer is one": (
-        "integers_keep_their_digits_where_asked",
+        "integers_keep_their_digits_if_requested",
         "const endsWithNul = !isInText && ",
         "const endsWithNul = false && ",
     ),
     "a name is marked as a text is": (
-        "integers_keep_their_digits_where_asked",
+        "integers_keep_their_digits_if_requested",
         ' && !isBefore(":", text, at + 1)',
         "",
     ),
@@ -103,8 +103,8 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "request.sent || request.ofSession",
         "request.sent",
     ),
-    "what was asked twice is followed twice": (
-        "what_was_asked_twice_is_followed_once",
+    "what was sent twice is followed twice": (
+        "what_was_sent_twice_is_followed_once",
         "this.#overtaken.add(request.cid);",
         "",
     ),
@@ -125,7 +125,7 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "return closedByServer(this.#farewell",
         "void (0",
     ),
-    "a silent server is waited for": ("a_server_that_is_silent_is_left", "asked = true;", ""),
+    "a silent server is waited for": ("a_server_that_is_silent_is_left", "probed = true;", ""),
     "a delta is assigned": (
         "names_of_prototypes_are_names",
         "Object.defineProperty(result, name, { value: now, writable: true, "
@@ -147,7 +147,7 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "if (isWhole) this.#leaveBut",
         "if (false) this.#leaveBut",
     ),
-    "what stayed over a gap is told": (
+    "what stayed over a gap is reported": (
         "a_gap_is_made_up_for_at_once",
         "isWhole && same(",
         "false && same(",
@@ -183,10 +183,10 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "function guarded(work) {",
         "function guarded(work) { work();",
     ),
-    "a paused client hears": (
+    "a paused client gets messages": (
         "a_pause_lets_go_and_goes_on",
-        "if (socket !== this.#socket) return;\n    this.#heard",
-        "this.#heard",
+        "if (socket !== this.#socket) return;\n    this.#received",
+        "this.#received",
     ),
     "a refused replacement is kept": (
         "a_refused_replacement_changes_nothing",
@@ -203,8 +203,8 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "end - start < FRAME_MESSAGES",
         "true",
     ),
-    "a token is asked for once": (
-        "a_token_is_asked_for_anew_with_each_connection",
+    "a token is requested once": (
+        "a_token_is_requested_for_each_connection",
         'typeof token === "function" ? await token() : token',
         'typeof token === "function" ? await (token.once ??= token()) : token',
     ),

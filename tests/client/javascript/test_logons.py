@@ -116,7 +116,7 @@ def test_who_is_no_user_any_more_is_sent_and_stays_away(agent, running, place):
     try:
         running.wait(running.server.reload())
         assert agent.act("ended", ["v"]) == "AUTHORIZATION"
-        assert "credentials have expired, or the user has gone" in agent.act("closed", [])
+        assert "credentials are not valid any more: they have expired" in agent.act("closed", [])
     finally:
         write_users(place, ann="s3cret")
         running.wait(running.server.reload())
