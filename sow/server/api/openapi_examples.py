@@ -22,7 +22,6 @@ from sow.core.media_types import (
     XML,
 )
 from sow.server.api.batch_commit import Commit
-from sow.server.api.client_files import SHIPPED_TYPES
 from sow.server.api.log import Position
 from sow.server.api.response_schemas import (
     Aborted,
@@ -49,6 +48,7 @@ from sow.server.api.response_schemas import (
     TopicDescribed,
     Verified,
 )
+from sow.server.api.static_files import SHIPPED_TYPES
 
 MESSAGES = (JSON, NDJSON, CSV, PLAIN_TEXT, XML, BSON, MSGPACK, BYTES, FRAMES)
 """Formats of messages; the format of a message type is for topics of that type."""

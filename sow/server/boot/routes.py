@@ -19,7 +19,6 @@ from sow.server.api.admin import AdminHandler
 from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.backups import BackupHandler
 from sow.server.api.batch_commit import ABORT_PARAMETERS, STAGE_PARAMETERS, BatchCommitHandler
-from sow.server.api.client_files import ShippedFile
 from sow.server.api.explain import ExplainHandler
 from sow.server.api.explain_session import ExplainSessionHandler
 from sow.server.api.health import HealthHandler
@@ -35,7 +34,7 @@ from sow.server.api.records import (
 )
 from sow.server.api.sessions import SESSIONS_LIST_PARAMETERS, SESSIONS_PARAMETERS, SessionsHandler
 from sow.server.api.snapshots import READ_PARAMETERS, TAKE_PARAMETERS, SnapshotHandler
-from sow.server.api.static_files import Pages
+from sow.server.api.static_files import Pages, ShippedFile
 from sow.server.http.authn_middleware import RequestAuthenticator, permissions_of
 from sow.server.http.parameters import parameters_of
 from sow.server.http.route import WEBSOCKET, Handler, Route

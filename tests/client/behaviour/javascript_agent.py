@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from sow.server.api.client_files import CONSOLE_FOLDER
+from sow.server.api.static_files import CONSOLE_FOLDER
 from tests.needs import node
 from tests.pages import Page
 

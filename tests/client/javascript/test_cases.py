@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sow.server.api.client_files import CONSOLE_FOLDER
+from sow.server.api.static_files import CONSOLE_FOLDER
 from tests.needs import node
 
 HERE = Path(__file__).parent

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from sow.server.api.client_files import CONSOLE_FOLDER
+from sow.server.api.static_files import CONSOLE_FOLDER
 from tests.client.javascript.test_cases import CLIENT
 from tests.docs.blocks import ROOT, fenced
 from tests.edge.serving import Running, configuration

@@ -10,10 +10,10 @@ from sow.errors import UnknownRecord
 from sow.security.authorization import EVERYTHING
 from sow.server.api.explain_session import (
     FOLD_AGAIN,
+    SEND_ALL,
     SENT_SUBSCRIPTIONS,
     SLOW_DOWN,
     SUBSCRIBE_AGAIN,
-    SEND_ALL,
     WHY_GONE,
     ExplainSessionHandler,
     story_of,
