@@ -8,8 +8,7 @@ for programs without asyncio.
 from sow.client.client import Client
 from sow.client.errors import ClosedByServer, Disconnected, Unreachable
 from sow.client.http import Answer, Rows
-from sow.client.live import Live
-from sow.client.live_view import Change
+from sow.client.live_view import Change, Live
 from sow.client.live_window import LiveWindow
 from sow.client.messages import Message
 from sow.client.publisher import Publisher

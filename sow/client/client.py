@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from sow.client.auth import ClientAuth, Token
-from sow.client.connector import Connector
+from sow.client.connector import Connector, refused_redirects
 from sow.client.data_frames import is_data_frame
 from sow.client.encode import Document, RowBodies, encode_all
 from sow.client.errors import Disconnected
@@ -26,11 +26,10 @@ from sow.client.http import (
     records_of,
     topic_path,
 )
-from sow.client.live import Live
+from sow.client.live_view import Live
 from sow.client.live_window import LiveWindow
 from sow.client.publisher import WINDOW_FRAMES, Publisher
 from sow.client.query_request import QueryRequest
-from sow.client.redirects import refused_redirects
 from sow.client.request_parameters import Interval, Paths, given, parameters, subscription
 from sow.client.retry import Retry
 from sow.client.socket import Socket

@@ -1,10 +1,10 @@
-"""The base of live views: it follows a topic, reports changes, makes tables, and displays itself.
+"""Live views: a view follows a topic, reports changes, makes tables, and displays itself.
 
 Snapshot, updates, deltas and removals are folded into a dictionary from SowKey to document. After a
 gap the new snapshot replaces the old content at once, when it is complete: a partial state is never
 visible. A slow reader of the changes gets fewer of them, each from the state that it last saw to
-the current one. Subclasses expose the records as a mapping (`sow.client.live`), or as an ordered
-list (`sow.client.live_window`).
+the current one. `Live` exposes the records as a mapping, `sow.client.live_window` as an ordered
+list.
 
 Reading a view that has ended raises the error that ended it; otherwise its records would look like
 those of a quiet topic. While the subscription reconnects, the last records can be read.
@@ -12,7 +12,7 @@ those of a quiet topic. While the subscription reconnects, the last records can 
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -308,3 +308,28 @@ def withdrawn(message: Message) -> ClosedByServer:
 def is_text_delta(message: Message) -> bool:
     """Whether it is a delta of a text format, which the client cannot merge."""
     return message.delta and not bytes(message.d).startswith(b"{")
+
+
+class Live(LiveView, Mapping[str, Document]):
+    """Records by SowKey (decimal text), current while the view is open (`async with`).
+
+    For a pattern of topics the key is the topic and the SowKey: ``/desk/1:4711``. Entering it
+    raises the errors of the subscription. Documents are those of `Message.document`; they belong to
+    the view and must not be changed.
+    """
+
+    def __getitem__(self, key: str) -> Document:
+        self._check()
+        return self._records[key]
+
+    def __iter__(self) -> Iterator[str]:
+        self._check()
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        self._check()
+        return len(self._records)
+
+    def copy(self) -> dict[str, Document]:
+        """The current records, in a dictionary that does not change."""
+        return self._shown()

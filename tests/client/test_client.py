@@ -328,9 +328,7 @@ def test_a_server_that_dies_midway_leaves_a_frame_that_can_be_gone_on_with(tmp_p
     frame = pandas.DataFrame(FRAME)
     with monkeypatch.context() as patched:
         patched.setattr(Publisher, "send", sending)
-        with pytest.raises(
-            Disconnected, match="the first 2,000 messages are stored"
-        ) as caught:
+        with pytest.raises(Disconnected, match="the first 2,000 messages are stored") as caught:
             asyncio.run(publish(first.url, frame))
     second = Running(configuration(ORDERS + MORE), tmp_path)
     try:

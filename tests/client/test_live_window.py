@@ -56,19 +56,23 @@ def test_what_is_refused_is_raised_when_it_is_entered(using):
     using(work)
 
 
-def hear(view, *lines):
+def receive(view, *lines):
     for kind, key, at in lines:
-        view._on_message(Message(kind, t="t", k=key, at=at, d=msgspec.Raw(b'{"k":"%s"}' % key.encode())))
+        view._on_message(
+            Message(kind, t="t", k=key, at=at, d=msgspec.Raw(b'{"k":"%s"}' % key.encode()))
+        )
 
 
-def test_half_a_turn_is_never_seen_and_a_gap_begins_anew():
+def test_half_a_turn_is_never_seen_and_a_gap_starts_again():
     view = LiveWindow(None, "t", None)
-    hear(view, ("group_begin", "", None), ("sow", "a", 0), ("sow", "b", 1), ("group_end", "", None))
-    hear(view, ("oof", "a", 0))
+    receive(
+        view, ("group_begin", "", None), ("sow", "a", 0), ("sow", "b", 1), ("group_end", "", None)
+    )
+    receive(view, ("oof", "a", 0))
     assert view.keys == ["a", "b"]
-    hear(view, ("p", "c", 1), ("turn_end", "", None))
+    receive(view, ("p", "c", 1), ("turn_end", "", None))
     assert view.keys == ["b", "c"]
-    hear(view, ("group_begin", "", None), ("sow", "d", 0))
+    receive(view, ("group_begin", "", None), ("sow", "d", 0))
     assert view.keys == ["b", "c"]
-    hear(view, ("group_end", "", None))
+    receive(view, ("group_end", "", None))
     assert view.copy() == [{"k": "d"}]

@@ -8,8 +8,7 @@ names.
 
 from sow.client.sync.client import Client
 from sow.client.sync.http import Http, Response, Rows
-from sow.client.sync.live import Live
-from sow.client.sync.live_window import LiveWindow
+from sow.client.sync.live_view import Live, LiveWindow
 from sow.client.sync.publisher import Publisher
 from sow.client.sync.subscription import Subscription
 

@@ -7,15 +7,14 @@ from typing import Self, overload
 from sow.client.auth import Token
 from sow.client.client import Client as AsyncClient
 from sow.client.http import Http as AsyncHttp
-from sow.client.live import Live as AsyncLive
+from sow.client.live_view import Live as AsyncLive
 from sow.client.live_window import LiveWindow as AsyncLiveWindow
 from sow.client.query_request import QueryRequest
 from sow.client.request_parameters import Interval, Paths
 from sow.client.retry import Retry
 from sow.client.sync.bridge import Bridge
 from sow.client.sync.http import Http, Rows, TopicAnswer
-from sow.client.sync.live import Live
-from sow.client.sync.live_window import LiveWindow
+from sow.client.sync.live_view import Live, LiveWindow
 from sow.client.sync.publisher import Publisher
 from sow.client.sync.subscription import Subscription
 from sow.client.sync.sync_wrapper import SyncWrapper, mirrored, mirrored_coroutine, waited

@@ -1,9 +1,12 @@
-"""The base of live views without asyncio; see `sow.client.live_view`."""
+"""Live views without asyncio; see `sow.client.live_view` and `sow.client.live_window`."""
 
+from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
+from sow.client.live_view import Live as AsyncLive
 from sow.client.live_view import LiveView as AsyncLiveView
+from sow.client.live_window import LiveWindow as AsyncLiveWindow
 from sow.client.notebooks import checked_interval, table_widget
 from sow.client.sync.bridge import Each
 from sow.client.sync.subscription import Subscription
@@ -62,3 +65,60 @@ class LiveView(SyncWrapper[View]):
         _traceback: TracebackType | None,
     ) -> None:
         self._bridge.leave(self.awaited)
+
+
+class Live(LiveView[AsyncLive], Mapping[str, Any]):
+    """Records by SowKey (decimal text), kept current by the client's thread (`with`).
+
+    For a pattern of topics the key is the topic and the SowKey: ``/desk/1:4711``. An iteration is
+    over the records of one moment. Entering the view raises the errors of the subscription.
+    """
+
+    def __getitem__(self, key: str) -> Any:
+        return self.awaited[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.copy())
+
+    def __len__(self) -> int:
+        return len(self.awaited)
+
+    def items(self) -> ItemsView[str, Any]:
+        """The current records with their SowKeys."""
+        return self.copy().items()
+
+    def values(self) -> ValuesView[Any]:
+        """The current records."""
+        return self.copy().values()
+
+    copy = handed(AsyncLive.copy)
+
+
+class LiveWindow(LiveView[AsyncLiveWindow], Sequence[Any]):
+    """Records in the requested order, kept current by the client's thread (`with`).
+
+    An iteration is over the records of one moment. Entering the window raises the errors of the
+    subscription.
+    """
+
+    @overload
+    def __getitem__(self, at: int) -> Any: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[Any]: ...
+
+    def __getitem__(self, at: int | slice) -> Any:
+        return self.awaited[at]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.copy())
+
+    def __len__(self) -> int:
+        return len(self.awaited)
+
+    @property
+    def keys(self) -> list[str]:
+        """The SowKeys (decimal text) of the records, in order."""
+        return self.awaited.keys
+
+    copy = handed(AsyncLiveWindow.copy)

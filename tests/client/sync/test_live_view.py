@@ -1,4 +1,4 @@
-"""What every live view does, without asyncio: both kinds by the same methods."""
+"""Live views without asyncio."""
 
 from threading import Event
 
@@ -68,3 +68,39 @@ def test_a_view_whose_session_was_closed_shows_the_reason_and_no_records(client)
         assert drawn.wait(60)
         assert "closed by an operator" in widget.caption
         assert widget.rows == []
+
+
+def test_a_live_view_gives_changes_after_any_number_of_timeouts(client):
+    with client.live("orders") as live:
+        for number in range(3):
+            for _ in range(2):
+                with pytest.raises(TimeoutError):
+                    live.change(0.01)
+            client.publish("orders", {"id": number})
+            assert live.change(5).new == {"id": number}
+        assert len(live) == 3
+
+
+def test_a_live_view_may_be_gone_through_while_records_leave(client):
+    client.publish("orders", [{"id": number} for number in range(10)])
+    with client.live("orders") as live:
+        for _, record in live.items():
+            if record["id"] == 0:
+                client.delete("orders", filter="1=1")
+                while len(live):
+                    live.change(5)
+        assert list(live.values()) == []
+
+
+def test_a_live_window_is_a_list_that_stays_in_order(client):
+    client.publish("orders", [{"id": 1}, {"id": 2}, {"id": 3}])
+    with client.live("orders", order_by="/id DESC", top_n=2) as window:
+        assert isinstance(window, LiveWindow)
+        assert [document["id"] for document in window] == [3, 2]
+        client.publish("orders", {"id": 9})
+        left, came = window.change(5), window.change(5)
+        assert (left.old, came.new) == ({"id": 2}, {"id": 9})
+        assert window[0] == {"id": 9}
+        assert [document["id"] for document in window[:]] == [9, 3]
+        assert len(window.keys) == len(window) == 2
+        assert window.to_arrow().column("id").to_pylist() == [9, 3]
