@@ -145,7 +145,7 @@ class Http:
         self,
         method: str,
         path: str,
-        requested: Mapping[str, object] | None = None,
+        asked: Mapping[str, object] | None = None,
         *,
         accept: str = JSON,
         body: bytes | None = None,
@@ -156,13 +156,11 @@ class Http:
         """A response whose body is not read yet (`async with`); a status of 400 or more raises an
         error, unless `any_status` is set.
 
-        `path` is percent-encoded; `requested` are the parameters, without those that are None;
+        `path` is percent-encoded; `asked` are the parameters, without those that are None;
         `accept` and `content_type` are media types, `body` is sent as it is, `prefer` is the header
         of that name (RFC 7240).
         """
-        params = {
-            name: _text(value) for name, value in (requested or {}).items() if value is not None
-        }
+        params = {name: _text(value) for name, value in (asked or {}).items() if value is not None}
         # Compression takes longer than it saves on a local network.
         headers = {"Accept": accept, "Accept-Encoding": "identity", **self._access.headers()}
         if content_type is not None:
@@ -184,7 +182,7 @@ class Http:
         self,
         method: str,
         path: str,
-        requested: Mapping[str, object] | None = None,
+        asked: Mapping[str, object] | None = None,
         *,
         accept: str = JSON,
         body: bytes | None = None,
@@ -201,7 +199,7 @@ class Http:
         opening = self.request(
             method,
             path,
-            requested,
+            asked,
             accept=accept,
             body=body,
             content_type=content_type,
@@ -211,12 +209,12 @@ class Http:
             content = await taken(self.url, response)
         return decoded(self.url, content, kind)
 
-    async def table(self, topic: str, requested: Mapping[str, object]) -> Any:
+    async def table(self, topic: str, asked: Mapping[str, object]) -> Any:
         """A query answer as a pyarrow Table, with the types that the server gives.
 
-        `requested` are parameters of `GET /v1/topics/{topic}/records`.
+        `asked` are parameters of `GET /v1/topics/{topic}/records`.
         """
-        async with self.request("GET", records_of(topic), requested, accept=ARROW) as response:
+        async with self.request("GET", records_of(topic), asked, accept=ARROW) as response:
             with reported(self.url):
                 content = await response.read()
         return from_stream(content)
@@ -235,19 +233,19 @@ class Http:
         return (await self.table(topic, {"top_n": 0, **requested})).schema
 
     @asynccontextmanager
-    async def rows(self, topic: str, requested: Mapping[str, object]) -> AsyncIterator[Rows]:
+    async def rows(self, topic: str, asked: Mapping[str, object]) -> AsyncIterator[Rows]:
         """A query answer, read as it arrives (`async with`).
 
-        `requested` are parameters of `GET /v1/topics/{topic}/records`.
+        `asked` are parameters of `GET /v1/topics/{topic}/records`.
         """
         opening = self.request(
-            "GET", records_of(topic), requested, accept=NDJSON, prefer=PREFER_COLUMNS
+            "GET", records_of(topic), asked, accept=NDJSON, prefer=PREFER_COLUMNS
         )
         async with opening as response:
             kind = response.headers.get("Content-Type", NDJSON)
             if not kind.startswith(NDJSON):
                 raise not_sow(self.url, kind)
-            yield Rows(self.url, response, topic, partial(self._schema, topic, requested))
+            yield Rows(self.url, response, topic, partial(self._schema, topic, asked))
 
     async def _schema(self, topic: str, requested: Mapping[str, object]) -> Any:
         """The pyarrow Schema of the answer to a query, which is sent for no rows."""

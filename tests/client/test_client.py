@@ -310,7 +310,7 @@ def test_decimals_keep_their_digits(using, server):
 
 
 def test_a_server_that_dies_midway_leaves_a_frame_that_can_be_gone_on_with(tmp_path, monkeypatch):
-    """The second life has another configuration, of which the first knew nothing."""
+    """The second life has another configuration than the first."""
     first = Running(configuration(ORDERS), tmp_path)
     send, sent = Publisher.send, []
 

@@ -100,7 +100,7 @@ def test_from_a_server_that_does_not_say_goodbye_connections_are_taken(files, mo
 
 
 async def redirected(status, use):
-    """What becomes of a client that is answered with a redirect; and what was asked in all."""
+    """The error of a client that is redirected, and all requests that it sent."""
     requested = []
 
     async def answer(request):
@@ -122,7 +122,7 @@ async def redirected(status, use):
     return refused.value.detail, requested
 
 
-async def asks(client):
+async def queries(client):
     await client.query("orders")
 
 
@@ -132,7 +132,7 @@ async def follows(client):
 
 
 @pytest.mark.edge
-@pytest.mark.parametrize("use", [asks, follows])
+@pytest.mark.parametrize("use", [queries, follows])
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_client_goes_nowhere_else(status, use):
     said, requested = asyncio.run(redirected(status, use))

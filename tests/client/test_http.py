@@ -41,7 +41,7 @@ class Response:
 
 
 class Session:
-    """Answers every request with this, and keeps what was asked."""
+    """Answers every request with this, and keeps the requests."""
 
     def __init__(self, response):
         self.response, self.requested = response, None

@@ -211,7 +211,7 @@ class Sent:
 
 
 async def no_columns(topic):
-    raise AssertionError("the server is not asked for the columns of a view that has ended")
+    raise AssertionError("the server gets no request for the columns of a view that has ended")
 
 
 async def opened(kind, ending):

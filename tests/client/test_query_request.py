@@ -1,4 +1,4 @@
-"""A query that is asked when it is awaited: for records, or for a table of the topic's types."""
+"""A query that is sent when it is awaited: for records, or for a table of the topic's types."""
 
 import asyncio
 import json

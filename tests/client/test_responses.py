@@ -17,7 +17,7 @@ def test_an_answer_is_what_its_json_says():
 
 
 @pytest.mark.parametrize(
-    ("content", "kind", "told"),
+    ("content", "kind", "shown"),
     [
         (b"<html>\n  hello</html>", dict, "it answered '<html> hello</html>'"),
         (b"", dict, "it answered nothing"),
@@ -27,10 +27,10 @@ def test_an_answer_is_what_its_json_says():
         (b"null", list, "it answered 'null'"),
     ],
 )
-def test_what_is_no_answer_is_an_error_that_names_the_address(content, kind, told):
+def test_what_is_no_answer_is_an_error_that_names_the_address(content, kind, shown):
     with pytest.raises(Unreachable) as refused:
         decoded(URL, content, kind)
-    assert str(refused.value) == f"{URL} does not speak SOW: {told}"
+    assert str(refused.value) == f"{URL} does not speak SOW: {shown}"
 
 
 def test_a_field_that_is_not_there_is_said_to_be_missing_wherever_it_is_looked_for():
@@ -46,8 +46,8 @@ def test_a_field_that_is_not_there_is_said_to_be_missing_wherever_it_is_looked_f
 @pytest.mark.parametrize("value", ['"x"', "[]", "{}", "null"])
 def test_a_value_of_a_wrong_type_is_said_to_be_none_of_ours(value):
     found = decoded(URL, b'{"records":%s}' % value.encode(), dict)
-    told = "the answer of http://127.0.0.1:1 has a value of a wrong type: it is of another version"
-    with pytest.raises(Unreachable, match=told), understood(URL):
+    shown = "the answer of http://127.0.0.1:1 has a value of a wrong type: it is of another version"
+    with pytest.raises(Unreachable, match=shown), understood(URL):
         f"{found['records']:,}"
     with pytest.raises(Unreachable, match="has no 'rows'"), understood(URL):
         found["rows"]

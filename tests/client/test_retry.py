@@ -8,7 +8,7 @@ from sow.client import Retry
 
 
 def waits(chance=lambda: 0.0, **settings):
-    """The pauses before each attempt, and what each attempt is told."""
+    """The pauses before each attempt, and the seconds reported to each."""
     paused = []
 
     async def sleep(seconds):
@@ -18,14 +18,14 @@ def waits(chance=lambda: 0.0, **settings):
         retry = Retry(sleep=sleep, chance=chance, **settings)
         return [waited async for waited in retry.attempts()]
 
-    told = asyncio.run(work())
-    return paused, told
+    reported = asyncio.run(work())
+    return paused, reported
 
 
 def test_waits_grow_and_end():
-    paused, told = waits(first_s=1, longest_s=4, give_up_s=12)
+    paused, reported = waits(first_s=1, longest_s=4, give_up_s=12)
     assert paused == [1, 2, 4, 4, 4]
-    assert told == [1, 3, 7, 11, 15]
+    assert reported == [1, 3, 7, 11, 15]
 
 
 def test_no_time_is_no_attempt():

@@ -1,4 +1,4 @@
-"""Coming back: resumed to the line, or begun anew with a message that says so."""
+"""Reconnecting: resumed to the line, or started again after a gap message."""
 
 import asyncio
 import socket
@@ -67,7 +67,7 @@ def test_nothing_is_lost_or_repeated_over_broken_connections(server, using):
     assert using(work) == (list(range(10)), 5, 0)
 
 
-def test_a_session_that_is_gone_is_begun_anew_with_a_fresh_snapshot(server, using):
+def test_a_session_that_is_gone_is_replaced_with_a_fresh_snapshot(server, using):
     async def work(client):
         await client.publish("orders", {"id": 1})
         async with client.sow_and_subscribe("orders") as messages:
@@ -84,7 +84,7 @@ def test_a_session_that_is_gone_is_begun_anew_with_a_fresh_snapshot(server, usin
 
 
 def break_when_logged_on(subscription):
-    """The next connection breaks when its session is there and nothing has been asked on it."""
+    """The next connection breaks when its session is there and no command was sent on it."""
     connect = subscription._connect
 
     async def once(session=None, seen=None):

@@ -128,7 +128,7 @@ KEPT = {"1": {"id": 1, "name": "a"}, "2": {"id": 2, "name": "b"}, "3": {"id": 3,
         {**KEPT, "2": "no object"},
     ],
 )
-def test_a_table_made_of_the_last_is_the_one_made_anew(records):
+def test_a_table_made_of_the_last_is_the_one_made_from_scratch(records):
     kept = KeptTable()
     kept.of(KEPT, [PLAIN])
     for _ in range(2):
@@ -167,7 +167,7 @@ ROWS, RECORDS = [b'{"id":1}', b'{"id":2}'], [{"id": 1}, {"id": 2}]
 
 
 @pytest.mark.parametrize(
-    ("told", "schema", "kind", "questions"),
+    ("sent", "schema", "kind", "questions"),
     [
         ('{"all":true,"columns":[["id","float64"]]}', None, pa.float64(), 0),
         ('{"all":false,"columns":[["id","float64"]]}', Unreachable("gone"), pa.float64(), 2),
@@ -175,9 +175,9 @@ ROWS, RECORDS = [b'{"id":1}', b'{"id":2}'], [{"id": 1}, {"id": 2}]
         (None, pa.schema([("id", pa.float64())]), pa.float64(), 1),
     ],
 )
-def test_the_columns_of_an_answer_are_sent_or_requested_for_once(told, schema, kind, questions):
+def test_the_columns_of_an_answer_are_sent_or_requested_for_once(sent, schema, kind, questions):
     requested = []
-    tables = AnswerTable("orders", ROWS, told, columns_requested(schema, requested))
+    tables = AnswerTable("orders", ROWS, sent, columns_requested(schema, requested))
     for _ in range(2):
         wait(tables.settle())
         table = tables.table(RECORDS)

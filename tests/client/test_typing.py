@@ -12,7 +12,7 @@ from subprocess import run
 
 import pytest
 
-from sow.client import client, live, live_window, publisher, subscription, sync
+from sow.client import client, live_view, live_window, publisher, subscription, sync
 from tests.docs.blocks import ROOT
 
 RIGHT = {
@@ -68,7 +68,7 @@ PAIRS = [
     (client.Client, sync.Client),
     (publisher.Publisher, sync.Publisher),
     (subscription.Subscription, sync.Subscription),
-    (live.Live, sync.Live),
+    (live_view.Live, sync.Live),
     (live_window.LiveWindow, sync.LiveWindow),
 ]
 
@@ -78,7 +78,7 @@ def wrong_program(module):
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def reported(tmp_path_factory):
     """What mypy says of all the programs, line by line."""
     folder = tmp_path_factory.mktemp("programs")
     for name, text in RIGHT.items():
@@ -93,9 +93,9 @@ def told(tmp_path_factory):
     return done.stdout.splitlines()
 
 
-def said_of(told, program):
+def said_of(reported, program):
     found = {}
-    for line in told:
+    for line in reported:
         place = re.search(rf"{re.escape(program)}:(\d+): error: (.*)", line)
         if place:
             found.setdefault(int(place[1]), []).append(place[2])
@@ -103,13 +103,13 @@ def said_of(told, program):
 
 
 @pytest.mark.parametrize("program", RIGHT)
-def test_a_program_that_is_right_passes(told, program):
-    assert said_of(told, program) == {}
+def test_a_program_that_is_right_passes(reported, program):
+    assert said_of(reported, program) == {}
 
 
 @pytest.mark.parametrize("module", SURFACES)
-def test_what_is_wrong_is_sent_in_its_line(told, module):
-    found = said_of(told, f"wrong_{module.replace('.', '_')}.py")
+def test_what_is_wrong_is_sent_in_its_line(reported, module):
+    found = said_of(reported, f"wrong_{module.replace('.', '_')}.py")
     for at, (text, says) in enumerate(WRONG.items(), 3):
         assert re.search(says, " ".join(found.get(at, ()))), (text, found.get(at))
 

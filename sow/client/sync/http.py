@@ -40,7 +40,7 @@ class Http(SyncWrapper[AsyncHttp]):
         self,
         method: str,
         path: str,
-        requested: Mapping[str, object] | None = None,
+        asked: Mapping[str, object] | None = None,
         *,
         accept: str = JSON,
         body: bytes | None = None,
@@ -51,14 +51,14 @@ class Http(SyncWrapper[AsyncHttp]):
         """A response with its whole body (`with`); a status of 400 or more raises an error, unless
         `any_status` is set.
 
-        `path` is percent-encoded; `requested` are the parameters, without those that are None;
+        `path` is percent-encoded; `asked` are the parameters, without those that are None;
         `accept` and `content_type` are media types, `body` is sent as it is, `prefer` is the header
         of that name (RFC 7240).
         """
         opening = self.awaited.request(
             method,
             path,
-            requested,
+            asked,
             accept=accept,
             body=body,
             content_type=content_type,
@@ -73,12 +73,12 @@ class Http(SyncWrapper[AsyncHttp]):
     table = waited(AsyncHttp.table)
     columns = waited(AsyncHttp.columns)
 
-    def rows(self, topic: str, requested: Mapping[str, object]) -> "Rows":
+    def rows(self, topic: str, asked: Mapping[str, object]) -> "Rows":
         """A query answer, read as it arrives (`with` or `for`).
 
-        `requested` are parameters of `GET /v1/topics/{topic}/records`.
+        `asked` are parameters of `GET /v1/topics/{topic}/records`.
         """
-        return Rows(self._bridge, self.awaited.rows(topic, requested))
+        return Rows(self._bridge, self.awaited.rows(topic, asked))
 
 
 class TopicAnswer(SyncWrapper[AsyncAnswer]):

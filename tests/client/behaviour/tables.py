@@ -156,7 +156,7 @@ class World:
 
 
 def play(rows: list[Row], world: World, agent: Agent) -> None:
-    """Play a table; raises AssertionError at the first row of which something else comes."""
+    """Play a table; raises AssertionError at the first row with another result."""
     names: dict[str, Any] = {}
     for row in rows:
         if row.who == "server":

@@ -31,7 +31,7 @@ def running(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def begun(running, request):
-    """The agents by their names, each begun when it is first asked for, and used by all tables."""
+    """The agents by their names, each started on demand, and used by all tables."""
     begin = {
         "python": lambda: PythonAgent(running.url),
         "node": lambda: NodeAgent(running.url),

@@ -81,7 +81,7 @@ def test_the_grid_in_a_few_lines_stays_current(server, pages):
 
 
 def members(name):
-    """What an object of a class of sow.js has for whoever uses it."""
+    """The public members of a class of sow.js."""
     body = re.search(rf"^class {name}\b.*?\{{\n(.*?)^\}}", CLIENT, re.M | re.S)[1]
     found = re.findall(r"^  (?:async |get )?([a-z]\w*)(?:\(.*\{| = .*;|;)$", body, re.M)
     return sorted(set(found) - {"constructor"})

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from sow.client import client as asynchronous
-from sow.client import http, live, live_window, publisher, subscription, sync
+from sow.client import http, live_view, live_window, publisher, subscription, sync
 from sow.client.sync import Client
 from sow.errors import ClientError, UnknownTopic
 
@@ -20,7 +20,7 @@ PAIRS = [
     (http.Rows, sync.Rows),
     (publisher.Publisher, sync.Publisher),
     (subscription.Subscription, sync.Subscription),
-    (live.Live, sync.Live),
+    (live_view.Live, sync.Live),
     (live_window.LiveWindow, sync.LiveWindow),
 ]
 

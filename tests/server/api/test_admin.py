@@ -1,4 +1,4 @@
-"""What an operator asks about the process."""
+"""The configuration file and the pipelines, for operators."""
 
 from dataclasses import replace
 
@@ -38,9 +38,9 @@ async def test_the_file_is_sent_as_it_is_now_with_what_is_wrong_with_it():
             "values": None,
         }
         found.append(Reviewed("config.xml", "<SOWConfig>\n<Topic/>", (finding,)))
-        told = (await served.get("/file")).json
-    assert told["text"] == "<SOWConfig>\n<Topic/>"
-    assert told["findings"] == [
+        answer = (await served.get("/file")).json
+    assert answer["text"] == "<SOWConfig>\n<Topic/>"
+    assert answer["findings"] == [
         {
             "file": "config.xml",
             "line": 2,
@@ -82,8 +82,8 @@ async def test_values_that_may_be_secrets_are_not_sent():
 @stepped
 async def test_a_server_that_was_not_started_from_a_file_says_so():
     async with place(AdminHandler()) as served:
-        told = (await served.get("/file")).json
-    assert told == {"file": None, "text": "", "findings": [], "values": None}
+        answer = (await served.get("/file")).json
+    assert answer == {"file": None, "text": "", "findings": [], "values": None}
 
 
 @stepped

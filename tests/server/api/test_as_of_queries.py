@@ -1,4 +1,4 @@
-"""The past is asked like the present: what was answered at a bookmark is answered of it later."""
+"""As-of queries: the answer at a bookmark is the same later."""
 
 import io
 import json
@@ -49,7 +49,7 @@ class Place(Served):
 
 
 async def lived(place, note):
-    """Some changes; after each, `note` is told."""
+    """Some changes; after each, `note` is called."""
     await place.publish({"id": 1, "v": 1, "t": "a"}, {"id": 2, "v": 2}, {"id": 3, "v": 2, "t": 7})
     await note()
     await place.publish({"id": 1, "v": 3}, {"id": 4, "v": None, "t": "b"})

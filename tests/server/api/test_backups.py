@@ -1,4 +1,4 @@
-"""Copying a store for one who may read slowly, go away, or ask twice."""
+"""Backups for clients that read slowly, disconnect, or request twice."""
 
 import asyncio
 import threading

@@ -188,7 +188,7 @@ def _in_small_steps(monkeypatch):
 
 
 async def _half_committed(place):
-    """The request of a commit of which some rows are stored, and nobody can see them."""
+    """The request of a commit whose rows are stored in part, and not visible."""
     await place.stage(*[{"id": number} for number in range(100)])
     socket = await place.begin("POST", "/v1/writes/w/1/commit", COMMIT)
     while not place.identities:

@@ -1,4 +1,4 @@
-"""Answers in pages: all of one moment, for who has asked, as long as there is room."""
+"""Answers in pages: all of one moment, for the user of the query, as long as there is room."""
 
 import json
 import random
@@ -108,7 +108,7 @@ async def test_they_are_of_one_moment_whatever_changes_meanwhile(query, seed):
             assert deleted.status == 200
             again = await place.follow(answer)
             answer = await place.follow(answer)
-            assert rows_of(again) == rows_of(answer), "asked for twice, it is the same"
+            assert rows_of(again) == rows_of(answer), "requested twice, it is the same"
             assert answer.headers["SOW-Bookmark"] == bookmark
             found += rows_of(answer)
         assert found == rows_of(expected)
@@ -223,7 +223,7 @@ async def test_one_client_may_hold_so_many_and_those_that_nobody_goes_on_with_go
 
 
 @stepped
-async def test_a_topic_that_is_made_anew_has_other_records():
+async def test_a_topic_that_is_rebuilt_has_other_records():
     async with Place() as place:
         await place.publish(*numbered(5))
         answer = await place.first()

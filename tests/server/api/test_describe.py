@@ -1,4 +1,4 @@
-"""What is told of topics and sessions."""
+"""Topics and sessions as documents."""
 
 from dataclasses import replace
 
@@ -169,7 +169,7 @@ async def test_a_session_says_what_waits_for_it_and_for_how_long():
     assert (found["user"], found["address"], found["since"]) == (None, "192.0.2.7", since)
     assert found["lag_ms"] == 3000
     assert (found["connected"], found["reason"]) == (True, None)
-    assert session.name not in found.values(), "what takes a session up is told to nobody"
+    assert session.name not in found.values(), "the name that resumes a session is secret"
     world.executor.sessions.end(session, "because")
     found = describe_session(session, 0, world.clock.now_us())
     assert (found["connected"], found["reason"]) == (False, "because")

@@ -1,4 +1,4 @@
-"""The story of a record: its windows, what waits, and who is told."""
+"""The story of a record: its windows, what is pending, and which followers get it."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The story of a session: what its client is not told, since when, why, and what to do."""
+"""The story of a session: what its client does not get, since when, why, and what to do."""
 
 import re
 from types import SimpleNamespace
@@ -34,7 +34,7 @@ def door(world):
     return ExplainSessionHandler(SimpleNamespace(now_us=lambda: world.now), world.executor)
 
 
-def told(client):
+def explained(client):
     """What is said of a client's session, and what to do."""
     found = door(client.world).explain(client.session.id, EVERYTHING)
     return found["why"], found["instead"]
@@ -45,7 +45,7 @@ def test_who_keeps_up_is_sent_so_and_need_do_nothing():
     client = world.client()
     client.say(c="subscribe", t="t", filter="/px > 1")
     world.advance(90 * SECOND)
-    assert told(client) == (
+    assert explained(client) == (
         [
             f"it is connected, since {START} (90.0 s ago)",
             "nothing waits for it: it keeps up",
@@ -60,7 +60,7 @@ def test_what_waits_is_sent_with_since_when_and_what_may():
     client = slow(world)
     world.publish("t", {"id": 1}, {"id": 2})
     world.advance(2 * SECOND)
-    why, instead = told(client)
+    why, instead = explained(client)
     assert re.fullmatch(
         rf"waiting: 2 messages \(\d+ B\), the first since {START} \(2.0 s ago\), as its client "
         r"reads more slowly than updates come; 10 and 16 MiB may wait",
@@ -76,12 +76,12 @@ def test_of_a_full_queue_it_is_sent_which_updates_became_one_and_when_they_came(
     for px in range(11):
         world.publish("t", {"id": 1, "px": px})
         world.clock.advance(SECOND)
-    why, instead = told(client)
+    why, instead = explained(client)
     assert why[3] == (
         "folded into later updates of the same records, since its queue had filled: 10 updates of "
         "t, by such as came from 1970-01-01T00:16:41.000000Z to 1970-01-01T00:16:50.000000Z"
     )
-    assert why[4:] == ["it follows u, each update as it comes"], "of which none was folded"
+    assert why[4:] == ["it follows u, each update as it comes"], "none of it was folded"
     assert instead == [SLOW_DOWN, SEND_ALL.replace("{id}", client.session.id)]
 
 
@@ -90,7 +90,7 @@ def test_of_a_topic_that_is_always_conflated_that_is_the_reason():
     client = slow(world)
     world.publish("t", {"id": 1, "px": 1}, {"id": 1, "px": 2})
     world.publish("t", {"id": 1, "px": 3})
-    (said,) = [line for line in told(client)[0] if line.startswith("folded")]
+    (said,) = [line for line in explained(client)[0] if line.startswith("folded")]
     assert "since its ConflationPolicy is always, and they waited: 2 updates of t, by such" in said
 
 
@@ -99,7 +99,7 @@ def test_what_was_dropped_is_sent_with_its_topic_and_time():
     client = slow(world, t="u")
     for px in range(11):
         world.publish("u", {"id": px})
-    why, instead = told(client)
+    why, instead = explained(client)
     assert why[-1] == (
         f"dropped {START}, since its queue was full and ConflationPolicy there is unsubscribe: "
         "11 messages of u, with 1 subscription"
@@ -114,7 +114,7 @@ def test_what_it_requested_to_have_conflated_is_sent_as_its_own_wish():
     client.say(c="subscribe", t="t", opts="conflation=auto", cid="2")
     world.publish("t", {"id": 1, "px": 1})
     world.publish("t", {"id": 1, "px": 2})
-    why, instead = told(client)
+    why, instead = explained(client)
     assert why[2] == (
         "it follows t, each record once in 1s at most, as requested by conflation=1s; "
         "updates in 2, out 0, waiting 1"
@@ -126,7 +126,7 @@ def test_what_it_requested_to_have_conflated_is_sent_as_its_own_wish():
 def test_that_folding_was_switched_off_is_sent_with_how_to_switch_it_on():
     client = world_of(topic()).client()
     client.session.allow_folding(False)
-    why, instead = told(client)
+    why, instead = explained(client)
     assert why[-1] == "nothing is folded in its queue: that is switched off for it"
     assert instead == [FOLD_AGAIN.replace("{id}", client.session.id)]
 
@@ -134,18 +134,18 @@ def test_that_folding_was_switched_off_is_sent_with_how_to_switch_it_on():
 def test_who_is_away_is_sent_how_long_it_is_waited_for():
     client = world_of(topic()).client()
     client.session.disconnect()
-    assert told(client)[0][0] == (
+    assert explained(client)[0][0] == (
         "its client has gone; what it follows is kept for 60.0 s at most (ReconnectTimeout)"
     )
     client.session.end(SLOW, 0)
-    assert told(client)[0][0] == f"it is being closed: {SLOW}"
+    assert explained(client)[0][0] == f"it is being closed: {SLOW}"
 
 
 def test_of_many_subscriptions_the_first_are_sent():
     client = world_of(topic()).client()
     for number in range(SENT_SUBSCRIPTIONS + 5):
         client.say(c="subscribe", t="t", filter=f"/px > {number}", cid=str(number))
-    why = told(client)[0]
+    why = explained(client)[0]
     assert len(why) == 2 + SENT_SUBSCRIPTIONS + 1
     assert why[-1] == "it follows more: GET /v1/sessions/{id} lists them"
 
@@ -162,7 +162,7 @@ def test_one_that_is_gone_keeps_its_reason_its_losses_and_what_to_do():
     world.publish("t", {"id": 99})
     world.executor.sessions.drop(client.session, world.now)
     world.advance(3 * SECOND)
-    why, instead = told(client)
+    why, instead = explained(client)
     assert why[0].startswith("it ended 1970-01-01T00:16:42.000000Z, 3.0 s ago: slow client")
     assert why[1] == WHY_GONE[SLOW]
     assert why[2].startswith("folded into later ones while it lasted: ")

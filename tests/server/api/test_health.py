@@ -141,8 +141,8 @@ async def test_the_last_error_is_sent_whole_to_administrators_and_its_time_to_ot
         last.handle(record)
         when = b"last error 1970-01-01T00:00:00.000Z"
         assert (await place.get("/readyz")).body == b"ok; " + when + b"\n"
-        told = await place.get("/readyz", Authorization="Bearer good")
-        assert told.body == b"ok; " + when + b": x: no room\n"
+        answer = await place.get("/readyz", Authorization="Bearer good")
+        assert answer.body == b"ok; " + when + b": x: no room\n"
         place.world.journal.full = True
         assert (await place.get("/readyz")).body == b"disk full; " + when + b"\n"
         place.world.journal.full = False

@@ -1,4 +1,4 @@
-"""Ranges of the log over HTTP, and the account of who has read how far."""
+"""Ranges of the log over HTTP, and the positions of consumers."""
 
 import asyncio
 import io
@@ -198,9 +198,9 @@ async def test_consumers_are_noted_sent_and_forgotten():
         moved = await place.ask("PUT", "/v1/log/consumers/me", b'{"bookmark":"1"}')
         assert moved.json == {"name": "me", "bookmark": "1"}
         place.world.clock.advance(7 * SECOND)
-        (told,) = (await place.get("/v1/log/consumers")).json
-        assert (told["name"], told["bookmark"], told["idle_s"]) == ("me", "1", 7)
-        assert told["behind"] == place.world.engine.seq - 1
+        (consumer,) = (await place.get("/v1/log/consumers")).json
+        assert (consumer["name"], consumer["bookmark"], consumer["idle_s"]) == ("me", "1", 7)
+        assert consumer["behind"] == place.world.engine.seq - 1
         for body in (b"", b'{"bookmark":1}', b'{"bookmark":"x"}', b'{"bookmark":"1","more":1}'):
             refused = await place.ask("PUT", "/v1/log/consumers/me", body)
             assert refused.status == 400

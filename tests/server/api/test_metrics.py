@@ -138,7 +138,7 @@ async def test_the_times_of_commits_publishes_and_deliveries_are_counted():
         name: after[f"sow_{name}_seconds_count"] - before[f"sow_{name}_seconds_count"]
         for name in ("commit", "fsync", "publish_durable", "publish_delivered")
     }
-    # One commit of three records, told to one session.
+    # One commit of three records, sent to one session.
     assert counted == {"commit": 1, "fsync": 1, "publish_durable": 3, "publish_delivered": 1}
     assert after['sow_publish_durable_seconds_bucket{le="+Inf"}'] == 3
     assert after["sow_step_seconds_count"] > 0

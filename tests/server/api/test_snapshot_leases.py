@@ -1,4 +1,4 @@
-"""Which snapshots stay: those that are asked for, within numbers, rows and bytes."""
+"""Which snapshots stay: those in use, within numbers, rows and bytes."""
 
 import pytest
 
