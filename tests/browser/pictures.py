@@ -1,4 +1,4 @@
-"""The pictures of the console in the documents: `python -m tests.browser.pictures` makes them again.
+"""Pictures of the console for the documents: `python -m tests.browser.pictures` makes them again.
 
 What they show is the demo's market, every time another moment of it, and the recorded book and
 buses (docs/recorded-data.md), or what the tests make where there are none.
