@@ -244,7 +244,7 @@ class Run:
 def _size(request, monkeypatch):
     """Answers, and what a replacement says, are written at once, or a line or two at a time."""
     if request.param == "streamed":
-        for module in ("history.snapshot", "requests.difference", "requests.taken"):
+        for module in ("history.snapshot", "sessions.subscription_diff", "sessions.multi_topic_snapshot"):
             monkeypatch.setattr(f"sow.{module}.ANSWER_CHUNK_ROWS", 2)
 
 
