@@ -1,7 +1,7 @@
-"""What Spark imports to find `format("sow")` by itself.
+"""The module through which Spark finds `format("sow")` by itself.
 
-When a data source is first asked for, Spark imports every installed module whose name begins with
-``pyspark_`` and takes its `DefaultSource`. Nothing else is here, so that it stays quick to import.
+For the first data source of a session, Spark imports every installed module whose name begins with
+``pyspark_`` and registers its `DefaultSource`. Nothing else is here, so that the import is fast.
 """
 
 from sow.spark.source import SowDataSource as DefaultSource

@@ -1,13 +1,12 @@
-"""As-of joins: each row of one table with what another one said last, at that moment.
+"""As-of joins: each row of one table with the latest row of another one, at that moment.
 
 A row on the left is joined with the last row on the right of its keys that is not younger than it,
-and not older by more than a tolerance; where there is none it stands alone. Whole tables are joined
-at once: all rows are brought into one order, by key and time, and the last row of the right is
-carried along.
+and not older by more than a tolerance; without such a row it stands alone. Whole tables are joined
+at once: all rows are sorted by key and time, and the last row of the right is carried forward.
 
-Streams are joined table by table (`conflated_topics.asof_streams`): `joined` is for the rows whose
-time has come, and `wanted` for what has to be kept of the right. It reads no clock, and knows
-nothing of Spark.
+Streams are joined table by table (`conflated_topics.asof_streams`): `joined` joins rows whose time
+has come, and `wanted` selects the rows of the right to keep. It reads no clock, and does not use
+Spark.
 """
 
 from dataclasses import dataclass
@@ -23,11 +22,11 @@ from conflated_topics.windows import Flags, Ints
 
 @dataclass(frozen=True)
 class AsOf:
-    """By which columns two tables are joined.
+    """The columns of a join.
 
-    `keys`, at least one, and `time` (timestamp[us]) are columns of both. `tolerance_us` is how much
-    older the row on the right may be, inclusive. `order` names columns of the right that decide
-    between rows of the same time; where they do not, the row that stands later is the last one.
+    `keys`, at least one, and `time` (timestamp[us]) are columns of both tables. `tolerance_us` is
+    how much older the row on the right may be, inclusive. `order` names columns of the right that
+    order rows of the same time; rows that remain equal keep their order in the table.
     """
 
     keys: tuple[str, ...]
@@ -36,9 +35,9 @@ class AsOf:
     order: tuple[str, ...] = ()
 
     def result_schema(self, left: pa.Schema, right: pa.Schema) -> pa.Schema:
-        """The columns of the left, then those that the right has of its own.
+        """The columns of the left, then the additional ones of the right.
 
-        Raises ValueError for columns that do not fit: missing, of other types, or called alike.
+        Raises ValueError for columns that do not fit: missing, of other types, or duplicate names.
         """
         if not self.keys:
             raise ValueError("rows are joined by key; name at least one column of both sides")
@@ -83,8 +82,8 @@ class AsOf:
         return left
 
     def wanted(self, right: Any, since_us: int | None) -> Any:
-        """What rows of the left may still be joined with, of `since_us` or later; None: of any
-        time. That is what is younger, and of each key the last row that is not."""
+        """The rows that left rows from `since_us` on (None: of any time) may still be joined with:
+        all younger ones, and the last older one of each key."""
         if since_us is None or not len(right):
             return right
         time_us = times_us(right[self.time], self.time)
@@ -107,7 +106,7 @@ class AsOf:
 
 
 class _Rows:
-    """The rows of both sides, numbered: those of the right, and behind them those of the left."""
+    """The numbered rows of both sides: those of the right, then those of the left."""
 
     def __init__(self, join: AsOf, left: Any, right: Any) -> None:
         sides = [right, left]
@@ -117,7 +116,7 @@ class _Rows:
         self.lacks_key = _lacks_key(keys, join.keys)
         self.codes = key_codes(keys)
         self.time_us = np.concatenate([times_us(side[join.time], join.time) for side in sides])
-        # Of one time, the right stands before the left, which it is not younger than.
+        # At equal times the right comes first, since the left may be joined with it.
         self.is_left = np.arange(len(keys)) >= self.rights
         ranks = np.concatenate([join._ranks(right), np.zeros(len(left), np.int64)])
         self.order = np.lexsort((ranks, self.is_left, self.time_us, self.codes))

@@ -1,18 +1,18 @@
-"""As-of joins of streams: what waits on either side, and what a bucket of keys does in its turn.
+"""As-of joins of streams: the waiting rows of both sides, and the turn of a bucket of keys.
 
-A row on the left is joined when no row on the right can come any more that is not younger: when
-the right has come further than that, of whatever key. Until then it waits. Of the right is kept
-what rows on the left may still be joined with, those that wait and those to come. So each side
-waits for the other, and where batches begin and end changes nothing about the result.
+A row on the left is joined once no further row on the right can precede it: when the right, of any
+key, has passed its time. Until then it waits. Rows of the right are kept while rows on the left,
+waiting or still to come, may be joined with them. So each side waits for the other, and batch
+boundaries do not change the result.
 
     left  ──not late──> waiting ──older than the right's watermark──> joined
     right ──not late──> kept    ──older than both watermarks: but for the last of each key──> gone
 
-The *watermark* of a side is its newest time, less the lateness that is allowed for; a row is late
-if it is older than the watermark that earlier batches left behind. Late rows take no part.
+The *watermark* of a side is its newest time, less the allowed lateness; a row is late if it is
+older than the watermark after earlier batches. Late rows are left out.
 
-Buckets, packed rows and bytes are as those of a conflated stream
-(`conflated_topics.state_partitions`). It reads no clock and knows nothing of Spark either.
+Buckets, packed rows and bytes are those of a conflated stream
+(`conflated_topics.state_partitions`). It reads no clock and does not use Spark.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,7 +42,7 @@ TAKES_PART = "takes part"
 TIME_ONLY = "time only"
 """No row: only its time counts."""
 LEFT_OUT = ("late_left", "late_right", "ahead_left", "ahead_right")
-"""What becomes of rows that take no part, and under which names they are counted."""
+"""Outcomes of rows that are left out, and the names under which they are counted."""
 OUTCOME_FIELD = pa.field(OUTCOME, pa.string())
 SideName = Literal["left", "right"]
 PACKED = pa.schema(
@@ -59,8 +59,8 @@ ENVELOPE = Envelope(b"CTRJ", 1, "as-of join", AGAIN)
 
 @dataclass(frozen=True)
 class Side:
-    """One side so far: its rows that are remembered, its newest time, and the time before which
-    no row takes part any more."""
+    """The state of one side: the rows kept, the newest time, and the time before which rows are
+    late."""
 
     rows: Any
     newest_us: int | None = None
@@ -69,7 +69,7 @@ class Side:
     def take_in(
         self, join: AsOf, came: Any, newest_us: int | None, lateness_us: int
     ) -> tuple["Side", int]:
-        """The side with what came, and how many of that are late."""
+        """The side with the new rows, and the number of late ones."""
         refuse_other_columns(self.rows.schema, came.schema)
         late = np.zeros(len(came), np.bool_)
         if self.watermark_us is not None:
@@ -84,15 +84,15 @@ class Side:
 
 @dataclass(frozen=True)
 class Sides:
-    """What a stream has left behind so far. Never changed; `take_in` makes the next one."""
+    """The state of a stream after a batch. Immutable; `take_in` makes the next one."""
 
     left: Side
     right: Side
 
 
 class Came(NamedTuple):
-    """What a batch has brought: rows of both sides, and the newest time of each, whatever the
-    keys; None: there was none."""
+    """The rows of a batch on both sides, and the newest time of each, whatever the keys; None:
+    there was none."""
 
     left: Any
     right: Any
@@ -103,8 +103,8 @@ class Came(NamedTuple):
 def take_in(
     sides: Sides, join: AsOf, came: Came, lateness_us: int
 ) -> tuple[Sides, Any, dict[str, int]]:
-    """Take in a batch; returns what is remembered, the rows that are joined, and how many came too
-    late on each side."""
+    """Process a batch; returns the next state, the joined rows, and the number of late rows on each
+    side."""
     left, late_left = sides.left.take_in(join, came.left, came.left_us, lateness_us)
     right, late_right = sides.right.take_in(join, came.right, came.right_us, lateness_us)
     ready = np.zeros(len(left.rows), np.bool_)
@@ -114,7 +114,7 @@ def take_in(
     waiting = left.rows.filter(pa.array(~ready)).combine_chunks()
     since_us = None
     if left.watermark_us is not None and right.watermark_us is not None:
-        # What waits is not older than the right's, and what is to come than the left's.
+        # Waiting rows are not older than the right's watermark, nor are later ones than the left's.
         since_us = min(left.watermark_us, right.watermark_us)
     kept = join.wanted(right.rows, since_us)
     after = Sides(replace(left, rows=waiting), replace(right, rows=kept))
@@ -123,9 +123,9 @@ def take_in(
 
 @dataclass(frozen=True)
 class JoinBuckets:
-    """The buckets of one join: how, of which columns on each side, and into how many.
+    """The buckets of one join: its columns, the schemas of both sides, and the number of buckets.
 
-    Raises ValueError for columns that do not fit, and for a count that cannot be.
+    Raises ValueError for columns that do not fit, and for an invalid number.
     """
 
     join: AsOf
@@ -139,7 +139,7 @@ class JoinBuckets:
         self.join.result_schema(self.left, self.right)
 
     def result_schema(self) -> pa.Schema:
-        """The columns of what turns hand on: those of the join, and what became of the row."""
+        """The columns of the results of turns: those of the join, and the outcome of the row."""
         schema = self.join.result_schema(self.left, self.right)
         return schema.append(pa.field(OUTCOME, pa.string()))
 
@@ -154,8 +154,8 @@ class JoinBuckets:
         kept = np.asarray(pc.not_equal(table[OUTCOME], TIME_ONLY))
         nothing = [b""] * self.count, np.full(self.count, NEVER_US)
         rows = divided(table.filter(pa.array(kept)), places[kept], self.count)
-        told = rows, np.full(self.count, NEVER_US if newest is None else newest)
-        left, right = (told, nothing) if side == "left" else (nothing, told)
+        side_rows = rows, np.full(self.count, NEVER_US if newest is None else newest)
+        left, right = (side_rows, nothing) if side == "left" else (nothing, side_rows)
         buckets = pa.array(np.arange(self.count, dtype=np.int32))
         yield pa.RecordBatch.from_arrays(
             [
@@ -177,7 +177,7 @@ class JoinBuckets:
         right_us: int,
     ) -> tuple[bytes, Any]:
         """One bucket's turn: its next state, and rows with their outcomes. `stored` is its state,
-        None at first, the others are what came packed."""
+        None at first, the others are packed rows."""
         left, aside_left = _unpacked(lefts, self.left)
         right, aside_right = _unpacked(rights, self.right)
         came = Came(left, right, _time(left_us), _time(right_us))
@@ -185,16 +185,16 @@ class JoinBuckets:
         outcomes = aside_left + aside_right
         for name, number in late.items():
             outcomes += [name] * number
-        return self._bytes(sides), self.told(rows, outcomes)
+        return self._bytes(sides), self.with_outcomes(rows, outcomes)
 
     def whole(self, left: Any, right: Any) -> Any:
         """Both sides at once, each with its outcomes: the join of a batch."""
         left, aside_left = _taken(left)
         right, aside_right = _taken(right)
-        return self.told(self.join.joined(left, right), aside_left + aside_right)
+        return self.with_outcomes(self.join.joined(left, right), aside_left + aside_right)
 
-    def told(self, rows: Any, outcomes: Sequence[str]) -> Any:
-        """Rows that were joined, and behind them one for each that takes no part."""
+    def with_outcomes(self, rows: Any, outcomes: Sequence[str]) -> Any:
+        """The joined rows, followed by one for each row that is left out."""
         schema = self.result_schema()
         rows = rows.append_column(OUTCOME, pa.array([TAKES_PART] * len(rows), pa.string()))
         aside = {field.name: pa.nulls(len(outcomes), field.type) for field in schema}
@@ -215,7 +215,7 @@ class JoinBuckets:
         return ENVELOPE.seal({**self._about(), "times": times}, tables)
 
     def _about(self) -> dict[str, Any]:
-        """What must be the same for a state to be gone on with."""
+        """The settings that a state must share to be continued."""
         join = self.join
         return {
             "keys": list(join.keys),
@@ -236,7 +236,7 @@ def _unpacked(packed: Iterable[bytes], schema: pa.Schema) -> tuple[Any, list[str
 
 
 def _taken(table: Any) -> tuple[Any, list[str]]:
-    """The rows that take part, and the outcomes of those that do not and are counted."""
+    """The rows that take part, and the outcomes of those that are left out and counted."""
     takes_part = pc.equal(table[OUTCOME], TAKES_PART)
     aside = table[OUTCOME].filter(pc.is_in(table[OUTCOME], pa.array(LEFT_OUT))).to_pylist()
     return table.filter(takes_part).drop_columns(OUTCOME), aside

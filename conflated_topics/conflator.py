@@ -1,13 +1,13 @@
 """Conflation is composition over time: a dictionary of folded values per key.
 
-A conflator keeps at most one pending value per key however often the key is offered. *How* two
-values become one is its `fold` (by default the newer one stands), *when* a key is let go is its
-schedule's business. A window that has closed keeps the value it closed with, even when it is
-taken later, so where takes fall never changes what comes out.
+A conflator keeps at most one pending value per key however often the key is offered. Its `fold`
+combines two values (by default the newer one stands), its schedule decides when a key is released.
+A closed window keeps its value even if it is taken later, so the times of takes never change the
+results.
 
     offer ──> pending (one value per key) ──deadline──> closed ──release──> take
 
-It does not compare values, apply filters or know what a record is.
+It does not compare values or apply filters, and has no notion of records.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -23,17 +23,17 @@ Fold = Callable[[V, V], V]
 
 
 JOINED_FACTOR = 8
-"""For each key that is taken when not all are, so many of later windows that are due are joined
-with the first: so they never pile up, and it costs less than what is done with those taken."""
+"""When a take is limited, so many keys of later due windows are merged into the first one per key
+taken: so they never pile up, at less cost than the work on the keys taken."""
 
 
 class Conflator(Generic[K, V]):
     """Pending values, at most one for each key, under one schedule (docs/semantics.md, Rule 1).
 
-    `schedule` says when keys are let go, and belongs to this conflator alone. `fold(current, new)`
-    makes one value of two of the same key; None lets the newer one stand. It must not change what
-    it is given. Keys are anything hashable, values anything at all. All times are microseconds of
-    one clock of the caller's, and never go back from one call to the next.
+    `schedule` decides when keys are released, and belongs to this conflator alone.
+    `fold(current, new)` combines two values of the same key; None keeps the newer one. It must not
+    change its arguments. Keys are anything hashable, values anything at all. All times are
+    microseconds of one clock of the caller's, and never go back from one call to the next.
     """
 
     __slots__ = ("_closed", "_fold", "_pending", "schedule")
@@ -45,7 +45,7 @@ class Conflator(Generic[K, V]):
         self._closed: Windows[tuple[int, dict[K, V]]] = NO_WINDOWS
 
     def __len__(self) -> int:
-        """Keys that wait, in open and in closed windows."""
+        """Pending keys, in open and in closed windows."""
         return len(self._pending) + sum(len(entries) for _, entries in self._closed)
 
     @property
@@ -54,33 +54,32 @@ class Conflator(Generic[K, V]):
         return not self._pending and not self._closed
 
     def begin_like(self, other: "Conflator[K, V]") -> None:
-        """Let wait what waits in another one; only where nothing does yet, and under a copy of its
-        schedule."""
+        """Copy the pending values of another conflator; only while this one has none, and under a
+        copy of the other's schedule."""
         self._pending = dict(other._pending)
         if other._closed:
             self._closed = [(at_us, dict(entries)) for at_us, entries in other._closed]
 
     def reschedule(self, schedule: Schedule[K], now_us: int) -> None:
-        """Go on under `schedule`, to which all keys that wait are opened at `now_us`; what is in
-        windows that have ended by then is due at once. Nothing that waits is looked at."""
+        """Switch to `schedule`, which opens all pending keys at `now_us`; windows that have ended
+        by then are due at once. Does not look at pending values."""
         self._close(now_us)
         if self._closed and self._closed[-1][0] > now_us:
-            # It is gathered: a window of the new kind may be due before it.
+            # Released on the grid: a window of the new kind may be due before it.
             self._closed[-1] = (now_us, self._closed[-1][1])
         self.schedule = schedule
         if self._pending:
             schedule.open(list(self._pending), now_us)
 
     def refold(self, fold: Fold[V] | None) -> None:
-        """Fold with `fold` from now on (None: the newer stands); what waits goes on waiting."""
+        """Use `fold` from now on (None: the newer stands); pending values stay."""
         self._fold = fold
 
     def offer(self, keys: Sequence[K], values: Iterable[V], now_us: int) -> None:
         """Fold a batch in, in order, at the time `now_us`.
 
-        `values[i]` is of `keys[i]`, and a key may stand there more than once. A key that was not
-        pending opens a window at `now_us`. Raises ValueError if there are more of one than of the
-        other.
+        `values[i]` belongs to `keys[i]`, and a key may occur more than once. A key that was not
+        pending opens a window at `now_us`. Raises ValueError if the lengths differ.
         """
         self._close(now_us)
         if len(keys) == 1:
@@ -107,15 +106,15 @@ class Conflator(Generic[K, V]):
         pending[key] = value
 
     def due_us(self) -> int | None:
-        """The time from which on `take` has something to give; None while nothing waits."""
+        """The time from which on `take` returns something; None while nothing is pending."""
         return self._closed[0][0] if self._closed else self.schedule.due_us()
 
     def oldest_us(self) -> int | None:
-        """When the open window that has waited longest was opened; None if none is open."""
+        """The opening time of the oldest open window; None if none is open."""
         return self.schedule.opened_us()
 
     def pending(self) -> Mapping[K, V]:
-        """What waits for each key, folded where several of its windows do. Only to be looked at."""
+        """The pending value of each key, folded over its windows. Read-only."""
         if not self._closed:
             return self._pending
         waiting: dict[K, V] = {}
@@ -125,7 +124,7 @@ class Conflator(Generic[K, V]):
         return waiting
 
     def keys(self) -> list[K]:
-        """All keys that wait, one that does in several windows as often; none is looked at."""
+        """All pending keys, once per window, without looking at the values."""
         waiting: list[K] = []
         for _, entries in self._closed:
             waiting += entries
@@ -133,7 +132,7 @@ class Conflator(Generic[K, V]):
         return waiting
 
     def folded(self, key: K) -> V | None:
-        """What waits for one key, as `pending` has it; None: nothing."""
+        """The pending value of one key, as in `pending`; None: nothing."""
         values = [entries[key] for _, entries in self._closed if key in entries]
         if key in self._pending:
             values.append(self._pending[key])
@@ -142,13 +141,13 @@ class Conflator(Generic[K, V]):
         return values[-1] if self._fold is None else reduce(self._fold, values)
 
     def open_keys(self, now_us: int) -> Set[K]:
-        """The keys in windows that have not ended by `now_us`. Only to be looked at."""
+        """The keys in windows that have not ended by `now_us`. Read-only."""
         self._close(now_us)
         return self._pending.keys()
 
     @property
     def has_closed(self) -> bool:
-        """Some window has ended and was not taken."""
+        """Whether some window has ended and was not taken."""
         return bool(self._closed)
 
     def is_open(self, key: K, now_us: int) -> bool:
@@ -157,7 +156,7 @@ class Conflator(Generic[K, V]):
         return key in self._pending
 
     def among(self, keys: Set[K]) -> set[K]:
-        """Those of `keys` that wait, in whatever window."""
+        """Those of `keys` that are pending, in any window."""
         found = self._pending.keys() & keys
         for _, entries in self._closed:
             found |= entries.keys() & keys
@@ -171,15 +170,14 @@ class Conflator(Generic[K, V]):
         return None
 
     def newest(self, key: K) -> V | None:
-        """The newest value that waits for `key`, in whatever window; None: in none."""
+        """The newest pending value of `key`, in any window; None: in none."""
         return self._pending[key] if key in self._pending else self.closed(key)
 
     def take(self, now_us: int, count_max: int | None = None) -> dict[K, V]:
-        """What is released by `now_us`: a value for each key, those of the oldest window first.
+        """Release what is due by `now_us`: a value for each key, those of the oldest window first.
 
-        With `count_max` it is so many keys at most; `due_us` says whether there are more. What is
-        handed over is the caller's and waits no longer. Taking late hands over more at once, and
-        never other values.
+        `count_max` limits the number of keys; `due_us` shows whether there are more. The caller
+        owns the result. A late take releases more at once, and never other values.
         """
         self._close(now_us)
         if count_max is not None:
@@ -198,8 +196,8 @@ class Conflator(Generic[K, V]):
         return len(self._closed) > at and self._closed[at][0] <= now_us
 
     def _join(self, now_us: int, count: int) -> None:
-        """Bring keys of windows that are due into the first of them, about `count` at most: they
-        are late, and are to be released once."""
+        """Merge keys of due windows into the first one, about `count` at most: they are late, and
+        are released together."""
         while count > 0 and self._is_due(1, now_us):
             later = self._closed[1][1]
             some = list(islice(later, count))
@@ -209,7 +207,7 @@ class Conflator(Generic[K, V]):
                 del self._closed[1]
 
     def _take_some(self, now_us: int, count: int) -> dict[K, V]:
-        """The first keys of the first window, with what other windows that are due have of them."""
+        """The first keys of the first window, with their values in other due windows."""
         if not self._is_due(0, now_us):
             return {}
         at, taken = 0, self._closed[0][1]
@@ -228,20 +226,20 @@ class Conflator(Generic[K, V]):
         return taken
 
     def take_all(self) -> dict[K, V]:
-        """All that waits, each key once, oldest window first, whether its window has ended or not;
-        for whoever knows that nothing more will come."""
+        """Release everything pending, each key once, oldest window first, whether its window has
+        ended or not; for callers at the end of a stream."""
         taken = self._pending if not self._closed else dict(self.pending())
         self.clear()
         return taken
 
     def clear(self) -> None:
-        """Let nothing wait any more; it may have failed in the middle of a fold."""
+        """Drop everything pending, even after a fold that failed midway."""
         self._closed = NO_WINDOWS
         self._pending = {}
         self.schedule.clear()
 
     def _put(self, taken: dict[K, V], entries: dict[K, V]) -> None:
-        """Windows of one key that are taken together, because a take came late, are folded."""
+        """Fold windows of one key that are taken together, because a take came late."""
         if self._fold is None:
             taken.update(entries)
             return
@@ -262,7 +260,8 @@ class Conflator(Generic[K, V]):
             self._end(release_us, dict(zip(keys, map(self._pending.pop, keys), strict=True)))
 
     def _split(self) -> dict[K, V]:
-        """What the schedule has just closed, where it is most of what waits: the others move."""
+        """Close the windows that the schedule ended. If these are most of the pending keys, move
+        the others instead."""
         entries = self._pending
         self._pending = {key: entries.pop(key) for key in list(self.schedule.keys())}
         return entries
@@ -274,8 +273,8 @@ class Conflator(Generic[K, V]):
             self._closed = followed(self._closed, (release_us, entries))
 
     def check(self) -> None:
-        """Assert what everything above relies on: a key has one window, the schedule knows it and
-        ends windows in the order in which they were opened."""
+        """Assert the invariants: a key has one window, the schedule has the same keys, and windows
+        end in the order in which they were opened."""
         assert list(self.schedule.keys()) == list(self._pending), "a window is not its key's"
         releases_us = [release_us for release_us, _ in self._closed]
         assert releases_us == sorted(set(releases_us)), "a window overtakes an older one"

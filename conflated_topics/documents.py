@@ -1,17 +1,17 @@
-"""Documents merged path by path: the one rule, wherever a newer document changes an older one.
+"""Merges documents path by path: the one rule, wherever a newer document changes an older one.
 
-Objects are merged field by field, everything else (text, numbers, arrays) replaces what was there,
-and fields that the newer document does not name stay as they are. What an explicit null means, the
-caller says. A document is a mapping of names to JSON values; nothing is changed in place.
+Objects are merged field by field, everything else (text, numbers, arrays) replaces the old value,
+and fields that the newer document lacks stay. The caller chooses the meaning of an explicit null. A
+document is a mapping of names to JSON values; nothing is changed in place.
 """
 
 from typing import Any, Literal
 
 Document = dict[str, Any]
 Nulls = Literal["ignore", "set", "remove"]
-"""What an explicit null in a delta means: nothing, null itself, or removal.
+"""The meaning of an explicit null in a delta: nothing, null itself, or removal.
 
-The first is what holds unless a topic says otherwise (docs/semantics.md, Rule 8).
+The first is the default of topics (docs/semantics.md, Rule 8).
 """
 
 TEXT_FIELD = "#text"
@@ -21,8 +21,8 @@ TEXT_FIELD = "#text"
 class ObjectWithText(dict[str, Any]):
     """An object that has a value besides its fields: an element of XML with attributes.
 
-    The value is its field `#text`; a path to the object finds it, and a scalar that is merged into
-    the object changes that field alone.
+    The value is its field `#text`; a path to the object finds it, and merging a scalar into the
+    object changes that field only.
     """
 
 
@@ -43,9 +43,9 @@ def merged(document: Document, delta: Document, nulls: Nulls = "set") -> Documen
 
 
 def _object(under: Any, delta: Document) -> Document:
-    """What an object is merged into where this stood."""
+    """The object to merge into in place of this value."""
     if isinstance(under, dict):
-        # What has a text of its own keeps it among further fields.
+        # An object with a text of its own keeps it among further fields.
         return type(delta)(under) if isinstance(delta, ObjectWithText) else under
     if isinstance(delta, ObjectWithText):
         return ObjectWithText({TEXT_FIELD: under} if isinstance(under, str) else {})

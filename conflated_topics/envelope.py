@@ -1,9 +1,9 @@
-"""The bytes of a state: what it is, what must be the same to go on with it, and its parts.
+"""The bytes of a state: its kind, the settings it depends on, and its parts.
 
     magic (4)  version (2)  size of about (4)  about, as JSON  part  part  …
 
-An envelope is understood whole or refused with a sentence, and so is one that belongs to another
-work than the one at hand. What `about` says, and what the parts are, is the caller's business.
+An envelope is decoded completely or refused with a sentence, and so is one with other settings than
+the current ones. The caller defines `about` and the parts.
 """
 
 import json
@@ -14,14 +14,14 @@ from typing import Any
 
 HEADER = struct.Struct("<4sHI")
 SIZES = "sizes"
-"""Under which name `about` has the sizes of the parts."""
+"""The key in `about` that holds the sizes of the parts."""
 
 
 @dataclass(frozen=True)
 class Envelope:
     """One kind of state. `magic` is four bytes of its own; `version` goes up when older releases
-    cannot read it any more. What it is `of`, and how to begin `again` without it, are for whoever
-    has another one."""
+    cannot read it any more. Messages name what it is a state `of`, and how to begin `again` without
+    it."""
 
     magic: bytes
     version: int
@@ -34,13 +34,13 @@ class Envelope:
         return b"".join([HEADER.pack(self.magic, self.version, len(text)), text, *parts])
 
     def open(self, data: bytes) -> tuple[dict[str, Any], list[bytes]]:
-        """What was said about the state, and its parts; raises ValueError for what is none."""
+        """The settings of the state, and its parts; raises ValueError for invalid bytes."""
         if len(data) < HEADER.size or data[:4] != self.magic:
             raise ValueError(f"this is not the state of any {self.of}; {self.again}")
         _, version, size = HEADER.unpack_from(data)
         if version != self.version:
             raise ValueError(
-                f"this state has the version {version}, and {self.version} is understood here; "
+                f"this state has the version {version}, and this release reads {self.version}; "
                 f"use the release that wrote it, or {self.again}"
             )
         at = HEADER.size + size
@@ -54,12 +54,14 @@ class Envelope:
         return about, parts
 
     def refuse_another(self, stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-        """Raise ValueError, with both values of each, where a state was `stored` under others than
-        are `wanted` now."""
+        """Raise ValueError, with both values of each, if a state was `stored` with other settings
+        than are `wanted` now."""
         differing = [name for name, value in wanted.items() if stored.get(name) != value]
         if differing:
-            said = (f"{name} {stored.get(name)!r}, not {wanted[name]!r}" for name in differing)
+            differences = (
+                f"{name} {stored.get(name)!r}, not {wanted[name]!r}" for name in differing
+            )
             raise ValueError(
-                f"this state belongs to another {self.of}: it has {', '.join(said)}; "
-                f"go on with what it has, or {self.again}"
+                f"this state belongs to another {self.of}: it has {', '.join(differences)}; "
+                f"continue with its settings, or {self.again}"
             )

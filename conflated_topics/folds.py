@@ -1,13 +1,13 @@
-"""How the records of a window become one row: a column, an operation, groups of rows.
+"""Folds the records of a window into one row: a column, an operation, groups of rows.
 
 Most operations choose: the row of the group whose value stands for all (the last, the first, the
 last that is not null, the least). A choice is an array of row numbers, so it takes a value of any
-type as it is. `sum` adds up from left to right, and what it has added goes on as if it were a
-first record: a window that is folded in two parts comes out the same to the last bit. `count` is a
-sum of ones. Documents and callables are folded value by value, in Python.
+type as it is. `sum` adds from left to right, and a partial sum continues as if it were a first
+record: a window that is folded in two parts has the same result to the last bit. `count` is a sum
+of ones. Documents and callables are folded value by value, in Python.
 
-It does not know of keys, times or windows. Null means nothing is said, except to `latest`. Floats
-have the order of Spark's: NaN is a value like any, and greater than all others.
+It has no notion of keys, times or windows. Null means no value, except to `latest`. Floats have
+Spark's order: NaN is a value like any, and greater than all others.
 """
 
 from collections.abc import Callable
@@ -26,19 +26,19 @@ from conflated_topics.windows import Flags, Ints
 
 Fold = Callable[[Any, Any], Any]
 
-# What `merge` means for a column of documents; a spec chooses it, nobody writes it.
+# The operation `merge` on a column of documents; a spec chooses it, users do not write it.
 DOCUMENTS = "documents"
 EXACT_MAX = 2**62
-"""How far a sum of integers may be from the same sum in doubles: far more than rounding makes of 64
-bits, far less than the 2^64 that an overflow is off by."""
+"""How far a sum of integers may be from the same sum in doubles: far more than the rounding of 64
+bits, far less than the 2^64 of an overflow."""
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Which rows are folded together, and which of the results are wanted in which order.
+    """Groups of rows to fold, and the order of the wanted results.
 
-    `rows` are row numbers, group after group, none empty, each in the order of folding; `starts`
-    says where in `rows` each group begins.
+    `rows` are row numbers, group after group, none empty, each in the order of folding; `starts` is
+    the place in `rows` at which each group begins.
     """
 
     rows: Ints
@@ -47,7 +47,7 @@ class Groups:
 
     @cached_property
     def lasts(self) -> Ints:
-        """Where in `rows` each group has its last row."""
+        """The place in `rows` of each group's last row."""
         return np.append(self.starts[1:], len(self.rows))[: len(self.starts)] - 1
 
     @cached_property
@@ -70,7 +70,7 @@ def fold(column: Any, operation: str | Fold, groups: Groups) -> Any:
 
 
 def accumulator(kind: Any, operation: str | Fold) -> Any:
-    """The type in which an operation on a column of type `kind` adds up, and its result's."""
+    """The type in which an operation on a column of type `kind` adds, and its result's."""
     if operation == "count":
         return pa.int64()
     if operation == "sum":
@@ -122,16 +122,16 @@ def _latest(_column: Any, groups: Groups) -> Ints:
     return groups.rows[groups.lasts]
 
 
-def _last_said(column: Any, groups: Groups) -> Ints:
+def _last_value(column: Any, groups: Groups) -> Ints:
     """The last row with a value; the last row if there is none."""
     if not column.null_count:
         return _latest(column, groups)
-    said = np.where(_valid(column, groups), np.arange(len(groups.rows)), -1)
-    found = np.maximum.reduceat(said, groups.starts)
+    valid = np.where(_valid(column, groups), np.arange(len(groups.rows)), -1)
+    found = np.maximum.reduceat(valid, groups.starts)
     return groups.rows[np.where(found < 0, groups.lasts, found)]
 
 
-def _first_said(column: Any, groups: Groups) -> Ints:
+def _first_value(column: Any, groups: Groups) -> Ints:
     if not column.null_count:
         return groups.rows[groups.starts]
     return _first_of(_valid(column, groups), groups)
@@ -153,7 +153,7 @@ def _greatest(column: Any, groups: Groups) -> Ints:
 
 
 def _extreme(column: Any, groups: Groups, better: np.ufunc) -> Ints:
-    """The first row of the least or greatest value, in the order that Spark has of them."""
+    """The first row of the least or greatest value, in Spark's order."""
     filled = column.fill_null(0) if _is_number(column.type) else column
     values = sortable(filled)[groups.rows]
     if values.dtype.kind == "f":
@@ -174,8 +174,8 @@ def _ordered(values: NDArray[Any]) -> Ints:
 
 CHOICES: dict[Any, Callable[[Any, Groups], Ints]] = {
     "latest": _latest,
-    "merge": _last_said,
-    "first": _first_said,
+    "merge": _last_value,
+    "first": _first_value,
     "min": _least,
     "max": _greatest,
 }
@@ -183,7 +183,7 @@ RECORDED_OPERATIONS = (*CHOICES, "sum", "count")
 
 
 def _total(column: Any, groups: Groups) -> Any:
-    said = _valid(column, groups)
+    valid = _valid(column, groups)
     values = np.asarray(column.fill_null(0))[groups.rows]
     if values.dtype.kind == "f":
         # bincount adds one value after the other in their order; add.reduceat adds in pairs.
@@ -192,39 +192,39 @@ def _total(column: Any, groups: Groups) -> Any:
     else:
         totals = np.add.reduceat(values, groups.starts)
         _refuse_overrun(values, totals, groups)
-    nothing = ~np.logical_or.reduceat(said, groups.starts)
+    nothing = ~np.logical_or.reduceat(valid, groups.starts)
     wanted = groups.wanted
     return pa.chunked_array([pa.array(totals[wanted], column.type, mask=nothing[wanted])])
 
 
 def _refuse_overrun(values: NDArray[Any], totals: NDArray[Any], groups: Groups) -> None:
-    # Integers wrap silently; a total in floating point shows which have.
+    # Integers wrap silently; a total in floating point shows which did.
     rough = np.add.reduceat(values.astype(np.float64), groups.starts)
     if np.any(np.abs(rough - totals.astype(np.float64)) > EXACT_MAX):
         raise ValueError("a sum of integers does not fit 64 bits; cast the column to float64")
 
 
 def _one_by_one(column: Any, folded: Callable[[list[Any]], Any], groups: Groups) -> Any:
-    """A function of the values that are not null, where there is more than one."""
-    said = _valid(column, groups)
-    choice = _last_said(column, groups)
-    counts = np.add.reduceat(said, groups.starts, dtype=np.int64)
+    """A function of the values that are not null, if there is more than one."""
+    valid = _valid(column, groups)
+    choice = _last_value(column, groups)
+    counts = np.add.reduceat(valid, groups.starts, dtype=np.int64)
     several = counts > 1
-    rows = groups.rows[said & np.repeat(several, groups.sizes)]
+    rows = groups.rows[valid & np.repeat(several, groups.sizes)]
     values = column.take(pa.array(rows)).to_pylist()
     stops = np.cumsum(counts[several])
     starts = stops - counts[several]
     results = [folded(values[i:j]) for i, j in zip(starts.tolist(), stops.tolist(), strict=True)]
-    # What was folded is put behind the column, so that one take finds both kinds.
+    # Folded values are appended to the column, so that one take finds both kinds.
     choice[several] = len(column) + np.arange(len(results))
     longer = pa.chunked_array([*column.chunks, pa.array(results, column.type)])
     return longer.take(pa.array(choice[groups.wanted]))
 
 
 def _merge_documents(texts: list[bytes | str]) -> bytes:
-    """JSON values, of which documents are merged path by path; null says nothing.
+    """JSON values, merging documents path by path; null is no value.
 
-    The rule is 8 of docs/semantics.md.
+    docs/semantics.md, Rule 8.
     """
     return orjson.dumps(reduce(_newer, map(_parse, texts)))
 

@@ -1,9 +1,8 @@
-"""How an interval is written: a number and a unit, such as ``500ms`` or ``1.5 h``.
+"""Parses intervals: a number and a unit, such as ``500ms`` or ``1.5 h``.
 
-An interval always carries its unit, since a bare number has been read as seconds by some and as
-milliseconds by others; only 0 needs none. This is the one grammar of intervals, wherever one is
-written: in a configuration, an option of a command, a parameter, an argument. Which intervals make
-sense somewhere is not said here.
+An interval always carries its unit, because readers take a bare number for seconds or for
+milliseconds; only 0 needs none. This is the one grammar of intervals: of a configuration, an option
+of a command, a parameter, an argument. It does not limit the range for any of them.
 """
 
 import math
@@ -28,7 +27,7 @@ WORDS = {
     "d": ("d", "day", "days"),
     "w": ("w", "week", "weeks"),
 }
-"""What some write for a unit, which is not read: it is answered with the unit."""
+"""Spellings of units that are not accepted; the error suggests the unit."""
 INTERVAL = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", re.ASCII)
 CHARS_MAX = 40
 """Longer texts are no intervals: Python refuses to convert thousands of digits."""

@@ -1,18 +1,18 @@
-"""Conflation of recorded logs: what a conflated topic would have said, a table at a time.
+"""Conflation of recorded logs: the output of a conflated topic, a table at a time.
 
-The embedded `FocusedConflator` folds each record as it comes; this folds millions at once and comes
-to the same windows and values, since both go by the records' own times. A log may come in any
-number of batches. What has to be known of earlier ones is the `State`: of every open window the
-row that it has been folded into, and which keys were handed on.
+The embedded `FocusedConflator` folds each record as it comes; this folds millions at once with the
+same windows and values, since both use the records' own times. A log may come in any number of
+batches. The `State` carries what later ones need: the folded row of every open window, and the keys
+that were emitted.
 
     State + batch ──order──> key by key, by time ──cut──> windows ──fold──> rows
-                                            ended: handed on, the others: the next State
+                                            ended: emitted, the others: the next State
 
-The idea that makes batches disappear: an open window's row is put in front of the batch as if it
-were one more record, of the time at which the window began. There is no second way to fold.
+The idea that hides batch boundaries: an open window's row is put in front of the batch as if it
+were one more record, at the time at which the window began. There is no second way to fold.
 
-It reads no clock and no file, and does not know who provides the batches. These have to come in the
-order of their times; `conflated_topics.reorder_buffer` puts those of a stream into it.
+It reads no clock and no file. Batches have to come in the order of their times;
+`conflated_topics.reorder_buffer` sorts those of a stream.
 """
 
 from dataclasses import dataclass
@@ -47,11 +47,11 @@ ENVELOPE = Envelope(b"CTRS", 1, "conflation", "start again from the log")
 
 @dataclass(frozen=True)
 class State:
-    """What a log has left behind so far. Never changed; `step` makes the next one.
+    """The state of a log after a batch. Immutable; `step` makes the next one.
 
-    `stream_us` is the latest time of any record, `pending` the open windows' rows, sorted as the
-    result is, and `held` the keys that were handed on and not deleted
-    since (only where a spec has deletes).
+    `stream_us` is the latest time of any record, `pending` the open windows' rows, sorted like the
+    result, and `held` the keys that were emitted and not deleted since (only if a spec has
+    deletes).
     """
 
     spec: Spec
@@ -60,7 +60,7 @@ class State:
     held: Any = None
 
     def to_bytes(self) -> bytes:
-        """This state, for `from_bytes`: a header, what it belongs to, and Arrow IPC streams."""
+        """This state, for `from_bytes`: a header, its settings, and Arrow IPC streams."""
         tables = [b"" if table is None else to_ipc(table) for table in (self.pending, self.held)]
         about = {"spec": self.spec.fingerprint(), "stream_us": self.stream_us}
         return ENVELOPE.seal(about, tables)
@@ -76,25 +76,24 @@ class State:
 
 
 def conflate_table(table: Any, spec: Spec) -> Any:
-    """A whole log at once: the input's columns as they stand at the close of each window."""
+    """A whole log at once: the input's columns at the close of each window."""
     return step(State(spec), table, release_all=True)[1]
 
 
 def step(
     state: State, batch: Any, now_us: int | None = None, release_all: bool = False
 ) -> tuple[State, Any]:
-    """Take in a batch; hand on the windows that ended by `now_us` or the latest record's time.
+    """Process a batch; emit the windows that ended by `now_us` or the latest record's time.
 
-    `now_us` says that every record before it has been taken in: one that comes after all may open
-    a window that overlaps with one handed on. Raises ValueError for a record that is older than
-    those of an earlier batch, since folded now it would stand for what is newer, and for one
-    without a key.
+    `now_us` means that every earlier record has been processed: a later one may open a window that
+    overlaps an emitted one. Raises ValueError for a record that is older than those of an earlier
+    batch, since it would replace newer values, and for one without a key.
     """
     log = _Log(state, batch)
     now_us = max((time_us for time_us in (log.stream_us, now_us) if time_us is not None), default=0)
     ended = (log.ends_us <= now_us) | release_all
     vanished = ended & log.removes & ~log.held_before
-    # Those handed on come first, in the order of the result; then those that stay open.
+    # Emitted rows come first, in the order of the result; then those that stay open.
     by_start = log.by_start()
     out, still_open = by_start[(ended & ~vanished)[by_start]], by_start[~ended[by_start]]
     rows = log.fold(np.concatenate((out, still_open)))
@@ -104,14 +103,14 @@ def step(
 
 
 def standing_alone(records: Any, spec: Spec) -> Any:
-    """Records as rows of the result that belong to no window: each folded from itself."""
+    """Records as rows of the result without a window: each folded by itself."""
     rows = _accumulating(records, spec.operations(records.schema))
     nowhere = pa.nulls(len(rows), records.schema.field(spec.time).type)
     return rows.append_column(WINDOW_START, nowhere).append_column(WINDOW_END, nowhere)
 
 
 def refuse_missing_keys(records: Any, spec: Spec) -> None:
-    """Raise ValueError if a record lacks a key: folded together they would be strangers."""
+    """Raise ValueError if a record lacks a key: unrelated records would be folded together."""
     for name in spec.keys:
         if missing := records[name].null_count:
             raise ValueError(
@@ -148,8 +147,8 @@ def times_us(column: Any, name: str) -> Ints:
 class _Log:
     """The records of a state and a batch, ordered key by key and cut into windows.
 
-    `order` has row numbers of `records`; `starts` and `stops` of windows are places in it. Keys are
-    numbered by `codes`: of the records, and behind them of the keys held so far.
+    `order` has row numbers of `records`; `starts` and `stops` of windows are places in it. `codes`
+    numbers the keys: of the records, followed by those of the held keys.
     """
 
     def __init__(self, state: State, batch: Any) -> None:
@@ -200,7 +199,7 @@ class _Log:
         return self.deletes[self.stops - 1]
 
     def by_start(self) -> Ints:
-        """The windows by when they began, and then by when their last records came."""
+        """The windows, sorted by their beginnings, then by the times of their last records."""
         window_at = np.full(len(self.order), -1, np.int64)
         window_at[self.touched[self.stops - 1]] = np.arange(len(self.stops))
         by_last = window_at[window_at >= 0]
@@ -219,13 +218,13 @@ class _Log:
         return pa.table(rows)
 
     def _groups(self, wanted: Ints) -> Groups:
-        """What each window folds: a delete starts again, what stood before it does not count."""
+        """The rows that each window folds: only those after its last delete."""
         if self.deletes is None:
             return Groups(self.order, self.starts, wanted)
         lasts = self.stops - 1
         places = np.arange(len(self.order))
         latest = np.maximum.accumulate(np.where(self.deletes, places, -1))[lasts]
-        # A delete that is a window's last record is what the window says.
+        # A delete that is a window's last record is the result of the window.
         begins = np.maximum(self.starts, np.where(latest == lasts, latest, latest + 1))
         # One up where a fold begins and one down where it ends: inside, the sum is one.
         edges = np.zeros(len(self.order) + 1, np.int8)
@@ -236,9 +235,9 @@ class _Log:
         return Groups(self.order[inside], np.cumsum(sizes) - sizes, wanted)
 
     def held_after(self, ended: Flags) -> Any:
-        """The keys that are held once these windows have been handed on."""
+        """The keys that are held once these windows have been emitted."""
         held = self.held.copy()
-        # Windows stand in the order of their times for each key, so its last one has the say.
+        # Windows stand in the order of their times for each key, so its last one decides.
         held[self.codes[self.order[self.starts[ended]]]] = ~self.removes[ended]
         row_of = np.zeros(len(held), np.int64)
         row_of[self.codes] = np.arange(len(self.codes))
@@ -246,7 +245,7 @@ class _Log:
 
 
 def _accumulating(batch: Any, operations: dict[str, Any]) -> Any:
-    """The batch as a first fold of one record each: sums as wide as they get, counts of one."""
+    """The batch as a first fold of one record each: widened sums, counts of one."""
     columns = []
     for field in batch.schema:
         operation = operations[field.name]
@@ -258,7 +257,7 @@ def _accumulating(batch: Any, operations: dict[str, Any]) -> Any:
 
 
 def _behind_pending(pending: Any, fresh: Any, fresh_us: Ints) -> tuple[Any, Ints]:
-    """Pending rows and then the batch, and the times as of which they count."""
+    """Pending rows and then the batch, and their effective times."""
     if pending is None:
         return fresh.unify_dictionaries().combine_chunks(), fresh_us
     rows = pending.drop_columns(WINDOW_START)
@@ -268,11 +267,11 @@ def _behind_pending(pending: Any, fresh: Any, fresh_us: Ints) -> tuple[Any, Ints
 
 
 def key_codes(keys: Any) -> Ints:
-    """A number for each row, the same for the same key."""
+    """A number for each row, equal for equal keys."""
     codes: Any = None
     for column in keys.columns:
         own, count = _encoded(column)
-        # Made dense again after each column, products stay within 64 bits.
+        # Renumbered densely after each column, products stay within 64 bits.
         codes = own if codes is None else _encoded(pa.chunked_array([codes * count + own]))[0]
     return np.asarray(codes, np.int64)
 
@@ -281,7 +280,7 @@ def _encoded(column: Any) -> tuple[Ints, int]:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_floating(column.type):
-        # As to Spark: -0.0 is the key 0.0, and NaN is one key.
+        # As in Spark: -0.0 is the key 0.0, and NaN is one key.
         column = pc.add(column, pa.scalar(0.0, column.type))
         column = pc.if_else(pc.is_nan(column), pa.scalar(np.nan, column.type), column)
     encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
@@ -289,7 +288,7 @@ def _encoded(column: Any) -> tuple[Ints, int]:
 
 
 def _arrival(records: Any, time_us: Ints, carried: int, order: tuple[str, ...]) -> Ints:
-    """Row numbers in the order in which the records count: pending rows first, as they stand."""
+    """Row numbers in the order of folding: pending rows first, in their order."""
     columns = [sortable(records[name])[carried:] for name in reversed(order)]
     fresh = np.lexsort((*columns, time_us[carried:])) + carried
     return np.concatenate((np.arange(carried), fresh))

@@ -1,19 +1,18 @@
-"""The records of a stream in the order of their times: what stands in front of the core.
+"""Sorts the records of a stream by their times, in front of the core.
 
-The core (`conflated_topics.recorded`) folds records in the order of their times, and cannot take
-one back that it has folded. So records wait here until none can come any more that is older.
+The core (`conflated_topics.recorded`) folds records in the order of their times, and cannot undo a
+fold. So records wait here until no older one can come any more.
 
     came ──> waiting ──older than the watermark──> core ──> rows
-      └──older than what earlier batches left as the watermark──> late, never folded
+      └──older than the watermark after earlier batches──> late, never folded
 
-The *watermark* is the newest time of all records, less the lateness that is allowed for. A record
-is late if it is older than the watermark that earlier batches left behind; those of its own batch
-do not make it so. What comes out are the windows of the records that were not late, cut as if
-these had come in order: where batches begin and end changes nothing about it.
+The *watermark* is the newest time of all records, less the allowed lateness. A record is late if it
+is older than the watermark after earlier batches; those of its own batch do not count. The results
+are the windows of the records that were not late, cut as if these had come in order: batch
+boundaries do not change them.
 
-Records of one time wait for each other, too, so that the columns that break ties have the say. It
-reads no clock, and does not know of keys that are looked after elsewhere, except that the newest
-time is to be that of all of them.
+Records of one time wait for each other, too, so that the columns that break ties decide. It reads
+no clock, and sees only some of the keys, except that the newest time is that of all of them.
 """
 
 from dataclasses import dataclass, replace
@@ -38,10 +37,10 @@ ENVELOPE = Envelope(b"CTRO", 1, "conflated stream", AGAIN)
 
 @dataclass(frozen=True)
 class OrderedStream:
-    """What a stream has left behind so far. Never changed; what follows makes the next one.
+    """The state of a stream after a batch. Immutable; each function makes the next one.
 
-    `newest_us` is the newest time that was told of, `watermark_us` the time before which the core
-    has all, and `waiting` the records that it has not.
+    `newest_us` is the newest time reported, `watermark_us` the time before which the core has all
+    records, and `waiting` the records that it does not have yet.
     """
 
     state: State
@@ -50,7 +49,7 @@ class OrderedStream:
     waiting: Any = None
 
     def to_bytes(self, buckets: int) -> bytes:
-        """This stream, for `from_bytes`; of `buckets` parts by key it is one."""
+        """This stream, for `from_bytes`, as one of `buckets` parts by key."""
         waiting = b"" if self.waiting is None else to_ipc(self.waiting)
         about = {
             "buckets": buckets,
@@ -61,14 +60,15 @@ class OrderedStream:
 
     @classmethod
     def from_bytes(cls, data: bytes, spec: Spec, buckets: int) -> "OrderedStream":
-        """The stream that `to_bytes` wrote; raises ValueError for one that cannot go on.
+        """The stream that `to_bytes` wrote; raises ValueError for one that cannot continue.
 
-        That is one of another spec, or of other buckets, among which its keys stand elsewhere.
+        That is one of another spec, or of another number of buckets, which distributes keys
+        differently.
         """
         if data[:4] == MAGIC_OF_EARLIER_RELEASES:
             raise ValueError(
                 "this state was written by an earlier release, in which it depended on the number "
-                f"of shuffle partitions, and cannot be gone on with; {AGAIN}"
+                f"of shuffle partitions, and cannot be continued; {AGAIN}"
             )
         about, (state, waiting) = ENVELOPE.open(data)
         ENVELOPE.refuse_another(about, {"buckets": buckets})
@@ -83,12 +83,12 @@ class OrderedStream:
 def take_in(
     stream: OrderedStream, came: Any, newest_us: int | None, lateness_us: int, ends: bool = False
 ) -> tuple[OrderedStream, Any, Any]:
-    """Take in a batch; returns the next stream, the rows of windows that ended, and late records.
+    """Process a batch; returns the next stream, the rows of windows that ended, and late records.
 
     `newest_us` is the newest time of this batch, whatever the keys; None: there was none. Records
-    that are up to `lateness_us` older than that of an earlier batch take part in their order.
-    `ends` says that this was all: every window is handed on, and what is older than the newest
-    record is late from now on, since it might be older than what was handed on.
+    that are up to `lateness_us` older than that of an earlier batch are folded in their order.
+    `ends` marks the last batch: every window is emitted, and later records older than the newest
+    one are late, since they might be older than emitted ones.
     """
     spec = stream.state.spec
     time_us = times_us(came[spec.time], spec.time)
@@ -109,10 +109,10 @@ def take_in(
 
 
 def fall_silent(stream: OrderedStream, now_us: int) -> tuple[OrderedStream, Any]:
-    """Hand on the windows that ended by `now_us`, since nothing came for a while.
+    """Emit the windows that ended by `now_us`, since nothing came for a while.
 
-    The watermark moves to the end of the last of them and no further, so that as little as
-    possible is late of what comes after all.
+    The watermark moves to the end of the last of them and no further, so that as few later records
+    as possible are late.
     """
     records = stream.waiting
     if records is None:
@@ -127,7 +127,7 @@ def fall_silent(stream: OrderedStream, now_us: int) -> tuple[OrderedStream, Any]
 
 
 def _handed_over(stream: OrderedStream, records: Any, ends: bool) -> tuple[OrderedStream, Any]:
-    """Give the core what is older than the watermark, or all; the others wait."""
+    """Pass the records older than the watermark, or all, to the core; the others wait."""
     ready = _older(records, stream.state.spec, stream.watermark_us)
     if ends:
         ready = pa.array(np.ones(len(records), np.bool_))
@@ -137,7 +137,7 @@ def _handed_over(stream: OrderedStream, records: Any, ends: bool) -> tuple[Order
 
 
 def _older(records: Any, spec: Spec, bound_us: int | None) -> Any:
-    """Which records are older than a time; none of them, where there is none."""
+    """Which records are older than a time; none of them without a time."""
     if bound_us is None:
         return pa.array(np.zeros(len(records), np.bool_))
     return pa.array(times_us(records[spec.time], spec.time) < bound_us)

@@ -1,9 +1,7 @@
-"""What a recorded log is conflated by: which columns say what, the interval, the policy.
+"""Specifies the conflation of a recorded log: the roles of columns, the interval, the policy.
 
-A spec is checked twice: what it says by itself when it is made, and what it says of columns when
-it first meets a table. Every objection is a sentence with a way out.
-
-It says what is to be done and does nothing.
+A spec is checked by itself when it is created, and against columns when it first meets a table.
+Every error is a sentence with a way out.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +25,7 @@ WINDOW_END = "window_end"
 def parse_interval(interval: str | timedelta, least_us: int = 1) -> int:
     """The length of windows: ``"500ms"``, ``"5m"`` or a timedelta, in microseconds, rounded up.
 
-    Raises ValueError for what is no interval, for one shorter than `least_us`, which is 1 or 0, and
+    Raises ValueError for an invalid interval, for one shorter than `least_us`, which is 1 or 0, and
     for one beyond all times.
     """
     if isinstance(interval, timedelta):
@@ -39,8 +37,8 @@ def parse_interval(interval: str | timedelta, least_us: int = 1) -> int:
 
 def _in_bounds(length_us: int, written: object, least_us: int = 1) -> int:
     if length_us < least_us:
-        less = "less than" if least_us == 0 else "not longer than"
-        raise ValueError(f"the interval {written} is {less} nothing; write 1s or 100ms")
+        bound = "not be negative" if least_us == 0 else "be positive"
+        raise ValueError(f"the interval {written} must {bound}; write 1s or 100ms")
     if length_us > INTERVAL_US_MAX:
         raise ValueError(f"the interval {written} is too long; write at most 73,000 years")
     return length_us
@@ -48,15 +46,15 @@ def _in_bounds(length_us: int, written: object, least_us: int = 1) -> int:
 
 @dataclass(frozen=True)
 class Spec:
-    """Which columns are what, and how records of one window become one.
+    """The roles of columns, and how records of one window become one.
 
-    `keys` names the columns that tell records apart, at least one; `time` a column of
-    timestamp[us]; `interval_us` is the window's length in microseconds. `policy` is one operation
-    for all value columns, a mapping from column to operation (the others take their latest value)
-    or a callable `fold(current, new)` for the column `value`. `order` names columns that break ties
-    of `time`; where they do not, or there are none, records stay as they stand. `delete` names a
-    boolean column: a record where it is true ends its key. Raises ValueError, with a way out, for
-    what contradicts itself; what the columns of a table contradict is found by `operations`.
+    `keys` names the columns that identify records, at least one; `time` a column of timestamp[us];
+    `interval_us` is the window's length in microseconds. `policy` is one operation for all value
+    columns, a mapping from column to operation (the others take their latest value) or a callable
+    `fold(current, new)` for the column `value`. `order` names columns that break ties of `time`;
+    records that remain equal keep their order. `delete` names a boolean column: a record where it
+    is true ends its key. Raises ValueError, with a way out, for a contradiction within itself;
+    `operations` checks it against the columns of a table.
     """
 
     keys: tuple[str, ...]
@@ -87,8 +85,8 @@ class Spec:
     def operations(self, schema: Any) -> dict[str, str | Fold]:
         """The operation of every column of an Arrow schema.
 
-        Raises ValueError, with a way out, if the spec does not fit it: a column that is not there,
-        a type that an operation does not take, a name that the result needs.
+        Raises ValueError, with a way out, if the spec does not fit it: a missing column, a type
+        that an operation does not support, a name that the result needs.
         """
         self._check(schema)
         chosen: dict[str, str | Fold] = dict.fromkeys(schema.names, "latest")
@@ -108,14 +106,14 @@ class Spec:
         return pa.schema(fields)
 
     def output_schema(self, schema: Any) -> Any:
-        """The columns that conflating a table of this schema results in: those of
-        `folded_schema`, then `window_start` and `window_end`, of the type of the time column."""
+        """The columns of the result for a table of this schema: those of `folded_schema`, then
+        `window_start` and `window_end`, of the type of the time column."""
         kind = schema.field(self.time).type
         folded = self.folded_schema(schema)
         return folded.append(pa.field(WINDOW_START, kind)).append(pa.field(WINDOW_END, kind))
 
     def fingerprint(self) -> dict[str, Any]:
-        """What must be the same for state that was written to be read again, as JSON."""
+        """The settings that a stored state must share to be read again, as JSON."""
         policy: Any = self.policy
         if isinstance(policy, Mapping):
             policy = {name: _name_of(policy[name]) for name in sorted(policy)}
@@ -132,7 +130,7 @@ class Spec:
         return {*self.keys, self.time, *self.order, *filter(None, [self.delete])}
 
     def _policy(self, schema: Any) -> Iterable[tuple[str, str | Fold]]:
-        """The columns that the policy speaks of, with their operations."""
+        """The columns that the policy names, with their operations."""
         roles = self._roles()
         if isinstance(self.policy, Mapping):
             for name in self.policy:

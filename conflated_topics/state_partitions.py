@@ -1,14 +1,14 @@
-"""The buckets of a conflated stream: how rows come to them, and what each does in its turn.
+"""The buckets of a conflated stream: how rows reach them, and the turn of each.
 
-The keys of a stream are divided into a number of *buckets*, which is constant: it belongs to the
-state, and not to the cores or partitions of a run, so that any run goes on where another ended. A
-bucket has its state as bytes, and its turn is a function of these and of what came.
+The keys of a stream are divided into a constant number of *buckets*, which belongs to the state,
+not to the cores or partitions of a run, so that any run can continue another. A bucket has its
+state as bytes, and its turn is a function of these and of new rows.
 
     rows + bucket + verdict ──pack──> one packed row for each bucket ──turn──> state, rows
 
-Packed rows are Arrow streams, so that every type comes through as it is, and each bucket is told
-how far time has come, of whatever key. It knows nothing of Spark, which brings the packed rows of
-a bucket together and keeps its bytes (`conflated_topics.spark`).
+Packed rows are Arrow streams, so that every type stays as it is, and each bucket gets the newest
+time of all keys. It does not use Spark, which brings the packed rows of a bucket together and keeps
+its bytes (`conflated_topics.spark`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,19 +34,19 @@ PACKED = pa.schema(
     ]
 )
 NEVER_US = -(2**63)
-"""The newest time where there is none; a null would make other numbers of the column floats."""
+"""Stands for a missing newest time; a null would make other numbers of the column floats."""
 COUNT = 32
 """Enough for as many cores, few enough for one: an idle bucket's turn takes about 1 ms."""
 COUNT_MAX = 4096
-"""Tasks that any cluster gives one stream; each bucket is a state that is read every time."""
+"""Tasks that any cluster can run for a stream; each bucket is a state that is read every time."""
 
 
 @dataclass(frozen=True)
 class Buckets:
-    """The buckets of one stream: what is conflated, of which columns, and into how many.
+    """The buckets of one stream: its spec, its columns, and the number of buckets.
 
-    `schema` is that of the rows without their bucket and verdict. Raises ValueError for a count
-    that cannot be.
+    `schema` is that of the rows without their bucket and verdict. Raises ValueError for an invalid
+    number.
     """
 
     spec: Spec
@@ -73,7 +73,7 @@ class Buckets:
         yield self._packed(NEVER_US if newest is None else newest, False, rows)
 
     def end(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What tells all buckets, for any rows at all, that nothing more belongs to the log."""
+        """Packed rows for all buckets that mark the end of the log."""
         if any(len(batch) for batch in batches):
             yield self._packed(NEVER_US, True, [b""] * self.count)
 
@@ -91,7 +91,7 @@ class Buckets:
     def turn(
         self, stored: bytes | None, rows: Iterable[bytes], newest_us: int, ends: bool
     ) -> "Turn":
-        """One bucket's turn; `stored` is its state, None at first, the others what came packed."""
+        """One bucket's turn; `stored` is its state, None at first, the others are packed rows."""
         stream, schema = self._stream(stored), self.schema.append(pa.field(VERDICT, pa.int8()))
         tables = [from_ipc(packed) for packed in rows if packed]
         table = pa.concat_tables([schema.empty_table(), *tables])
@@ -114,7 +114,7 @@ class Buckets:
         return self._turned(stream, _judged(out, TAKEN))
 
     def result_schema(self) -> pa.Schema:
-        """The columns of what turns hand on."""
+        """The columns of the results of turns."""
         return self.spec.output_schema(self.schema).append(pa.field(VERDICT, pa.int8()))
 
     def _stream(self, stored: bytes | None) -> OrderedStream:
@@ -130,8 +130,8 @@ class Buckets:
 
 @dataclass(frozen=True)
 class Turn:
-    """What a turn comes to: the next state, the rows with their verdicts, and whether more waits
-    in the state that could be handed on later."""
+    """The result of a turn: the next state, the rows with their verdicts, and whether the state
+    holds more that a later turn could emit."""
 
     state: bytes
     rows: pa.Table
@@ -139,15 +139,15 @@ class Turn:
 
 
 def check_count(count: int) -> None:
-    """Raise ValueError for a number of buckets that cannot be."""
+    """Raise ValueError for an invalid number of buckets."""
     if type(count) is not int or not 1 <= count <= COUNT_MAX:
-        raise ValueError(f"{count!r} buckets cannot be; write a number from 1 to {COUNT_MAX}")
+        raise ValueError(f"{count!r} is no number of buckets; write a number from 1 to {COUNT_MAX}")
 
 
 def gathered(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema
 ) -> tuple[pa.Table, "np.typing.NDArray[np.int32]"]:
-    """The rows of one partition, in the columns of `schema`, and which bucket each belongs to."""
+    """The rows of one partition, in the columns of `schema`, and the bucket of each."""
     places, tables = [np.empty(0, np.int32)], []
     for batch in batches:
         at = batch.schema.get_field_index(BUCKET)
@@ -157,7 +157,7 @@ def gathered(
 
 
 def divided(table: pa.Table, places: "np.typing.NDArray[np.int32]", count: int) -> list[bytes]:
-    """The rows of each bucket, packed; `places` says which bucket each row belongs to."""
+    """The rows of each bucket, packed; `places` is the bucket of each row."""
     by_bucket = np.argsort(places, kind="stable")
     table, counts = table.take(pa.array(by_bucket)), np.bincount(places, minlength=count)
     stops = np.cumsum(counts)

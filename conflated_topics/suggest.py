@@ -1,16 +1,16 @@
-"""What a mistyped word was meant to be: the one rule for every name that users write."""
+"""Suggests the word that a mistyped one was meant to be: the one rule for all names of users."""
 
 import difflib
 from collections.abc import Iterable
 
 LIKENESS_MIN = 0.6
-"""Of two words that share fewer of their characters than this, none is a slip of the other."""
+"""Similarity below which two words are not considered the same with a typo."""
 COMPARED_CHARS_MAX = 80
-"""So much of a word is compared: comparing takes as long as both words together, squared."""
+"""Characters that are compared: comparing takes quadratic time."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` is most likely a slip of, whatever its case; None if none is."""
+    """The known word that `word` most likely means, whatever its case; None if there is none."""
     by_lower = {name.lower(): name for name in known}
     beginning = word.lower()[:COMPARED_CHARS_MAX]
     close = difflib.get_close_matches(beginning, by_lower, 1, LIKENESS_MIN)

@@ -1,18 +1,17 @@
-"""When pending keys are let go.
+"""Schedules: when pending keys are released.
 
 `PerKey` is the schedule of AMPS: a key's window opens at its first pending update, is never
 reset by later ones, lasts one interval and is half-open, so that an update at exactly the
-deadline opens the next window. Deadlines are gathered onto a grid that divides the interval
-evenly: a window is released at the first grid point at or after its deadline. Gathering is at
+deadline opens the next window. Deadlines are aligned to a grid that divides the interval
+evenly: a window is released at the first grid point at or after its deadline. The delay is at
 most a tenth of the interval or 20 ms, never early, and since the grid divides the interval no
-key is ever released twice within one. After a pause the grid begins anew with the first window:
-what comes together by itself is released at its deadline, only what comes in between waits for
-company.
+key is ever released twice within one. After a pause the grid begins again with the first window:
+a burst is released at its deadline, only later arrivals wait for the grid.
 
-`Tick` lets all keys go together, at whole multiples of the interval. `OnDemand` lets them go when
-whoever they are for can take more.
+`Tick` releases all keys together, at whole multiples of the interval. `OnDemand` releases them when
+their receiver can take more.
 
-A schedule knows keys and times only; values and how they fold belong to the conflator.
+A schedule has only keys and times; values and folding belong to the conflator.
 """
 
 from collections import deque
@@ -22,22 +21,22 @@ from typing import Any, Generic, Protocol, TypeVar
 K = TypeVar("K")
 
 GATHER_US_MAX = 20_000
-"""About a frame of a screen: nobody sees that an update has waited so long for company."""
+"""About a frame of a screen: nobody sees so short a delay."""
 GATHER_FRACTION = 10
-"""Grid points in an interval, at least: an update is late by a tenth of what it waits anyway."""
+"""Grid points in an interval, at least: an update is late by at most a tenth of the interval."""
 
 Window = TypeVar("Window")
 Windows = list[Window] | deque[Window]
-"""A queue of windows, which `followed` makes longer."""
+"""A queue of windows, which `followed` extends."""
 NO_WINDOWS: list[Any] = []
-"""Stands for every queue of windows that is empty, and is never added to."""
+"""Stands for every empty queue of windows, and is never appended to."""
 SHORT = 32
-"""Taking the first of so few out of a list costs no more than of a deque. That takes 760 bytes, and
-of a hundred thousand conflated topics most have one window that waits, or none."""
+"""Length up to which removing the first window of a list costs no more than of a deque. An empty
+deque takes 760 bytes, and most of a hundred thousand conflated topics have at most one window."""
 
 
 def followed(windows: Windows[Window], window: Window) -> Windows[Window]:
-    """A queue with `window` at its end: the same one, or what is to take its place."""
+    """A queue with `window` at its end: the same one, or its replacement."""
     if windows is NO_WINDOWS:
         return [window]
     if len(windows) == SHORT and isinstance(windows, list):
@@ -47,7 +46,7 @@ def followed(windows: Windows[Window], window: Window) -> Windows[Window]:
 
 
 class Schedule(Protocol[K]):
-    """Decides when keys that were opened are closed, and when closed ones are released.
+    """Decides when opened keys are closed, and when closed ones are released.
 
     A key is opened at most once before it is closed. Times are microseconds and never go back.
     """
@@ -57,13 +56,13 @@ class Schedule(Protocol[K]):
         ...
 
     def has_ended(self, now_us: int) -> bool:
-        """Whether `close` has something to hand over; quick, since it is asked with every batch."""
+        """Whether `close` would return something; fast, since every batch calls it."""
         ...
 
     def close(self, now_us: int) -> Iterator[tuple[int, list[K]]]:
         """Windows that have ended by `now_us`, oldest first, as (release time, keys).
 
-        Each is handed over once. Release times rise; one may lie after `now_us`.
+        Each is returned once. Release times rise; one may lie after `now_us`.
         """
         ...
 
@@ -84,26 +83,26 @@ class Schedule(Protocol[K]):
         ...
 
     def copied(self) -> "Schedule[K]":
-        """Another one with the same windows open."""
+        """A copy with the same open windows."""
         ...
 
 
 class PerKey(Generic[K]):
     """One window per key, of `interval_us` microseconds (docs/semantics.md, Rule 1).
 
-    Raises ValueError unless the interval is longer than nothing. Times never go back.
+    Raises ValueError unless the interval is positive. Times never go back.
     """
 
     __slots__ = ("_begin_us", "_points", "_released_us", "_windows", "interval_us")
 
     def __init__(self, interval_us: int) -> None:
         if interval_us <= 0:
-            raise ValueError("an interval is longer than nothing")
+            raise ValueError("an interval must be positive")
         self.interval_us = interval_us
         self._begin_us = 0
         """Where the grid begins."""
         self._released_us = 0
-        """When the last of the windows that have ended is released."""
+        """The release time of the last ended window."""
         # Grid points per interval: the fewest that keep gathering within both bounds.
         self._points = max(GATHER_FRACTION, -(-interval_us // GATHER_US_MAX))
         # One interval for all keys makes deadlines monotone: a queue, no heap and no timers.
@@ -117,12 +116,12 @@ class PerKey(Generic[K]):
     def open(self, keys: list[K], now_us: int) -> None:
         """Start a window for each of `keys`, which have none."""
         if not self._windows and now_us >= self._released_us:
-            # Whatever was released lies an interval and more before what is opened from now on.
+            # Earlier releases lie an interval and more before windows opened from now on.
             self._begin_us = now_us
         self._windows = followed(self._windows, (now_us + self.interval_us, keys))
 
     def has_ended(self, now_us: int) -> bool:
-        """The oldest of them has."""
+        """Whether the oldest window has ended."""
         return bool(self._windows) and self._windows[0][0] <= now_us
 
     def close(self, now_us: int) -> Iterator[tuple[int, list[K]]]:
@@ -154,7 +153,7 @@ class PerKey(Generic[K]):
         self._windows.clear()
 
     def copied(self) -> "PerKey[K]":
-        """Another one with the same windows open."""
+        """A copy with the same open windows."""
         other: PerKey[K] = PerKey(self.interval_us)
         other._begin_us, other._released_us = self._begin_us, self._released_us
         other._windows = self._windows.copy() if self._windows else NO_WINDOWS
@@ -164,25 +163,25 @@ class PerKey(Generic[K]):
 class Tick(Generic[K]):
     """All keys together, at every multiple of `interval_us` microseconds of the caller's clock.
 
-    A key waits at most an interval, and is never let go twice within one. Raises ValueError unless
-    the interval is longer than nothing.
+    A key waits at most an interval, and is never released twice within one. Raises ValueError
+    unless the interval is positive.
     """
 
     __slots__ = ("_windows", "interval_us")
 
     def __init__(self, interval_us: int) -> None:
         if interval_us <= 0:
-            raise ValueError("an interval is longer than nothing")
+            raise ValueError("an interval must be positive")
         self.interval_us = interval_us
         self._windows: Windows[tuple[int, int, list[K]]] = NO_WINDOWS
 
     def open(self, keys: list[K], now_us: int) -> None:
-        """These keys are let go at the next tick; at a tick itself, at the one after it."""
+        """Release these keys at the next tick; at a tick itself, at the one after it."""
         tick_us = (now_us // self.interval_us + 1) * self.interval_us
         self._windows = followed(self._windows, (tick_us, now_us, keys))
 
     def has_ended(self, now_us: int) -> bool:
-        """The oldest of them has."""
+        """Whether the tick of the oldest key has come."""
         return bool(self._windows) and self._windows[0][0] <= now_us
 
     def close(self, now_us: int) -> Iterator[tuple[int, list[K]]]:
@@ -195,15 +194,15 @@ class Tick(Generic[K]):
             self._windows = NO_WINDOWS
 
     def due_us(self) -> int | None:
-        """The next tick that has something to let go."""
+        """The next tick with pending keys."""
         return self._windows[0][0] if self._windows else None
 
     def opened_us(self) -> int | None:
-        """When the key that has waited longest began to."""
+        """When the oldest pending key was opened."""
         return self._windows[0][1] if self._windows else None
 
     def keys(self) -> Iterator[K]:
-        """Keys that wait for their tick, in the order in which they began to."""
+        """Pending keys, in the order in which they were opened."""
         for *_, keys in self._windows:
             yield from keys
 
@@ -212,33 +211,33 @@ class Tick(Generic[K]):
         self._windows.clear()
 
     def copied(self) -> "Tick[K]":
-        """Another one with the same windows open."""
+        """A copy with the same open windows."""
         other: Tick[K] = Tick(self.interval_us)
         other._windows = self._windows.copy() if self._windows else NO_WINDOWS
         return other
 
 
 class OnDemand(Generic[K]):
-    """Keys wait until they are asked for, however long that is."""
+    """Keys stay pending until the caller releases them, however long that is."""
 
     def __init__(self) -> None:
         self._windows: deque[tuple[int, list[K]]] = deque()
         self._demanded = False
 
     def demand(self) -> None:
-        """Let go, with the next `close`, whatever waits."""
+        """Release everything pending with the next `close`."""
         self._demanded = True
 
     def open(self, keys: list[K], now_us: int) -> None:
-        """These keys begin to wait."""
+        """Start to wait with these keys."""
         self._windows.append((now_us, keys))
 
     def has_ended(self, _now_us: int) -> bool:
-        """Somebody has asked for them."""
+        """Whether a release was requested."""
         return self._demanded
 
     def close(self, now_us: int) -> Iterator[tuple[int, list[K]]]:
-        """All keys if they were asked for, none otherwise."""
+        """All keys after a request, none otherwise."""
         if self._demanded:
             self._demanded = False
             while self._windows:
@@ -249,11 +248,11 @@ class OnDemand(Generic[K]):
         return None
 
     def opened_us(self) -> int | None:
-        """When the key that has waited longest began to."""
+        """When the oldest pending key was opened."""
         return self._windows[0][0] if self._windows else None
 
     def keys(self) -> Iterator[K]:
-        """Keys that wait, in the order in which they began to."""
+        """Pending keys, in the order in which they were opened."""
         for *_, keys in self._windows:
             yield from keys
 
@@ -262,7 +261,7 @@ class OnDemand(Generic[K]):
         self._windows.clear()
 
     def copied(self) -> "OnDemand[K]":
-        """Another one for which the same keys wait."""
+        """A copy with the same pending keys."""
         other: OnDemand[K] = OnDemand()
         other._windows, other._demanded = deque(self._windows), self._demanded
         return other

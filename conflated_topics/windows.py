@@ -3,11 +3,11 @@
 The records stand key by key, each key's in time order. The idea: lay all keys end to end on one
 line. A step from one record to the next is as long as the time between them, but never longer than
 the interval, and the step to another key is a whole interval. Shortening changes nothing, since a
-gap of an interval always ends a window; and so one sorted search says for every record where a
+gap of an interval always ends a window; and so one sorted search finds for every record where a
 window that it opens would end, without regard to keys. What remains is to walk from window to
 window, which costs one look-up per window and is as fast for one hot key as for a million.
 
-It knows times only: what a key is, what a window folds and which windows count is told elsewhere.
+It uses only times: other modules define keys, folds and the windows that count.
 """
 
 import numpy as np

@@ -1,10 +1,10 @@
-"""As-of joins on Spark: each row of one DataFrame with what another one said last, at that moment.
+"""As-of joins on Spark: each row of one DataFrame with the latest row of another, at that moment.
 
     asof_join(trades, quotes, keys="symbol", time="ts", tolerance="5s")
 
-Both sides are divided into buckets of keys. Of a batch, each bucket is joined at once; of streams,
-it has a state, in which rows wait for the other side (`conflated_topics.asof_streams`). What comes
-of that is the same, whatever the triggers.
+Both sides are divided into buckets of keys. In a batch each bucket is joined at once; in streams it
+has a state, in which rows wait for the other side (`conflated_topics.asof_streams`). The result is
+the same, whatever the triggers.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -68,15 +68,15 @@ def asof_join(
     the columns of the left and those that the right has beside keys and time.
 
     Both sides are batches, or both are streams. A row on the left of a stream waits until the
-    right has come further than its time, and what it may be joined with is kept for it. Rows that
-    are late on their side by more than `lateness`, and those further ahead of the clock than
-    `max_skew` (None: however far), take no part; they are counted as `late_left`, `late_right`,
-    `ahead_left` and `ahead_right` in the observed metrics, under `counts`: a name, by default
-    ``as-of join 1`` and so on, or for a batch an `Observation`. `buckets` is how many tasks can
-    share a stream; a checkpoint keeps to its number.
+    right has passed its time, and rows that it may be joined with are kept for it. Rows that are
+    late on their side by more than `lateness`, and those further ahead of the clock than `max_skew`
+    (None: any), are left out; they are counted as `late_left`, `late_right`, `ahead_left` and
+    `ahead_right` in the observed metrics, under `counts`: a name, by default ``as-of join 1`` and
+    so on, or for a batch an `Observation`. `buckets` is how many tasks can share a stream; a
+    checkpoint keeps its number.
 
-    Raises ValueError for what does not fit the columns: ones that are missing, of other types, or
-    called alike on both sides.
+    Raises ValueError for columns that do not fit: missing, of other types, or with the same name on
+    both sides.
     """
     if left.isStreaming != right.isStreaming:
         stream, batch = ("left", "right") if left.isStreaming else ("right", "left")
@@ -109,7 +109,7 @@ def asof_join(
 
 
 def _judged(side: Any, name: str, schema: pa.Schema, time: str, ahead_us: int | None) -> Any:
-    """The rows with what a row says itself about taking part."""
+    """The rows with the status that each row has by itself."""
     from pyspark.sql.functions import lit, when
 
     outcome = lit(TAKES_PART)

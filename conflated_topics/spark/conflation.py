@@ -2,18 +2,18 @@
 
     conflate(df, keys=["key"], time="ts", interval="1s")
 
-A DataFrame is brought together by key and each partition folded at once. A stream is brought
-together in a few *buckets* of keys (`conflated_topics.state_partitions`), each with one blob of
-state; per-key state costs a thousand times as much.
+A batch DataFrame is partitioned by key and each partition folded at once. A stream is partitioned
+into a few *buckets* of keys (`conflated_topics.state_partitions`), each with one blob of state;
+per-key state costs a thousand times as much.
 
-Windows are cut on record time. A stream hands a window on when records of its end or later have
-come, of whatever key: the stream's time is that of all keys together. A row whose `op` (or `_op`)
-is ``tick`` stands for no record, only for its time; the data source `sow` sends them
-(`closesWithin`), so that the last windows of a stream that has fallen silent are handed on too.
+Windows are cut on record time. A stream emits a window when records of its end or later have come,
+of any key: the stream's time is that of all keys together. A row whose `op` (or `_op`) is ``tick``
+is no record and has only a time; the data source `sow` sends them (`closesWithin`), so that a
+silent stream emits its last windows too.
 
-Spark gives each row the verdict that the row itself allows: one far ahead of the clock would stop
-the time of all keys, and one without a key belongs to none. The clock is Spark's of the batch,
-which the checkpoint keeps, so that a batch that is run again comes to the same verdicts.
+Spark gives each row the status that it has by itself: one far ahead of the clock would stop the
+time of all keys, and one without a key belongs to none. The clock is Spark's of the batch, which
+the checkpoint stores, so that a repeated batch assigns the same statuses.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,10 +49,10 @@ from conflated_topics.state_partitions import BUCKET, COUNT, NEVER_US, Buckets
 PACKED = f"{BUCKET} int, newest_us long, ends boolean, rows binary"
 NullKeys = Literal["refuse", "drop"]
 INTERVAL_COLUMN = "interval"
-"""The column of the result that tells several intervals apart."""
+"""The column of the result that distinguishes several intervals."""
 INTERVAL_NUMBER = "__number"
 NUMBER_FIELD = pa.field(INTERVAL_NUMBER, pa.int32())
-"""The place of a row's interval among them, on its way."""
+"""The index of a row's interval in an internal column."""
 
 
 def conflate(
@@ -82,22 +82,22 @@ def conflate(
     one for some columns each, or a callable that folds two values of the column `value`. `delete`
     names a boolean column.
 
-    A row of a stream that is older than the newest of earlier triggers takes part in its order if
-    it is so by no more than `lateness`; all rows wait that long. Older ones, and those further
-    ahead of the clock than `max_skew` (None: however far), take no part. They are dropped, or with
-    `late`, the name of a boolean column to be, they come out whole, with null windows. A row with
-    a null key is refused, or left out with ``null_keys="drop"``. All of them are counted as `late`,
-    `ahead` and `without_key` in the observed metrics of the query's progress, under `counts`: a
-    name, by default ``conflation 1`` and so on, or for a batch an `Observation`.
+    A row of a stream that is older than the newest of earlier triggers by at most `lateness` is
+    folded in its order; all rows wait that long. Older ones, and those further ahead of the clock
+    than `max_skew` (None: any), are left out. They are dropped, or with `late`, the name of a new
+    boolean column, emitted whole, with null windows. A row with a null key is refused, or left out
+    with ``null_keys="drop"``. All of them are counted as `late`, `ahead` and `without_key` in the
+    observed metrics of the query's progress, under `counts`: a name, by default ``conflation 1``
+    and so on, or for a batch an `Observation`.
 
-    Returns the input's columns as they stand at the close of each window, and `window_start` and
-    `window_end`. A batch hands on every window. A stream, to be written in append mode, keeps
-    those that have not ended; with `closes_after` it also hands on what no record has ended, once
-    nothing has come for that long by the clock (such a query never ends by itself, so not with an
-    `availableNow` trigger), and with `ends`, another stream, all of them whenever a row of that
-    comes. `buckets` is how many tasks can share a stream; a checkpoint keeps to its number.
+    Returns the input's columns at the close of each window, and `window_start` and `window_end`. A
+    batch emits every window. A stream, to be written in append mode, keeps those that have not
+    ended; with `closes_after` it also emits windows that no record has ended, once nothing has come
+    for that long by the clock (such a query never ends by itself, so not with an `availableNow`
+    trigger), and with `ends`, another stream, all of them whenever that has a row. `buckets` is how
+    many tasks can share a stream; a checkpoint keeps its number.
 
-    Raises ValueError for what does not fit the columns.
+    Raises ValueError for arguments that do not fit the columns.
     """
     texts: Sequence[str] | None = None
     lengths: Sequence[str | timedelta]
@@ -137,8 +137,8 @@ def conflate(
 
 
 def _several(intervals: Sequence[str], columns: Sequence[str], late: str | None) -> tuple[str, ...]:
-    """The texts of several intervals; raises ValueError for a list that cannot be one, or not of
-    these columns."""
+    """The texts of several intervals; raises ValueError for an invalid list, or one that does not
+    fit these columns."""
     if not intervals:
         raise ValueError("the list of intervals is empty; write at least one, such as '1s'")
     for text in intervals:
@@ -156,7 +156,7 @@ def _several(intervals: Sequence[str], columns: Sequence[str], late: str | None)
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What is asked for, beside how a stream of it is run. There is a spec for each interval, and
+    """The conflation without the settings of a stream. There is a spec for each interval, and
     `spec` is the first of them; `texts` are those of several."""
 
     spec: Spec
@@ -169,21 +169,21 @@ class _Wanted:
     counts: Any
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise ValueError for what does not fit the columns."""
+        """Raise ValueError for settings that do not fit the columns."""
         if self.null_keys not in ("refuse", "drop"):
             raise ValueError(f"null_keys is {self.null_keys!r}; write 'refuse' or 'drop'")
         if self.late is not None and not (isinstance(self.late, str) and self.late.strip()):
             raise ValueError(
-                f"late is {self.late!r}; give the name of the column that says which rows are late"
+                f"late is {self.late!r}; give the name of the column that marks late rows"
             )
         taken = [name.lower() for name in self.spec.output_schema(schema).names]
         if self.late is not None and self.late.lower() in taken:
             raise ValueError(
-                f"there is a column {self.late!r} already; call the one for late rows otherwise"
+                f"there is a column {self.late!r} already; choose another name for late rows"
             )
 
     def verdict(self, schema: pa.Schema) -> Any:
-        """What a row says itself about taking part, as a column."""
+        """The status of each row by itself, as a column."""
         from pyspark.sql.functions import lit, when
 
         verdict = lit(TAKEN)
@@ -198,11 +198,11 @@ class _Wanted:
         return verdict.cast("byte")
 
     def counted(self, rows: Any) -> Any:
-        """The same rows, those that take no part counted by their verdicts."""
+        """The same rows, counting those that are left out by their status."""
         return counted(rows, self.counts, VERDICT, COUNTED)
 
     def result(self, rows: Any) -> Any:
-        """What the caller is given of rows with their verdicts."""
+        """The result for the caller of rows with their status."""
         from pyspark.sql.functions import array, col, lit, when
 
         if self.texts is not None:
@@ -251,7 +251,7 @@ def _whole(specs: Sequence[Spec], schema: pa.Schema) -> Callable[[Iterable[Any]]
 
 
 def _numbered(rows: pa.Table, number: int) -> pa.Table:
-    """Rows with the place of their interval among several."""
+    """Rows with the index of their interval among several."""
     numbers = pa.array(np.full(len(rows), number, np.int32))
     return rows.append_column(NUMBER_FIELD, numbers).combine_chunks()
 
@@ -260,8 +260,8 @@ def _numbered(rows: pa.Table, number: int) -> pa.Table:
 
 
 def _stream(judged: Any, several: Sequence[Buckets], silence_ms: int, ends: Any) -> Any:
-    """What is handed on of a stream, by one operator: each interval has buckets of its own, which
-    are told the same."""
+    """The rows that a stream emits, by one operator: each interval has buckets of its own, which
+    get the same rows."""
     buckets = several[0]
     bucketed = with_bucket(judged, buckets.spec.keys, buckets.count)
     packed = bucketed.mapInArrow(_to_each(buckets.pack, several), PACKED)
@@ -293,7 +293,7 @@ def _turns(several: Sequence[Buckets], silence_ms: int) -> Turn:
         state = bytes(stored.get[0]) if stored.exists else None
         if stored.hasTimedOut:
             assert state is not None
-            # Nothing at all has come for a while, so by the clock everything older is here.
+            # Nothing at all has come for a while, so by the clock all older rows are here.
             done = buckets.silence(state, stored.getCurrentProcessingTimeMs() * 1000)
         else:
             done = buckets.turn(state, *_came(frames))
@@ -301,7 +301,7 @@ def _turns(several: Sequence[Buckets], silence_ms: int) -> Turn:
         if silence_ms and done.waits:
             stored.setTimeoutDuration(silence_ms)
         rows = done.rows
-        if number:  # what takes no part comes out once
+        if number:  # rows that are left out are emitted once
             rows = rows.filter(pc.equal(rows[VERDICT], TAKEN))
         yield from handed_on(_numbered(rows, number))
 
@@ -309,7 +309,7 @@ def _turns(several: Sequence[Buckets], silence_ms: int) -> Turn:
 
 
 def _came(frames: Iterable[Any]) -> tuple[list[bytes], int, bool]:
-    """What has come for a bucket: rows, the newest time of any bucket's, and whether it ends."""
+    """The packed rows of a bucket: rows, the newest time of all buckets, and whether it ends."""
     rows: list[bytes] = []
     newest_us, ends = NEVER_US, False
     for frame in frames:

@@ -1,7 +1,7 @@
-"""What conflation and joins on Spark have in common: columns, buckets, and packed rows.
+"""The common part of conflation and joins on Spark: columns, buckets, and packed rows.
 
-Streams are brought together in a few *buckets* of keys (`conflated_topics.state_partitions`), each
-with one blob of state. What comes of a bucket's turn are rows as Arrow streams in a binary column.
+Streams are partitioned into a few *buckets* of keys (`conflated_topics.state_partitions`), each
+with one blob of state. A bucket's turn returns rows as Arrow streams in a binary column.
 """
 
 import itertools
@@ -19,41 +19,41 @@ from conflated_topics.spec import parse_interval
 from conflated_topics.state_partitions import BUCKET
 
 Turn = Callable[[Any, Iterable[Any], Any], Iterator[Any]]
-"""A bucket's turn as Spark calls for it: of what bucket, the packed rows, and its state."""
+"""A bucket's turn as Spark calls it: the bucket, the packed rows, and its state."""
 STATE = "state binary"
 OPERATION_COLUMNS = ("op", "_op")
-"""The column that says what a row does: of rows as they are, and of typed ones."""
+"""The column with the operation of a row: of rows as they are, and of typed ones."""
 BYTES_OF_A_PARTITION = 128 * 1024**2
-"""As Spark cuts files: a task holds its partition, several times over while it sorts."""
+"""Size by which Spark splits files: a task holds its partition, several times while it sorts."""
 MAX_SKEW = "1h"
-"""More than clocks differ by and zones are mistaken by, less than what is a mistake for sure."""
+"""More than clocks and time zones differ, less than an obvious mistake."""
 
 
 _numbers: defaultdict[str, Iterator[int]] = defaultdict(partial(itertools.count, 1))
 
 
 def numbered(kind: str) -> str:
-    """What the counts of a query are called that nobody has given a name: `conflation 1`."""
+    """The default name for the counts of a query: `conflation 1`."""
     return f"{kind} {next(_numbers[kind])}"
 
 
 def names(one_or_several: str | Sequence[str]) -> tuple[str, ...]:
-    """The names of columns, of which one may be said as it is."""
+    """The names of columns; a single one may be given as it is."""
     return (one_or_several,) if isinstance(one_or_several, str) else tuple(one_or_several)
 
 
 def tie_breakers(
     order: str | Sequence[str] | None, columns: Sequence[str], time: str
 ) -> tuple[str, ...]:
-    """The columns that decide between rows of the same time: those that are named, or `bookmark`
-    where there is such a column."""
+    """The columns that order rows of the same time: the named ones, or `bookmark` if there is such
+    a column."""
     if order is None:
         return ("bookmark",) if "bookmark" in columns and time != "bookmark" else ()
     return names(order)
 
 
 def skew_us(max_skew: str | timedelta | None) -> int | None:
-    """How far ahead of the clock a row may be; None: however far."""
+    """How far ahead of the clock a row may be; None: any distance."""
     return None if max_skew is None else parse_interval(max_skew, least_us=0)
 
 
@@ -65,29 +65,28 @@ def column(name: str) -> Any:
 
 
 def arrow_schema(df: Any) -> pa.Schema:
-    """The columns of a DataFrame as the core is given them; raises ValueError for names that
-    cannot be.
+    """The columns of a DataFrame for the core; raises ValueError for invalid names.
 
-    All may be null: where they may not is known better by one version of a query than by another,
-    and the state of one is that of the other.
+    All are nullable: one version of a query may infer less than another, and both must share the
+    state.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
     for name in df.columns:
         if name in (BUCKET, VERDICT):
-            raise ValueError(f"{name!r} is a column of conflated_topics' own; rename the input's")
+            raise ValueError(f"{name!r} is a reserved column name; rename the input's")
         if "." in name or "`" in name:
             raise ValueError(
-                f"the column {name!r} has a dot or a backtick in its name, with which Spark "
-                "cannot hand it to Python; rename it"
+                f"the column {name!r} has a dot or a backtick in its name, so Spark "
+                "cannot pass it to Python; rename it"
             )
     zone = df.sparkSession.conf.get("spark.sql.session.timeZone")
     return to_arrow_schema(df.schema.toNullable(), timezone=zone, prefers_large_types=False)
 
 
 def is_ahead(time: str, skew_us: int) -> Any:
-    """Whether a row is further ahead of the clock than so much. The clock is Spark's of the batch,
-    which the checkpoint keeps."""
+    """Whether a row is further ahead of the clock than allowed. The clock is Spark's of the batch,
+    which the checkpoint stores."""
     from pyspark.sql.functions import current_timestamp, lit, unix_micros
 
     time_us = unix_micros(column(time).cast("timestamp"))
@@ -95,7 +94,7 @@ def is_ahead(time: str, skew_us: int) -> Any:
 
 
 def is_tick(schema: pa.Schema) -> Any:
-    """Whether a row stands only for its time; None where no column says what a row does."""
+    """Whether a row has only a time; None if no column has operations."""
     from pyspark.sql.functions import coalesce, col, lit
 
     for name in OPERATION_COLUMNS:
@@ -105,7 +104,7 @@ def is_tick(schema: pa.Schema) -> Any:
 
 
 def counted(rows: Any, under: Any, judgement: str, values: Mapping[str, Any]) -> Any:
-    """The same rows, those with one of the `values` in the column `judgement` counted by its name,
+    """The same rows, counting those with one of the `values` in the column `judgement` by its name,
     in the metrics `under` a name."""
     from pyspark.sql.functions import col, count_if, lit
 
@@ -114,7 +113,7 @@ def counted(rows: Any, under: Any, judgement: str, values: Mapping[str, Any]) ->
 
 
 def with_bucket(df: Any, keys: Sequence[str], count: int) -> Any:
-    """The rows with the bucket that their keys belong to."""
+    """The rows with the bucket of their keys."""
     from pyspark.sql.functions import lit, pmod, xxhash64
 
     bucket = pmod(xxhash64(*map(column, keys)), lit(count)).cast("int")
@@ -128,17 +127,17 @@ def enough_partitions(df: Any) -> int:
 
 
 def _size_bytes(df: Any) -> int:
-    """What Spark knows of the input's size; 0 where it cannot be asked."""
+    """Spark's estimate of the input's size; 0 if it is not available."""
     try:
         size = int(str(df._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
-    except Exception:  # over Spark Connect there is no plan to ask
+    except Exception:  # Spark Connect has no plan
         return 0
-    return size if size < 2**45 else 0  # a size that nobody knows is said to be huge
+    return size if size < 2**45 else 0  # Spark reports an unknown size as huge
 
 
 def turned(packed: Any, turn: Turn, schema: pa.Schema, silence_ms: int = 0) -> Any:
-    """The rows, in the columns of `schema`, that the turns of buckets hand on of a stream of packed
-    rows. With `silence_ms` a bucket has a turn also when nothing has come for so long."""
+    """The rows, in the columns of `schema`, that the turns of buckets return for a stream of packed
+    rows. With `silence_ms` a bucket also has a turn after so long without rows."""
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.streaming.state import GroupStateTimeout
 
@@ -150,7 +149,7 @@ def turned(packed: Any, turn: Turn, schema: pa.Schema, silence_ms: int = 0) -> A
 
 
 def handed_on(rows: pa.Table) -> Iterator[Any]:
-    """What a turn gives Spark: a packed row, or nothing."""
+    """The result of a turn for Spark: a packed row, or nothing."""
     import pandas as pd
 
     if len(rows):
@@ -158,7 +157,7 @@ def handed_on(rows: pa.Table) -> Iterator[Any]:
 
 
 def _unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows that turns have handed on."""
+    """The rows that turns have returned."""
     for batch in batches:
         for rows in batch.column("rows").to_pylist():
             yield from from_ipc(rows).combine_chunks().to_batches()

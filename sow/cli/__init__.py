@@ -1,11 +1,11 @@
-"""The command line `sow`: one module a command, loaded only when it is asked for."""
+"""The command line `sow`: one module per command, imported on first use."""
 
 import signal
 
 try:
     from sow.cli.main import main
 except KeyboardInterrupt:
-    # Who changes his mind in the third of a second that loading takes is answered as later.
+    # Ctrl-C during the third of a second that imports take ends as it does later.
     raise SystemExit(128 + signal.SIGINT) from None
 
 __all__ = ["main"]

@@ -1,4 +1,4 @@
-"""``python -m sow.cli``, where no `sow` is on the path."""
+"""``python -m sow.cli``, for machines without `sow` on the path."""
 
 from sow.cli.main import main
 

@@ -1,7 +1,7 @@
-"""A file that a command writes: there as a whole, or not at all.
+"""Atomic output files: a command writes a whole file or none.
 
-It is written beside its place and put there in one step when all of it is on the disk. So a command
-that ends half leaves nothing that passes for a whole file, and what stood there stays.
+The data goes to a temporary file in the same directory, which is renamed when everything is on the
+disk. A command that is interrupted leaves no partial file, and an older file stays as it was.
 """
 
 import os
@@ -16,11 +16,11 @@ from sow.core.disk_full import written_whole
 from sow.errors import ClientError
 
 STANDARD = "-"
-"""What stands for standard input or output in place of a file's name."""
+"""Stands for standard input or output in place of a file name."""
 
 
 def check_is_new(path: str, force: bool) -> None:
-    """Refuse to write over a file that nobody said may go; raises ClientError."""
+    """Refuse to overwrite a file unless `force` allows it; raises ClientError."""
     if path == STANDARD:
         return
     if Path(path).is_dir():
@@ -31,8 +31,8 @@ def check_is_new(path: str, force: bool) -> None:
 
 @contextmanager
 def new_file(path: str, force: bool = False) -> Iterator[BinaryIO]:
-    """The file at `path`, or standard output, to write (`with`); raises ClientError, StoreError
-    where the disk has no room for it, OSError."""
+    """The file at `path`, or standard output, for writing (`with`); raises ClientError, StoreError
+    if the disk is full, OSError."""
     check_is_new(path, force)
     if path == STANDARD:
         yield sys.stdout.buffer
@@ -44,7 +44,7 @@ def new_file(path: str, force: bool = False) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        check_is_new(path, force)  # another one may have come meanwhile
+        check_is_new(path, force)  # another process may have created it meanwhile
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)

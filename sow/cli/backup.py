@@ -1,6 +1,6 @@
-"""`sow backup`: copies all that a running server stores, as of one moment, to a directory here.
+"""`sow backup`: copies everything a running server stores, as of one moment, to a local directory.
 
-The server sends what it has and writes nothing; where it goes is up to whoever runs the command.
+The server streams its data and writes nothing itself; the command chooses the destination.
 """
 
 import sys
@@ -28,17 +28,17 @@ from sow.store.backup_files import BackupContents, BackupWriter
 @url_option
 @json_option
 def backup(directory: str, url: str, as_json: bool) -> None:
-    """Copy all that a running server stores, as of one moment, to a new DIRECTORY on this machine.
+    """Copy everything a running server stores, as of one moment, to a new local DIRECTORY.
 
-    Nobody waits for it. The directory is there when all of it is on the disk. Where users are asked
-    who they are, it is for administrators.
+    Publishing goes on meanwhile. DIRECTORY appears once everything is on the disk. On a server with
+    authentication only administrators may do this.
     """
     with of_a_server():
         contents = run(_backup(url, Path(directory)))
     size_bytes = sum(file.size_bytes for file in contents.files)
     if as_json:
-        told = {"directory": directory, "bookmark": contents.bookmark, "bytes": size_bytes}
-        click.echo(json_text({**told, "time": _time(contents)}))
+        report = {"directory": directory, "bookmark": contents.bookmark, "bytes": size_bytes}
+        click.echo(json_text({**report, "time": _time(contents)}))
     else:
         click.echo(
             f"{directory}: {size(size_bytes)} as of bookmark {contents.bookmark}, {_time(contents)}"

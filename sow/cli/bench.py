@@ -1,11 +1,11 @@
-"""`sow bench`: what this machine or server can do: a minute of publishing, asking, following.
+"""`sow bench`: measures a machine or a server for a minute: publishes, queries, subscriptions.
 
-By default a server is started for it, with data in a folder that is removed afterwards, so it is
-this machine and this disk that are measured. An existing server is measured only where somebody
-names a topic of it that may be written to; what was written is taken away again.
+By default the command starts a server with data in a temporary folder, so it measures this machine
+and its disk. It measures an existing server only if --topic names a topic it may write to, and
+deletes its records afterwards.
 
-The client is one process on the same machine, and shares its processors with the server: what a
-server does for many clients is more. docs/performance.md has the figures of a careful measurement.
+The client is one process on the same machine and shares its processors with the server, so a server
+with many clients does more. docs/performance.md has the figures of a careful measurement.
 """
 
 import asyncio
@@ -33,16 +33,16 @@ from sow.core.humanize import duration
 from sow.errors import ClientError
 
 SECONDS = 60.0
-"""Long enough that a disk's cache and a checkpoint have their part in it."""
+"""Long enough to include the effects of the disk cache and of a checkpoint."""
 WORD = "sow-bench"
 BENCH_TOPIC = f"{WORD}:/id"
-"""What a server of its own serves."""
+"""The topic of the server that the bench starts."""
 BENCH_RECORDS = 10_000
-"""As many records as a desk has orders: their updates meet records that are there."""
+"""As many records as a desk has orders, so that publishes update existing records."""
 FRAME = 100
-"""Messages of a frame: what a feed gathers in a millisecond or two."""
+"""Messages of a frame: what a feed collects in a millisecond or two."""
 PADDING = "x" * 100
-"""So that a message has some 150 bytes, as an order or a quote has."""
+"""Pads a message to some 150 bytes, the size of an order or a quote."""
 BENCH_COLUMNS = (
     Column("what"),
     Column("per second", is_number=True),
@@ -54,14 +54,14 @@ Clock = Callable[[], float]
 
 
 class BenchResult(NamedTuple):
-    """What one kind of work came to: how much of it a second, and how long each took."""
+    """The result of one kind of work: its rate, and the latency of each operation."""
 
     what: str
     per_s: float
     spread: Percentiles
 
     def row(self) -> dict[str, str]:
-        """A row of a table with `BENCH_COLUMNS`."""
+        """This result as a row of a table with `BENCH_COLUMNS`."""
         return {
             "what": self.what,
             "per second": f"{self.per_s:,.0f}",
@@ -71,7 +71,7 @@ class BenchResult(NamedTuple):
         }
 
     def document(self) -> dict[str, Any]:
-        """The same for programs."""
+        """This result as JSON."""
         return {"what": self.what, "per_s": round(self.per_s, 1), **self.spread.document()}
 
 
@@ -79,7 +79,7 @@ class BenchResult(NamedTuple):
     epilog=example("sow bench", "sow bench --seconds 10", "sow bench --topic scratch --json")
 )
 @click.option("--seconds", type=click.FloatRange(0.1, 3600), default=SECONDS, show_default=True,
-              metavar="S", help="How long, in all.")  # fmt: skip
+              metavar="S", help="Duration in all.")  # fmt: skip
 @click.option("--topic", metavar="T", shell_complete=topic_names,
               help="Measure the server at --url, writing records into T.")  # fmt: skip
 @click.option("--data-dir", metavar="D", type=click.Path(exists=True, file_okay=False), default=".",
@@ -90,14 +90,14 @@ class BenchResult(NamedTuple):
 def bench(
     ctx: click.Context, seconds: float, topic: str | None, data_dir: str, url: str, as_json: bool
 ) -> None:
-    """Measure how much can be published durably, asked and followed.
+    """Measure durable publishes, queries and subscriptions.
 
-    Without --topic a server is started for it, in a folder of --data-dir that is removed at the
-    end. With --topic records of the server at --url are written and deleted again.
+    Without --topic the command starts a server in a folder of --data-dir, which it removes at the
+    end. With --topic it writes records to the server at --url and deletes them again.
     """
     if topic is None and ctx.get_parameter_source("url") is not ParameterSource.DEFAULT:
         raise click.UsageError(
-            f"records would be written to {url}; name the topic of it that may have them: --topic T"
+            f"records would be written to {url}; name a topic for them: --topic T"
         )
     found = run(_own(data_dir, seconds) if topic is None else _of(url, topic, seconds))
     if as_json:
@@ -115,7 +115,7 @@ async def _own(data_dir: str, seconds: float) -> list[BenchResult]:
 
 @contextlib.asynccontextmanager
 async def _server(folder: str) -> AsyncIterator[str]:
-    """A server in a process of its own, as others are; raises ClientError if it does not start."""
+    """A server in a process of its own; raises ClientError if it does not start."""
     words = (
         "-m",
         "sow",
@@ -132,13 +132,13 @@ async def _server(folder: str) -> AsyncIterator[str]:
         sys.executable,
         *words,
         stdout=asyncio.subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is for the bench, which then ends it
+        start_new_session=True,  # Ctrl-C goes to the bench, which then ends it
     )
     assert process.stdout is not None
     try:
         ready = await process.stdout.readline()
         if not ready:
-            raise ClientError("the server that was to be measured did not start")
+            raise ClientError("the server to measure did not start")
         yield orjson.loads(ready)["url"]
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -163,13 +163,13 @@ async def _of(url: str, topic: str, seconds: float) -> list[BenchResult]:
 async def _publishing(
     client: Client, scratch: ProbeRecords, seconds: float, clock: Clock = time.perf_counter
 ) -> BenchResult:
-    """Frames one after the other, as many on their way as a publisher has; then each by itself."""
+    """Publish frames with the usual number in flight, then wait for each to be durable."""
     numbers = range(BENCH_RECORDS)
     frames = [
         [scratch.document(number, px=0.5, pad=PADDING) for number in numbers[at : at + FRAME]]
         for at in range(0, BENCH_RECORDS, FRAME)
     ]
-    # Encoded before: it is the server that is measured.
+    # Encoded beforehand, so that only the server is measured.
     encoded = [[orjson.dumps(one) for one in frame] for frame in frames]
     taken_s: list[float] = []
     sent, began_s = 0, clock()
@@ -191,7 +191,7 @@ async def _publishing(
 async def _asking(
     client: Client, scratch: ProbeRecords, seconds: float, clock: Clock = time.perf_counter
 ) -> BenchResult:
-    """Questions for one record by its key, one after the other."""
+    """Query one record by its key, again and again."""
     taken_s: list[float] = []
     began_s = clock()
     while not taken_s or clock() - began_s < seconds:
@@ -204,7 +204,7 @@ async def _asking(
 async def _following(
     client: Client, scratch: ProbeRecords, seconds: float, clock: Clock = time.perf_counter
 ) -> BenchResult:
-    """One message after the other, from its publish until a subscriber has it, durable."""
+    """Publish one durable message at a time, and wait until a subscriber has it."""
     taken_s: list[float] = []
     async with (
         client.subscribe(scratch.topic, filter=scratch.filter_of(0)) as messages,

@@ -1,7 +1,6 @@
-"""Opening a page for whoever sits in front of this machine, if anybody does.
+"""Opens a page in the browser of the user at this machine, if there is a display.
 
-Only where there is a display: without one Python would start a browser of the terminal, over what
-is shown there.
+Without a display Python would start a text browser on top of the terminal's output.
 """
 
 import sys
@@ -9,12 +8,12 @@ import webbrowser
 from collections.abc import Callable, Mapping
 
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
-"""By which of them a program of X11 or Wayland knows where to draw."""
+"""Variables that name the display of X11 or Wayland."""
 WITH_DISPLAY = ("darwin", "win32")
 
 
 def has_display(environment: Mapping[str, str], platform: str = sys.platform) -> bool:
-    """Whether a page could be seen."""
+    """Whether there is a display to show a page on."""
     return platform in WITH_DISPLAY or any(environment.get(name) for name in DISPLAYS)
 
 
@@ -24,7 +23,7 @@ def open_page(
     platform: str = sys.platform,
     browse: Callable[[str], bool] = webbrowser.open,
 ) -> bool:
-    """Open a page if it can be seen; whether that was tried and began well."""
+    """Open a page if there is a display; returns whether the browser started."""
     if not has_display(environment, platform):
         return False
     try:

@@ -1,4 +1,4 @@
-"""`sow check`: everything that is wrong with a config.xml, without starting anything."""
+"""`sow check`: finds every mistake in a config.xml without starting a server."""
 
 import dataclasses
 import os
@@ -21,7 +21,7 @@ from sow.errors import shown
 @click.argument("words", nargs=-1, metavar="[CONFIG] [TOPIC]")
 @click.option("--spark", is_flag=True, help="Let Spark's parser read the SQL of pipelines too.")
 @click.option("--xsd", is_flag=True, help="Write the XML schema of CONFIG, for editors, and end.")
-@click.option("--as", "as_user", metavar="USER", help="Say what USER would see of TOPIC, and why.")
+@click.option("--as", "as_user", metavar="USER", help="Show what USER would see of TOPIC, and why.")
 @click.option("--group", "groups", multiple=True, help="USER is in this group too; repeated.")
 @click.option(
     "--claim",
@@ -29,7 +29,7 @@ from sow.errors import shown
     multiple=True,
     metavar="NAME=VALUE",
     callback=pairs,
-    help="What else is known of USER, as ${user.NAME} of roles; repeated.",
+    help="An attribute of USER, ${user.NAME} in roles; repeated.",
 )
 @filter_option
 @click.option("--count", is_flag=True, help="Let the server at --url count what USER would see.")
@@ -54,14 +54,14 @@ def check(
     """Validate CONFIG (config.xml) and name every mistake with its line.
 
     Each finding is one line: file, line, element, error or warning, what is wrong, what to write
-    instead. The last line counts them. With --as, say what a user of CONFIG would see of TOPIC.
+    instead. The last line counts them. With --as, show what a user of CONFIG would see of TOPIC.
     """
     if xsd:
         click.echo(schema(), nl=False)
         return
     config, topic = _named(words, topic_too=as_user is not None)
     if as_user is not None:
-        # Only here: it brings what asks a server.
+        # Imported here: it loads the client, which only --as needs.
         from sow.cli.permission_check import lines, seen
 
         found = seen(
@@ -88,18 +88,18 @@ def check(
 
 
 def _named(words: Sequence[str], topic_too: bool) -> tuple[str, str]:
-    """The configuration and the topic that somebody has named."""
+    """The configuration and the topic that the arguments name."""
     if topic_too and not words:
-        raise click.UsageError("--as says who; which TOPIC?")
+        raise click.UsageError("--as needs a TOPIC: sow check CONFIG TOPIC --as USER")
     if len(words) > 1 + topic_too:
-        raise click.UsageError(f"what is {shown(words[-1])}?")
+        raise click.UsageError(f"unexpected argument {shown(words[-1])}")
     named = list(words)
     topic = named.pop() if topic_too else ""
     return named[0] if named else "config.xml", topic
 
 
 def _parsed(config: str, loaded: Loaded, pipelines: Sequence[Pipeline]) -> Loaded:
-    """The same with what Spark says of the queries."""
+    """The findings, with the errors that Spark's parser reports in queries."""
     from sow.spark.sql import problems, spark_java
 
     requested = [one for one in pipelines if one.sql is not None]
@@ -113,17 +113,17 @@ def _parsed(config: str, loaded: Loaded, pipelines: Sequence[Pipeline]) -> Loade
             one.line,
             "SQL",
             "error",
-            f"pipeline {one.name}: {said}",
+            f"pipeline {one.name}: {problem}",
         )
-        for one, said in zip(requested, found, strict=True)
-        if said
+        for one, problem in zip(requested, found, strict=True)
+        if problem
     ]
     return loaded.with_errors(errors)
 
 
 def _with_files(config: str, loaded: Loaded) -> Loaded:
-    """The same with what is wrong with the files that Security names. They are warned of: where a
-    configuration is checked the secrets need not be."""
+    """The findings, with problems of the files that Security names. They are warnings: the secrets
+    need not be on the machine that checks a configuration."""
     if loaded.configuration is None:
         return loaded
     found = [

@@ -1,7 +1,6 @@
-"""`sow completion`: the script by which a shell completes commands, options and choices.
+"""`sow completion`: writes the script that completes commands, options and choices in a shell.
 
-The script is click's own: it asks `sow` what could stand there whenever somebody presses TAB, so
-it does not grow old.
+It is click's script. It calls `sow` for candidates at each TAB, so it never gets out of date.
 """
 
 import click
@@ -11,7 +10,7 @@ from sow.cli.options import example
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_SOW_COMPLETE"
-"""By which the script tells `sow` what it wants to know: as click derives it from the name."""
+"""The variable through which the script requests candidates; click derives its name."""
 
 
 @click.command(

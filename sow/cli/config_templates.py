@@ -1,7 +1,8 @@
-"""Configurations to begin with: topics that somebody has named, written as a config.xml.
+"""Configurations to start with: a config.xml for given topics.
 
-`sow init` writes one into a file, with comments, and `sow serve --topic` serves one without a file.
-Both say the same of the same topics, so that what began without a file goes on with one.
+`sow init` writes one to a file, with comments; `sow serve --topic` serves one without a file. Both
+give the same configuration for the same topics, so a server started without a file can continue
+with one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,16 +15,16 @@ from sow.errors import ClientError, shown
 
 LISTEN = URL_DEFAULT.partition("://")[2]
 DATA_DIRECTORY = "data"
-"""As a configuration has it that names none: beside the file, or where `sow serve` was called."""
+"""The default data directory: beside the file, or in the working directory of `sow serve`."""
 COPY = "{}-C"
-"""What the conflated topic is called that is made of one, as in the shipped config.xml."""
+"""The name of the conflated topic of a topic, as in the shipped config.xml."""
 
 
 @dataclass(frozen=True, slots=True)
 class StarterTopic:
     """A json topic with these paths as its key, and fields of these types by path.
 
-    `interval` is that of a conflated topic made of it; "" is none.
+    `interval` is that of its conflated topic; "" means none.
     """
 
     name: str
@@ -33,8 +34,8 @@ class StarterTopic:
 
 
 def named_topic(text: str) -> StarterTopic:
-    """The topic that is meant by ``quotes:/symbol`` or ``orders:/desk,/id``; by ``notes`` one
-    whose publishers name each record. Raises ClientError, BadFilter for what is no path."""
+    """The topic that ``quotes:/symbol`` or ``orders:/desk,/id`` describes; ``notes`` is a topic
+    without a Key. Raises ClientError, and BadFilter for an invalid path."""
     name, colon, key = text.partition(":/")
     if not name or (":" in name and not colon) or name.startswith("/:"):
         raise ClientError(f"{shown(text)} is no topic; write its name and key, as quotes:/symbol")
@@ -43,19 +44,19 @@ def named_topic(text: str) -> StarterTopic:
 
 
 def document(topics: Sequence[StarterTopic], listen: str = LISTEN, name: str = "sow") -> str:
-    """A config.xml with these topics, explained where one would want to change something."""
+    """A config.xml with these topics, with comments where a user may want to change something."""
     sections = [_topic(one) for one in topics]
     sections += [_conflated(one) for one in topics if one.interval]
     return f"""<?xml version="1.0" encoding="UTF-8"?>
-<!-- Read it with "sow check", run it with "sow serve"; after a change "sow reload" takes it up.
-     Every element there is: docs/configuration.md. -->
+<!-- Check it with "sow check", run it with "sow serve", apply changes with "sow reload".
+     All elements: docs/configuration.md. -->
 <SOWConfig>
   <Name>{escape(name)}</Name>
 
-  <!-- Beyond this machine a server is reached only where it asks who comes: docs/security.md. -->
+  <!-- Without authentication a server listens on this machine only: docs/security.md. -->
   <Listen>{escape(listen)}</Listen>
 
-  <!-- Everything on disk; a relative path starts at this file. -->
+  <!-- All data on disk; a relative path starts at this file. -->
   <DataDirectory>{DATA_DIRECTORY}</DataDirectory>
 
   <SOW>
@@ -67,12 +68,12 @@ def document(topics: Sequence[StarterTopic], listen: str = LISTEN, name: str = "
 def _topic(topic: StarterTopic) -> str:
     lines = ["<Topic>", f"  <Name>{escape(topic.name)}</Name>", "  <MessageType>json</MessageType>"]
     if topic.keys:
-        lines.append("  <!-- Messages that agree in these fields are of one record. -->")
+        lines.append("  <!-- Messages with equal values in these fields update one record. -->")
         lines += [f"  <Key>{escape(key)}</Key>" for key in topic.keys]
     else:
-        lines.append("  <!-- No Key: whoever publishes names the record. -->")
+        lines.append("  <!-- No Key: the publisher names the record. -->")
     if topic.types:
-        lines.append("  <!-- A message with a value of another type is refused. -->")
+        lines.append("  <!-- The server refuses values of another type. -->")
         lines.append("  <Schema>")
         lines += [
             f"    <Field type={quoteattr(kind)}>{escape(path)}</Field>"

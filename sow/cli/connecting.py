@@ -1,6 +1,4 @@
-"""Clients of the server that a command was told to talk to, as its options say who asks and what to
-trust.
-"""
+"""Clients of the server at --url, with the credentials and trust that the options give."""
 
 import errno
 import os
@@ -11,11 +9,11 @@ import click
 
 from sow.cli.options import (
     ACCESS,
-    CA_SAID,
-    CERTIFICATE_KEY_SAID,
-    CERTIFICATE_SAID,
-    TOKEN_SAID,
-    USER_SAID,
+    CA_OPTION,
+    CERTIFICATE_KEY_OPTION,
+    CERTIFICATE_OPTION,
+    TOKEN_OPTION,
+    USER_OPTION,
 )
 from sow.cli.plain_output import printable
 from sow.cli.report import AS_JSON
@@ -24,27 +22,27 @@ from sow.client import Client, Unreachable
 from sow.errors import ClientError
 
 NO_SERVER = (
-    "; of data that no server has: start one with sow serve FILE --data-dir DIRECTORY --port 0 and "
-    "give the address that it says as --url, or copy the whole data directory while it is stopped"
+    "; for data without a server: start one with sow serve FILE --data-dir DIRECTORY --port 0 and "
+    "give the address it prints as --url, or copy the whole data directory while it is stopped"
 )
-"""What to do who wants what is stored, and has only the directory."""
+"""The way for a user who needs stored data and has only the directory."""
 
 
 def connected(url: str, name: str) -> Client:
-    """A client of the server at `url`, which lists it under `name`.
+    """A client of the server at `url`, connected under `name`.
 
-    A user whose password is not in the environment is asked for it. Raises ClientError for a key
+    Prompts for the password of a user unless it is in the environment. Raises ClientError for a key
     without its certificate.
     """
-    said = {option: click.get_current_context().meta.get(option) for option in ACCESS}
-    user, password = said[USER_SAID], os.environ.get("SOW_PASSWORD")
+    given = {option: click.get_current_context().meta.get(option) for option in ACCESS}
+    user, password = given[USER_OPTION], os.environ.get("SOW_PASSWORD")
     if user is not None and password is None:
         password = click.prompt(f"Password of {user}", hide_input=True, err=True)
-    token = said[TOKEN_SAID] if user is None else None
-    certificate, key = said[CERTIFICATE_SAID], said[CERTIFICATE_KEY_SAID]
+    token = given[TOKEN_OPTION] if user is None else None
+    certificate, key = given[CERTIFICATE_OPTION], given[CERTIFICATE_KEY_OPTION]
     if key is not None and certificate is None:
         raise ClientError("there is a --certificate-key, but no certificate; give --certificate")
-    # Programs read errors there, and nothing else.
+    # Programs expect errors on stderr, and nothing else.
     is_quiet = click.get_current_context().meta.get(AS_JSON)
     return NotifyingClient(
         url,
@@ -55,14 +53,13 @@ def connected(url: str, name: str) -> Client:
         password=user and password,
         certificate=certificate,
         key=key,
-        ca=said[CA_SAID],
+        ca=given[CA_OPTION],
     )
 
 
 @contextmanager
 def of_a_server() -> Iterator[None]:
-    """For commands that write down what a server has: where none runs they say besides what to do
-    instead."""
+    """For commands that store what a server holds: if none runs, the error names an alternative."""
     try:
         yield
     except Unreachable as error:

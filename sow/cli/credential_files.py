@@ -1,5 +1,5 @@
-"""Files of users, tokens, keys and certificates, as commands find them: by the configuration, or by
---file."""
+"""The files of users, tokens, keys and certificates that commands edit: those of the
+configuration, or --file."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from sow.errors import ClientError, ConfigError, clipped
 
 
 def config_options(field: str, element: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Hands a command the file that `field` of Authentication holds, whose element is `element`."""
+    """Passes a command the file in `field` of Authentication, whose element is `element`."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
@@ -26,7 +26,7 @@ def config_options(field: str, element: str) -> Callable[[Callable[..., Any]], C
             return command(*given, file=file or _file(config, variables, field, element), **named)
 
         with_file = click.option(
-            "--file", type=click.Path(), help="The file, whatever a configuration says."
+            "--file", type=click.Path(), help="The file, instead of the configuration's."
         )
         with_config = click.option(
             "--config",
@@ -52,13 +52,13 @@ def _file(config: str, variables: dict[str, str], field: str, element: str) -> s
 
 
 def file_named(file: str, name: str) -> ClientError:
-    """What to say where a name is not in a file."""
+    """The error for a name that is not in a file."""
     return ClientError(f"{file} has no {clipped(name)}")
 
 
 @contextmanager
 def refused() -> Iterator[None]:
-    """Say what cannot be written, as a mistake of the user's."""
+    """Report an invalid value as a mistake of the user's."""
     try:
         yield
     except ValueError as error:
@@ -66,8 +66,8 @@ def refused() -> Iterator[None]:
 
 
 def unreadable(security: Security) -> Iterator[tuple[str, str]]:
-    """What is wrong with each of the files that a configuration names, and with which element."""
-    # Only here: they bring libraries that a configuration without Security needs not.
+    """The problem of each unreadable file that a configuration names, with its element."""
+    # Imported here: a configuration without Security does not need these libraries.
     from sow.security.authentication.htpasswd import Users
     from sow.security.authentication.key_set import FiledKeys
     from sow.security.authentication.tokens import read_lines

@@ -1,8 +1,8 @@
-"""CSV from a file or a pipe, cut into tables that the server takes in one request each.
+"""Splits CSV from a file or a pipe into tables, each sent in one request.
 
-A table is the line of names and some rows. What the cells mean is the server's business
-(`sow.messages.csv_rows`); here is only found out where a row ends, which a line break within quotes
-does not. Rows are handed on as they arrive; what cannot be read is, too, for the server to refuse.
+A table is the header line and some rows. The server parses the cells (`sow.messages.csv_rows`);
+this module only finds row ends, because a quoted line break does not end a row. Rows are passed on
+as they arrive, including those that do not parse: the server refuses them.
 """
 
 import csv
@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from sow.messages.csv_rows import CSV_ROW_CHARS_MAX
 
 TABLE_ROWS_MAX = 1_000
-"""Rows of one request, as of one frame of other messages: they are stored all or none."""
+"""Rows of one request, as of one frame of messages: stored all or none."""
 TABLE_BYTES = 1024**2
-"""Bytes of its rows from which on it is sent: far below what a request may have."""
+"""Bytes of rows that complete a request: far below the server's limit."""
 
 
 async def csv_tables(source: AsyncIterator[bytes]) -> AsyncIterator[tuple[bytes, int]]:
-    """Tables, each with how many bytes its rows have; without rows there is none."""
+    """Tables, each with the number of bytes of its rows; none without rows."""
     names: bytes | None = None
     pending = b""
     async for piece in _and_an_end(source):
@@ -35,7 +35,7 @@ async def _and_an_end(source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _shares(rows: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """The rows of one request after the other."""
+    """The rows of each request."""
     start = size = 0
     for at, row in enumerate(rows, 1):
         size += len(row)
@@ -45,14 +45,14 @@ def _shares(rows: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 
 def rows_in(text: bytes, is_over: bool) -> tuple[list[bytes], bytes]:
-    """The whole rows that a text begins with, with their line ends, and the rest, of which there is
-    none if the text `is_over`, nor where it is longer than a row that the server takes."""
+    """The complete rows at the start of a text, with their line ends, and the rest. The rest is
+    empty if the text `is_over`, or if it is longer than a row that the server accepts."""
     lines = text.split(b"\n")
     lines = [
         *(line + b"\n" for line in lines[:-1]),
         *([lines[-1] + b"\n"] if is_over and lines[-1] else []),
     ]
-    # What stands between commas and quotes does not matter: each byte is a character.
+    # Only delimiters matter here, so that each byte can be one character.
     reader = csv.reader((line.decode("latin-1") for line in lines), strict=True)
     rows: list[bytes] = []
     ended = 0
@@ -61,7 +61,7 @@ def rows_in(text: bytes, is_over: bool) -> tuple[list[bytes], bytes]:
             rows.append(b"".join(lines[ended : reader.line_num]))
             ended = reader.line_num
     except csv.Error:
-        pass  # a row that is not whole yet, or that the server will say what is wrong with
+        pass  # an incomplete row, or one that the server will refuse
     rest = text[sum(map(len, lines[:ended])) :]
     if rest and (is_over or len(rest) > CSV_ROW_CHARS_MAX):
         return [*rows, rest], b""

@@ -1,8 +1,8 @@
-"""`sow demo`: a server, a market and its conflated topics, watched in one terminal.
+"""`sow demo`: a server, a market and its conflated topics in one terminal.
 
-The server runs in this process, the market in one of its own, publishing over the network as a
-real one would. The view shows, for each topic, updates in and out per second and what conflation
-saves, and below it the records of a conflated topic as a real subscriber sees them.
+The server runs in this process, the market in another one that publishes over the network as a real
+feed would. The view shows updates in and out per second of each topic, the savings of conflation,
+and the records of a conflated topic as a real subscriber receives them.
 """
 
 import asyncio
@@ -40,13 +40,13 @@ from sow.server.api.describe import describe_topic
 from sow.server.boot.app import Server
 
 CONFIG = "demo.xml"
-"""The demo's own configuration, a file of the package."""
+"""The demo's configuration, a file of the package."""
 FOLLOWED = "quotes-C"
 SHOWN = ("quotes", "quotes-fast", "quotes-C", "orders", "orders-C", "orders-open", "bars")
 OPENED = "#/slider/quotes?interval=1s"
-"""The page of the console that shows what this is about."""
+"""The page of the console that shows the demo."""
 REFRESH_S = 1.0
-"""How often the figures are drawn: they are rates of a second."""
+"""Redraw interval: the figures are rates per second."""
 QUOTE_COLUMNS = (
     Column("symbol"),
     Column("bid", is_number=True),
@@ -54,19 +54,19 @@ QUOTE_COLUMNS = (
     Column("ts"),
 )
 RATE = 4000.0
-"""Messages a second: about what the recorded feed has in the median (docs/recorded-data.md)."""
+"""Messages per second: about the median of the recorded feed (docs/recorded-data.md)."""
 
 
 @click.command(epilog=example("sow demo", "sow demo --rate 500 --port 0"))
 @click.option("--rate", type=click.FloatRange(1), default=RATE, show_default=True,
-              metavar="N", help="Messages a second in the mean; they come in bursts.")  # fmt: skip
-@click.option("--no-browser", is_flag=True, help="Open no browser at the console.")
+              metavar="N", help="Mean messages per second; they come in bursts.")  # fmt: skip
+@click.option("--no-browser", is_flag=True, help="Do not open the console in a browser.")
 @click.option("--seconds", type=click.FloatRange(0), default=0.0, metavar="S",
-              help="Stop so long after the feed began; 0: at Ctrl-C.")  # fmt: skip
+              help="Stop this long after the feed began; 0: at Ctrl-C.")  # fmt: skip
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True,
               metavar="P", help="Port to listen on; 0 for any free one.")  # fmt: skip
 @click.option("--config", type=click.Path(), default=None,
-              help="Another configuration, with topics quotes and orders.")  # fmt: skip
+              help="Another configuration with the topics quotes and orders.")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the market.")
 @json_option
 def demo(
@@ -102,7 +102,7 @@ async def _demo(
     with tempfile.TemporaryDirectory(prefix="sow-demo-") as data_directory:
 
         def as_demo(read: Configuration) -> Configuration:
-            # A demo is for whoever started it, wherever the file has the server listen.
+            # A demo serves its own machine, whatever address the file has.
             return replace(read, host=LOOPBACK, port=port)
 
         server = Server(
@@ -115,7 +115,7 @@ async def _demo(
         if not as_json:
             click.echo(f"sow: the console is at {url}/")
         if browses:
-            # Some browsers keep whoever starts them waiting, and nobody waits for them here.
+            # Some browsers block the process that starts them.
             Thread(target=open_page, args=(f"{url}/{OPENED}", os.environ), daemon=True).start()
         try:
             commands = {
@@ -139,23 +139,23 @@ async def _demo(
 
 @asynccontextmanager
 async def _feed(url: str, rate: float, seed: int, ended: Callable[[], None]) -> AsyncIterator[None]:
-    """A market feed in a process of its own for as long as this is open.
+    """Run a market feed in a process of its own while this context is open.
 
-    Without it there is nothing to see: when it ends by itself `ended` is called, and leaving this
-    raises ClientError with what it complained of.
+    The demo needs the feed: when it ends by itself `ended` is called, and leaving the context
+    raises ClientError with its error output.
     """
     arguments = ("-m", "sow.cli.market_feed", url, str(rate), str(seed))
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *arguments,
         stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is for the demo, which then ends it
+        start_new_session=True,  # Ctrl-C goes to the demo, which then ends it
     )
 
     async def follow() -> str:
-        _, said = await process.communicate()
+        _, output = await process.communicate()
         ended()
-        return said.decode(errors="replace").strip()
+        return output.decode(errors="replace").strip()
 
     following = asyncio.create_task(follow())
     try:
@@ -164,15 +164,15 @@ async def _feed(url: str, rate: float, seed: int, ended: Callable[[], None]) -> 
         by_itself = following.done()
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
-        said = await following
+        output = await following
     if by_itself:
-        why = said.splitlines()[-1] if said else f"it ended with code {process.returncode}"
+        why = output.splitlines()[-1] if output else f"it ended with code {process.returncode}"
         raise ClientError(f"the market feed stopped: {why}")
 
 
 async def _watch(screen: "DemoScreen", client: Client, seconds: float, stop: asyncio.Event) -> None:
-    """Refresh the screen every second until `stop`, or, where `seconds` are not 0, until so many
-    have passed since the feed began: how long that takes is the machine's business."""
+    """Refresh the screen every second until `stop` or, unless `seconds` is 0, until so many have
+    passed since the feed began; the start of the feed does not count."""
     ending: asyncio.TimerHandle | None = None
     follower = asyncio.create_task(screen.follow(client))
     with screen.open() as show:
@@ -189,8 +189,8 @@ async def _watch(screen: "DemoScreen", client: Client, seconds: float, stop: asy
 
 
 class DemoScreen:
-    """What the demo shows of `server`, which is at `url`: a live page in a terminal, else a line of
-    figures each second, with `as_json` as JSON."""
+    """The demo's view of `server` at `url`: a live page in a terminal, else a line of figures each
+    second, as JSON with `as_json`."""
 
     def __init__(self, server: Server, url: str, as_json: bool) -> None:
         self._server = server
@@ -203,11 +203,11 @@ class DemoScreen:
 
     @property
     def has_begun(self) -> bool:
-        """Something has been published."""
+        """Mark that the feed has published."""
         return any(topic.updates for topic in self._server.engine.topics.values())
 
     async def follow(self, client: Client) -> None:
-        """Keep the records of a conflated topic as a subscriber sees them."""
+        """Subscribe to a conflated topic and keep its records."""
         try:
             async with client.sow_and_subscribe(FOLLOWED, oof=True) as subscription:
                 async for message in subscription:
@@ -217,11 +217,11 @@ class DemoScreen:
                     elif message.c == "oof":
                         self._records.pop(message.k or "", None)
         except SowError as error:
-            click.echo(f"sow: {FOLLOWED} is not followed: {error.detail}", err=True)
+            click.echo(f"sow: cannot follow {FOLLOWED}: {error.detail}", err=True)
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Callable[[], None]]:
-        """Yields what is to be called at each refresh."""
+        """Yields the function to call at each refresh."""
         if not sys.stdout.isatty() or self._as_json:
             yield self._print
             if self._as_json:
@@ -243,21 +243,21 @@ class DemoScreen:
             click.echo(f"{self._url}  " + "  ".join(parts))
 
     def _look(self) -> Look:
-        """What the server would say over HTTP of the topics that are shown."""
+        """The figures that the server would report over HTTP for the shown topics."""
         now_us, topics = self._server.driver.now_us(), self._server.engine.topics
         described = [describe_topic(topics[name], now_us) for name in SHOWN if name in topics]
         return Look(now_us / 1e6, described, (), None)
 
     def _rates(self) -> list[TopicRates]:
-        """What they did since this was asked for the last time."""
+        """The rates since the last call."""
         before, self._before = self._before, self._look()
         return activity(before, self._before).topics
 
     def _page(self, rates: list[TopicRates], console: Console) -> Group:
-        """As many quotes as there is room for; what else there is to try stays to be seen."""
+        """As many quotes as fit, leaving room for the commands to try."""
         hints, width = self._hints(), console.width
         hinted = sum(1 + (len(line) - 1) // width for line in hints.splitlines())
-        # Two headings, the tables' own, two lines between, and that of the cursor.
+        # Two headings, those of the tables, two blank lines, and the cursor's line.
         room = max(1, console.height - len(rates) - hinted - 7)
         quotes = sorted(self._records.values(), key=lambda quote: str(quote["symbol"]))[:room]
         followed = f"{FOLLOWED} as a subscriber sees it: {self._delivered:,} updates so far"

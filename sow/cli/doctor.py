@@ -1,8 +1,8 @@
-"""`sow doctor`: what is not as it should be, here or in a running server, and what to do.
+"""`sow doctor`: checks a machine or a running server, and suggests what to do.
 
-Without a server it looks at the configuration and at the machine that would run it; with --server
-at one that runs. It changes nothing: to learn how long the disk takes it writes a small file beside
-the data and removes it.
+By default it checks the configuration and the machine that would run it; with --server a running
+server. It changes nothing, except that it writes a small file beside the data to time the disk and
+removes it.
 """
 
 import os
@@ -42,11 +42,11 @@ from sow.errors import ConfigError
 from sow.store.environment import space
 
 FLUSHES = 20
-"""So many flushes of a small file tell a slow disk from a fast one, in a second at most."""
+"""Enough flushes of a small file to tell a slow disk from a fast one, within a second."""
 FLUSHED_BYTES = 4096
-"""A block: what a single publish comes to."""
+"""A disk block: the size of a single publish."""
 ANSWERS = 20
-"""The same of questions to a server."""
+"""Requests that measure a server."""
 STYLES = {"ok": "green", "warning": "bold yellow", "error": "bold red"}
 
 
@@ -54,7 +54,7 @@ STYLES = {"ok": "green", "warning": "bold yellow", "error": "bold red"}
 @click.argument("config", default="config.xml", type=click.Path())
 @variables_option
 @click.option("--data-dir", metavar="D", type=click.Path(), help="Instead of DataDirectory.")
-@click.option("--server", "online", is_flag=True, help="Look at the server at --url instead.")
+@click.option("--server", "online", is_flag=True, help="Check the server at --url instead.")
 @url_option
 @json_option
 @click.pass_context
@@ -67,13 +67,13 @@ def doctor(
     url: str,
     as_json: bool,
 ) -> None:
-    """Look for what is not as it should be, and say what to do about it.
+    """Check a machine or a server, and suggest what to do.
 
-    Without --server it reads CONFIG (config.xml) and looks at this machine. Exit code 1 says that
-    something is wrong; warnings alone are 0.
+    Without --server it reads CONFIG (config.xml) and checks this machine. Exit code 1 means an
+    error; warnings alone exit with 0.
     """
     if not online and ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("--url names a server to look at; add --server")
+        raise click.UsageError("--url names a server to check; add --server")
     found = run(_of_server(url)) if online else list(_of_machine(config, variables, data_dir))
     if as_json:
         click.echo(json_text([asdict(one) for one in found]))
@@ -90,8 +90,8 @@ def _of_machine(
 ) -> Iterator[HealthCheck]:
     loaded = load(config, variables, os.environ).checked
     for finding in loaded.findings:
-        told = f"{finding.place}: {finding.message}"
-        yield HealthCheck("config", finding.severity, told, finding.instead)
+        found = f"{finding.place}: {finding.message}"
+        yield HealthCheck("config", finding.severity, found, finding.instead)
     configuration = loaded.configuration
     if configuration is not None and not loaded.findings:
         yield HealthCheck(
@@ -110,7 +110,7 @@ def _of_machine(
 def _of_certificates(tls: Tls | None) -> Iterator[HealthCheck]:
     if tls is None:
         return
-    # Only here: a machine may have a configuration without TLS, and no library for it.
+    # Imported here: a configuration without TLS does not need its library.
     from sow.server.http.tls import certificates
 
     try:
@@ -144,12 +144,12 @@ def _of_directory(directory: Path, configuration: Configuration | None) -> Itera
     try:
         yield health_checks.fsync(_flushed(there))
     except OSError as error:
-        told = f"{there} cannot be written: {error.strerror}"
-        yield HealthCheck("fsync", "error", told, "run this as the user who runs the server")
+        wrong = f"{there} cannot be written: {error.strerror}"
+        yield HealthCheck("fsync", "error", wrong, "run this as the user who runs the server")
 
 
 def _flushed(directory: Path) -> Percentiles:
-    """How long the disk takes to have a small write for good."""
+    """The time each small durable write takes."""
     taken_s = []
     with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
         for _ in range(FLUSHES):
@@ -168,7 +168,7 @@ async def _of_server(url: str) -> list[HealthCheck]:
         found = await _readiness(client)
         found.append(health_checks.answers(await answered(client, ANSWERS)))
         if found[0].level == "error":
-            # What else it is asked may wait until it is ready.
+            # The other requests may wait until the server is ready.
             return found
         topics = await client.topics()
         sessions = await client.http.json("GET", "/v1/sessions", kind=list)
@@ -188,8 +188,9 @@ async def _readiness(client: Client) -> list[HealthCheck]:
 async def _figures(client: Client) -> list[HealthCheck]:
     known = await scraped(client)
     if known is None:
-        told = "the metrics are for administrators"
-        return [HealthCheck("metrics", "warning", told, "ask with a token that may: --token TOKEN")]
+        found = "the metrics are for administrators"
+        instead = "use an administrator's token: --token TOKEN"
+        return [HealthCheck("metrics", "warning", found, instead)]
 
     def figure(name: str) -> float:
         return known.get(name, {}).get("", 0.0)
@@ -206,12 +207,12 @@ async def _figures(client: Client) -> list[HealthCheck]:
 def _show(found: list[HealthCheck], console: Console) -> None:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
     for one in found:
-        said = Text(printable(one.found))
+        finding = Text(printable(one.found))
         if one.instead:
-            said.append(
+            finding.append(
                 f"\n{printable(one.instead)}", style="italic" if one.level == "ok" else "bold"
             )
-        table.add_row(Text(one.subject), Text(one.level, style=STYLES[one.level]), said)
+        table.add_row(Text(one.subject), Text(one.level, style=STYLES[one.level]), finding)
     console.print(table)
     wrong = sum(one.level == "error" for one in found)
     warnings = sum(one.level == "warning" for one in found)

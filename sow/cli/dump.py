@@ -1,8 +1,8 @@
 """`sow dump`: writes the records of a topic, all as of one moment, to a file.
 
-They are asked for by the server's public API and written as they come. NDJSON holds them as they
-are; what a table cannot hold is said when it is written (`sow.cli.table_files`). For CSV, whose
-first line names all columns, and for Parquet the answer is kept in a temporary file first.
+It queries the server's public API and writes records as they arrive. NDJSON holds them unchanged;
+for tables the command reports what they cannot hold (`sow.cli.table_files`). CSV needs all columns
+in its first line, so for CSV and Parquet a temporary file keeps the answer first.
 """
 
 import sys
@@ -32,9 +32,9 @@ from sow.core.media_types import ARROW, FRAMES
 from sow.messages.lines import base64_line, string_line
 
 SPOOLED_BYTES = 16 * 1024**2
-"""So much of an answer is kept in memory before it goes to a temporary file."""
+"""Bytes of an answer kept in memory before it goes to a temporary file."""
 PREFIX_BYTES = 4
-"""Before each message of an answer in frames."""
+"""The header of each message in a framed answer."""
 
 Advance = Callable[[int], None]
 
@@ -52,9 +52,9 @@ Advance = Callable[[int], None]
     "--format",
     "form",
     type=click.Choice(FILE_FORMS),
-    help="What to write, if the name of FILE does not say it.",
+    help="The format of FILE, if its name does not show it.",
 )
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @url_option
 @json_option
 def dump(
@@ -68,7 +68,7 @@ def dump(
 ) -> None:
     """Write the records of TOPIC to FILE, or to standard output (-), as they are at one moment.
 
-    The end of its name says what FILE is: .ndjson holds every record as it is, .csv and .parquet
+    The suffix of FILE chooses its format: .ndjson holds every record as it is, .csv and .parquet
     are tables of fields.
     """
     kind = form_of(file, form)
@@ -77,8 +77,8 @@ def dump(
     with of_a_server():
         run(_dump(url, dumped, file, kind, filter_text, force))
     if as_json:
-        told = json_text({"records": dumped.records, "bookmark": dumped.bookmark})
-        click.echo(told, err=file == "-")
+        report = json_text({"records": dumped.records, "bookmark": dumped.bookmark})
+        click.echo(report, err=file == "-")
     else:
         sent_text = f"{counted(dumped.records, 'record')} of {topic}, bookmark {dumped.bookmark}"
         click.echo(sent_text, err=True)
@@ -87,7 +87,7 @@ def dump(
 
 
 class Dumped:
-    """What came of it."""
+    """The result of a dump."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -119,7 +119,7 @@ async def _dump(
 async def _write_documents(
     client: Client, dumped: Dumped, requested: dict[str, Any], file: Any
 ) -> None:
-    """Documents of JSON, a line each."""
+    """JSON documents, one per line."""
     async with client.http.rows(dumped.topic, requested) as rows:
         dumped.bookmark = rows.bookmark
         with progress("dumping", rows.matches) as advance:
@@ -140,14 +140,14 @@ def _check_all(dumped: Dumped, promised: int) -> None:
     if dumped.records != promised:
         raise Disconnected(
             f"the server ended its answer after {dumped.records:,} of {promised:,} records; "
-            "nothing was written, ask again"
+            "nothing was written, try again"
         )
 
 
 async def _write_messages(
     client: Client, dumped: Dumped, requested: dict[str, Any], file: Any, in_base64: bool
 ) -> None:
-    """Messages of another type, each as the JSON string that stands for it in a line."""
+    """Messages of another type, each as the JSON string that represents it."""
     to_line = base64_line if in_base64 else string_line
     request = client.http.request("GET", records_of(dumped.topic), requested, accept=FRAMES)
     async with request as response:
@@ -168,7 +168,7 @@ async def _write_messages(
 
 
 def cut_frames(data: bytes) -> tuple[list[bytes], bytes]:
-    """The whole messages that an answer in frames begins with, and the rest of it."""
+    """The complete messages at the start of a framed answer, and the rest of it."""
     bodies, at = [], 0
     while len(data) - at >= PREFIX_BYTES:
         end = at + PREFIX_BYTES + int.from_bytes(data[at : at + PREFIX_BYTES], "big")
@@ -236,7 +236,7 @@ async def _write_parquet(
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Advance]:
-    """Shows how far it is, where somebody may be looking."""
+    """Shows progress on a terminal."""
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(what, total=total)

@@ -1,7 +1,7 @@
-"""Checkups: what figures of a machine or a server say to who runs it, and what he may do.
+"""Health checks: judge figures of a machine or a server, and suggest what to do.
 
-Pure judgements: each takes figures and gives a finding, good ones too, so that one sees what was
-looked at. `sow doctor` gathers the figures.
+Pure functions: each takes figures and returns a finding, good ones too, to show what was checked.
+`sow doctor` collects the figures.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,30 +15,30 @@ from sow.server.net.listening import FILES_KEPT_MAX
 Level = Literal["ok", "warning", "error"]
 
 FSYNC_SLOW_S = 0.02
-"""Every acknowledged publish waits for it; good disks take a few milliseconds, a slow one 10."""
+"""Each publish waits for a flush: a few milliseconds on good disks, 10 on slow ones."""
 FSYNC_NONE_S = 0.00002
-"""No disk that keeps what it was given answers so soon."""
+"""No durable disk answers faster."""
 CLOCK_AHEAD_S = 1.0
-"""Time servers correct as much, and nobody notices."""
+"""Time servers make corrections of this size without effect."""
 NEAR = 0.9
-"""Of a bound: the rest is gone before somebody has read the finding twice."""
+"""The part of a limit that warns: the rest may fill before anybody reacts."""
 LAG_MS = 1000
-"""A session that is so far behind shows what is no longer so."""
+"""A session this far behind shows outdated data."""
 LAST_ERROR = "last error "
-"""What stands before it in what `/readyz` says."""
+"""The prefix of the last error in the answer of `/readyz`."""
 STEP_LONG_S = 0.5
-"""People see that; the server names steps from a tenth of it on."""
+"""Users notice that; the server records steps from a tenth of it on."""
 
 DAY_S = 24 * 3600
-"""Whoever renews a certificate plans in days."""
+"""Renewing a certificate takes days of planning."""
 CERTIFICATE_DAYS = 30
-"""Most authorities let a certificate be renewed so long before it ends, and some people wait."""
+"""Most authorities renew certificates this long before they end, and some users wait longer."""
 RENEW = "renew it, then: sow reload"
 
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """What was found of one thing; `instead` is what to do about it, where there is something."""
+    """The finding about one subject; `instead` is what to do about it, if anything."""
 
     subject: str
     level: Level
@@ -47,7 +47,7 @@ class HealthCheck:
 
 
 def disk(free_bytes: int, total_bytes: int, reserve_bytes: int, directory: str) -> HealthCheck:
-    """Whether the disk takes messages, and goes on to."""
+    """Whether the disk has room for messages."""
     found = f"{size(free_bytes)} of {size(total_bytes)} free for {directory}"
     if free_bytes <= reserve_bytes:
         return HealthCheck(
@@ -62,7 +62,7 @@ def disk(free_bytes: int, total_bytes: int, reserve_bytes: int, directory: str) 
 
 
 def retention(kept_bytes: int, used_bytes: int, free_bytes: int) -> HealthCheck:
-    """Whether the log may become as long as it is allowed to."""
+    """Whether the log may grow to its limit."""
     found = f"the log keeps up to {size(kept_bytes)}, and takes {size(used_bytes)} now"
     if kept_bytes - used_bytes > free_bytes:
         return HealthCheck(
@@ -75,7 +75,7 @@ def retention(kept_bytes: int, used_bytes: int, free_bytes: int) -> HealthCheck:
 
 
 def fsync(spread: Percentiles) -> HealthCheck:
-    """How long what is published waits for the disk."""
+    """How long a publish waits for the disk."""
     found = f"median {duration(spread.median_s)}, p99 {duration(spread.p99_s)}"
     if spread.median_s > FSYNC_SLOW_S:
         return HealthCheck(
@@ -95,10 +95,10 @@ def fsync(spread: Percentiles) -> HealthCheck:
 
 
 def files(hard: int | None, connections_max: int) -> HealthCheck:
-    """Whether there are files for all connections; `hard` None: any number."""
+    """Whether the process may open files for all connections; `hard` None: unlimited."""
     if hard is None or hard - FILES_KEPT_MAX >= connections_max:
-        said = "any number of" if hard is None else f"{hard:,}"
-        return HealthCheck("files", "ok", f"{said} files for {connections_max:,} connections")
+        limit = "unlimited" if hard is None else f"{hard:,}"
+        return HealthCheck("files", "ok", f"{limit} files for {connections_max:,} connections")
     return HealthCheck(
         "files",
         "warning",
@@ -108,24 +108,22 @@ def files(hard: int | None, connections_max: int) -> HealthCheck:
 
 
 def clock(ahead_s: float) -> HealthCheck:
-    """Whether the machine's time has been set back, behind what was written before."""
+    """Whether the machine's clock is behind the times of earlier writes."""
     if ahead_s <= CLOCK_AHEAD_S:
-        return HealthCheck("clock", "ok", "not behind what was written")
+        return HealthCheck("clock", "ok", "not behind earlier writes")
     return HealthCheck(
         "clock",
         "warning",
-        f"behind what was written by {duration(ahead_s)}",
-        "let a time server set it; until then the server's time goes a tenth slower",
+        f"{duration(ahead_s)} behind earlier writes",
+        "synchronize it with a time server; until then the server's time runs a tenth slower",
     )
 
 
 def memory(used_bytes: float, limit_bytes: float | None) -> HealthCheck:
-    """How much of what records may take they do."""
+    """How much of their memory limit records use."""
     if limit_bytes is None or limit_bytes == float("inf"):
-        found = f"records take {size(used_bytes)}, and may take any amount"
-        return HealthCheck(
-            "memory", "ok", found, "set Limits/Memory to have publishes refused instead"
-        )
+        found = f"records take {size(used_bytes)}, without a limit"
+        return HealthCheck("memory", "ok", found, "set Limits/Memory to refuse publishes beyond it")
     found = f"records take {size(used_bytes)} of {size(limit_bytes)}"
     if used_bytes < NEAR * limit_bytes:
         return HealthCheck("memory", "ok", found)
@@ -134,17 +132,17 @@ def memory(used_bytes: float, limit_bytes: float | None) -> HealthCheck:
 
 
 def connections(used: float, most: float) -> HealthCheck:
-    """How many connections of those there may be are taken."""
+    """How many of the allowed connections are in use."""
     found = f"{used:,.0f} of {most:,.0f}"
     if used < NEAR * most:
         return HealthCheck("connections", "ok", found)
     return HealthCheck(
-        "connections", "warning", found, "raise Limits/Connections, or see who they are"
+        "connections", "warning", found, "raise Limits/Connections, or list them: sow sessions"
     )
 
 
 def sessions(described: Sequence[Mapping[str, Any]]) -> HealthCheck:
-    """Whether somebody does not keep up."""
+    """Whether any session falls behind."""
     slow = [one for one in described if one["lag_ms"] >= LAG_MS]
     if not slow:
         return HealthCheck("sessions", "ok", f"{len(described):,}, and all keep up")
@@ -159,19 +157,19 @@ def sessions(described: Sequence[Mapping[str, Any]]) -> HealthCheck:
 
 
 def steps(longest_s: Mapping[str, float]) -> HealthCheck:
-    """Whether some work has kept everybody waiting."""
+    """Whether a step has blocked the loop for long."""
     if not longest_s:
-        return HealthCheck("steps", "ok", "none was long")
+        return HealthCheck("steps", "ok", "no long step")
     name, took_s = max(longest_s.items(), key=lambda one: one[1])
     found = f"the longest since the start took {duration(took_s)}: {name}"
     if took_s < STEP_LONG_S:
         return HealthCheck("steps", "ok", found)
-    instead = "see the log for how often; a machine that is busy with other things does this too"
+    instead = "see the log for how often; a machine busy with other work causes this too"
     return HealthCheck("steps", "warning", found, instead)
 
 
 def certificates(expires_s: Mapping[str, float], now_s: float) -> list[HealthCheck]:
-    """Whether certificates, each with the Unix time at which it ends, are good for a while."""
+    """Whether certificates, each with the Unix time at which it expires, stay valid for a while."""
     return [_certificate(file, ends_s - now_s) for file, ends_s in expires_s.items()]
 
 
@@ -186,30 +184,30 @@ def _certificate(file: str, left_s: float) -> HealthCheck:
 
 
 def topics(described: Sequence[Mapping[str, Any]]) -> HealthCheck:
-    """Whether all of them go on."""
+    """Whether every topic works."""
     stopped = [one for one in described if one.get("stopped")]
     if not stopped:
         return HealthCheck("topics", "ok", f"{len(described):,}, and none has stopped")
-    said = "; ".join(f"{one['name']}: {one['stopped']}" for one in stopped)
-    return HealthCheck("topics", "error", said, "mend the cause, then: sow reload")
+    found = "; ".join(f"{one['name']}: {one['stopped']}" for one in stopped)
+    return HealthCheck("topics", "error", found, "fix the cause, then: sow reload")
 
 
-def readiness(status: int, said: str) -> list[HealthCheck]:
-    """Whether messages are taken, and the last error of the log."""
-    state, error, what = said.partition(f"; {LAST_ERROR}")
+def readiness(status: int, answer: str) -> list[HealthCheck]:
+    """Whether the server accepts messages, and the last error of its log."""
+    state, error, what = answer.partition(f"; {LAST_ERROR}")
     if status == 200:
         found = [HealthCheck("ready", "ok", state)]
     else:
         found = [
-            HealthCheck("ready", "error", state, "wait if it is replaying; else do what it says")
+            HealthCheck("ready", "error", state, "wait if it is replaying; else follow the message")
         ]
     if not error:
         return [*found, HealthCheck("log", "ok", "no error since the start")]
-    instead = "read the log around that time; it is told until the server is started again"
+    instead = "read the log around that time; this stays until the server restarts"
     return [*found, HealthCheck("log", "warning", f"{LAST_ERROR}{what}", instead)]
 
 
 def answers(spread: Percentiles) -> HealthCheck:
-    """How long the server takes to answer; for whoever reads to judge, as the way there counts."""
+    """The response time of the server; the reader judges it, because it includes the network."""
     found = f"median {duration(spread.median_s)}, p99 {duration(spread.p99_s)}"
     return HealthCheck("answers", "ok", found)

@@ -1,6 +1,6 @@
-"""`sow init`: a config.xml to begin with, from a file of data or from a few questions.
+"""`sow init`: writes a first config.xml, from a data file or from a few questions.
 
-What is written is checked first, as `sow check` does, and nothing that is there is overwritten.
+It validates the configuration as `sow check` does, and overwrites nothing.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from sow.errors import ClientError, shown
 
 NONE = "none"
 INTERVAL = "1s"
-"""Of the conflated topic that is proposed: as often as a person looks."""
+"""The proposed interval of a conflated topic: how often a person looks."""
 
 
 @click.command(
@@ -32,17 +32,17 @@ INTERVAL = "1s"
     "named",
     multiple=True,
     metavar="NAME:KEY",
-    help="A topic, such as quotes:/symbol; repeated. With FILE: what its topic is called.",
+    help="A topic, such as quotes:/symbol; repeated. With FILE: the name of its topic.",
 )
 @click.option(
     "--conflated",
     "interval",
     metavar="1s",
-    help=f"A conflated topic of each, at most one update of a record in so long; or {NONE}.",
+    help=f"A conflated topic of each, with at most one update of a record per interval; or {NONE}.",
 )
 @click.option("--config", default="config.xml", show_default=True, metavar="PATH",
               type=click.Path(), help="The file to write.")  # fmt: skip
-@click.option("--yes", is_flag=True, help="Ask nothing: take what is proposed.")
+@click.option("--yes", is_flag=True, help="Accept all proposals without questions.")
 @json_option
 def init(
     file: str | None,
@@ -52,15 +52,15 @@ def init(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Write a config.xml to begin with.
+    """Write a first config.xml.
 
-    Its topic is that of FILE (Parquet, CSV or JSON lines), with a key and types as the data
-    suggests, or those that --topic names, or what you answer. A file that is there is kept.
+    Its topic comes from FILE (Parquet, CSV or JSON lines), with the key and types that the data
+    suggests, or from --topic, or from your answers. An existing file is kept.
     """
     _refuse_there(config)
-    asking = not yes and not as_json and sys.stdin.isatty()
-    topics = _topics(file, named, asking)
-    interval = interval or (_ask_interval() if asking else INTERVAL)
+    prompts = not yes and not as_json and sys.stdin.isatty()
+    topics = _topics(file, named, prompts)
+    interval = interval or (_prompt_interval() if prompts else INTERVAL)
     if interval != NONE:
         topics = [StarterTopic(one.name, one.keys, one.types, interval) for one in topics]
     text = document(topics)
@@ -75,47 +75,45 @@ def init(
 
 def _refuse_there(config: str) -> None:
     if os.path.lexists(config):
-        raise ClientError(f"{config} is there, and is not overwritten; name another by --config")
+        raise ClientError(f"{config} exists, and is not overwritten; name another by --config")
 
 
-def _topics(file: str | None, named: Sequence[str], asking: bool) -> list[StarterTopic]:
+def _topics(file: str | None, named: Sequence[str], prompts: bool) -> list[StarterTopic]:
     if file is not None:
         if len(named) > 1:
-            raise click.UsageError("FILE is of one topic; give --topic once, or leave FILE out")
-        return [_of_file(sample(file), named_topic(named[0]) if named else None, asking)]
+            raise click.UsageError("FILE makes one topic; give --topic once, or leave FILE out")
+        return [_of_file(sample(file), named_topic(named[0]) if named else None, prompts)]
     if named:
         return [*map(named_topic, named)]
-    if not asking:
+    if not prompts:
         raise click.UsageError(
-            "there is no terminal to ask at; name a FILE of data, or --topic quotes:/symbol"
+            "there is no terminal for questions; name a FILE of data, or --topic quotes:/symbol"
         )
-    name = click.prompt("What is the topic called", default="orders", err=True)
-    key = click.prompt("By which field is a record known", default="/id", err=True)
+    name = click.prompt("Name of the topic", default="orders", err=True)
+    key = click.prompt("Key field of a record", default="/id", err=True)
     return [named_topic(f"{name}:{key if key.startswith('/') else f'/{key}'}")]
 
 
-def _of_file(found: Sample, named: StarterTopic | None, asking: bool) -> StarterTopic:
-    """The topic of a file, as it was named or else proposed."""
+def _of_file(found: Sample, named: StarterTopic | None, prompts: bool) -> StarterTopic:
+    """The topic of a file, as named by the user or proposed."""
     name = named.name if named is not None else found.name
     keys = list(named.keys) if named is not None and named.keys else found.keys
-    if asking and (named is None or not named.keys):
+    if prompts and (named is None or not named.keys):
         proposed = ",".join(keys) or None
         click.echo(f"{counted(found.rows, 'row')} with {', '.join(found.types)}", err=True)
-        key = click.prompt("By which fields is a record known", default=proposed, err=True)
+        key = click.prompt("Key fields of a record", default=proposed, err=True)
         keys = list(named_topic(f"x:/{key.removeprefix('/')}").keys)
     if not keys:
-        raise ClientError(
-            f"no column tells records apart; say which is the key: --topic {name}:/FIELD"
-        )
+        raise ClientError(f"no column identifies records; name the key: --topic {name}:/FIELD")
     if strange := [key for key in keys if key not in found.types]:
         known = ", ".join(found.types)
-        raise ClientError(f"the file has no {shown(strange[0])} to be a key; it has {known}")
+        raise ClientError(f"the file has no column {shown(strange[0])} for the key; it has {known}")
     return StarterTopic(name, keys, found.types)
 
 
-def _ask_interval() -> str:
+def _prompt_interval() -> str:
     answer: str = click.prompt(
-        f"A conflated topic of it: one update of a record in how long (or {NONE})",
+        f"Interval of its conflated topic, one update of a record each (or {NONE})",
         default=INTERVAL,
         err=True,
     )
@@ -123,14 +121,14 @@ def _ask_interval() -> str:
 
 
 def _check(text: str) -> None:
-    """Refuse what would not start a server, in the words of `sow check`."""
+    """Refuse a configuration that would not start a server, with the messages of `sow check`."""
     errors = [found for found in loads(text).findings if found.severity == "error"]
     if errors:
         raise ClientError("; ".join(one.advice for one in errors))
 
 
 def _write(config: str, text: str) -> None:
-    """Write the whole file, or none; what came there meanwhile stays too."""
+    """Write the whole file, or none; never overwrite a file created meanwhile."""
     with contextlib.ExitStack() as stack:
         try:
             file = stack.enter_context(open(config, "x", encoding="utf-8"))
@@ -141,7 +139,7 @@ def _write(config: str, text: str) -> None:
 
 
 def _next(config: str, file: str | None, topic: StarterTopic) -> str:
-    """What one would do then."""
+    """The next commands to run."""
     serve = "sow serve" if config == "config.xml" else f"sow serve {config}"
     steps = [serve, f"sow publish {topic.name} {file or 'FILE'}"]
     if file is not None and file.endswith(".csv"):

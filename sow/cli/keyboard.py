@@ -1,6 +1,6 @@
-"""Single keys of whoever sits at the terminal, while something is drawn on it.
+"""Reads single keys from the terminal while a command draws on it.
 
-Where the standard input is no terminal there is nobody to type, and nothing is read.
+Without a terminal as standard input it reads nothing.
 """
 
 import asyncio
@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def keys(pressed: Callable[[str], None]) -> Iterator[None]:
-    """Call `pressed` with each key as it is pressed, on the running loop; Ctrl-C does what it
-    always does."""
+    """Call `pressed` with each key, on the running loop; Ctrl-C keeps its meaning."""
     if not sys.stdin.isatty():
         yield
         return

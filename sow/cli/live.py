@@ -1,7 +1,7 @@
 """The live table of `sow watch`: records by SowKey, updated in place.
 
-Messages only change a dictionary; the terminal is drawn a few times a second, and only the rows
-it has room for are read, so a fast topic costs little more than a slow one.
+Messages only change a dictionary. The terminal is redrawn a few times a second and reads only the
+rows that fit, so a fast topic costs little more than a slow one.
 """
 
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ from sow.core.delta import merged
 from sow.messages.flat_cells import cells
 
 REFRESHES_PER_S = 8
-"""How often the table is drawn: as often as eyes can follow figures."""
+"""Redraws per second: as often as eyes can follow figures."""
 OTHER_LINES = 3
-"""Heading, table header and the line that is left for the cursor."""
+"""Heading, table header and the line for the cursor."""
 
 
 class LiveTable:
-    """What is in focus of `topic`; drawn on `console` while the context lasts or, without a
+    """The records in focus of `topic`, drawn on `console` while the context is open or, without a
     terminal, at its end."""
 
     def __init__(self, topic: str, console: Console | None = None) -> None:
@@ -34,7 +34,7 @@ class LiveTable:
         self._console = console or terminal_console()
         self._records: dict[str, bytes] = {}
         self._order: list[str] = []
-        """The records of a live window, which has places."""
+        """The records of a live window, which are ordered."""
         self._messages = 0
         self._live = Live(
             console=self._console,
@@ -44,7 +44,7 @@ class LiveTable:
         )
 
     def show(self, messages: Sequence[Message]) -> None:
-        """Take in messages: a record is set or, when it left focus, removed."""
+        """Apply messages: set a record, or remove it when it left focus."""
         self._messages += len(messages)
         for message in messages:
             key = f"{message.t} {message.k or ''}"
@@ -61,19 +61,19 @@ class LiveTable:
             if message.at is not None:
                 self._place(key, message)
         if self._order:
-            # In one step: the table is drawn by another thread.
+            # In one step: another thread draws the table.
             self._records = {key: self._records[key] for key in self._order}
 
     def _place(self, key: str, message: Message) -> None:
-        """A record of a live window stands elsewhere, or has left."""
+        """Move a record of a live window, or remove it."""
         if key in self._order:
             self._order.remove(key)
         if message.c != "oof":
             self._order.insert(message.at or 0, key)
 
     def render(self) -> RenderableType:
-        """The first records, as many as there is room for."""
-        # A copy made in one step: the table is drawn by another thread than it is filled by.
+        """The first records, as many as fit."""
+        # Copied in one step: another thread draws the table.
         records = self._records.copy()
         room = self._console.height - OTHER_LINES if self._console.is_terminal else len(records)
         shown = [cells(record) for record in list(records.values())[: max(1, room)]]
@@ -84,7 +84,7 @@ class LiveTable:
         return Group(Text(heading + more, style="dim"), table)
 
     def begin_with(self, keys: Sequence[str]) -> None:
-        """Put the columns first that tell records apart."""
+        """Put the identifying columns first."""
         self._keys = keys
 
     def __enter__(self) -> Self:

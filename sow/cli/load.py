@@ -1,8 +1,8 @@
 """`sow load`: publishes the records of a file to a topic.
 
-The file is one that `sow dump` writes, or one of the same kind. Rows are sent some hundred in a
-request, which is stored as a whole or not at all, and each request is answered when it is on the
-server's disk. So a load that fails says how many records are there, and may be done again.
+The file is one that `sow dump` writes, or of the same format. Each request carries some hundred
+rows, is stored completely or not at all, and is acknowledged once it is on the server's disk. So a
+load that fails reports how many records are stored, and can be repeated.
 """
 
 import re
@@ -48,12 +48,12 @@ STANDARD_INPUT = "standard input"
     "--format",
     "form",
     type=click.Choice(FILE_FORMS),
-    help="What FILE is, if its name does not say it.",
+    help="The format of FILE, if its name does not show it.",
 )
 @click.option(
     "--nan-as-null",
     is_flag=True,
-    help="Take NaN and infinities of Parquet for no value; else they are refused.",
+    help="Load NaN and infinities of Parquet as no value; else they are refused.",
 )
 @url_option
 @json_option
@@ -62,7 +62,7 @@ def load(
 ) -> None:
     """Publish the records of FILE, or of standard input (-), to TOPIC.
 
-    The end of its name says what FILE is: .ndjson, .csv or .parquet. Ends when all are on the
+    The suffix of FILE gives its format: .ndjson, .csv or .parquet. Ends when all are on the
     server's disk.
     """
     kind = form_of(file, form)
@@ -80,7 +80,7 @@ def load(
 
 
 class LoadProgress:
-    """What is loaded, from what and how, and how far it is."""
+    """A load: its source, format and progress."""
 
     def __init__(self, topic: str, name: str, nan_as_null: bool) -> None:
         self.topic = topic
@@ -91,7 +91,7 @@ class LoadProgress:
 
 
 Requests = AsyncIterator[tuple[bytes, int]]
-"""Bodies of requests, and how far each brings us in what is shown."""
+"""Bodies of requests, and the progress each adds."""
 
 
 async def _load(url: str, loaded: LoadProgress, source: BinaryIO, kind: str) -> None:
@@ -107,7 +107,7 @@ async def _load(url: str, loaded: LoadProgress, source: BinaryIO, kind: str) -> 
             with tempfile.TemporaryFile() as kept:
                 if loaded.name == STANDARD_INPUT:
                     async for piece in chunks(source):
-                        kept.write(piece)  # its end, where it begins to be read, comes last
+                        kept.write(piece)  # its footer, which is read first, comes last
                     source = kept
                 file = open_parquet(source, loaded.name)
                 rows = file.metadata.num_rows
@@ -134,7 +134,7 @@ async def _send(
     places: MessagePlaces | str,
     content_type: str,
 ) -> None:
-    """Publish one request after the other."""
+    """Publish one request after another."""
     try:
         with progress("loading", total) as advance:
             async for body, size in requests:
@@ -145,14 +145,14 @@ async def _send(
                 loaded.bookmark = str(answer["bookmark"])
                 advance(size)
         if not loaded.records:
-            await client.topic(loaded.topic)  # which says so if there is none
+            await client.topic(loaded.topic)  # raises if there is none
     except SowError as error:
         _explain(error, loaded, places)
         raise
 
 
 def _explain(error: SowError, loaded: LoadProgress, places: MessagePlaces | str) -> None:
-    """Add to an error where in the file it is, and what was loaded all the same."""
+    """Add the place in the file to an error, and the number of records loaded before it."""
     if isinstance(error, BadMessage):
         error.index += loaded.records
         at = error.index

@@ -1,8 +1,8 @@
-"""The group of all commands, and what becomes of an error in any of them.
+"""The group of all commands, and the error handling of all of them.
 
-Commands are named in one table and imported when used, so that `sow check` loads no network.
-Whatever a user can cause ends in one sentence on stderr and exit 1 (or 2 for wrong usage, which
-is click's); only a mistake of ours shows a traceback.
+One table names the commands and imports them on use, so that `sow check` loads no network code. An
+error that a user can cause ends in one sentence on stderr and exit code 1 (or click's 2 for wrong
+usage); only a bug shows a traceback.
 """
 
 import gc
@@ -22,9 +22,9 @@ from sow.core.suggest import nearest
 from sow.errors import NotAvailable, SowError, shown
 
 WRONG_USAGE = 2
-"""The exit code of what does not exist, as click has it, or not yet."""
+"""The exit code, as in click, for something that does not exist (yet)."""
 INTERRUPTED = 130
-"""The exit code of what Ctrl-C has ended, as shells have it: 128 and the number of SIGINT."""
+"""The exit code after Ctrl-C, as in shells: 128 plus the number of SIGINT."""
 SERVER_INSTALL = "pip install 'sow[server]'"
 
 SUBCOMMANDS = {
@@ -56,12 +56,12 @@ SUBCOMMANDS = {
     "repair": "sow.cli.repair",
     "completion": "sow.cli.completion",
 }
-"""Which module holds the command of this name, as an attribute of the same name."""
+"""The module of each command, which has an attribute of the command's name."""
 
 
 def _imported(name: str) -> ModuleType:
-    """A module, without Python's collector looking through it again and again as it grows: what is
-    imported stays. That is a tenth of what it takes to start a server."""
+    """Import a module with the garbage collector off: modules stay, and repeated collections take
+    a tenth of the time of a server's start."""
     if name in sys.modules:
         return sys.modules[name]
     gc.disable()
@@ -73,15 +73,15 @@ def _imported(name: str) -> ModuleType:
 
 
 def _is_library(error: ModuleNotFoundError) -> bool:
-    """Whether it is a library that is missing, and not a module of ours, which is our mistake."""
+    """Whether a library is missing, and not a module of this package, which would be a bug."""
     return (error.name or "").split(".")[0] not in ("sow", "conflated_topics")
 
 
 def _without(command: str, library: str | None) -> click.Command:
-    """What stands for a command whose libraries are not installed: it says what installs them.
+    """A placeholder for a command whose libraries are not installed; it names what to install.
 
-    The command line comes with the client, and the server's libraries are another part of the
-    package (docs/decisions/001-parts.md), so this is nobody's mistake.
+    The command line comes with the client; the server's libraries are an extra of the package
+    (docs/decisions/001-parts.md).
     """
 
     def refuse(**_given: object) -> None:
@@ -98,7 +98,7 @@ def _without(command: str, library: str | None) -> click.Command:
 
 
 class LazyGroup(click.Group):
-    """Imports a command when it is asked for, and reports what goes wrong in it."""
+    """Imports a command on first use, and reports its errors."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """All commands, in the order of the table."""
@@ -124,7 +124,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is asked for, or what is known that is like it."""
+        """The command of this name, or an error that suggests a similar one."""
         name = args[0]
         if name in SUBCOMMANDS or name.startswith("-"):
             return super().resolve_command(ctx, args)
@@ -133,13 +133,12 @@ class LazyGroup(click.Group):
         raise click.UsageError(f"there is no command {shown(name)}; {instead}", ctx)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """What may stand there: of commands the names alone, since who presses TAB does not wait
-        until all of them are imported."""
+        """Completions. Commands complete by name alone, so that TAB does not import all of them."""
         names = [name for name in SUBCOMMANDS if name.startswith(incomplete)]
         return [*map(CompletionItem, names), *click.Command.shell_complete(self, ctx, incomplete)]
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run a command; its errors end here."""
+        """Run a command and handle its errors."""
         try:
             return super().invoke(ctx)
         except SowError as error:
@@ -148,7 +147,7 @@ class LazyGroup(click.Group):
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
         except click.Abort as error:
-            # What Ctrl-C becomes where click asks for something; so does the end of the input.
+            # Ctrl-C or the end of input at a prompt of click.
             if not isinstance(error.__context__, KeyboardInterrupt):
                 raise
             click.echo(err=True)
@@ -164,8 +163,8 @@ class LazyGroup(click.Group):
             )
             ctx.exit(1)
         except BrokenPipeError:
-            # The reader of our output has all that it wants, as in `sow query … | head`. What is
-            # left of it is dropped in silence at the end of the process, too.
+            # The reader of the output has closed it, as in `sow query … | head`. The rest of it is
+            # dropped silently, also at the end of the process.
             with suppress(OSError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
@@ -187,8 +186,8 @@ class LazyGroup(click.Group):
 )
 @click.version_option(__version__, prog_name="sow", message="%(prog)s %(version)s")
 def main() -> None:
-    """SOW, a state-of-the-world server: serve topics, ask them, follow them."""
-    # Bodies are UTF-8 whatever the locale says; a terminal that is not shows what it can.
+    """SOW, a state-of-the-world server: serve, query and follow topics."""
+    # Bodies are UTF-8 whatever the locale is; a terminal in another encoding shows what it can.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""A market: orders and quotes as they might come from an exchange, from a seed.
+"""A market simulator: orders and quotes as of an exchange, from a seed.
 
 Rates and skew follow six minutes of recorded crypto markets (docs/recorded-data.md): a second
 of the recording holds 3,421 updates in the median and 19,948 at the 99th percentile, which a
@@ -6,27 +6,27 @@ log-normal with sigma 0.76 reproduces, median, mean and tail alike; busy moments
 so the factor is a slow random walk; a few instruments take most updates (the busiest four times
 the quietest of six), as ranks to the power of -0.8 do.
 
-A market has no clock. It is asked for the events of the next slice of time and gives message
-bodies, made by formatting bytes: a quarter of a million a second on one core.
+A market has no clock. The caller requests the events of the next slice of time and gets message
+bodies, built by formatting bytes: a quarter of a million a second on one core.
 """
 
 import math
 import random
 
 SIGMA = 0.76
-"""Spread of the logarithm of the rate; this and the figures below are the recording's, as the head
-of this module says."""
+"""Spread of the logarithm of the rate; this and the figures below come from the recording."""
 MEAN_FACTOR = math.exp(SIGMA**2 / 2)
 FACTOR_MAX = 7.8
 """The recording's busiest second over its median."""
 PERSISTENCE_S = 2.0
-"""How long a burst lasts."""
+"""Duration of a burst."""
 SKEW = 0.8
-"""The power of the rank by which an instrument takes fewer updates than the busiest."""
+"""The power of its rank by which an instrument takes fewer updates than the busiest."""
 ORDER_SHARE = 0.25
-"""Of all messages; the rest are quotes. Chosen, as are those below: the recording has no orders."""
+"""Share of orders among all messages; the rest are quotes. Chosen, as are the figures below: the
+recording has no orders."""
 TICK_SIZE = 0.01
-"""The least step of a price."""
+"""The tick size of a price."""
 SYMBOLS = tuple(
     f"{stem}{suffix}"
     for stem in ("AAPL", "MSFT", "NVDA", "AMZN", "META", "GOOG", "TSLA", "JPM", "XOM", "KO")
@@ -34,11 +34,11 @@ SYMBOLS = tuple(
 )
 ACCOUNTS = [b"a-%d" % number for number in range(1, 41)]
 OPEN_ORDERS_AT_START = 1_000
-"""So that the first queries find something."""
+"""Orders of the start, so that the first queries return records."""
 OPEN_ORDERS_MAX = 5_000
-"""Beyond that orders only progress: a demo that runs for a week keeps its size."""
+"""Limit of open orders, so that a demo that runs for a week keeps its size."""
 PROGRESS_SHARE = 0.7
-"""Of the messages of orders; the rest open new ones, about as many as are filled or cancelled."""
+"""Share of updates among order messages; the rest open new orders, about as many as close."""
 
 QUOTE = b'{"symbol":"%b","bid":%.2f,"bid_qty":%d,"ask":%.2f,"ask_qty":%d,"ts":"%b"}'
 ORDER = (
@@ -64,7 +64,7 @@ class Order:
 
 
 class Market:
-    """Events at `rate` messages a second in the mean, the same for the same `seed`."""
+    """Events at a mean of `rate` messages a second, the same for the same `seed`."""
 
     def __init__(self, seed: int = 1, rate: float = 4000.0) -> None:
         self._random = random.Random(seed)
@@ -91,7 +91,7 @@ class Market:
         )
 
     def _count(self, seconds: float) -> int:
-        """How many events a slice holds: a bursty number whose mean is rate x seconds."""
+        """The number of events of a slice: random and bursty, with the mean rate x seconds."""
         keep = math.exp(-seconds / PERSISTENCE_S)
         self._mood = self._mood * keep + self._random.gauss(0, SIGMA) * math.sqrt(1 - keep**2)
         factor = min(math.exp(self._mood), FACTOR_MAX) / MEAN_FACTOR
@@ -136,7 +136,7 @@ class Market:
         return order
 
     def _progress(self, at: int, ts: bytes) -> bytes:
-        """An open order is filled in part or in full, or cancelled."""
+        """Fill an open order in part or in full, or cancel it."""
         order, draw = self._orders[at], self._random.random()
         if draw < 0.7 and order.qty > 100:
             order.qty -= 100

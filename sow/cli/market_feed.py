@@ -1,8 +1,8 @@
 """A market feed as a process of its own: ``python -m sow.cli.market_feed URL RATE SEED``.
 
-Publishes a generated market (`sow.cli.market`) to the topics quotes and orders, in real time, until
-it is terminated, or the server goes or refuses something, which it says on stderr. It is a client
-like any other, so the server beside it pays for it what it would pay for a real feed.
+It publishes a generated market (`sow.cli.market`) to the topics quotes and orders in real time,
+until it is terminated. If the server disconnects or refuses a message, it reports that on stderr.
+It is a client like any other, so the server pays what a real feed would cost.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ from sow.errors import SowError
 from sow.protocol.encodings import timestamp
 
 PIECE_S = 0.01
-"""How much of the market is published at once: so finely nobody can see that it comes in slices."""
+"""The slice of the market per publish: too short to be visible."""
 
 
 async def publish(url: str, rate: float, seed: int) -> None:
-    """Publish `rate` messages a second in the mean to the server at `url`, those of `seed`, until
-    the connection ends; raises SowError with what ended it."""
+    """Publish a mean of `rate` messages a second of the market of `seed` to the server at `url`
+    until the connection ends; raises SowError with the reason."""
     market, clock = Market(seed, rate), SystemClock()
     async with Client(url, name="market feed") as client:
         quotes, orders = await client.publisher("quotes"), await client.publisher("orders")

@@ -11,10 +11,10 @@ from sow.core.definitions import URL_DEFAULT
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Result = TypeVar("Result")
-CA_SAID, TOKEN_SAID, USER_SAID, CERTIFICATE_SAID, CERTIFICATE_KEY_SAID = ACCESS = (
+CA_OPTION, TOKEN_OPTION, USER_OPTION, CERTIFICATE_OPTION, CERTIFICATE_KEY_OPTION = ACCESS = (
     "ca", "token", "user", "certificate", "certificate_key",
 )  # fmt: skip
-"""Where a command keeps what these options say of trust, and of who asks."""
+"""Context keys under which a command finds these options of trust and credentials."""
 
 
 def _note_json(ctx: click.Context, _parameter: click.Parameter, value: bool) -> bool:
@@ -37,7 +37,7 @@ def _note_access(ctx: click.Context, parameter: click.Parameter, value: str | No
 
 
 def url_option(command: Command) -> Command:
-    """Which server to talk to, who asks, and by what to know the server again."""
+    """The server to talk to, the user's credentials, and how to trust the server."""
     command = click.option(
         "--user",
         envvar="SOW_USER",
@@ -45,7 +45,7 @@ def url_option(command: Command) -> Command:
         metavar="NAME",
         expose_value=False,
         callback=_note_access,
-        help="Who asks; his password is SOW_PASSWORD, or is asked for.",
+        help="The user; the password comes from SOW_PASSWORD or a prompt.",
     )(command)
     command = click.option(
         "--token",
@@ -54,7 +54,7 @@ def url_option(command: Command) -> Command:
         metavar="TOKEN",
         expose_value=False,
         callback=_note_access,
-        help="A secret that says who asks. All users of the machine see what is on a command line.",
+        help="A token that authenticates the user. Others on the machine can see a command line.",
     )(command)
     command = click.option(
         "--certificate-key",
@@ -63,7 +63,7 @@ def url_option(command: Command) -> Command:
         metavar="FILE",
         expose_value=False,
         callback=_note_access,
-        help="The key of --certificate, in PEM form, where it is not in the same file.",
+        help="The key of --certificate, in PEM form, if it is not in the same file.",
     )(command)
     command = click.option(
         "--certificate",
@@ -72,7 +72,7 @@ def url_option(command: Command) -> Command:
         metavar="FILE",
         expose_value=False,
         callback=_note_access,
-        help="A certificate that says who asks, in PEM form.",
+        help="A certificate that authenticates the user, in PEM form.",
     )(command)
     command = click.option(
         "--ca",
@@ -81,7 +81,7 @@ def url_option(command: Command) -> Command:
         metavar="FILE",
         expose_value=False,
         callback=_note_access,
-        help="Certificates by which a server at https:// is trusted, in PEM form.",
+        help="Certificates of trusted authorities for https://, in PEM form.",
     )(command)
     return click.option(
         "--url",
@@ -94,7 +94,7 @@ def url_option(command: Command) -> Command:
 
 
 def json_option(command: Command) -> Command:
-    """Output and errors for programs."""
+    """JSON output and errors, for programs."""
     return click.option(
         "--json",
         "as_json",
@@ -117,7 +117,7 @@ def filter_option(command: Command) -> Command:
 
 
 def order_option(command: Command) -> Command:
-    """In which order."""
+    """The sort order."""
     return click.option(
         "--order-by",
         metavar="O",
@@ -137,7 +137,7 @@ def select_option(command: Command) -> Command:
 
 
 def groups_options(command: Command) -> Command:
-    """Rows of groups of records in place of records."""
+    """Rows of groups of records instead of records."""
     command = click.option(
         "--grouping",
         metavar="G",
@@ -153,26 +153,26 @@ def groups_options(command: Command) -> Command:
 
 
 def example(*lines: str) -> str:
-    """The end of a command's help: how it may be called, a line each."""
+    """The end of a command's help: example calls, one per line."""
     return "\n".join(["\b", "For example:", *(f"  {line}" for line in lines)])
 
 
 def variables_option(command: Command) -> Command:
-    """What ${NAME} stands for in the configuration."""
+    """Values of ${NAME} in the configuration."""
     return click.option(
         "--set",
         "variables",
         multiple=True,
         metavar="NAME=VALUE",
         callback=pairs,
-        help="What ${NAME} in the file stands for; else the environment is asked.",
+        help="The value of ${NAME} in the file; the default is the environment's.",
     )(command)
 
 
 def pairs(
     _ctx: click.Context, _parameter: click.Parameter, given: tuple[str, ...]
 ) -> dict[str, str]:
-    """What was given as NAME=VALUE, by name."""
+    """Values of options of the form NAME=VALUE, by name."""
     found = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -186,6 +186,6 @@ def run(
     work: Coroutine[Any, Any, Result],
     make_loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> Result:
-    """Run a command's asynchronous part, on a loop that is made for it."""
+    """Run the asynchronous part of a command, on a new event loop."""
     with asyncio.Runner(loop_factory=make_loop) as runner:
         return runner.run(work)

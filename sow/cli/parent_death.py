@@ -1,9 +1,9 @@
-"""Orphaned: what a server has started ends soon after it, however that came to its end.
+"""Parent death: a process that a server starts ends soon after the server, however it ended.
 
-A server that is killed stops nobody. It holds the one end of a pipe that is the standard input of
-each process that it has started, and writes nothing: when it is gone, that input ends. The process
-is then asked to stop as the server would have asked; after a while it is killed with all that it
-has started. So who is started by the next server finds nobody at its work for long.
+A killed server stops no children. So the server holds one end of a pipe, the standard input of each
+child process, and writes nothing: when the server is gone, that input ends. The child then stops
+itself as the server would stop it, and after a while is killed with its process group. A restarted
+server finds no old child at work for long.
 """
 
 import contextlib
@@ -13,21 +13,21 @@ import threading
 import time
 
 READ_BYTES = 4_096
-"""Nothing is expected to come."""
+"""Events that poll() waits for: none but the end."""
 ORPHAN_S_MAX = 3.0
-"""How long it may take to stop: as long as a server that stops would have waited for it."""
+"""Time to stop: as long as a stopping server waits."""
 
 
 def end_with_input(patience_s: float = ORPHAN_S_MAX, descriptor: int = 0) -> threading.Thread:
-    """Have this process stop when the input `descriptor` ends, and be killed `patience_s` later,
-    with its group if that is its own; returns who waits for that."""
+    """Stop this process when the input `descriptor` ends, and kill it `patience_s` later, with its
+    group if it leads one; returns the thread that waits for that."""
     waiting = threading.Thread(target=_wait, args=(patience_s, descriptor), daemon=True)
     waiting.start()
     return waiting
 
 
 def _wait(patience_s: float, descriptor: int) -> None:
-    # Not by a file object: its lock would be held when the process ends.
+    # Not a file object: its lock would be held when the process ends.
     with contextlib.suppress(OSError):
         while os.read(descriptor, READ_BYTES):
             pass

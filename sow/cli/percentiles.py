@@ -1,4 +1,4 @@
-"""How long something took many times: the shortest, the middle, and what 99 of 100 kept to."""
+"""The shortest, median and 99th percentile of repeated times."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ SPREAD_COLUMNS = (
 
 
 class Percentiles(NamedTuple):
-    """Times in seconds, of so many `times` that were measured."""
+    """A summary of `times` measured times, in seconds."""
 
     times: int
     min_s: float
@@ -26,19 +26,19 @@ class Percentiles(NamedTuple):
 
     @classmethod
     def of(cls, taken_s: Sequence[float]) -> Self:
-        """Of at least one time."""
+        """The summary of at least one time."""
         sorted_s = sorted(taken_s)
         return cls(len(sorted_s), sorted_s[0], _rank(sorted_s, 0.5), _rank(sorted_s, 0.99))
 
     def row(self, what: str) -> dict[str, str]:
-        """A row of a table with `SPREAD_COLUMNS`."""
+        """This summary as a row of a table with `SPREAD_COLUMNS`."""
         cells = map(duration, (self.median_s, self.p99_s, self.min_s))
         return {"what": what, "times": f"{self.times:,}"} | dict(
             zip(("median", "p99", "min"), cells, strict=True)
         )
 
     def document(self) -> dict[str, float]:
-        """The same for programs."""
+        """This summary as JSON."""
         figures_ms = {
             "min_ms": self.min_s * 1000,
             "median_ms": self.median_s * 1000,
@@ -48,5 +48,5 @@ class Percentiles(NamedTuple):
 
 
 def _rank(sorted_s: Sequence[float], fraction: float) -> float:
-    """The shortest time that so much of all do not exceed."""
+    """The shortest time that this share of all does not exceed."""
     return sorted_s[max(0, math.ceil(fraction * len(sorted_s)) - 1)]

@@ -1,8 +1,8 @@
 """`sow check --as`: what a user would see of a topic, and why.
 
-For whoever writes roles: each `<Allow>` that is about the topic and what it gives to this user,
-what they come to together, and, where a server runs, how many records that is. Nobody logs on: who
-he is is read from the files of users and tokens, or said by options.
+For authors of roles: each `<Allow>` of the topic and what it grants this user, the result of all of
+them, and, if a server runs, the number of visible records. Nobody logs on: the user's groups come
+from the files of users and tokens, or from options.
 """
 
 import os
@@ -38,7 +38,7 @@ def seen(
     url: str | None,
 ) -> Seen:
     """What the user `name` would see of a topic under a configuration. Raises ClientError,
-    ConfigError; what the server at `url` says, if there is one."""
+    ConfigError, and errors of the server at `url`, if one is given."""
     security = require(config, variables, os.environ).security
     if security.authentication is None:
         raise ClientError(f"{config} has no Authentication: everybody sees everything")
@@ -63,19 +63,19 @@ def seen(
 
 
 def lines(found: Seen) -> list[str]:
-    """The same for people."""
-    who = found["user"] + (f" ({', '.join(found['groups'])})" if found["groups"] else "")
+    """The same as text."""
+    subject = found["user"] + (f" ({', '.join(found['groups'])})" if found["groups"] else "")
     if not found["may"]:
-        said = [f"{who} does not see {found['topic']}"]
+        sentences = [f"{subject} does not see {found['topic']}"]
     else:
-        said = [f"{who} may {', '.join(found['may'])} {found['topic']}"]
-    said += [f"  {line}" for line in found["because"]]
+        sentences = [f"{subject} may {', '.join(found['may'])} {found['topic']}"]
+    sentences += [f"  {line}" for line in found["because"]]
     if "read" in found["may"]:
-        said.append(f"rows: {found['rows'] or 'all'}")
-        said.append(f"fields: {','.join(found['fields']) if found['fields'] else 'all'}")
+        sentences.append(f"rows: {found['rows'] or 'all'}")
+        sentences.append(f"fields: {','.join(found['fields']) if found['fields'] else 'all'}")
     if "matches" in found:
-        said.append(f"matches: {found['matches']:,}")
-    return said
+        sentences.append(f"matches: {found['matches']:,}")
+    return sentences
 
 
 def _because(reason: Reason) -> str:
@@ -83,7 +83,7 @@ def _because(reason: Reason) -> str:
     verbs = ", ".join(verb for verb in OF_TOPICS if verb in allowed.verbs)
     start = f"role {reason.role} allows to {verbs} {allowed.topic}"
     if given is None:
-        return f"{start} by a claim that is not known of this user: it gives nothing"
+        return f"{start} by a claim that this user lacks: it grants nothing"
     parts = [f"rows {given.rows}" if given.rows is not None else ""]
     parts.append(f"fields {','.join(given.select)}" if given.select else "")
     parts.append(f"check {given.check}" if given.check is not None else "")
@@ -104,14 +104,14 @@ def _user(by: Authentication, name: str, groups: Sequence[str], claims: Mapping[
         known |= {group for line in lines_of for group in line.groups}
     if not is_known:
         raise ClientError(
-            f"no file of users or tokens has {shown(name)}; for who logs on otherwise give --group "
-            "and --claim"
+            f"no file of users or tokens has {shown(name)}; if the user logs on otherwise "
+            "give --group and --claim"
         )
     return User(name, frozenset(known), claims)
 
 
 async def _count(url: str, topic: str, rows: str | None) -> int:
-    """How many records that are, as the server says to whoever asks here."""
+    """The number of visible records, as the server counts them for the caller."""
     async with connected(url, "sow check") as client:
         requested = {"top_n": 0, "filter": rows}
         async with client.http.request("GET", records_of(topic), requested) as answer:

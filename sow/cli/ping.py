@@ -1,8 +1,7 @@
-"""`sow ping`: how long a server takes to answer, and to have a message on its disk.
+"""`sow ping`: measures how long a server takes to answer, and to make a message durable.
 
-One request after the other on a connection that stays open, so what is measured is the way there
-and back and the server's turn, and for a durable publish its disk. Nothing is written unless
-somebody names a topic for it.
+It sends one request after another on an open connection, so it measures the round trip, the
+server's work and, for a durable publish, its disk. It writes only to a topic given by --topic.
 """
 
 import time
@@ -22,14 +21,12 @@ from sow.client.errors import not_sow
 from sow.client.http import taken
 
 ALIVE = b"ok\n"
-"""What a server of ours answers to `/healthz`: a page that anybody may put there says nothing about
-how long it takes."""
+"""The server's answer to `/healthz`: the response time of any other page means nothing."""
 PINGS = 100
-"""Times that are measured: the 99th percentile is then one of them, and a slow disk takes a
-second."""
+"""Requests to measure: enough for a 99th percentile, and a second on a slow disk."""
 WORD = "sow-ping"
 UNWRITTEN = (
-    "the durable round trip was not measured; name a topic that a record may be written to and "
+    "durable round trip not measured; name a topic that a record may be written to and "
     "deleted from: --topic TOPIC"
 )
 
@@ -71,23 +68,23 @@ def ping(topic: str | None, count: int, url: str, as_json: bool) -> None:
 
 async def _ping(url: str, topic: str | None, count: int) -> tuple[Percentiles, Percentiles | None]:
     async with connected(url, "sow ping") as client:
-        # What is refused is refused at once.
+        # The server refuses a publish at once.
         scratch = None if topic is None else await ProbeRecords.begin(client, topic, WORD)
         back = await answered(client, count)
         return back, None if scratch is None else await _durable(client, scratch, count)
 
 
 async def answered(client: Client, count: int) -> Percentiles:
-    """How long a server takes to answer a question that needs no thought, so many times."""
+    """Response times of a trivial request."""
     taken_s, url = [], client.http.url
     for _ in range(count + 1):
         began_s = time.perf_counter()
         async with client.http.request("GET", "/healthz") as answer:
-            said = await taken(url, answer)
-        if said != ALIVE:
+            body = await taken(url, answer)
+        if body != ALIVE:
             raise not_sow(url, "something else to /healthz")
         taken_s.append(time.perf_counter() - began_s)
-    # The first one has made the connection.
+    # The first request has opened the connection.
     return Percentiles.of(taken_s[1:])
 
 

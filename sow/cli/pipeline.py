@@ -1,4 +1,4 @@
-"""`sow pipeline`: what config.xml says Spark is to do, listed and run."""
+"""`sow pipeline`: lists and runs the Spark pipelines of a config.xml."""
 
 import os
 import signal
@@ -25,11 +25,11 @@ from sow.core.suggest import did_you_mean
 from sow.errors import ClientError
 
 REFRESH_S = 0.5
-"""How often a run is asked how far it is: batches come once a second at most."""
-SAID_EVERY_S = 10.0
-"""How often that is said where there is no terminal, so that a log of a day can still be read."""
+"""How often the progress of a run is read: a batch takes a second at least."""
+REPORT_EVERY_S = 10.0
+"""Progress interval without a terminal, so that the log of a day stays readable."""
 ASIDE_WORDS = {"late": "late", "ahead": "ahead of the clock", "without_key": "without a key"}
-"""How rows are called that `Conflate` has left out."""
+"""Names of the rows that `Conflate` leaves out."""
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -75,14 +75,14 @@ def list_pipelines(config: str, variables: dict[str, str], as_json: bool) -> Non
     epilog=example("sow pipeline run bars", 'sow pipeline run bars --once --master "local[4]"'),
 )
 @click.argument("name")
-@click.option("--once", is_flag=True, help="Take up all there is, and end.")
-@click.option("--master", metavar="M", help="Where Spark runs, instead of Master in the file.")
+@click.option("--once", is_flag=True, help="Process everything there is, and end.")
+@click.option("--master", metavar="M", help="Spark's master, instead of Master in the file.")
 @click.option("--url", envvar="SOW_URL", default=None, show_envvar=True,
               help="Address of the server, instead of Listen in the file.")  # fmt: skip
 @click.option("--data-dir", metavar="D", type=click.Path(file_okay=False),
               help="Directory of all data, instead of DataDirectory in the file.")  # fmt: skip
 @click.option("--until-input-ends", is_flag=True,
-              help="End when the standard input does, as with who started it.")  # fmt: skip
+              help="End when standard input ends, as a child of a server does.")  # fmt: skip
 @_config_options
 def run_pipeline(
     name: str,
@@ -95,9 +95,9 @@ def run_pipeline(
     variables: dict[str, str],
     as_json: bool,
 ) -> None:
-    """Run the pipeline NAME until it has ended, or Ctrl-C or SIGTERM stops it.
+    """Run the pipeline NAME until it ends, or Ctrl-C or SIGTERM stops it.
 
-    It goes on where its last run ended: no row is lost and none is written twice.
+    It continues where its last run ended: it loses no row and writes none twice.
     """
     if until_input_ends:
         end_with_input()
@@ -119,8 +119,7 @@ def run_pipeline(
 
 
 def log_on_by(one: Pipeline) -> None:
-    """Let all that this process asks the server, and Spark's workers with it, show the token of a
-    pipeline."""
+    """Make all requests of this process, and of Spark's workers, use the pipeline's token."""
     if one.token_file:
         try:
             os.environ["SOW_TOKEN"] = Path(one.token_file).read_text(encoding="ascii").strip()
@@ -147,7 +146,7 @@ def run_by_spark(configuration: Configuration) -> list[ConflatedTopic | View]:
 
 
 def _run_for(topic: ConflatedTopic | View, configuration: Configuration) -> Any:
-    """What Spark is to do for a topic whose engine it is."""
+    """What Spark does for a topic whose engine it is."""
     from sow.spark.conflation import SparkConflation
     from sow.spark.grouped_view import SparkView
 
@@ -159,7 +158,8 @@ def _run_for(topic: ConflatedTopic | View, configuration: Configuration) -> Any:
 
 
 def beside(configuration: Configuration) -> list[str]:
-    """What runs beside a server: pipelines that start by themselves, and Spark's topics."""
+    """The commands to run beside a server: pipelines that start by themselves, and Spark's
+    topics."""
     pipelines = [one.name for one in configuration.pipelines if one.autostart]
     return pipelines + [copy.name for copy in run_by_spark(configuration)]
 
@@ -175,13 +175,13 @@ def _named(configuration: Configuration, name: str) -> Pipeline | ConflatedTopic
 
 
 def _follow(running: Any, screen: "PipelineScreen") -> None:
-    """Start a run and say how it goes until it ends; raises ClientError when it fails."""
+    """Start a run and show its progress until it ends; raises ClientError when it fails."""
     from sow.spark.error_text import reason
 
     wanted = threading.Event()
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        # Only noted: Spark must not be interrupted in the middle of a word.
+        # Only set a flag: Spark must not be interrupted in the middle of a write.
         wanted.set()
 
     def listen() -> list[tuple[signal.Signals, Any]]:
@@ -189,9 +189,9 @@ def _follow(running: Any, screen: "PipelineScreen") -> None:
 
     before = listen()
     try:
-        screen.say("starting Spark")
+        screen.write("starting Spark")
         running.start()
-        listen()  # Spark has put its own in the place of one
+        listen()  # Spark has replaced one of them
         with screen.open():
             while not (wanted.is_set() or running.query.awaitTermination(REFRESH_S)):
                 running.keep()
@@ -211,9 +211,9 @@ def _follow(running: Any, screen: "PipelineScreen") -> None:
 
 
 class PipelineScreen:
-    """How a run of the pipeline `name` goes: a line that is written over in a terminal, else one
-    now and then, with `as_json` as JSON. `tells`: whoever has started it reads the figures of each
-    batch as JSON."""
+    """Progress of a run of the pipeline `name`: a line that is overwritten in a terminal, else a
+    line now and then, as JSON with `as_json`. With `reports` a parent process reads the figures of
+    each batch as JSON."""
 
     def __init__(self, name: str, as_json: bool, reports: bool = False) -> None:
         self._name = name
@@ -224,16 +224,16 @@ class PipelineScreen:
         self._rows_in = self._rows_out = self._rows_per_s = 0
         self._aside = dict.fromkeys(ASIDE_WORDS, 0)
         self._figures: dict[str, Any] = {}
-        self._said_s = 0.0
+        self._reported_s = 0.0
 
-    def say(self, text: str) -> None:
-        """One line for people."""
+    def write(self, text: str) -> None:
+        """Write a line for people."""
         if not self._as_json:
             click.echo(f"sow: pipeline {self._name}: {text}", err=True)
 
     def open(self) -> Any:
-        """What is to be entered around `show`."""
-        # Here, since a server without pipelines draws nothing, and is up sooner.
+        """The context around `show`."""
+        # Imported here: a server without pipelines draws nothing, and starts sooner.
         from rich.console import Console
         from rich.live import Live
 
@@ -241,10 +241,10 @@ class PipelineScreen:
         return self._live
 
     def show(self, query: Any) -> None:
-        """Take up what the query has done since."""
+        """Show the progress of the query since the last call."""
         is_new = False
         for progress in query.recentProgress:
-            # An idle query tells of the batch that is to come, too.
+            # An idle query reports the coming batch, too.
             was_run = "addBatch" in progress["durationMs"]
             if was_run and progress["batchId"] > self._batch:
                 self._batch, is_new = progress["batchId"], True
@@ -257,21 +257,21 @@ class PipelineScreen:
             from rich.text import Text
 
             self._live.update(Text(self._line()), refresh=True)
-        elif time.monotonic() - self._said_s > SAID_EVERY_S:
-            self._said_s = time.monotonic()
-            self._tell()
+        elif time.monotonic() - self._reported_s > REPORT_EVERY_S:
+            self._reported_s = time.monotonic()
+            self._report()
 
     def end(self) -> None:
-        """Say how it ended, unless that was said already."""
+        """Report the end of the run, unless that was reported already."""
         if self._sent < self._batch:
-            self._tell()
+            self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         self._sent = self._batch
         if self._as_json:
             click.echo(json_text({"pipeline": self._name, **self._figures}))
         elif self._figures:
-            self.say(self._line())
+            self.write(self._line())
 
     def _take(self, progress: Any) -> None:
         observed = progress.get("observedMetrics") or {}
@@ -296,7 +296,7 @@ class PipelineScreen:
     def _line(self) -> str:
         f = self._figures
         lag = "" if f["lag"] is None else f", {f['lag']:,} behind"
-        aside = "".join(f", {f[why]:,} {said}" for why, said in ASIDE_WORDS.items() if f[why])
+        aside = "".join(f", {f[why]:,} {words}" for why, words in ASIDE_WORDS.items() if f[why])
         return (
             f"batch {f['batch']}: {f['rows_in']:,} rows in, {f['rows_out']:,} out "
             f"({f['conflation_ratio']:g}x), {f['rows_per_s']:,} rows/s{lag}{aside}"
@@ -311,7 +311,7 @@ def _rows(observed: Any, name: str, count: str = "rows") -> int:
 
 
 def _lag(progress: Any) -> int | None:
-    """Bookmarks between what was read and the end of the log, by the source furthest behind."""
+    """Bookmarks between the last one read and the end of the log, of the source furthest behind."""
     behind = []
     for source in progress.get("sources") or []:
         try:

@@ -1,10 +1,10 @@
-"""What is written so that it does no more than stand there.
+"""Escapes control characters in output.
 
-Names of topics, records, errors and sessions are texts of others, and a terminal obeys some of
-them: they move its cursor, clear it, or turn what follows around. For people such a character is
-shown as it would be written in a program. Data in a form for programs is written as it is, except
-to a terminal, which gets the same characters as JSON would escape them. What a command says of
-itself in JSON has them escaped wherever it goes: it is short, and often looked at later.
+Names of topics, records, errors and sessions come from other users, and a terminal obeys control
+characters in them: they move the cursor, clear the screen, or reverse the text. Output for people
+shows such a character as a program would write it. Data for programs stays unchanged, except on a
+terminal, which gets JSON escapes. JSON that a command makes about itself is always escaped: it is
+short, and people often read it later.
 """
 
 import sys
@@ -14,7 +14,7 @@ import orjson
 
 
 def printable(text: str) -> str:
-    """Text that cannot move the cursor or ring the bell of whoever looks at it."""
+    """Text that cannot move the cursor or ring the bell of a terminal."""
     if text.isprintable():
         return text
     return "".join(
@@ -23,14 +23,14 @@ def printable(text: str) -> str:
 
 
 def lines_printable(text: str) -> str:
-    """The same of a text of several lines, which stay lines."""
+    """The same for text of several lines, which stay lines."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def write_data(data: bytes) -> None:
-    """Write to stdout, to be read at once; `data` are whole lines."""
+    """Write whole lines to stdout and flush them."""
     if sys.stdout.isatty():
-        # Together with what is written as text, whose place is before it.
+        # First what was written as text before.
         sys.stdout.write(harmless(data.decode(errors="replace")))
     else:
         sys.stdout.buffer.write(data)
@@ -38,12 +38,12 @@ def write_data(data: bytes) -> None:
 
 
 def json_text(value: Any) -> str:
-    """A value as JSON that says the same and does nothing to a terminal."""
+    """A value as equivalent JSON without effect on a terminal."""
     return harmless(orjson.dumps(value).decode())
 
 
 def harmless(text: str) -> str:
-    """Text of JSON or CSV in which nothing but line breaks and tabs does anything to a terminal."""
+    """JSON or CSV text in which only line breaks and tabs have an effect on a terminal."""
     lines = text.split("\n")
     return "\n".join(line if line.isprintable() else "".join(map(_escaped, line)) for line in lines)
 

@@ -1,8 +1,8 @@
-"""Records that a command writes to try a server out, and takes away again.
+"""Records that a command writes to measure a server, and deletes again.
 
-They go into a topic that somebody has named, for whoever follows it sees them. Their keys begin
-with a word of their own, and a topic that holds such records already is refused: so nothing of
-anybody else's is overwritten or taken away.
+They go into a topic that the user names, because its subscribers see them. Their keys have a prefix
+of their own, and a topic that already holds such records is refused: so the command never
+overwrites or deletes other records.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from sow.errors import ClientError, shown
 
 SENT = "name a json topic with a Key, or add one to the configuration for it"
 AT_ONCE = 1000
-"""Records that one frame takes away: as many as the client publishes in one."""
+"""Records deleted by one frame: as many as the client publishes in one."""
 
 
 class ProbeRecords:
@@ -27,24 +27,22 @@ class ProbeRecords:
         self._keys = keys
         self._word = word
         self._used = 0
-        """Records 0 to here may be there."""
+        """Record that the records up to this number may exist."""
 
     @classmethod
     async def begin(cls, client: Client, topic: str, word: str) -> Self:
-        """Records for a topic; raises ClientError with what to name instead of one that cannot
-        have them, and what the server refuses."""
+        """Records for a topic; raises ClientError that suggests another topic if this one cannot
+        hold them, and errors of the server."""
         described = await client.topic(topic)
         if described["kind"] != "topic":
             kind = described["kind"]
-            raise ClientError(
-                f"{shown(topic)} is of kind {kind}, and nothing is published to it; {SENT}"
-            )
+            raise ClientError(f"{shown(topic)} is of kind {kind}, which takes no messages; {SENT}")
         if described["message_type"] != "json":
             kind = described["message_type"]
             raise ClientError(f"the messages of {shown(topic)} are of type {kind}; {SENT}")
         keys = [parse_path(text) for text in described["keys"]]
         if not keys or any(key.index is not None for key in keys):
-            raise ClientError(f"{shown(topic)} has no Key to know records by; {SENT}")
+            raise ClientError(f"{shown(topic)} has no Key to identify records; {SENT}")
         made = cls(client, topic, keys, word)
         await made._refuse_others()
         return made
@@ -55,16 +53,16 @@ class ProbeRecords:
         if there:
             raise ClientError(
                 f"{shown(self.topic)} holds {counted(there, 'record')} of an earlier run; "
-                f'take them away by: sow delete {self.topic} --filter "{condition}"'
+                f'delete them: sow delete {self.topic} --filter "{condition}"'
             )
 
     def document(self, number: int, **fields: object) -> dict[str, Any]:
-        """Record `number`, with these fields beside its key."""
+        """Record `number`, with these extra fields."""
         self._used = max(self._used, number + 1)
         return self._key(number, dict(fields))
 
     def filter_of(self, number: int) -> str:
-        """An expression that finds record `number` and no other."""
+        """An expression that matches record `number` only."""
         return " AND ".join(f"{key} = '{self._word}-{number}'" for key in self._keys)
 
     def _key(self, number: int, document: dict[str, Any]) -> dict[str, Any]:
@@ -76,7 +74,7 @@ class ProbeRecords:
         return document
 
     async def take_away(self, publisher: Publisher) -> None:
-        """Delete all that were made, once that is durable."""
+        """Delete all records, and wait until that is durable."""
         for start in range(0, self._used, AT_ONCE):
             some: Iterable[int] = range(start, min(self._used, start + AT_ONCE))
             await publisher.delete([self._key(number, {}) for number in some])

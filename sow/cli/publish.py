@@ -25,21 +25,21 @@ from sow.core.media_types import CSV
 from sow.errors import BadMessage, SowError, UnknownTopic
 
 FRAME_BYTES = 1024**2
-"""Bodies of one frame: far below what a frame may have, and long enough to share its cost."""
+"""Bodies of one frame: far below the limit, and enough to share its cost."""
 BIG_BYTES = 8 * 1024**2
-"""A file from which on it is worth showing how far it is: shorter ones take less than a second."""
+"""Size of a file that is worth a progress bar: a shorter one takes less than a second."""
 BYTES_TYPES = frozenset(
     {"binary", "bflat", "bson", "msgpack", "composite-local", "composite-global"}
 )
-"""Message types in which a line break is a byte like any other."""
+"""Message types in which a line break is an ordinary byte."""
 CUTS = {"json": documents, "record": records}
-"""How the input is cut into messages; of other types each line is one."""
+"""How the input is split into messages; for other types each line is one."""
 
 Advance = Callable[[int], None]
 
 
 class How(TypedDict):
-    """What holds for every message."""
+    """Options that apply to every message."""
 
     key: str | None
     expires_s: float | None
@@ -59,13 +59,13 @@ class How(TypedDict):
     "--expiration",
     metavar="SECONDS",
     type=click.FloatRange(min=0),
-    help="How long the records live; 0: for ever.",
+    help="Lifetime of the records; 0: for ever.",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice(["csv"]),
-    help="What FILE is, if not messages of the topic's type: a table with a line of names.",
+    help="The format of FILE, if not messages of the topic's type: a table with a header line.",
 )
 @url_option
 @json_option
@@ -81,8 +81,8 @@ def publish(
 ) -> None:
     """Publish the messages of FILE, or of standard input (-), to TOPIC.
 
-    A json topic takes JSON lines, one array, or one document; a text type takes lines, of records
-    also such as U+0001 ends; a binary type or a composite takes the whole file as one message. With
+    A json topic takes JSON lines, one array, or one document; a text type takes lines, or records
+    that end with U+0001; a binary type or a composite takes the whole file as one message. With
     --format csv each row of a table becomes a message. Ends when all are on the server's disk.
     """
     name = "standard input" if file is sys.stdin.buffer else file.name
@@ -99,7 +99,7 @@ def publish(
 
 @contextlib.contextmanager
 def progress(file: BinaryIO) -> Iterator[Advance]:
-    """Shows how far a big file has been read, where someone may be looking."""
+    """Shows the progress of a big file on a terminal."""
     size = file_size(file)
     if size < BIG_BYTES or not sys.stderr.isatty():
         yield lambda _count: None
@@ -110,7 +110,7 @@ def progress(file: BinaryIO) -> Iterator[Advance]:
 
 
 def file_size(file: BinaryIO) -> int:
-    """Bytes of a file; 0 where there is no telling, as of a pipe."""
+    """Bytes of a file; 0 if unknown, as for a pipe."""
     try:
         return os.fstat(file.fileno()).st_size
     except OSError:
@@ -182,19 +182,19 @@ async def _publish_csv(
 
 
 async def _publish_nothing(client: Client, topic: str) -> None:
-    """Hear what the server says of a topic that takes no messages, even if there are none."""
+    """Fail if the topic takes no messages, even if there are none to send."""
     with contextlib.suppress(BadMessage):
         await client.http.json("POST", f"{topic_path(topic)}/records")
 
 
 async def message_type(client: Client, topic: str) -> str:
-    """The type of a topic's messages, or of what a pattern will make of its name."""
+    """The type of a topic's messages, or of the topic that a pattern would create."""
     try:
         return str((await client.topic(topic))["message_type"])
     except UnknownTopic:
         for pattern in await client.topics():
             if pattern["kind"] == "pattern" and "keys" in pattern:
-                # Only to choose how the input is cut; whether the name matches is the server's say.
+                # Only to choose how to split the input; the server judges whether the name matches.
                 with contextlib.suppress(re.error):
                     if re.search(pattern["pattern"], topic):
                         return str(pattern["message_type"])
@@ -202,17 +202,17 @@ async def message_type(client: Client, topic: str) -> str:
 
 
 async def module_of(client: Client, message_type: str) -> str:
-    """What a message type is a variant of, or a type as it comes itself."""
+    """The type that a message type is a variant of, or a built-in type itself."""
     configured = await client.http.json("GET", "/v1/message-types")
     modules = {str(one["name"]): str(one["module"]) for one in configured}
     return modules.get(message_type, message_type)
 
 
 async def _explain(error: SowError, publisher: Publisher, places: MessagePlaces, name: str) -> None:
-    """Add to an error where the message stands, and what was published all the same."""
+    """Add the place of the message to an error, and the number of messages published before it."""
     await publisher.settle()
     if isinstance(error, BadMessage):
-        # The server counts within its frame; a person counts lines.
+        # The server counts within its frame; a user counts lines.
         detail = re.sub(r"^message \d+: ", "", error.detail)
         error.detail = f"{places.name(error.index)} of {name}: {detail}"
     if publisher.published:
@@ -220,7 +220,7 @@ async def _explain(error: SowError, publisher: Publisher, places: MessagePlaces,
 
 
 def frames(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Cut bodies into frames that are bounded in messages and bytes."""
+    """Split bodies into frames, bounded in messages and bytes."""
     start = size = 0
     for at, body in enumerate(bodies):
         if at > start and (at - start == FRAME_MESSAGES or size + len(body) > FRAME_BYTES):

@@ -1,4 +1,4 @@
-"""`sow query`: asks a topic, and writes the answer as a table or for programs."""
+"""`sow query`: queries a topic, and writes the answer as a table or for programs."""
 
 import csv
 import io
@@ -31,14 +31,13 @@ from sow.errors import SowError
 from sow.messages.flat_cells import cells, column_of, columns
 
 TABLE_ROWS = 1000
-"""Records of a table when nobody says how many: more than anybody reads, and widths are known only
-once all of them are there."""
+"""Default limit of records in a table: more than anybody reads, and column widths need all rows."""
 PIPED_WIDTH = 10_000
-"""Characters of a line where no terminal says how wide it is: little is cut there."""
+"""Line width without a terminal: little is cut there."""
 GAP = 2
 """Blanks between two columns."""
 COLUMN_MIN = 6
-"""Characters that a column is not cut below for the sake of another one: fewer say nothing."""
+"""The width below which no column is cut to make room for others."""
 
 
 @click.command(
@@ -60,9 +59,9 @@ COLUMN_MIN = 6
     type=click.Choice(["table", "json", "ndjson", "csv"]),
     default="table",
     show_default=True,
-    help="How to write the records; a table shows the first 1,000 unless --top says otherwise.",
+    help="Output format of the records; a table shows the first 1,000 unless --top is given.",
 )
-@click.option("--explain", is_flag=True, help="Show how the query is answered, not its answer.")
+@click.option("--explain", is_flag=True, help="Show how the server runs the query, not its answer.")
 @url_option
 @json_option
 def query(
@@ -152,23 +151,23 @@ def _write_table(
 
 
 async def key_columns(client: Client, topic: str, grouping: str | None = None) -> list[str]:
-    """The columns by which rows of a topic, or of groups of them, are told from each other."""
+    """The columns that identify rows of a topic, or of groups of its records."""
     if grouping is not None:
         paths = [path.strip() for path in grouping.split(",")]
     else:
         try:
             paths = (await client.topic(topic)).get("keys") or []
         except SowError:
-            return []  # of what cannot be learnt no table depends
+            return []  # a table does not depend on what cannot be read
     return [column_of(path.removeprefix("/").split("/")) for path in paths]
 
 
 def as_table(records: Sequence[dict[str, str]], width: int, keys: Sequence[str] = ()) -> Table:
-    """A table of rows; numbers are not told from text, as the records do not say more.
+    """A table of rows; numbers look like text, as records do not declare types.
 
-    What tells them apart, the columns `keys`, stands first and gives way last. Of the others there
-    are as many as a line of `width` has room for: each is as wide as its texts, or as wide as all
-    that have no room for theirs, and as `COLUMN_MIN` at least.
+    The identifying columns `keys` stand first and are cut last. Of the others there are as many as
+    fit a line of `width`: each as wide as its texts, or as wide as all columns that are cut, and at
+    least `COLUMN_MIN`.
     """
     there = columns(records)
     first = [name for name in keys if name in there]
@@ -176,7 +175,7 @@ def as_table(records: Sequence[dict[str, str]], width: int, keys: Sequence[str] 
     wanted = [_wanted(name, records, width) for name in names[: width // GAP + 1]]
     widths = _fitted(wanted, len(first), width)
     rest = counted(len(names) - len(widths), "more field")
-    caption = f"{rest} without room here: --select names some" if len(names) > len(widths) else None
+    caption = f"{rest} do not fit: choose by --select" if len(names) > len(widths) else None
     table = Table(
         box=None,
         pad_edge=False,
@@ -199,10 +198,10 @@ def _wanted(name: str, records: Sequence[dict[str, str]], width: int) -> int:
 
 
 def _fitted(wanted: Sequence[int], keys: int, width: int) -> list[int]:
-    """The widths of the first columns, as many as there is room for; the first `keys` of them have
-    what they want before any other has."""
+    """The widths of the first columns, as many as fit; the first `keys` of them get their full
+    width before all others."""
     found: list[int] = []
-    left = width + GAP  # nothing stands behind the last
+    left = width + GAP  # no gap after the last
     for wide in wanted[:keys]:
         if left <= GAP:
             return found
@@ -219,8 +218,7 @@ def _fitted(wanted: Sequence[int], keys: int, width: int) -> list[int]:
 
 
 def _shared(wanted: Sequence[int], room: int) -> list[int]:
-    """So much of `room` for each: what it wants, or an equal part of what the narrower ones
-    leave."""
+    """A share of `room` for each: its full width, or an equal part of what narrower ones leave."""
     found = [0] * len(wanted)
     for after, at in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
         found[at] = max(1, min(wanted[at], room // (len(wanted) - after)))
@@ -229,20 +227,20 @@ def _shared(wanted: Sequence[int], room: int) -> list[int]:
 
 
 def _text(value: str, width: int) -> Text:
-    # One more than there is room for, so that it is seen to be cut.
+    # One character more than fits, so that rich marks it as cut.
     return Text(printable(value[: width + 1]))
 
 
 class _Output(Console):
-    """Standard output, of which nobody may read the rest."""
+    """Standard output whose reader may close it early."""
 
     def on_broken_pipe(self) -> None:
-        """What becomes of that is the same for all commands (`sow.cli.main`)."""
+        """All commands handle a closed pipe alike (`sow.cli.main`)."""
         raise BrokenPipeError
 
 
 def terminal_console() -> Console:
-    """Standard output: as wide as the terminal, or as the table where there is none."""
+    """Standard output: as wide as the terminal, or as the table without one."""
     return _Output(width=None if sys.stdout.isatty() else PIPED_WIDTH)
 
 

@@ -1,7 +1,7 @@
-"""Rates: what a server did between two looks at it.
+"""Rates: what a server did between two snapshots of its figures.
 
-A look is what `/v1/topics` (the topics of a pattern as one, its own), `/v1/sessions` and `/metrics`
-say at one time. Nothing here asks, reads a clock or draws.
+A snapshot combines the answers of `/v1/topics` (with the topics of a pattern as one),
+`/v1/sessions` and `/metrics` at one time. Nothing here sends requests, reads a clock or draws.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,11 +24,11 @@ RATE_COLUMNS = (
     Column("kind"),
 )
 PUBLISHED = frozenset({"topic", PATTERN})
-"""Kinds of topics that are published to; what is made of them is no traffic of its own."""
+"""Kinds of source topics; derived topics are no traffic of their own."""
 
 
 class Look(NamedTuple):
-    """What a server said at the time `at_s`; the longest steps in seconds, by name, if it told."""
+    """A server's figures at `at_s`; the longest steps in seconds, by name, if it reported them."""
 
     at_s: float
     topics: Sequence[Described]
@@ -37,8 +37,8 @@ class Look(NamedTuple):
 
 
 class TopicRates(NamedTuple):
-    """What one topic did, or all of a pattern: changes a second that came in and that it let out,
-    how many it has taken in for each that it let out since its start, and what waits."""
+    """Figures of one topic, or of all topics of a pattern: changes per second in and out, the
+    ratio of changes in to changes out since its start, and how much waits."""
 
     name: str
     kind: str
@@ -50,7 +50,7 @@ class TopicRates(NamedTuple):
     oldest_ms: float
 
     def row(self) -> dict[str, str]:
-        """A row of a table with `RATE_COLUMNS`."""
+        """This topic as a row of a table with `RATE_COLUMNS`."""
         is_made = self.kind not in PUBLISHED
         return {
             "topic": self.name,
@@ -64,33 +64,33 @@ class TopicRates(NamedTuple):
         }
 
     def sentence(self) -> str:
-        """The same in a line of text."""
+        """The same as a line of text."""
         rates = f"{self.in_per_s:,.0f}/s in {self.out_per_s:,.0f}/s out"
         return f"{self.name} {rates} {self.ratio:.1f}x"
 
     def document(self) -> dict[str, Any]:
-        """The same for programs."""
+        """The same as JSON."""
         figures = self._asdict().items()
         return {name: round(v, 3) if isinstance(v, float) else v for name, v in figures}
 
 
 class Activity(NamedTuple):
-    """What a server did from one look to the next."""
+    """What a server did between two snapshots."""
 
     in_per_s: float
-    """Changes of the topics that are published to."""
+    """Changes of the source topics."""
     topics: list[TopicRates]
     sessions: int
     away: int
     slow: list[Described]
-    """Sessions for which something waits, those furthest behind first."""
+    """Sessions with waiting messages, those furthest behind first."""
     lag_ms: float
     queued: int
     longest: tuple[str, float] | None
-    """The step that has kept everybody waiting longest since the server's start, in seconds."""
+    """The step that has blocked the loop longest since the server's start, in seconds."""
 
     def document(self) -> dict[str, Any]:
-        """The same for programs."""
+        """The same as JSON."""
         longest = self.longest and {"step": self.longest[0], "ms": round(self.longest[1] * 1000, 3)}
         return {
             "in_per_s": round(self.in_per_s, 1),
@@ -115,11 +115,11 @@ SORTS: Mapping[str, str] = {
     "records": "records",
     "name": "name",
 }
-"""By what topics may be sorted, and what that is of `TopicRates`."""
+"""Sort options of topics, and the fields of `TopicRates`."""
 
 
 def activity(before: Look, now: Look) -> Activity:
-    """What has happened between two looks; a server that was started anew has just begun."""
+    """What happened between two snapshots; counters of a restarted server begin at zero."""
     elapsed_s = max(1e-6, now.at_s - before.at_s)
     earlier = {one["name"]: _counts(one) for one in before.topics}
     found = [_rates(one, earlier, elapsed_s) for one in now.topics]
@@ -137,7 +137,7 @@ def activity(before: Look, now: Look) -> Activity:
 
 
 def ordered(topics: Iterable[TopicRates], sort: str) -> list[TopicRates]:
-    """Topics by one of `SORTS`: names from A on, of figures the greatest first."""
+    """Topics by one of `SORTS`: names ascending, figures descending."""
     field = SORTS[sort]
     by_name = sorted(topics, key=lambda one: one.name)
     if field == "name":
@@ -153,7 +153,7 @@ def _counts(one: Described) -> tuple[int, int]:
 
 def _rates(one: Described, earlier: Mapping[str, tuple[int, int]], elapsed_s: float) -> TopicRates:
     taken, given = _counts(one)
-    # One that is new has done all of it since.
+    # A new topic has done all of it since.
     before_taken, before_given = earlier.get(one["name"], (0, 0))
     if taken < before_taken:
         before_taken = before_given = 0

@@ -1,7 +1,7 @@
-"""Reading messages from a file or a pipe: bytes as they come, cut into messages.
+"""Reads messages from a file or a pipe, and splits the bytes into messages.
 
-Lines are handed on as they arrive, so that ``tail -f feed | sow publish`` publishes at once. An
-array, or a JSON document over several lines, is read whole first.
+Lines are passed on as they arrive, so that ``tail -f feed | sow publish`` publishes at once. An
+array, or a JSON document over several lines, is read completely first.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ import msgspec
 from sow.errors import BadMessage
 
 CHUNK_BYTES = 256 * 1024
-"""What is read at once: thousands of lines, and four times what a pipe holds."""
+"""Bytes per read: thousands of lines, and four times the capacity of a pipe."""
 QUEUED_CHUNKS = 8
-"""How far reading may be ahead of publishing: enough to keep both busy, two megabytes."""
+"""Pieces that reading may be ahead of publishing: enough to keep both busy, two megabytes."""
 WHITESPACE = b" \t\r\n"
 
 
 async def chunks(source: BinaryIO) -> AsyncIterator[bytes]:
-    """The bytes of a source in pieces. A pipe is waited for without holding up the loop; raises
-    OSError when it cannot be read."""
+    """The bytes of a source in pieces. Waiting for a pipe does not block the loop. Raises OSError
+    when the source cannot be read."""
     descriptor = _descriptor(source)
     if descriptor is None:
         while piece := source.read(CHUNK_BYTES):
@@ -46,7 +46,7 @@ async def chunks(source: BinaryIO) -> AsyncIterator[bytes]:
 def _read_in_thread(
     descriptor: int, queue: asyncio.Queue[bytes | OSError], room: threading.Semaphore
 ) -> None:
-    """Feed what is read, up to the empty piece or the error that ends it, to a queue."""
+    """Put what is read into a queue, up to the empty piece or the error that ends it."""
     loop = asyncio.get_running_loop()
 
     def read() -> None:
@@ -57,15 +57,15 @@ def _read_in_thread(
             except OSError as error:
                 piece = error
             room.acquire()
-            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits for more
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(queue.put_nowait, piece)
 
-    # A daemon, since nothing can wake a read of a terminal when Ctrl-C ends the loop.
+    # A daemon thread: nothing can interrupt a read of a terminal when Ctrl-C ends the loop.
     threading.Thread(target=read, daemon=True).start()
 
 
 def _descriptor(source: BinaryIO) -> int | None:
-    """What to wait on, or None when reading never has to wait."""
+    """A descriptor to wait on, or None when reading never blocks."""
     try:
         descriptor = source.fileno()
     except OSError:
@@ -74,7 +74,7 @@ def _descriptor(source: BinaryIO) -> int | None:
 
 
 async def without_mark(source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """A text without the byte order mark that some programs write before it."""
+    """A text without the byte order mark that some programs write first."""
     start = b""
     async for piece in source:
         start += piece
@@ -87,7 +87,7 @@ async def without_mark(source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 class MessagePlaces:
-    """Where in its source each message stood, for errors to name."""
+    """The place of each message in its source, for error messages."""
 
     def __init__(self) -> None:
         self.by_line = True
@@ -123,7 +123,7 @@ async def lines(source: AsyncIterator[bytes], places: MessagePlaces) -> AsyncIte
 async def records(
     source: AsyncIterator[bytes], places: MessagePlaces
 ) -> AsyncIterator[list[bytes]]:
-    """The same of records, which U+0001 ends, too."""
+    """The same for records that end with U+0001 or a line break."""
     places.by_line = False
     async for found in lines(_with_line_breaks(source), places):
         yield found
@@ -172,7 +172,7 @@ def is_of_lines(start: bytes) -> bool:
     line, end, _ = start.lstrip(WHITESPACE).partition(b"\n")
     if not end or line.startswith(b"["):
         return False
-    # A first line that opens no document is for the server to refuse, by its number.
+    # The server refuses a first line that is no document, with its number.
     return is_json(line) or not line.strip().startswith(b"{") or line.rstrip().endswith(b"}")
 
 
@@ -186,10 +186,9 @@ def is_json(text: bytes) -> bool:
 
 
 def whole_text(text: bytes, places: MessagePlaces) -> list[bytes]:
-    """The messages of a text that is complete: of an array its members, else one or its lines.
+    """The messages of a complete text: the elements of an array, else one document or its lines.
 
-    Where each stood is noted in `places`. Raises BadMessage for what begins as an array and is
-    none.
+    `places` records where each stood. Raises BadMessage for an invalid array.
     """
     text = text.strip(WHITESPACE)
     if text.startswith(b"["):

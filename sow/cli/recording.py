@@ -1,9 +1,9 @@
-"""A recording: rows of a Parquet file as messages, in the order they were recorded.
+"""A recording: rows of a Parquet file as messages, in the order of their recording.
 
-Columns are turned into JSON texts whole (a column of numbers is one call), then put together row
-by row with one format string. A *segment* is what may be sent as one publish and one delete: no
-record in it is published after it was deleted, so sending the publishes first keeps the order of
-every record's changes. Nulls are left out of the message; times are ISO 8601 text.
+Whole columns are converted to JSON texts (a column of numbers is one call), then combined row by
+row with one format string. A *segment* can be sent as one publish and one delete: no record in it
+is published after it was deleted, so sending the publishes first keeps the order of every record's
+changes. Nulls are left out of the message; times are ISO 8601 text.
 """
 
 import re
@@ -23,8 +23,8 @@ from sow.expressions import Filter, Identifier, check_fields_alone, compile_filt
 from sow.expressions.nodes import walk
 
 BATCH_ROWS = 20_000
-"""Rows that are made into messages at once: calls over whole columns are worth it from thousands
-on, and so many take a few megabytes."""
+"""Rows converted at once: calls over whole columns pay off from thousands on, and so many rows take
+a few megabytes."""
 SEGMENT_ROWS_MAX = 1000
 """Rows of one publish: a frame, which is stored completely or not at all."""
 WORD = re.compile(r"'[^']*'|\"[^\"]*\"|\[/[^\]]*\]|/\S+|[A-Za-z_]\w*")
@@ -43,10 +43,10 @@ class Segment:
 
 
 class Recording:
-    """The Parquet file at `path`, played by `time_column`, the first `limit` rows of it.
+    """The Parquet file at `path`, timed by `time_column`, its first `limit` rows.
 
-    Raises ClientError when it is not one or has no such column. `delete_when` is a filter over the
-    row's columns, in which a bare name is a column.
+    Raises ClientError for another file, or if the column is missing. `delete_when` is a filter over
+    the row's columns, in which a bare name is a column.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Recording:
         self.rows = min(rows, limit) if limit else rows
 
     def after(self, rows: int) -> "Recording":
-        """This recording without its first rows; time still counts from the first of all."""
+        """This recording without its first rows; time still counts from the very first."""
         self._skipped += rows
         self.rows -= rows
         return self
@@ -100,8 +100,8 @@ class Recording:
         return condition
 
     def segments(self, keys: Sequence[str], gather_s: float) -> Iterator[Segment]:
-        """All rows, `gather_s` recorded seconds at most in one segment; `keys` are the paths of the
-        topic's key fields. Raises ClientError when the file lacks one, or has no times."""
+        """All rows, at most `gather_s` recorded seconds per segment; `keys` are the paths of the
+        topic's key fields. Raises ClientError if the file lacks one, or has no times."""
         paths = [parse_path(key) for key in keys]
         for path in paths:
             if path.steps != (path.steps[0],) or path.steps[0] not in self._columns:
@@ -112,7 +112,7 @@ class Recording:
         for batch in self._file.iter_batches(BATCH_ROWS):
             times = _seconds(batch.column(self._time_column))
             start = times[0] if start is None and times else start
-            rows = len(batch)  # fewer than asked for at the end of each row group
+            rows = len(batch)  # fewer at the end of each row group
             batch, times = batch.slice(skip, left), times[skip : skip + left]
             skip = max(0, skip - rows)
             left -= len(batch)
@@ -155,7 +155,7 @@ class Recording:
 
 
 def _without_slashes(error: ClientError, starts: Collection[int]) -> ClientError:
-    """The error, its position counted in the text as it was before slashes stood at `starts`."""
+    """The error, with its position in the text as it was before slashes were added at `starts`."""
     if error.position is not None:
         inserted = [start + number for number, start in enumerate(sorted(starts))]
         position = error.position - sum(at < error.position for at in inserted)
@@ -202,7 +202,7 @@ def json_texts(column: Any) -> list[bytes]:
 
 
 def _seconds(column: Any) -> list[float]:
-    """Times as seconds since 1970; a number counts as seconds already."""
+    """Times as seconds since 1970; numbers are seconds already."""
     if pa.types.is_timestamp(column.type):
         unit = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[column.type.unit]
         return [value / unit for value in column.cast(pa.int64()).to_pylist()]

@@ -1,4 +1,4 @@
-"""`sow reload`: lets a running server read its configuration again."""
+"""`sow reload`: makes a running server read its configuration again."""
 
 import click
 
@@ -12,20 +12,20 @@ from sow.cli.plain_output import json_text, printable
 @click.option(
     "--allow-loss",
     is_flag=True,
-    help="Give up topics that have no place in the file: their records move to removed/.",
+    help="Remove topics that are not in the file: their records move to removed/.",
 )
 @json_option
 def reload(url: str, allow_loss: bool, as_json: bool) -> None:
-    """Let the server read its configuration again, and say what that has changed.
+    """Make the server read its configuration again, and show what changed.
 
-    Conflated topics and indexes are added, removed and changed without a restart. If anything else
-    was edited, or the file has a mistake, nothing is changed and every reason is given.
+    The server adds, removes and changes conflated topics and indexes without a restart. If anything
+    else differs, or the file has a mistake, it changes nothing and reports every reason.
     """
     changes = run(_reload(url, allow_loss))
     if as_json:
         click.echo(json_text({"changes": changes}))
     else:
-        click.echo("\n".join(map(printable, changes)) or "nothing has changed")
+        click.echo("\n".join(map(printable, changes)) or "nothing changed")
 
 
 async def _reload(url: str, allow_loss: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""`sow repair`: saves what is whole of a damaged journal or checkpoint."""
+"""`sow repair`: recovers the intact part of a damaged journal or checkpoint."""
 
 import click
 
@@ -18,9 +18,9 @@ from sow.store.repair import main as repair_file
 )
 @click.pass_context
 def repair(ctx: click.Context, data_directory: str, path: str, after: int) -> None:
-    """Keep what is whole of PATH in DATA_DIRECTORY, and set the damaged file aside.
+    """Keep the intact part of PATH in DATA_DIRECTORY, and set the damaged file aside.
 
-    PATH is the journal's directory, a topic's file or the manifest, as the error of a server that
-    will not start names it. Stop the server first. Nothing is deleted.
+    PATH is the directory of the journal, the file of a topic, or the manifest, as the error of a
+    failed start names it. Stop the server first. Nothing is deleted.
     """
     ctx.exit(repair_file([data_directory, path, "--after", str(after)]))

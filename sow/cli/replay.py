@@ -1,9 +1,9 @@
-"""`sow replay`: a recorded update stream from a Parquet file, at its own speed or another.
+"""`sow replay`: publishes a recorded update stream from a Parquet file, at any speed.
 
-Rows become messages a batch at a time, column by column (`sow.cli.recording`). They are sent when
-their time has come, counted from the first row and divided by the speed. Rows that
-`--delete-when` calls deletes remove their record instead, and the changes of one record are
-never reordered. The command ends when everything is durable.
+Rows become messages in batches, column by column (`sow.cli.recording`). Each is sent when its time
+has come, counted from the first row and divided by the speed. Rows that match `--delete-when`
+delete their record instead; the changes of one record are never reordered. The command ends when
+everything is durable.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from sow.errors import ClientError
 
 SPEED_MAX = float("inf")
 GATHER_S = 0.01
-"""Real time within which rows are sent together: finer than that, nobody can tell."""
+"""Real time within which rows are sent together: shorter than anybody can notice."""
 
 
 class RowSink(Protocol):
-    """Where rows go: what a `sow.client.Publisher` does."""
+    """A destination of rows, such as a `sow.client.Publisher`."""
 
     async def send(self, bodies: list[bytes]) -> None:
         """Publish."""
@@ -43,7 +43,7 @@ class RowSink(Protocol):
 
 @dataclass(slots=True)
 class Played:
-    """What a replay has done."""
+    """The progress of a replay."""
 
     published: int = 0
     deleted: int = 0
@@ -57,7 +57,7 @@ class Played:
 
 
 class ReplayPace:
-    """Real time against recorded time; `now` and `sleep` are the caller's."""
+    """Maps recorded time to real time; the caller gives `now` and `sleep`."""
 
     def __init__(
         self, speed: float, now: Callable[[], float], sleep: Callable[[float], Awaitable[None]]
@@ -100,9 +100,9 @@ def speed_of(_ctx: click.Context, _parameter: click.Parameter, text: str) -> flo
 @click.option("--speed", default="1x", show_default=True, callback=speed_of, metavar="S",
               help="1x, 10x, ... of the recording's own speed, or max.")  # fmt: skip
 @click.option("--time-column", default="ts", show_default=True, metavar="C",
-              help="Column of times, in order, that the rows are played by.")  # fmt: skip
+              help="Column of times, ascending, that gives the timing of the rows.")  # fmt: skip
 @click.option("--delete-when", metavar="EXPR", callback=note_expression(""),
-              help="Rows for which this holds delete their record: \"qty == 0\".")  # fmt: skip
+              help="Rows that match delete their record: \"qty == 0\".")  # fmt: skip
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N rows.")
 @url_option
 @json_option
@@ -153,8 +153,8 @@ async def play(
     sink: RowSink,
     shown: Callable[[Played], None] = lambda _played: None,
 ) -> Played:
-    """Send a whole recording to `sink`, at `pace`; returns what was done, and tells `shown` of it
-    after each segment. `keys` are the paths of the topic's key fields."""
+    """Send a whole recording to `sink`, at `pace`; returns the result, and calls `shown` with the
+    progress after each segment. `keys` are the paths of the topic's key fields."""
     played = Played()
     for segment in recording.segments(keys, gather_s=pace.gather_s):
         await pace.wait_for(segment.recorded_s)

@@ -1,4 +1,4 @@
-"""Errors as a person, or with --json a program, reads them on stderr."""
+"""Writes errors to stderr: for people or, with --json, for programs."""
 
 import click
 
@@ -7,20 +7,20 @@ from sow.errors import ClientError, SowError
 
 AS_JSON = "sow.cli.json"
 EXPRESSIONS = "sow.cli.expressions"
-"""Keys of `click.Context.meta`: whether --json was given, and the expressions by what an error of
-theirs begins with, or "" for the filter, of which most errors are."""
+"""Keys of `click.Context.meta`: whether --json was given, and the expressions by the first words of
+their errors, "" for the filter."""
 LINE_MAX = 76
-"""So much of a long line is shown, around the place that it is about: it fits into a terminal of 80
-characters, behind the two by which it is indented."""
+"""Characters of a long line to show, around the position: it fits a terminal of 80 characters with
+an indent of two."""
 
 
 def show_error(ctx: click.Context, error: SowError) -> None:
-    """Say what went wrong, with a caret under the place where an expression broke."""
+    """Report an error, with a caret under the position of a mistake in an expression."""
     if ctx.meta.get(AS_JSON):
         document = {"error": error.reason, "detail": error.detail, **error.fields()}
         click.echo(json_text(document), err=True)
         return
-    # A server has a part in what is said, and publishers have in names.
+    # Parts of the text come from the server, and names from publishers.
     click.echo(f"sow: {lines_printable(error.detail or str(error))}", err=True)
     if isinstance(error, ClientError) and error.position is not None:
         given = ctx.meta.get(EXPRESSIONS, {})

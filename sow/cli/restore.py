@@ -1,4 +1,4 @@
-"""`sow restore`: makes a data directory of a backup."""
+"""`sow restore`: makes a data directory from a backup."""
 
 import time
 from pathlib import Path
@@ -27,14 +27,14 @@ from sow.store.restoring import until_time
 @click.option(
     "--as-of",
     metavar="MOMENT",
-    help="A bookmark of the server that was copied, or a time: leave out what came after it.",
+    help="A bookmark of the original server, or a time: leave out everything after it.",
 )
 @json_option
 def restore(backup: str, data_directory: str, as_of: str | None, as_json: bool) -> None:
-    """Make DATA_DIRECTORY, which must be empty or not there, of BACKUP.
+    """Make DATA_DIRECTORY, which must be empty or missing, from BACKUP.
 
-    All checksums are looked at first. The log is a new one of another name, whose numbers begin
-    behind those of any before: a bookmark of the old one is refused.
+    All checksums are verified first. The new log has another name, and its numbers begin after all
+    earlier ones: it refuses bookmarks of the old log.
     """
     stored = StoredBackup(Path(backup))
     _verify(stored)
@@ -48,8 +48,8 @@ def restore(backup: str, data_directory: str, as_of: str | None, as_json: bool) 
             advance=advance,
         )
     if as_json:
-        told = {"bookmark": str(made.bookmark), "was": str(made.until_seq)}
-        click.echo(json_text({"data_directory": data_directory, **told}))
+        report = {"bookmark": str(made.bookmark), "was": str(made.until_seq)}
+        click.echo(json_text({"data_directory": data_directory, **report}))
     else:
         click.echo(
             f"{data_directory}: as of bookmark {made.until_seq} of the old log, which is "
@@ -66,14 +66,14 @@ def _verify(stored: StoredBackup) -> None:
 
 
 def _until(stored: StoredBackup, text: str) -> int:
-    """The last record that is wanted."""
+    """The last record to restore."""
     number = number_of(text, stored.contents.log)
     if number is not None:
         return number
     at_us = moment_us(text)
     if at_us is None:
         raise click.BadParameter(
-            f"{text[:40]!r} is no bookmark and no time; write 4711 or 2026-11-21T09:30:00Z",
+            f"{text[:40]!r} is neither a bookmark nor a time; write 4711 or 2026-11-21T09:30:00Z",
             param_hint="--as-of",
         )
     return until_time(stored, at_us)

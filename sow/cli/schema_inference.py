@@ -1,10 +1,9 @@
-"""What a file of data suggests for a topic: the types of its fields, and a key.
+"""Infers a topic from a data file: the types of its fields, and a key.
 
-Parquet and JSON lines are read by Arrow, the first rows of them. A type is suggested where every
-value of the sample has it; what is of several types, or of none, is left undeclared. CSV is read as
-the server reads it (`sow.messages.csv_rows`), so that each type takes every cell of the sample.
-The key is a guess for somebody to confirm: a column that tells rows apart, or is called as if it
-did.
+Arrow reads the first rows of Parquet and JSON lines. A type is suggested if every value of the
+sample has it; a field with several types, or none, stays undeclared. CSV is read as the server
+reads it (`sow.messages.csv_rows`), so that each type accepts every cell of the sample. The key is a
+guess for the user to confirm: a column that identifies rows, or whose name suggests it.
 """
 
 import codecs
@@ -29,18 +28,18 @@ from sow.messages.flat_cells import steps_of
 from sow.messages.value_types import VALUE_TYPES, from_text
 
 SAMPLE_BYTES = 16 * 1024**2
-"""So much of a file is looked at: a second, and rows enough to see what tells them apart."""
+"""Bytes of a file to sample: a second of work, and enough rows to recognize a key."""
 SAMPLE_ROWS = 100_000
-"""The same of Parquet, whose rows are compressed."""
+"""The same for Parquet, whose rows are compressed."""
 CALLED_AS_KEY = re.compile(r"(^|_)(id|key|symbol|sym|isin|ticker|code|uuid)$", re.IGNORECASE)
-"""What columns are called whose values people tell things by."""
+"""Usual names of identifying columns."""
 
 OTHER_COMMAS = {";": "semicolons", "\t": "tabs", "|": "bars"}
-"""What other programs write between the cells of a table, as spreadsheets do in many countries."""
+"""Delimiters of other programs, such as spreadsheets in many countries."""
 
 
 class Sample(NamedTuple):
-    """What a file suggests: its topic's `name`, the type of each field by path, and a key."""
+    """The inferred topic: its `name`, the type of each field by path, and a key."""
 
     name: str
     types: dict[str, str]
@@ -49,13 +48,13 @@ class Sample(NamedTuple):
 
 
 def sample(path: str) -> Sample:
-    """Look at a file; raises ClientError for what is none of data."""
+    """Sample a file; raises ClientError if it holds no usable data."""
     read = _reader(path)
     try:
         found, rows = read(path)
     except (pa.ArrowException, csv.Error, OSError, UnicodeDecodeError) as error:
-        said = str(error).splitlines()[0][:200]
-        raise ClientError(f"{path} cannot be read as {_kind(path)}: {said}") from None
+        problem = str(error).splitlines()[0][:200]
+        raise ClientError(f"{path} cannot be read as {_kind(path)}: {problem}") from None
     if not found:
         raise ClientError(f"{path} has no columns that could be fields of a topic")
     columns = {name: column for name, (column, _) in found.items()}
@@ -68,7 +67,7 @@ def _kind(path: str) -> str:
 
 
 Columns = dict[str, tuple[Any, str | None]]
-"""The values of each field by its path, and the type that is suggested for it."""
+"""The values of each field by its path, and its suggested type."""
 
 
 def _reader(path: str) -> Callable[[str], tuple[Columns, int]]:
@@ -77,7 +76,7 @@ def _reader(path: str) -> Callable[[str], tuple[Columns, int]]:
     suffix = PurePath(path).suffix.lower()
     if suffix not in readers:
         raise ClientError(
-            f"{shown(path)} is none of {', '.join(readers)}; name the topic itself: "
+            f"{shown(path)} is not one of {', '.join(readers)}; name the topic instead: "
             "sow init --topic quotes:/symbol"
         )
     return readers[suffix]
@@ -104,7 +103,7 @@ def _csv(path: str) -> tuple[Columns, int]:
         text = _beginning(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ClientError(
-            f"{path} is not UTF-8; save it as UTF-8 (of spreadsheets: CSV UTF-8)"
+            f"{path} is not UTF-8; save it as UTF-8 (in a spreadsheet: CSV UTF-8)"
         ) from None
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     names = next(rows, [])
@@ -126,7 +125,7 @@ def _csv(path: str) -> tuple[Columns, int]:
     except csv.Error:
         if len(text.encode()) < SAMPLE_BYTES // 2:
             raise
-        # The sample ends within a row of several lines.
+        # The sample may end within a row of several lines.
     if long := next((row for row in read if len(row) > len(names)), None):
         raise ClientError(
             f"{path} has a row of {len(long)} cells, and {len(names)} columns; it begins with "
@@ -143,7 +142,7 @@ def _csv(path: str) -> tuple[Columns, int]:
 
 
 def _type_of_cells(cells: Sequence[str]) -> str | None:
-    """The first type that takes every cell as the server reads it; None where there are none."""
+    """The first type that accepts every cell as the server reads it; None without cells."""
     if not cells:
         return None
     if all(cell in ("true", "false") for cell in cells):
@@ -166,14 +165,14 @@ def _is_json(text: str) -> bool:
 
 
 def _beginning(path: str) -> bytes:
-    """The first lines of a file, each of them whole."""
+    """The first complete lines of a file."""
     with open(path, "rb") as file:
         text = file.read(SAMPLE_BYTES)
         return text if len(text) == os.fstat(file.fileno()).st_size else text[: text.rfind(b"\n")]
 
 
 def _columns(table: Any) -> Iterator[tuple[str, Any]]:
-    """Each field by its path; what is within an object is a field of its own."""
+    """Each field by its path; fields of nested objects count one by one."""
     for name in table.schema.names:
         yield from _within((name,), table.column(name).combine_chunks())
 
@@ -190,7 +189,7 @@ def _within(steps: tuple[str, ...], column: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _path_of(steps: tuple[str, ...]) -> str | None:
-    """How the path of a field is written; None if no path leads to it."""
+    """The path of a field as text; None if no path leads to it."""
     with contextlib.suppress(ClientError):
         path = parse_path(str(Path(steps)))
         if path.index is None and path.steps == steps:
@@ -199,7 +198,7 @@ def _path_of(steps: tuple[str, ...]) -> str | None:
 
 
 def _type(column: Any) -> str | None:
-    """The type that a Schema may declare of a column; None: none."""
+    """The type that a Schema may declare for a column; None if there is none."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
@@ -231,14 +230,14 @@ def _is_of_microseconds(column: Any) -> bool:
 
 
 def _key(columns: dict[str, Any], types: dict[str, str]) -> list[str]:
-    """The column that tells rows apart, or is called so; the first of the best."""
+    """The column that identifies rows, or is named like one; the first of the best."""
 
     def worth(name: str) -> tuple[bool, bool]:
         return bool(CALLED_AS_KEY.search(name.rpartition("/")[2])), _reports_apart(columns[name])
 
     fit = [name for name in columns if types.get(name) in ("int64", "string")]
     fit = [name for name in fit if not columns[name].null_count and any(worth(name))]
-    # What is called a key need not tell rows apart: they may be updates of the same records.
+    # A column named like a key need not identify rows: they may be updates of the same records.
     return [max(fit, key=worth)] if fit else []
 
 
@@ -249,5 +248,5 @@ def _reports_apart(column: Any) -> bool:
 
 
 def _topic_name(path: str) -> str:
-    """What the file is called, as a topic may be."""
+    """The name of the file as a valid topic name."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", PurePath(path).stem).strip("-") or "topic"

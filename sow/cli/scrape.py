@@ -12,12 +12,12 @@ from sow.core.media_types import PLAIN_TEXT
 from sow.errors import NotEntitled
 
 Samples = Mapping[str, Mapping[str, float]]
-"""By name, and by the value of its only label, "" where it has none."""
+"""By name, and by the value of the only label, "" without one."""
 
 
 async def scraped(client: Client) -> Samples | None:
-    """The figures of a server, but those of single topics, which may be very many; None for who may
-    not see them."""
+    """The figures of a server, without those of single topics, which may be very many; None if the
+    user may not see them."""
     try:
         text = await _exposition(client, {"topics": False})
     except OlderServer:
@@ -36,7 +36,7 @@ async def _exposition(client: Client, requested: Mapping[str, object]) -> str:
 
 
 def samples(text: str) -> Samples:
-    """The figures of an exposition without those of single topics, which have other labels."""
+    """The figures of an exposition, without those of single topics, which have more labels."""
     found: dict[str, dict[str, float]] = {}
     for family in text_string_to_metric_families(text):
         sample: Any

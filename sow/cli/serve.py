@@ -1,4 +1,4 @@
-"""`sow serve`: runs a server until it is told to stop."""
+"""`sow serve`: runs a server until a signal stops it."""
 
 import asyncio
 import contextlib
@@ -32,10 +32,10 @@ from sow.store.manifest import MANIFEST_FILE
 log = logging.getLogger("sow.serve")
 
 STOP_S_MAX = 5.0
-"""How long stopping may take: less than the ten seconds after which Docker kills a container."""
+"""Time for stopping: less than the ten seconds after which Docker kills a container."""
 
 Ready = Callable[[str], Mapping[str, Beside]]
-"""Given the server's address, says that it is ready; returns the commands to run beside it."""
+"""Called with the server's address: reports that it is ready; returns commands to run beside it."""
 
 
 @click.command(
@@ -70,19 +70,19 @@ Ready = Callable[[str], Mapping[str, Beside]]
 @click.option(
     "--insecure",
     is_flag=True,
-    help="Listen beyond loopback although nobody is asked for a password.",
+    help="Listen beyond loopback although there is no authentication.",
 )
 @click.option(
     "--allow-loss",
     is_flag=True,
-    help="Give up records that have no place in CONFIG: they move to removed/ in the directory.",
+    help="Remove records that have no topic in CONFIG: they move to removed/ in the directory.",
 )
-@click.option("--no-pipelines", is_flag=True, help="Start nothing of Spark's beside the server.")
+@click.option("--no-pipelines", is_flag=True, help="Start no Spark pipelines beside the server.")
 @click.option(
     "--loop",
     "loop_wanted",
     type=click.Choice(LOOPS),
-    help="Which event loop to run on: uvloop where it is installed, if you do not say.",
+    help="The event loop to run on; the default is uvloop if it is installed.",
 )
 @json_option
 @click.pass_context
@@ -100,11 +100,11 @@ def serve(
     loop_wanted: str | None,
     as_json: bool,
 ) -> None:
-    """Run the server that CONFIG (config.xml) describes, or one of the topics of --topic.
+    """Run the server that CONFIG (config.xml) describes, or a server with the topics of --topic.
 
-    Writes one line when it is ready: all records are there. Until then requests wait, and a start
-    that takes long says how far it is. SIGTERM or Ctrl-C stops it cleanly, at any time; SIGHUP
-    reads CONFIG again and changes what can be changed, or says why it does not.
+    Writes one line when it is ready: all records are loaded. Until then requests wait, and a long
+    start reports its progress. SIGTERM or Ctrl-C stops it cleanly, at any time; SIGHUP reads CONFIG
+    again and applies what can be changed, or reports why it does not.
     """
     starter = _starter(ctx, named, data_dir) if named else ""
     loaded = loads(starter, "--topic") if named else load(config, variables, os.environ)
@@ -119,7 +119,7 @@ def serve(
         return dataclasses.replace(configuration, **changes)
 
     def reread() -> Configuration:
-        # What was said on the command line stays as it is.
+        # Options of the command line stay in force.
         return configuration if named else as_given(require(config, variables, os.environ))
 
     def look() -> Reviewed:
@@ -150,32 +150,32 @@ def serve(
     serving = serve_until_stopped(configuration, ready, reread, allow_loss, own_token, look)
     if not run(serving, make_loop):
         click.echo(f"sow: gave up stopping after {STOP_S_MAX:g} s; no data is lost", err=True)
-        # Something holds a thread; what was acknowledged is in the journal.
+        # Something holds a thread; acknowledged messages are in the journal.
         os._exit(1)
 
 
 def _starter(ctx: click.Context, named: Sequence[str], data_dir: str | None) -> str:
-    """The configuration of topics that were named instead of a file."""
+    """The configuration of the topics of --topic."""
     if ctx.get_parameter_source("config") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("--topic stands in place of CONFIG; add the topic to the file")
+        raise click.UsageError("--topic replaces CONFIG; add the topic to the file")
     directory = Path(DATA_DIRECTORY)
-    # A folder of this name is often somebody's, for data of another kind.
+    # A folder of this name often holds the user's own data.
     is_taken = directory.is_dir() and any(directory.iterdir())
     if data_dir is None and is_taken and not (directory / MANIFEST_FILE).exists():
         raise ClientError(
-            f"the folder {DATA_DIRECTORY} here holds something else; say where records are to be "
-            "kept: --data-dir DIRECTORY"
+            f"the folder {DATA_DIRECTORY} here holds something else; choose where to keep "
+            "records: --data-dir DIRECTORY"
         )
     return document([*map(named_topic, named)])
 
 
 def _may_listen(configuration: Configuration, place: str, insecure: bool) -> bool:
-    """Whether a server may listen there; says what is wrong with it, at `place`, if anything is."""
+    """Whether the server may listen there; reports a problem of `place`, if there is one."""
     wrong = exposed(configuration.host, configuration.security)
     if wrong is None:
         return True
-    said = f"warning: {wrong[0]}" if insecure else f"error: {wrong[0]}; {wrong[1]}"
-    click.echo(f"{place}: {said}", err=True)
+    text = f"warning: {wrong[0]}" if insecure else f"error: {wrong[0]}; {wrong[1]}"
+    click.echo(f"{place}: {text}", err=True)
     return insecure
 
 
@@ -196,11 +196,11 @@ async def serve_until_stopped(
     own_token: str = "",
     look: Callable[[], Reviewed] | None = None,
 ) -> bool:
-    """Serve until SIGTERM or SIGINT; says whether stopping was done in time.
+    """Serve until SIGTERM or SIGINT; returns whether stopping finished in time.
 
-    With `reread`, SIGHUP reads the configuration again. With `allow_loss`, records that have no
-    place in the configuration are given up. Who shows `own_token` is the server itself. `look`
-    reads the configuration file for who wants to see it.
+    With `reread`, SIGHUP reads the configuration again. With `allow_loss`, records without a topic
+    in the configuration are removed. A client that shows `own_token` is the server itself. `look`
+    reads the configuration file for a client that requests it.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -222,7 +222,7 @@ async def serve_until_stopped(
 
 
 async def _serve(server: Server, stop: asyncio.Event, ready: Ready, reloads: bool) -> bool:
-    """Serve until `stop`; says whether stopping was done in time."""
+    """Serve until `stop`; returns whether stopping finished in time."""
     tasks: set[asyncio.Task[None]] = set()
 
     def reload() -> None:
@@ -250,7 +250,7 @@ async def _serve(server: Server, stop: asyncio.Event, ready: Ready, reloads: boo
 
 
 async def _done_unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """Have work done, unless it is told to stop before that; returns whether it was done."""
+    """Run work unless `stop` comes before its end; returns whether it finished."""
     doing, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     await asyncio.wait((doing, stopping), return_when=asyncio.FIRST_COMPLETED)
     doing.cancel()
@@ -263,7 +263,7 @@ async def _done_unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> 
 
 
 async def _reload(server: Server) -> None:
-    """What SIGHUP does; nothing that is wrong with the file stops the server, and its log says why
-    nothing came of it: the file, a start that takes long, a stop."""
+    """Handle SIGHUP. A mistake in the file does not stop the server; the log names every reason why
+    nothing changed: the file, a long start, a stop."""
     with contextlib.suppress(SowError):
         await server.reload()

@@ -1,4 +1,4 @@
-"""`sow sessions`: who is connected, and what waits for them."""
+"""`sow sessions`: lists connected clients, and what waits for them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -36,7 +36,7 @@ Described = Mapping[str, Any]
 @url_option
 @json_option
 def sessions(session_id: str | None, url: str, as_json: bool) -> None:
-    """List sessions, those that are furthest behind first; or say of one, ID, how it stands."""
+    """List sessions, those furthest behind first; or describe the session ID."""
     if session_id is not None:
         show_story(run(_requested(url, session_path(session_id), dict)), as_json)
         return
@@ -61,12 +61,12 @@ async def _requested(url: str, path: str, kind: type[Any]) -> Any:
 
 
 def columns_for(rows: Sequence[Row]) -> list[Column]:
-    """The columns that say anything: without authentication there are no users."""
+    """The columns with content: without authentication there are no users."""
     return [one for one in SESSION_COLUMNS if any(row[one.name] for row in rows)]
 
 
 def slowness(one: Described) -> tuple[float, int]:
-    """What slow sessions have more of."""
+    """Extra columns of slow sessions."""
     return one["lag_ms"], one["queue_messages"]
 
 
@@ -89,23 +89,23 @@ def row(one: Described) -> dict[str, str]:
 
 
 def session_path(session_id: str) -> str:
-    """Where the server tells the story of a session."""
+    """The server's report on a session."""
     return f"/v1/sessions/{quote(session_id, safe='')}/why"
 
 
 def show_story(one: Described, as_json: bool) -> None:
-    """Write the story of a session."""
+    """Write the report on a session."""
     click.echo(json_text(one) if as_json else "\n".join(story(one)))
 
 
 def story(one: Described) -> list[str]:
-    """What the server says of a session, in sentences, and what to do: a line each."""
-    said = f"{one['client'] or 'a client without a name'}, session {one['id']}"
-    return [printable(sentence) for sentence in [said, *one["why"], *one["instead"]]]
+    """The server's sentences on a session and what to do, one per line."""
+    subject = f"{one['client'] or 'a client without a name'}, session {one['id']}"
+    return [printable(sentence) for sentence in [subject, *one["why"], *one["instead"]]]
 
 
 def state(one: Described) -> str:
-    """Whether its client is there, or why the session is being given up."""
+    """Whether its client is connected, or why the session is closing."""
     if one["reason"]:
         return str(one["reason"])
     return "connected" if one["connected"] else "away"

@@ -1,8 +1,9 @@
-"""Pipelines that run beside a server: each in a process of its own, and again when it fails.
+"""Supervises pipelines beside a server: each in its own process, restarted when it fails.
 
-A pipeline must not slow the server down, so it runs at a lower priority; where Spark or Java are
-missing, or it fails again and again, the server goes on without it. Its input ends when the server
-does, also where that was killed, and it ends then (`sow.cli.parent_death`).
+A pipeline runs at a lower priority so that it does not slow the server down. If Spark or Java is
+missing, or the pipeline fails again and again, the server goes on without it. The input of a
+pipeline ends when the server ends, even if it is killed; the pipeline then ends
+(`sow.cli.parent_death`).
 """
 
 import asyncio
@@ -26,35 +27,34 @@ NICE = 10
 """Half of the way to the lowest priority: a pipeline gets what the server leaves, and does not
 starve."""
 PAUSE_S = 2.0
-"""Before the first new try of a pipeline that failed; each further one waits twice as long."""
+"""Pause before the first retry of a failed pipeline; it doubles with each further one."""
 PAUSE_S_MAX = 60.0
-"""And no longer than that, so that a server that is back for a minute is noticed."""
+"""The longest pause, so that a pipeline notices a server that is back for a minute."""
 FIGURES = {
     "rows_in": "rows_in",
     "rows_out": "rows_out",
     "rows_per_s": "rows_per_s",
     "behind": "lag",
 }
-"""What is noted of a pipeline's own figures, and what it calls them."""
+"""Figures of a pipeline to record, and its names for them."""
 HEALTHY_S = 60.0
-"""A run that lasted so long was no part of a series of failures."""
+"""A run that lasted this long ends a series of failures."""
 STOP_S_MAX = 3.0
-"""How long a pipeline may take to stop: within the time that `sow serve` has. Killing one loses
-nothing, since a batch that was cut off is made again."""
+"""Time for a pipeline to stop, within that of `sow serve`. Killing one loses nothing: an incomplete
+batch runs again."""
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 Note = Callable[..., None]
-"""Called with a pipeline's name and, by name, what is known of it: `Board` in
-`sow.server.api.admin`."""
+"""Called with a pipeline's name and its figures by name: `Board` in `sow.server.api.admin`."""
 
 
 def _unnoted(_name: str, **_known: object) -> None:
-    """Nobody wants to know."""
+    """Record nothing."""
 
 
 class Beside(NamedTuple):
-    """What runs beside a server: a command line, and the token by which it is the server itself, or
-    None for one that logs on like everybody."""
+    """A command line to run beside a server, and the token that makes it the server itself, or None
+    for a pipeline that logs on like any client."""
 
     words: Sequence[str]
     token: str | None = None
@@ -74,15 +74,15 @@ def command(
 
 @asynccontextmanager
 async def supervised(
-    commands: Mapping[str, Beside], say: Say, note: Note = _unnoted
+    commands: Mapping[str, Beside], report: Report, note: Note = _unnoted
 ) -> AsyncIterator[None]:
-    """Keep these commands running, by name, for as long as this is open."""
+    """Keep these commands running, by name, while this context is open."""
     if commands and importlib.util.find_spec("pyspark") is None:
-        say(f"Spark is not installed, so these do not run: {', '.join(commands)}")
+        report(f"Spark is not installed, so these do not run: {', '.join(commands)}")
         for name in commands:
             note(name, state="failed", error="Spark is not installed")
         commands = {}
-    tasks = [asyncio.create_task(_keep(name, one, say, note)) for name, one in commands.items()]
+    tasks = [asyncio.create_task(_keep(name, one, report, note)) for name, one in commands.items()]
     try:
         yield
     finally:
@@ -91,7 +91,7 @@ async def supervised(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _keep(name: str, one: Beside, say: Say, note: Note) -> None:
+async def _keep(name: str, one: Beside, report: Report, note: Note) -> None:
     pause_s = PAUSE_S
     while True:
         started_s = time.monotonic()
@@ -103,14 +103,16 @@ async def _keep(name: str, one: Beside, say: Say, note: Note) -> None:
         note(name, state="failed", error=last or f"ended with code {code}")
         if time.monotonic() - started_s > HEALTHY_S:
             pause_s = PAUSE_S
-        say(f"{last or f'pipeline {name} ended with code {code}'}; trying again in {pause_s:g} s")
+        report(
+            f"{last or f'pipeline {name} ended with code {code}'}; trying again in {pause_s:g} s"
+        )
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
 
 async def _run(one: Beside, note: Callable[..., None]) -> tuple[int, str]:
-    """Run a command to its end; its exit code and the last line of what it complained of."""
-    # In its environment, which nobody else can read, as a command line can be.
+    """Run a command to its end; returns its exit code and the last line of its error output."""
+    # By the environment, which other users cannot read, unlike a command line.
     token = {} if one.token is None else {"SOW_TOKEN": one.token}
     process = subprocess.Popen(
         one.words,
@@ -118,16 +120,16 @@ async def _run(one: Beside, note: Callable[..., None]) -> tuple[int, str]:
         stdin=subprocess.PIPE,  # which ends with this process
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is for the server, which then stops it
+        start_new_session=True,  # Ctrl-C goes to the server, which then stops it
     )
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
     loop = asyncio.get_running_loop()
 
-    def told(**known: object) -> None:
+    def on_figures(**known: object) -> None:
         loop.call_soon_threadsafe(partial(note, **known))
 
-    Thread(target=_hear, args=(process, told), name="figures", daemon=True).start()
+    Thread(target=_read_figures, args=(process, on_figures), name="figures", daemon=True).start()
     followed = loop.run_in_executor(None, _follow, process)
     try:
         return await asyncio.shield(followed)
@@ -138,8 +140,8 @@ async def _run(one: Beside, note: Callable[..., None]) -> tuple[int, str]:
         process.stdin.close()
 
 
-def _hear(process: "subprocess.Popen[bytes]", told: Callable[..., None]) -> None:
-    """Note the figures that a process tells, a line of JSON each; in a thread."""
+def _read_figures(process: "subprocess.Popen[bytes]", on_figures: Callable[..., None]) -> None:
+    """Record the figures that a process writes, one JSON object per line; runs in a thread."""
     assert process.stdout is not None
     with process.stdout:
         for line in process.stdout:
@@ -147,13 +149,13 @@ def _hear(process: "subprocess.Popen[bytes]", told: Callable[..., None]) -> None
                 figures = orjson.loads(line)
                 known = {mine: figures[its] for mine, its in FIGURES.items()}
             except (orjson.JSONDecodeError, KeyError, TypeError):
-                continue  # Spark's, or a library's
+                continue  # output of Spark or of a library
             with contextlib.suppress(RuntimeError):  # the loop is closed: the server has ended
-                told(**known)
+                on_figures(**known)
 
 
 def _follow(process: "subprocess.Popen[bytes]") -> tuple[int, str]:
-    """Read what a process says until it has ended; in a thread."""
+    """Read the error output of a process to its end; runs in a thread."""
     last = ""
     assert process.stderr is not None
     with process.stderr:

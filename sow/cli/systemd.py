@@ -1,10 +1,9 @@
-"""Notify: tells systemd how the server is, by the protocol of sd_notify(3).
+"""Systemd notification: reports the server's state by the protocol of sd_notify(3).
 
-Whoever starts a service as `Type=notify` names a socket in NOTIFY_SOCKET. It is told what the start
-has come to, with a request for more time as long as that goes on; that the server is ready; that it
-is alive, as often as WATCHDOG_USEC wants it; that it stops. It is the event loop that says so: a
-loop that hangs says nothing, and systemd ends the process, which loses nothing that was
-acknowledged. Without these variables nothing is done.
+A service of `Type=notify` finds a socket in NOTIFY_SOCKET. The server sends the progress of its
+start, with requests for more time; that it is ready; that it is alive, as often as WATCHDOG_USEC
+demands; that it stops. The event loop sends these messages, so a hanging loop sends none and
+systemd ends the process, which loses nothing acknowledged. Without these variables nothing happens.
 """
 
 import asyncio
@@ -16,13 +15,13 @@ from collections.abc import Callable, Mapping
 Send = Callable[[bytes], object]
 
 STARTING_EVERY_S = 5.0
-"""How often a start asks for more time: as often as the log says how far it is."""
+"""Interval at which a start requests more time: that of the log's progress lines."""
 STARTING_MORE_US = 30_000_000
-"""And for how much: six of these, so that one that was late costs nothing."""
+"""The time requested: six intervals, so that one late request does no harm."""
 
 
 def sender(address: str) -> Send:
-    """Sends datagrams to the socket of an address; one that is not there is no reason to fail."""
+    """Sends datagrams to the socket at an address; a missing socket is no error."""
     place = "\0" + address[1:] if address.startswith("@") else address
 
     def send(message: bytes) -> None:
@@ -30,55 +29,55 @@ def sender(address: str) -> Send:
             contextlib.suppress(OSError),
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as end,
         ):
-            end.setblocking(False)  # no server waits for who watches it
+            end.setblocking(False)  # the server never waits for its supervisor
             end.sendto(message, place)
 
     return send
 
 
 def notify_of(environment: Mapping[str, str], process_id: int | None = None) -> "Systemd":
-    """What the environment of this process asks for."""
+    """Notifications as the environment of this process requests them."""
     address = environment.get("NOTIFY_SOCKET", "")
     wanted = environment.get("WATCHDOG_USEC", "")
     own = str(os.getpid() if process_id is None else process_id)
-    # Of a process that we are a part of, the watchdog may mean another one.
+    # The watchdog may be meant for another process than this one.
     mine = environment.get("WATCHDOG_PID", own) == own
     watchdog_us = int(wanted) if mine and wanted.isascii() and wanted.isdigit() else 0
     return Systemd(sender(address) if address else None, watchdog_us)
 
 
 class Systemd:
-    """Tells who watches by `send`, if anybody does; `watchdog_us` is after how much silence, in
-    microseconds, the process is taken for dead. 0: silence is nothing."""
+    """Sends notifications by `send`, if there is one; `watchdog_us` is the silence in microseconds
+    after which systemd kills the process, 0 for none."""
 
     def __init__(self, send: Send | None, watchdog_us: int = 0) -> None:
         self._send = send
-        # Half of it, as sd_watchdog_enabled(3) has it: one that is late is no death.
+        # Half of it, as sd_watchdog_enabled(3) advises: one late message is no failure.
         self._alive_every_s = watchdog_us / 2_000_000
         self._timer: asyncio.TimerHandle | None = None
 
-    def starting(self, told: Callable[[], str]) -> None:
-        """Say how far the start is, now and until it is over."""
-        self._say(f"STATUS={_line(told())}", f"EXTEND_TIMEOUT_USEC={STARTING_MORE_US}")
-        self._later(STARTING_EVERY_S, lambda: self.starting(told))
+    def starting(self, progress: Callable[[], str]) -> None:
+        """Report the progress of the start, now and until it is over."""
+        self._notify(f"STATUS={_line(progress())}", f"EXTEND_TIMEOUT_USEC={STARTING_MORE_US}")
+        self._later(STARTING_EVERY_S, lambda: self.starting(progress))
 
     def ready(self, status: str) -> None:
-        """The server serves; from now on say that it is alive."""
-        self._say("READY=1", f"STATUS={_line(status)}")
+        """Report that the server serves, and from now on that it is alive."""
+        self._notify("READY=1", f"STATUS={_line(status)}")
         self._alive()
 
     def _alive(self) -> None:
         self._cancel()
         if self._alive_every_s:
-            self._say("WATCHDOG=1")
+            self._notify("WATCHDOG=1")
             self._later(self._alive_every_s, self._alive)
 
     def stopping(self) -> None:
-        """The server stops, and says no more."""
+        """Report that the server stops; the last notification."""
         self._cancel()
-        self._say("STOPPING=1", "STATUS=stopping")
+        self._notify("STOPPING=1", "STATUS=stopping")
 
-    def _say(self, *assignments: str) -> None:
+    def _notify(self, *assignments: str) -> None:
         if self._send is not None:
             self._send("\n".join(assignments).encode())
 

@@ -1,9 +1,9 @@
-"""The kinds of files that records are dumped to and loaded from, and what each cannot hold.
+"""File formats of `sow dump` and `sow load`, and what each cannot hold.
 
-NDJSON holds every record of every message type as it is: a JSON message is a line, any other one a
-JSON string, its text or its base64. CSV and Parquet are tables of fields. In a table null, absent
-and (in CSV) the empty text are one; CSV does not say what is a text, so one that looks like a
-number comes back as one unless the topic's Schema declares it.
+NDJSON holds every record of every message type unchanged: a JSON message is a line, any other one a
+JSON string with its text or its base64. CSV and Parquet are tables of fields. A table does not
+distinguish null, absent and (in CSV) the empty text; CSV does not mark texts, so a text that looks
+like a number comes back as a number unless the topic's Schema declares it.
 """
 
 import csv
@@ -26,31 +26,31 @@ ENDINGS: Mapping[str, str] = {
     ".ndjson": NDJSON_FILE, ".jsonl": NDJSON_FILE, ".json": NDJSON_FILE, ".csv": CSV_FILE,
     ".parquet": PARQUET_FILE, ".pq": PARQUET_FILE,
 }  # fmt: skip
-"""By what the name of a file says what it is."""
+"""Formats by the suffix of a file name."""
 FILE_ROWS = 1_000
-"""Rows that are made at once, and sent in one request: stored all or none, as frames are."""
+"""Rows converted at once, and sent in one request: stored all or none, as frames are."""
 JSON_TYPE = message_type("json")
 
 
-def form_of(path: str, said: str | None) -> str:
-    """What kind of file a path is; raises ClientError where nothing says it."""
-    if said is not None:
-        return said
+def form_of(path: str, given: str | None) -> str:
+    """The format of a file; raises ClientError if neither the option nor the name gives it."""
+    if given is not None:
+        return given
     if path == "-":
         return NDJSON_FILE
     found = ENDINGS.get(Path(path).suffix.lower())
     if found is None:
         raise ClientError(
-            f"the name {clipped(Path(path).name)} does not say what kind of file it is; end it "
+            f"the name {clipped(Path(path).name)} does not show its format; end it "
             "with .ndjson, .csv or .parquet, or give --format"
         )
     return found
 
 
 class CsvFields:
-    """The columns of records that are written as CSV, and whether they can be read again.
+    """The columns of records written as CSV, and whether they can be read back.
 
-    `changed` counts records that a topic without Schema would not get back as they are.
+    `changed` counts records that a topic without Schema would not return unchanged.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class CsvFields:
         self.first_changed: str | None = None
 
     def look(self, rows: Sequence[bytes]) -> None:
-        """Take in records, given as JSON texts."""
+        """Add records, given as JSON texts."""
         found = [cells(row) for row in rows]
         for one in found:
             self.names |= dict.fromkeys(one)
@@ -82,12 +82,12 @@ class CsvFields:
         return out.getvalue().encode()
 
     def header(self) -> bytes:
-        """The first line."""
+        """The header line."""
         return b"".join(csv_pieces(list(self.names), ())) or b"\r\n"
 
 
 def _read_again(rows: Sequence[Cells]) -> list[Any]:
-    """What a topic without Schema makes of rows in CSV."""
+    """Rows of CSV as a topic without Schema reads them."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     if not names:
         return [{} for _ in rows]
@@ -97,7 +97,7 @@ def _read_again(rows: Sequence[Cells]) -> list[Any]:
 
 
 def open_parquet(source: Any, name: str) -> Any:
-    """A Parquet file to read; raises ClientError if it is none, or not whole."""
+    """A Parquet file to read; raises ClientError if it is not a complete one."""
     pa = arrow()
     import pyarrow.parquet as pq
 
@@ -105,13 +105,14 @@ def open_parquet(source: Any, name: str) -> Any:
         return pq.ParquetFile(source)
     except (pa.ArrowException, OSError) as error:
         raise ClientError(
-            f"{name} is no whole Parquet file: {clipped(str(error))}; was it written to its end?"
+            f"{name} is not a complete Parquet file: {clipped(str(error))}; was it written "
+            "completely?"
         ) from None
 
 
 def parquet_lines(file: Any, name: str, nan_as_null: bool = False) -> Iterator[list[bytes]]:
     """The rows of a Parquet file as JSON documents; raises ClientError, and BadMessage with its row
-    for a number that JSON has not, unless `nan_as_null` takes it for a null."""
+    for a number that JSON lacks, unless `nan_as_null` makes it null."""
     pa = arrow()
     read = 0
     try:
@@ -130,18 +131,18 @@ def parquet_lines(file: Any, name: str, nan_as_null: bool = False) -> Iterator[l
 
 
 def row_documents(batch: Any) -> list[bytes]:
-    """Rows of Arrow as JSON documents; nulls are left out, and so are columns that only repeat a
+    """Rows of Arrow as JSON documents; without nulls, and without columns that only repeat a
     field within another one."""
     from sow.cli.recording import json_texts
     from sow.messages.arrow import JSON_KIND, KIND_OF_COLUMN, PATH_OF_COLUMN
 
     columns: dict[bytes, Sequence[bytes | None]] = {}
     for field, column in zip(batch.schema, batch.columns, strict=True):
-        told = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
-        if PATH_OF_COLUMN in told:
+        metadata = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
+        if PATH_OF_COLUMN in metadata:
             continue
         name = msgspec.json.encode(field.name)
-        if told.get(KIND_OF_COLUMN) == JSON_KIND:
+        if metadata.get(KIND_OF_COLUMN) == JSON_KIND:
             texts = [None if text is None else text.encode() for text in column.to_pylist()]
             _check_json(field.name, texts)
             columns[name] = texts
@@ -158,19 +159,19 @@ def row_documents(batch: Any) -> list[bytes]:
 
 
 def _check_numbers(batch: Any) -> None:
-    """No column may hold NaN or an infinity, which as JSON would be no value without a word."""
+    """Refuse NaN and infinities, which JSON would silently turn into null."""
     for field, column in zip(batch.schema, batch.columns, strict=True):
         index = _not_finite(column)
         if index is not None:
             raise BadMessage(
-                f"the column {clipped(field.name)} is NaN or infinite, which JSON cannot say; "
+                f"the column {clipped(field.name)} is NaN or infinite, which JSON cannot hold; "
                 "--nan-as-null loads it as no value",
                 index=index,
             )
 
 
 def _not_finite(column: Any) -> int | None:
-    """The first row in which a column holds a number that is not finite, at whatever depth."""
+    """The first row in which a column holds a non-finite number, at any depth."""
     pa = arrow()
     import pyarrow.compute as pc
 
@@ -202,5 +203,6 @@ def _check_json(name: str, texts: Sequence[bytes | None]) -> None:
                 msgspec.json.decode(text)
         except (msgspec.MsgspecError, RecursionError):
             raise BadMessage(
-                f"the column {clipped(name)} is said to hold JSON, and does not", index=index
+                f"the column {clipped(name)} is declared as JSON, but holds something else",
+                index=index,
             ) from None

@@ -1,8 +1,7 @@
 """Tables of a server's figures, for people.
 
-Columns stand in the order of what they are worth: where a terminal has no room for all of them,
-those at the right are left out, and the first one is cut. A table of records, whose fields are
-equals, is another matter (`sow.cli.query`).
+Columns are ordered by importance: if a terminal has no room for all, the rightmost are left out and
+the first is cut. Tables of records, whose fields are equally important, are in `sow.cli.query`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,27 +16,27 @@ from sow.cli.plain_output import printable
 GAP = 1
 """Blanks between two columns."""
 FIRST_MIN = 8
-"""Characters that the first column is not cut below: of a name, enough to know it by."""
+"""The width below which the first column is not cut: enough to recognize a name."""
 
 
 class Column(NamedTuple):
-    """A column: its heading, and whether it holds numbers, which stand at the right."""
+    """A column: its heading, and whether it holds numbers, which are right-aligned."""
 
     name: str
     is_number: bool = False
 
 
 Row = Mapping[str, str]
-"""What stands in a row, by column; what is missing is empty."""
+"""The cells of a row by column; a missing one is empty."""
 
 
 def fitted(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[Column]:
-    """The first columns, as many as a line of `width` characters has room for."""
+    """The first columns, as many as fit a line of `width` characters."""
     found: list[Column] = []
     left = width
     for column in columns:
         needed = _width(column, rows)
-        # The first one gives way to the others.
+        # The first one shrinks for the others.
         left -= min(needed, FIRST_MIN) if not found else needed + GAP
         if left < 0 and found:
             break
@@ -48,7 +47,7 @@ def fitted(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[C
 def figures(
     columns: Sequence[Column], rows: Sequence[Row], width: int, styles: Sequence[str] = ()
 ) -> Table:
-    """A table of `rows` that fits into `width`; `styles` are those of the rows, in their order."""
+    """A table of `rows` that fits `width`; `styles` are those of the rows, in their order."""
     shown = fitted(columns, rows, width)
     widths = {column: _width(column, rows) for column in shown}
     # Only the first one is cut.

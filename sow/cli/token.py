@@ -1,7 +1,7 @@
-"""`sow token`: secrets of programs, in the file that the configuration names.
+"""`sow token`: tokens of programs, in the file that the configuration names.
 
-A token is shown once, when it is made: the file has its sum. A running server takes what has
-changed with `sow reload`.
+A token is shown once, when it is created: the file holds its hash. `sow reload` applies changes to
+a running server.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -23,19 +23,19 @@ def token() -> None:
 
 @token.command("create", epilog=example("sow token create feed --group feeds --expires 90d"))
 @click.argument("name")
-@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Of this group; repeated.")
+@click.option("--group", "groups", multiple=True, metavar="GROUP", help="A group; repeated.")
 @click.option(
     "--expires",
     default="",
     metavar="WHEN",
-    help="Good for so long, such as 90d, or until a time such as 2027-01-31T00:00:00Z.",
+    help="Lifetime, such as 90d, or end, such as 2027-01-31T00:00:00Z.",
 )
 @config_options("tokens_file", "Tokens")
 def create(name: str, groups: tuple[str, ...], expires: str, file: str) -> None:
-    """Make a token for NAME and write it to stdout, this once."""
+    """Create a token for NAME and write it to stdout, only once."""
     with refused():
         made = tokens.create(file, name, groups, expires and _time(expires))
-    of = f"of {', '.join(groups)}" if groups else "of no group; --group says of which"
+    of = f"of {', '.join(groups)}" if groups else "of no group; add groups by --group"
     click.echo(f"{file}: a token of {name} was added, {of}", err=True)
     click.echo(made)
 
@@ -55,7 +55,7 @@ def remove(name: str, file: str) -> None:
 @config_options("tokens_file", "Tokens")
 @json_option
 def list_tokens(file: str, as_json: bool) -> None:
-    """Name those who have tokens, with their groups and when these run out."""
+    """List users with tokens, their groups, and when the tokens expire."""
     lines = tokens.read_lines(file)
     if as_json:
         shown = [
@@ -70,7 +70,7 @@ def list_tokens(file: str, as_json: bool) -> None:
 
 
 def _time(text: str) -> str:
-    """When a token runs out, as its line has it."""
+    """When a token expires, as its line has it."""
     if "T" in text:
         tokens.time_us(text)
         return text

@@ -1,11 +1,11 @@
-"""`sow top`: what a server is doing, second by second.
+"""`sow top`: shows what a server is doing, second by second.
 
-In a terminal a page that is drawn in place, sorted by whatever key is pressed; elsewhere a line a
-tick, as of `redis-cli --stat`. A server that goes away while somebody looks is waited for.
+In a terminal it draws a page in place, sorted by the key pressed; elsewhere it writes a line per
+tick, like `redis-cli --stat`. If the server goes away it waits for it.
 
-Asking is work for the server too, above all with very many topics. Those of a pattern are asked for
-as one, and no figures of single ones; and the longer an answer takes the longer are the ticks, so
-that a tenth of the time goes by with it at most.
+Requests cost the server time too, above all with very many topics. So the topics of a pattern count
+as one, without figures of single ones, and ticks get longer as answers get slower, so that answers
+take at most a tenth of the time.
 """
 
 import asyncio
@@ -35,18 +35,18 @@ from sow.client.responses import understood
 from sow.core.humanize import duration
 
 ASKING_MAX = 0.1
-"""So much of the time goes by with answers: nobody should have to think twice before he looks."""
+"""The share of time that answers may take, so that watching a server is always cheap."""
 INTERVAL_S = 1.0
-"""Rates are of a second, and so is what is looked at."""
+"""The shortest tick: rates are per second."""
 SLOW_SHOWN = 5
-"""Slow sessions that are shown: who looks for more asks `sow sessions`."""
+"""Slow sessions to show; `sow sessions` lists all."""
 LAG_MS = 1000
-"""A session that is so far behind is shown as one to look at: people see that it is late."""
+"""A session this far behind is highlighted: users notice the lag."""
 LINE = ("time", "in/s", "lag", "queue", "sessions", "longest step", "first topic")
 WIDTHS = (9, 10, 8, 9, 9, 13, 0)
 STEPS = "sow_step_longest_seconds"
 KEYS = {name[0]: name for name in SORTS if name != "records"} | {"c": "records"}
-"""By which key topics are sorted by what; r is the ratio, as it is what one looks for."""
+"""Sort options by key; r is the ratio."""
 
 
 @click.command(epilog=example("sow top", "sow top --sort ratio", "sow top --json --count 1"))
@@ -55,7 +55,7 @@ KEYS = {name[0]: name for name in SORTS if name != "records"} | {"c": "records"}
     type=click.Choice(list(SORTS)),
     default="in",
     show_default=True,
-    help="What topics are sorted by; in a terminal keys change it.",
+    help="Sort order of topics; in a terminal keys change it.",
 )
 @click.option(
     "--interval",
@@ -69,7 +69,7 @@ KEYS = {name[0]: name for name in SORTS if name != "records"} | {"c": "records"}
 @url_option
 @json_option
 def top(sort: str, interval: float, count: int | None, url: str, as_json: bool) -> None:
-    """Show what a server is doing: rates, conflation, what waits, who is slow.
+    """Show what a server is doing: rates, conflation, waiting messages, slow sessions.
 
     In a terminal a page until q or Ctrl-C; elsewhere, and with --json, a line each tick.
     """
@@ -110,7 +110,7 @@ async def _ticks(client: Client, interval_s: float, screen: "TopScreen") -> Asyn
 
 
 def pause_s(took_s: float, interval_s: float) -> float:
-    """How long to wait before the next look, after one that took so long."""
+    """The pause before the next snapshot, after one that took this long."""
     return max(took_s / ASKING_MAX, interval_s) - took_s
 
 
@@ -123,13 +123,13 @@ async def _look(client: Client) -> Look:
 
 
 class TopScreen:
-    """What is shown of the server at `url`: a page in a terminal, else a line a tick."""
+    """The view of the server at `url`: a page in a terminal, else a line per tick."""
 
     def __init__(
         self, url: str, sort: str, as_json: bool = False, console: Console | None = None
     ) -> None:
         self.ended = asyncio.Event()
-        """Somebody has had enough."""
+        """End the command."""
         self._url = url
         self._sort = sort
         self._as_json = as_json
@@ -141,24 +141,24 @@ class TopScreen:
 
     @property
     def waits(self) -> bool:
-        """Whether somebody looks who sees that the server is away."""
+        """Whether a user can see that the server is away."""
         return self._live is not None
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """Draw for as long as this is open."""
+        """Draw while this context is open."""
         if self._as_json or not self._console.is_terminal:
             yield
             return
         waiting = Text(f"sow top  {self._url}: the first figures come after one tick", style="dim")
         with Live(waiting, console=self._console, auto_refresh=False, screen=True) as self._live:
             yield
-        # What was seen last stays where it can be read.
+        # Leave the last page on the screen.
         if self._last is not None:
             self._console.print(self.page(self._last))
 
     def press(self, key: str) -> None:
-        """A key was pressed."""
+        """Handle a pressed key."""
         if key == "q":
             self.ended.set()
         elif key in KEYS:
@@ -167,7 +167,7 @@ class TopScreen:
                 self._draw()
 
     def show(self, now: Activity) -> None:
-        """Draw, or write, what has happened."""
+        """Draw, or write, what happened."""
         self._last, self._away = now, None
         if self._live is not None:
             self._draw()
@@ -177,7 +177,7 @@ class TopScreen:
             self._print(now)
 
     def show_away(self, why: str) -> None:
-        """The server does not answer: say so above what was seen last."""
+        """The server does not answer: say so above the last figures."""
         self._away = why
         self._draw()
 
@@ -189,7 +189,7 @@ class TopScreen:
             self._live.update(page, refresh=True)
 
     def page(self, now: Activity) -> RenderableType:
-        """Everything, as much of it as there is room for."""
+        """The page, cut to the screen."""
         console, slow = self._console, now.slow[:SLOW_SHOWN]
         parts: list[RenderableType] = [self._heading(now), Text("")]
         below: list[RenderableType] = [Text(""), self._slow(now)] if slow else []
@@ -205,7 +205,7 @@ class TopScreen:
     def _heading(self, now: Activity) -> Text:
         text = Text(f"sow top  {self._url}\n", no_wrap=True, overflow="ellipsis")
         if self._away is not None:
-            text.append(f"away, and waited for: {printable(self._away)}", style="bold red")
+            text.append(f"away; waiting for it: {printable(self._away)}", style="bold red")
             return text
         away = f" ({now.away:,} away)" if now.away else ""
         text.append(f"in {now.in_per_s:,.0f}/s  sessions {now.sessions:,}{away}  ")
@@ -228,7 +228,7 @@ class TopScreen:
         return Text(text, style="dim", no_wrap=True, overflow="ellipsis")
 
     def _print(self, now: Activity) -> None:
-        """A line of what all topics do together, and of the first one."""
+        """A line with the total of all topics, and the first one."""
         if not self._headed:
             self._headed = True
             click.echo(_line(LINE))

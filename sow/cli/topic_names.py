@@ -1,9 +1,9 @@
-"""Names of topics for whoever presses TAB: asked of the server that the command line names.
+"""Completes names of topics: requests them from the server that the command line names.
 
-Somebody waits, so it is asked for a fraction of a second, for some names, and nothing is said where
-there is no server, no right or no answer. TAB is no command: no password is asked for, and
-credentials go to this machine or over TLS alone. A name that a shell would take for more than a
-word is left out, since others choose names and a shell carries out what stands there.
+The user waits, so the request has a short timeout and a limit of names, and every failure (no
+server, no permission, no answer) is silent. Completion prompts for no password, and sends
+credentials only on this machine or over TLS. It leaves out names that a shell would not take as one
+word: other users choose names, and a shell executes what it reads.
 """
 
 import asyncio
@@ -14,23 +14,23 @@ from urllib.parse import urlsplit
 import click
 from click.shell_completion import CompletionItem
 
-from sow.cli.options import CA_SAID, TOKEN_SAID, USER_SAID
+from sow.cli.options import CA_OPTION, TOKEN_OPTION, USER_OPTION
 from sow.client import Client
 from sow.core.origin_parsing import is_loopback
 from sow.errors import SowError
 
 WITHIN_S = 0.5
-"""Who waits longer for TAB types on; a server on the same continent has answered by then."""
+"""Timeout: a server on the same continent answers in time, and users do not wait longer."""
 OFFERED_MAX = 200
-"""Shells ask before they show more than a page or two."""
+"""The most names to offer; shells confirm before they show more than a page or two."""
 WORD = re.compile(r"[\w/][\w./%@+-]*", re.ASCII)
-"""What every shell leaves as it is, and takes for one word."""
+"""A name that every shell takes as one plain word."""
 
 
 def topic_names(
     ctx: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """The topics whose names begin so, as click asks for them."""
+    """The topics whose names begin with `incomplete`, as click completions."""
     if incomplete and not WORD.fullmatch(incomplete):
         return []
     try:
@@ -48,20 +48,20 @@ async def _requested(ctx: click.Context, prefix: str) -> object:
 
 
 def _client(ctx: click.Context) -> Client:
-    """A client of the server that the command would talk to, were it called."""
+    """A client of the server that the command would use."""
     url = ctx.params["url"]
     there = urlsplit(url)
     is_safe = there.scheme == "https" or is_loopback(there.hostname or "")
-    user, password = ctx.meta.get(USER_SAID), os.environ.get("SOW_PASSWORD")
+    user, password = ctx.meta.get(USER_OPTION), os.environ.get("SOW_PASSWORD")
     if not is_safe or (user is not None and password is None):
-        return Client(url, name=NAME, ca=ctx.meta.get(CA_SAID))
+        return Client(url, name=NAME, ca=ctx.meta.get(CA_OPTION))
     return Client(
         url,
         name=NAME,
-        token=ctx.meta.get(TOKEN_SAID) if user is None else None,
+        token=ctx.meta.get(TOKEN_OPTION) if user is None else None,
         user=user,
         password=user and password,
-        ca=ctx.meta.get(CA_SAID),
+        ca=ctx.meta.get(CA_OPTION),
     )
 
 

@@ -1,4 +1,4 @@
-"""`sow topics`: what a server has, and how much of it."""
+"""`sow topics`: lists the topics of a server, and their sizes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -56,8 +56,8 @@ async def _topics(url: str, every: bool) -> Sequence[Described]:
 
 
 async def listed(client: Client, every: bool) -> Sequence[Described]:
-    """The topics of a server, with `every` those of patterns, too; a server that is too old to
-    leave these out tells them anyway."""
+    """The topics of a server, with `every` those of patterns, too; an older server always sends
+    these."""
     requested = {} if every else {"members": False}
     found: Sequence[Described]
     try:

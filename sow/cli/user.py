@@ -1,6 +1,6 @@
-"""`sow user`: names and passwords of those who log on, in the file that the configuration names.
+"""`sow user`: names and passwords of users, in the file that the configuration names.
 
-A running server takes what has changed with `sow reload`.
+`sow reload` applies changes to a running server.
 """
 
 import sys
@@ -25,11 +25,11 @@ def user() -> None:
     "groups",
     multiple=True,
     metavar="GROUP",
-    help="Put into it alone; may be repeated.",
+    help="A group of the user, in place of earlier ones; repeated.",
 )
 @config_options("users_file", "Users")
 def add(name: str, groups: tuple[str, ...], file: str) -> None:
-    """Give a user a password, which is asked for; one who is there gets another."""
+    """Add a user, or change a user's password; prompts for it."""
     with refused():
         there = htpasswd.put(file, name, _password(name), list(groups) or None)
     click.echo(f"{file}: {name} {'has another password' if there else 'was added'}", err=True)
@@ -39,7 +39,7 @@ def add(name: str, groups: tuple[str, ...], file: str) -> None:
 @click.argument("name")
 @config_options("users_file", "Users")
 def remove(name: str, file: str) -> None:
-    """Take a user out of the file and out of his groups."""
+    """Remove a user from the file and from all groups."""
     if not htpasswd.remove(file, name):
         raise file_named(file, name)
     click.echo(f"{file}: {name} was removed", err=True)
@@ -49,7 +49,7 @@ def remove(name: str, file: str) -> None:
 @config_options("users_file", "Users")
 @json_option
 def list_users(file: str, as_json: bool) -> None:
-    """Name the users and their groups."""
+    """List the users and their groups."""
     users = htpasswd.Users.read(file)
     found = [{"name": name, "groups": sorted(users.groups(name))} for name in users.hashes]
     if as_json:
@@ -60,7 +60,7 @@ def list_users(file: str, as_json: bool) -> None:
 
 
 def _password(name: str) -> str:
-    """What somebody types twice, or a program writes once."""
+    """A password that a user types twice, or a program writes once."""
     if not sys.stdin.isatty():
         return sys.stdin.readline().rstrip("\r\n")
     typed: str = click.prompt(

@@ -1,4 +1,4 @@
-"""`sow verify`: every checksum of a data directory, of a backup, or of a running server."""
+"""`sow verify`: verifies every checksum of a data directory, a backup, or a running server."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,28 +19,28 @@ from sow.store.verifying import VerifiedFile, verify_directory
 @json_option
 @click.pass_context
 def verify(ctx: click.Context, data_directory: str | None, url: str, as_json: bool) -> None:
-    """Compare every checksum of what is stored, and name each file that is damaged.
+    """Verify every checksum of stored data, and name each damaged file.
 
-    DATA_DIRECTORY is that of a server that does not run, or a backup. Without it the server at
-    --url looks at its own. Exit code 1 says that something is damaged.
+    DATA_DIRECTORY is that of a stopped server, or a backup. Without it the server at --url verifies
+    its own data. Exit code 1 means that something is damaged.
     """
     found = list(_offline(Path(data_directory))) if data_directory else run(_online(url))
     damaged = [one for one in found if one.problem]
     if as_json:
-        told = {"whole": not damaged, "files": [one._asdict() for one in found]}
-        click.echo(json_text(told))
+        report = {"whole": not damaged, "files": [one._asdict() for one in found]}
+        click.echo(json_text(report))
     else:
         for one in found:
-            said = one.problem or f"whole, {size(one.size_bytes)}"
-            click.echo(printable(f"{one.file}: {said}"))
+            state = one.problem or f"whole, {size(one.size_bytes)}"
+            click.echo(printable(f"{one.file}: {state}"))
     ctx.exit(1 if damaged else 0)
 
 
 def _offline(path: Path) -> Iterator[VerifiedFile]:
     if (path / CONTENTS_FILE).exists():
         for file, size_bytes, problem in StoredBackup(path).verify():
-            told = f"{problem}; take another backup" if problem else ""
-            yield VerifiedFile(file, size_bytes, told)
+            reported = f"{problem}; take another backup" if problem else ""
+            yield VerifiedFile(file, size_bytes, reported)
     else:
         yield from (one for one in verify_directory(path) if one is not None)
 

@@ -1,7 +1,7 @@
-"""Who waits for a server that does not answer is told so, once, and goes on waiting.
+"""Notifies a user once that a server does not answer, and goes on waiting.
 
 A server may be slow for good reasons, so no command gives up by itself. But a terminal that shows
-nothing cannot be told from one that hangs. It does not look at answers that have begun to come.
+nothing looks like a hanging command. Once an answer begins to arrive there is no notice.
 """
 
 import asyncio
@@ -13,49 +13,49 @@ import aiohttp
 from sow.client import Client
 
 PATIENCE_S = 3.0
-"""What is answered sooner needs no word; later people begin to wonder."""
+"""Delay of the notice; later people begin to wonder."""
 
 
 class Timer(Protocol):
-    """What was put off."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """Do not do it."""
+        """Cancel the call."""
 
 
 Later = Callable[[float, Callable[[], None]], Timer]
 
 
 def on_the_loop(after_s: float, do: Callable[[], None]) -> Timer:
-    """Put off what is to be done, by the clock of the loop that runs."""
+    """Schedule a call on the running loop."""
     return asyncio.get_running_loop().call_later(after_s, do)
 
 
 class WaitNotice:
-    """Tells by `say` that the server at `url` lets one wait; `later` puts things off."""
+    """Calls `notify` once when the server at `url` does not answer; `later` schedules calls."""
 
-    def __init__(self, url: str, say: Callable[[str], None], later: Later = on_the_loop) -> None:
+    def __init__(self, url: str, notify: Callable[[str], None], later: Later = on_the_loop) -> None:
         self._url = url
-        self._say = say
+        self._notify = notify
         self._later = later
-        self._has_said = False
+        self._has_notified = False
 
     def begin(self) -> Timer:
-        """A request waits from now on."""
-        return self._later(PATIENCE_S, self._tell)
+        """Start the timer of a request."""
+        return self._later(PATIENCE_S, self._on_timeout)
 
-    def _tell(self) -> None:
-        if not self._has_said:
-            self._has_said = True
-            self._say(f"sow: no answer from {self._url} yet; Ctrl-C ends")
+    def _on_timeout(self) -> None:
+        if not self._has_notified:
+            self._has_notified = True
+            self._notify(f"sow: no answer from {self._url} yet; Ctrl-C ends")
 
     def trace(self) -> aiohttp.TraceConfig:
-        """By this a session tells when requests begin, go on and end."""
+        """Traces when requests of a session begin, continue and end."""
 
         def one_request(**_given: Any) -> _OneRequest:
             return _OneRequest(self)
 
-        # Declared to be a class, and called.
+        # Declared as a class, but called as a function.
         found = aiohttp.TraceConfig(cast("Any", one_request))
 
         async def goes_on(_session: Any, request: Any, _sent: Any) -> None:
@@ -65,7 +65,7 @@ class WaitNotice:
             request.ended()
 
         found.on_request_start.append(goes_on)
-        # A long body is on its way as long as it takes.
+        # Sending a long body takes time.
         found.on_request_chunk_sent.append(goes_on)
         found.on_request_end.append(ended)
         found.on_request_exception.append(ended)
@@ -73,30 +73,30 @@ class WaitNotice:
 
 
 class _OneRequest:
-    """A request that waits for its answer."""
+    """The timer of one request."""
 
     def __init__(self, unanswered: WaitNotice) -> None:
         self._unanswered = unanswered
         self._timer: Timer | None = None
 
     def goes_on(self) -> None:
-        """Wait from now on."""
+        """Restart the timer."""
         self.ended()
         self._timer = self._unanswered.begin()
 
     def ended(self) -> None:
-        """Wait no more."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
 
 class NotifyingClient(Client):
-    """A client that has somebody told while the server lets it wait."""
+    """A client that notifies the user while the server does not answer."""
 
     def __init__(self, url: str, unanswered: WaitNotice | None, **access: Any) -> None:
         super().__init__(url, **access)
         self._unanswered = unanswered
 
     def _traces(self) -> list[aiohttp.TraceConfig]:
-        told = [] if self._unanswered is None else [self._unanswered.trace()]
-        return [*super()._traces(), *told]
+        traces = [] if self._unanswered is None else [self._unanswered.trace()]
+        return [*super()._traces(), *traces]

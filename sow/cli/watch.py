@@ -25,7 +25,7 @@ from sow.cli.topic_names import topic_names
 from sow.client import Client, Disconnected, Message, Subscription
 
 SHOWN = frozenset({"sow", "p", "oof", "gap"})
-"""Kinds of messages that say something of records; the others say how the subscription goes."""
+"""Message types about records; the others report on the subscription."""
 ENCODER = msgspec.json.Encoder()
 
 
@@ -39,23 +39,21 @@ ENCODER = msgspec.json.Encoder()
 @filter_option
 @select_option
 @groups_options
-@click.option("--delta", is_flag=True, help="Only what has changed; a table shows merged records.")
-@click.option("--oof", is_flag=True, help="Also say when a record no longer matches or is deleted.")
+@click.option("--delta", is_flag=True, help="Only changed fields; a table shows merged records.")
+@click.option("--oof", is_flag=True, help="Report records that no longer match, too.")
 @click.option(
-    "--conflation", metavar="1s", help="At most one update of a record in so long, or auto."
+    "--conflation", metavar="1s", help="At most one update of a record per interval, or auto."
 )
 @click.option("--live", is_flag=True, help="Only the first --top in order, as they change.")
 @click.option("--order-by", metavar="O", help="The order, such as '/px DESC,/id'.")
-@click.option("--top", metavar="N", type=click.IntRange(0), help="At most so many records.")
-@click.option("--skip", metavar="N", type=click.IntRange(0), help="Leave out the first so many.")
-@click.option(
-    "--bookmark", metavar="B", help="Instead of the records as they stand, the log after B."
-)
+@click.option("--top", metavar="N", type=click.IntRange(0), help="At most N records.")
+@click.option("--skip", metavar="N", type=click.IntRange(0), help="Leave out the first N records.")
+@click.option("--bookmark", metavar="B", help="The log after B instead of the current records.")
 @click.option(
     "--format",
     "style",
     type=click.Choice(["table", "ndjson"]),
-    help="A live table or a line for each message; a table where there is a terminal.",
+    help="A live table or a line per message; the default is a table on a terminal.",
 )
 @click.option("--count", metavar="N", type=click.IntRange(1), help="Stop after N messages.")
 @url_option
@@ -81,8 +79,8 @@ def watch(
 ) -> None:
     """Write the records of TOPIC that match, then each update of them, until Ctrl-C.
 
-    TOPIC may be a regular expression of names. The live table always follows records that leave;
-    lines tell of them with --oof. With --live and --top it is a window that stays in order.
+    TOPIC may be a regular expression of names. The live table always removes records that leave;
+    lines report them with --oof. With --live and --top it is a window that stays in order.
     """
     if as_json or style is None:
         style = "ndjson" if as_json or not sys.stdout.isatty() else "table"
@@ -113,7 +111,7 @@ def watch(
 
 
 def _page(live: bool, order_by: str | None, top: int | None, skip: int | None) -> dict[str, Any]:
-    """The part of the records to begin with, or to keep to."""
+    """The range of the records to start with, or to follow."""
     page: dict[str, Any] = {"order_by": order_by, "top_n": top, "skip_n": skip}
     if live or (top is not None and skip is not None):
         page |= {"live": True, "positions": True}
@@ -156,7 +154,7 @@ def _follow(
 
 
 def _refuse_end(messages: Sequence[Message]) -> None:
-    """A subscription that the server ended is a failure, and says so."""
+    """Treat a subscription that the server ended as a failure."""
     for message in messages:
         if message.c == "unsubscribed":
             why = message.detail or message.reason
@@ -164,6 +162,6 @@ def _refuse_end(messages: Sequence[Message]) -> None:
 
 
 def write_lines(messages: Sequence[Message]) -> None:
-    """Messages as JSON lines, there to be read at once."""
+    """Write messages as JSON lines, and flush them."""
     if messages:
         write_data(b"".join([ENCODER.encode(message) + b"\n" for message in messages]))

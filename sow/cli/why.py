@@ -1,6 +1,6 @@
-"""`sow why`: why a record is told of as it is, a query answered, a session not told everything.
+"""`sow why`: explains the state of a record, a query's access path, or what a session missed.
 
-The sentences are the server's: this command asks for them and writes them down.
+The sentences come from the server: this command requests and prints them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,8 +42,8 @@ Story = Mapping[str, Any]
 @click.argument("topic", required=False, shell_complete=topic_names)
 @click.argument("key", required=False)
 @filter_option
-@click.option("--query", "of_query", is_flag=True, help="How the query for --filter is answered.")
-@click.option("--session", metavar="ID", help="What a session is not told, and what to do.")
+@click.option("--query", "of_query", is_flag=True, help="How the server runs the --filter.")
+@click.option("--session", metavar="ID", help="What a session does not receive, and why.")
 @url_option
 @json_option
 def why(
@@ -55,11 +55,11 @@ def why(
     url: str,
     as_json: bool,
 ) -> None:
-    """Tell the story of one record of TOPIC: KEY is its SowKey, or --filter finds it.
+    """Explain one record of TOPIC: KEY is its SowKey, or --filter finds it.
 
-    Of a conflated topic: which updates became one, in which window, what waits, and who is told.
-    With --query: what served a query, and which index would help. With --session: what was folded
-    or dropped of what a session follows, since when and why.
+    For a conflated topic: which updates were merged, in which window, what waits, and who receives
+    it. With --query: which index or scan runs a query, and which index would help. With --session:
+    what was conflated or dropped for a session, since when and why.
     """
     if session is not None:
         if topic is not None or of_query or filter_text is not None:
@@ -121,7 +121,7 @@ async def _why(url: str, topic: str, key: str | None, filter_text: str | None) -
 
 
 async def _found(client: Client, topic: str, filter_text: str | None) -> str:
-    """The SowKey of the only record that a filter finds."""
+    """The SowKey of the only record that a filter matches."""
     async with client.rows(topic, meta=True, filter=filter_text, top_n=1) as rows:
         matches, found = rows.matches, [row async for row in rows]
     if matches != 1:

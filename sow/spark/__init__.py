@@ -4,8 +4,8 @@
     spark = session()
     spark.read.format("sow").option("topic", "orders").load()
 
-Importing this package needs neither Spark nor Java: both are looked for when a session is asked
-for. Nothing else of SOW imports it.
+Importing this package needs neither Spark nor Java: they are loaded when a session is created.
+Nothing else of SOW imports it.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ __all__ = ["SowDataSource", "register", "session"]
 
 
 def register(spark: Any) -> None:
-    """Make `format("sow")` known to a session; Spark finds it by itself where SOW is installed."""
+    """Register `format("sow")` with a session; Spark finds it by itself where SOW is installed."""
     from sow.spark.source import SowDataSource
 
     spark.dataSource.register(SowDataSource)

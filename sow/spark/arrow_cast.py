@@ -1,10 +1,10 @@
-"""Values of messages as values of Arrow types: exact, or none.
+"""Converts values of messages to Arrow types: exactly, or to null.
 
-A value fits a type or it does not; nothing is rounded, guessed or read from its neighbours. What
-does not fit is null. Numbers are kept as the text that they were written as (`Number`) until the
-type is known, so that a decimal has all its digits and a text column shows what stood there.
+A value fits a type or it does not; nothing is rounded, guessed or inferred from its neighbours. A
+value that does not fit becomes null. Numbers keep their text (`Number`) until the type is known, so
+that a decimal has all its digits and a text column shows the original spelling.
 
-Types that JSON has no values for are not looked for here (`sow.spark.types`).
+`sow.spark.types` refuses types without JSON values beforehand.
 """
 
 import base64
@@ -33,7 +33,7 @@ class Number(str):
 
 
 def document_of(text: str) -> Mapping[str, Any]:
-    """The fields of a JSON document, numbers as they were written; none if it is no document."""
+    """The fields of a JSON document, numbers as text; none if it is no document."""
     try:
         found = json.loads(text, parse_float=Number, parse_int=Number, parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -46,8 +46,8 @@ def _no_constant(name: str) -> Any:
 
 
 class ArrowCast:
-    """Fits values to types. `from_texts` says that the messages have nothing but texts, so that a
-    number, or a list of one, is a text too."""
+    """Fits values to types. `from_texts` means that the messages hold only texts, so that a number,
+    or a list of one, is a text too."""
 
     def __init__(self, from_texts: bool = False) -> None:
         self._from_texts = from_texts
@@ -118,7 +118,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _number(value: Any) -> Number | None:
-    """A number of any origin, as it is written."""
+    """The text of a number of any origin."""
     if isinstance(value, Number):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -127,7 +127,7 @@ def _number(value: Any) -> Number | None:
 
 
 def _whole(value: Number, kind: pa.DataType) -> int | None:
-    # Nothing of so many digits is a number of 64 bits, and Python takes its time over it.
+    # No 64-bit number has so many digits, and Python parses them slowly.
     if len(value) > 20 or not WHOLE_NUMBER.match(value):
         return None
     number, bits = int(value), int(kind.bit_width) - 1
@@ -139,7 +139,7 @@ def _decimal(value: Any, kind: pa.DataType) -> Decimal | None:
     if text is None:
         return None
     try:
-        # As Arrow reads it where it reads many rows at once.
+        # As Arrow does where it reads many rows at once.
         found: Decimal = pa.scalar(str(text)).cast(kind).as_py()
     except (pa.ArrowException, UnicodeEncodeError):
         return None
@@ -150,7 +150,7 @@ def _time(text: str, kind: pa.DataType) -> datetime | date | None:
     try:
         if pa.types.is_date(kind):
             return date.fromisoformat(text)
-        return datetime.fromisoformat(text)  # of nanoseconds it takes the microseconds
+        return datetime.fromisoformat(text)  # truncates nanoseconds to microseconds
     except ValueError:
         return None
 

@@ -1,7 +1,7 @@
-"""A directory for what Spark is started with: a script that is run, a file that it is told to read.
+"""A private directory for files that Spark starts with: a script and a settings file.
 
-Both have to stand where nobody else can write, so never under a name in a directory that all share:
-in the user's cache, else beside the Python that runs, else in a new directory for this process.
+No other user may write there, so it is never a fixed name in a shared directory: it is in the
+user's cache, else beside the running Python, else a new directory for this process.
 """
 
 import atexit
@@ -15,18 +15,18 @@ from pathlib import Path
 
 
 def private_directory() -> Path:
-    """A directory that is the user's alone."""
+    """A directory that only the user can access."""
     return first_private(candidates(os.environ)) or _of_this_process()
 
 
 def candidates(environment: Mapping[str, str]) -> list[Path]:
-    """Where it may be, best first."""
+    """Candidates, best first."""
     cache = environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return [Path(base, "sow", "spark") for base in (cache, sys.prefix) if os.path.isabs(base)]
 
 
 def first_private(paths: Sequence[Path]) -> Path | None:
-    """The first that can be made, or is there, belongs to us and is closed to everybody else."""
+    """The first that exists or can be created, belongs to the user and is closed to others."""
     for path in paths:
         try:
             path.mkdir(0o700, parents=True, exist_ok=True)

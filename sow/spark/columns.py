@@ -1,17 +1,17 @@
 """Rows as columns: those of the row as it is, or fields of the body in the types of a schema.
 
-A schema says which fields of the body become columns, whatever they are called; the columns of the
-row have a prefix there (`_key`). A field that is absent, or is no value
-of the column's type, is null, and refused by name where the schema says `not null`. Whether a value
-fits is its own matter: JSON is read many rows at once where all of them fit, and where one does not
-the rows are halved until it stands almost alone and is read by itself, so that its neighbours are
-read as they are without it.
+A schema selects fields of the body as columns, whatever their names; the columns of the row have a
+prefix (`_key`). A field that is absent, or no value of the column's type, is null, and an error
+names it where the schema says `not null`. Neighbours never affect a value: Arrow reads the JSON of
+many rows at once if all fit, and otherwise the rows are halved until a misfit is among a few, which
+are read one by one.
 
-A column that `inferSchema` has found to hold JSON texts has them as the server shows them, texts in
-quotes: what a column of a topic holds is the same wherever it is read.
+A column that `inferSchema` has typed as JSON texts holds them as the server does, texts in quotes:
+a column of a topic has the same values wherever it is read.
 
-Messages of other types are parsed as the server parses them. Those of FIX's family have nothing
-but texts, which are numbers or times where the column is; those without fields have one, `value`.
+The server's parsers read messages of other types. Those of the FIX family hold only texts, which
+become numbers or times if the column has such a type; those without fields have one column,
+`value`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ from sow.messages.json_texts import json_text as value_text
 from sow.spark.arrow_cast import ArrowCast, document_of
 
 ONE_BY_ONE = 64
-"""Among so few rows the odd one is not looked for any further."""
+"""Among so few rows each is read by itself."""
 YEAR = "(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
 """Times of Python and Spark begin with the year 1, those of Arrow with the year 0."""
 UTC_TIME = f"^{YEAR}-[0-9]{{2}}-[0-9]{{2}}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\\.[0-9]{{1,6}})?Z?$"
@@ -52,7 +52,7 @@ SPARK_ROW = "bookmark long, topic string, key string, op string, ts timestamp, v
 OF_THE_ROW = {f"_{name}": name for name in ROW.names if name != "value"}
 """Columns of a typed schema that are not fields of the body."""
 BOOKMARK_DIGITS = 19
-"""Of the longest number of 64 bits."""
+"""Digits of the longest 64-bit number."""
 
 
 def check_row_columns(schema: pa.Schema) -> None:
@@ -61,8 +61,8 @@ def check_row_columns(schema: pa.Schema) -> None:
         if field.name in OF_THE_ROW and not _holds(field.type, ROW.field(field.name[1:]).type):
             wanted = next(one for one in SPARK_ROW.split(", ") if one.startswith(field.name[1:]))
             raise ClientError(
-                f"the column {field.name} cannot be read as {field.type}: it is that of the row, "
-                f"not of the body; write _{wanted}, and cast it afterwards"
+                f"the column {field.name} cannot be read as {field.type}: it belongs to the row, "
+                f"not to the body; write _{wanted}, and cast it afterwards"
             )
 
 
@@ -82,13 +82,13 @@ OF_JSON = MessageTypeOptions("json", "json")
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """What the bodies of a topic are: their type, as it was configured."""
+    """The configured message type of a topic's bodies."""
 
     options: MessageTypeOptions = OF_JSON
 
     @property
     def name(self) -> str:
-        """What the type is called."""
+        """The name of the type."""
         return self.options.name
 
     @property
@@ -98,7 +98,7 @@ class Messages:
 
     @property
     def is_json(self) -> bool:
-        """The text of a row is the document."""
+        """Whether the text of a row is a JSON document."""
         return self.module == "json"
 
     def check(self, schema: pa.Schema) -> None:
@@ -107,12 +107,12 @@ class Messages:
         if self.module in WITHOUT_FIELDS and fields != ["value"]:
             raise ClientError(
                 f"messages of type {self.name} have no fields, so there is no column "
-                f"{next((name for name in fields if name != 'value'), 'but value')}; ask for "
-                "value, in the type that it is to have"
+                f"{next((name for name in fields if name != 'value'), 'but value')}; select "
+                "value, with the type you want"
             )
 
     def parser(self) -> Callable[[str], Mapping[str, Any]]:
-        """What makes the text of a row its fields."""
+        """A function from the text of a row to its fields."""
         if self.is_json:
             return document_of
         kind = message_type(self.name, {self.name: self.options})
@@ -133,8 +133,8 @@ JSON_MESSAGES = Messages()
 def decoder(
     schema: pa.Schema, messages: Messages | None = JSON_MESSAGES
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """What turns rows into batches of this schema: fields of these messages, or, where there are
-    none, columns of the row as it is."""
+    """What converts rows to batches of this schema: fields of these messages or, without messages,
+    columns of the row as it is."""
     if messages is None:
         return lambda batch: pa.RecordBatch.from_arrays(
             [batch.column(name) for name in schema.names], schema=schema
@@ -156,9 +156,9 @@ class _Typed:
         self._quick = _quick_schema(self._fields) if messages.is_json else None
 
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows as the schema wants them; raises ClientError for a null that it does not allow."""
+        """Rows in the schema; raises ClientError for a null that it does not allow."""
         if "_op" not in self._schema.names and batch.column("value").null_count:
-            # A delete has no body; one who does not ask what a row does is not told of it.
+            # A delete has no body; readers without the column `op` do not receive it.
             batch = batch.filter(batch.column("value").is_valid())
         bodies = self._bodies([text or "{}" for text in batch.column("value").to_pylist()])
         columns = []
@@ -221,7 +221,7 @@ class _Typed:
         ]
 
     def _at_once(self, texts: Sequence[str]) -> list[pa.Array] | None:
-        """All rows in one go; None where some row does not fit."""
+        """All rows in one call; None if any row does not fit."""
         lines = "\n".join(texts).encode()
         try:
             table = pyarrow.json.read_json(
@@ -240,7 +240,7 @@ class _Typed:
         return [self._as_wanted(field, table.column(field.name)) for field in self._fields]
 
     def _as_wanted(self, field: pa.Field, column: pa.ChunkedArray) -> pa.Array:
-        """A column that was read as text, as what it is to be."""
+        """A column read as text, converted to its type."""
         array = pa.concat_arrays(column.chunks)
         if array.type.equals(field.type):
             return array
@@ -251,14 +251,14 @@ class _Typed:
                     plain = pc.utf8_rtrim(array, "Z").cast(pa.timestamp("us"))
                     return plain.cast(pa.int64()).cast(field.type)
                 except pa.ArrowInvalid:
-                    pass  # some are no times after all, such as the 30th of February
+                    pass  # some are no times, such as the 30th of February
         fit = self._fitting.fit
         return pa.array([fit(text, field.type) for text in array.to_pylist()], field.type)
 
 
 def _quick_schema(fields: Sequence[pa.Field]) -> pa.Schema | None:
-    """Types in which Arrow reads JSON as we do: all or nothing, and of text what is text. Times and
-    bytes are read as texts. None where a column is of a type that Arrow reads otherwise."""
+    """Types in which Arrow reads JSON as this module does: exactly, and texts only as texts. Times
+    and bytes are read as texts. None if Arrow reads a column differently."""
     found = []
     for field in fields:
         kind = field.type
@@ -307,7 +307,7 @@ def _has_decimals(kind: pa.DataType) -> bool:
 
 
 def _check_nulls(field: pa.Field, array: pa.Array, path: str, batch: pa.RecordBatch) -> None:
-    """Raise ClientError where a field is null that the schema wants to be there."""
+    """Raise ClientError if a field is null that the schema requires."""
     if not field.nullable and array.null_count:
         where = ""
         if len(array) == len(batch):
@@ -315,7 +315,7 @@ def _check_nulls(field: pa.Field, array: pa.Array, path: str, batch: pa.RecordBa
             key, bookmark = batch.column("key")[at].as_py(), batch.column("bookmark")[at].as_py()
             where = f" of record {key} at bookmark {bookmark}"
         raise ClientError(
-            f"the field {path} is not there{where}, or is no {field.type}, and the schema says not "
+            f"the field {path} is missing{where}, or is no {field.type}, and the schema says not "
             "null; leave out NOT NULL, or read it as another type"
         )
     there = array.filter(array.is_valid()) if array.null_count else array

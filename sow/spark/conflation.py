@@ -1,9 +1,9 @@
-"""A conflated topic whose engine is Spark: what its definition means for rows of a log.
+"""A conflated topic with Spark as its engine: its definition applied to rows of a log.
 
-The rows of the underlying topic's log are *prepared* (which of them take their record away, and
-why), conflated by the core that all of Spark's conflation uses, and handed to the server as what
-the copy is to become. Everything here works on Arrow and knows nothing of Spark, so that the tests
-of conflated topics run on it too; `sow.spark.pipelines` puts it into a query.
+The rows of the source topic's log are *prepared* (which of them remove their record, and why),
+conflated by the core that all of Spark's conflation uses, and passed to the server as changes of
+the conflated topic. Everything here works on Arrow without Spark, so that the tests of conflated
+topics run on it too; `sow.spark.pipelines` builds the query.
 """
 
 from functools import lru_cache
@@ -22,7 +22,7 @@ GONE_COLUMN = "gone"
 
 
 class SparkConflation:
-    """One conflated topic. Can be pickled; what it compiles it compiles where it is used."""
+    """One conflated topic. Can be pickled; expressions compile where they are used."""
 
     def __init__(
         self, definition: ConflatedTopic, kinds: tuple[MessageTypeOptions, ...] = ()
@@ -32,7 +32,7 @@ class SparkConflation:
 
     @property
     def spec(self) -> Spec:
-        """How the rows are conflated."""
+        """The conflation settings."""
         merges = self.definition.merges or self.definition.merger
         return Spec(
             ("key",),
@@ -44,10 +44,10 @@ class SparkConflation:
         )
 
     def prepare(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of the log with a column more: whether they take their record away.
+        """Rows of the log with an extra column: whether they remove their record.
 
-        `op` says why; a row that does not pass the filter becomes a ``match``. Bodies are made what
-        the merge of the topic begins with.
+        `op` says why; a row that does not pass the filter becomes a ``match``. Bodies become the
+        initial state of the topic's merge.
         """
         op = batch.column("op")
         gone = pc.is_in(op, pa.array(["delete", "expire"]))
@@ -63,7 +63,7 @@ class SparkConflation:
         return batch.append_column(GONE_COLUMN, gone)
 
     def _singles(self, values: pa.StringArray) -> pa.StringArray:
-        """The bodies with counts that say one."""
+        """The bodies with counts of one."""
         kind = kind_of(self.definition.message_type, self._kinds)
         merger = _merger(self.definition, self._kinds)
         texts = [
@@ -87,14 +87,14 @@ class SparkConflation:
 
 
 class Fold:
-    """Two bodies of one window made into one, as the server's own conflation does it."""
+    """Merges two bodies of one window, as the server's own conflation does."""
 
     def __init__(self, definition: ConflatedTopic, kinds: tuple[MessageTypeOptions, ...]) -> None:
         self._definition = definition
         self._kinds = kinds
 
     def __call__(self, current: str, new: str) -> str:
-        """The merged text; a merger that keeps both cannot be heard here, and the newer stands."""
+        """The merged text; if the merger would keep both, the newer one."""
         kind = kind_of(self._definition.message_type, self._kinds)
         merger = _merger(self._definition, self._kinds)
         body = merger.merge(body_of(kind, current), body_of(kind, new))

@@ -1,9 +1,9 @@
-"""Rows that the server does not take, set aside on storage that all tasks see.
+"""Dead letters: rows that the server refuses, set aside on storage that all tasks see.
 
-A task writes them to a file of its own in a directory of the batch; the driver, when it has
-committed the batch, moves those of the attempts that won to where they are looked for, and lets the
-others go. So what a failed attempt has set aside is not told twice, and a batch that is written
-again replaces its files. The names begin as Spark expects of what is not to be read yet.
+A task writes them to its own file in a directory of the batch. When the driver has committed the
+batch, it moves the files of successful attempts to their final place and deletes the others. So the
+rows of a failed attempt do not appear twice, and a batch that is written again replaces its files.
+The names have the prefix that makes Spark skip unfinished files.
 """
 
 import json
@@ -22,26 +22,26 @@ class DeadLetters:
 
     def __init__(self, path: str, topic: str, writer: str, epoch: int) -> None:
         self._files, self._directory = opened(path, "deadLetterPath")
-        # Writers and topics are called as they like, files are not.
+        # Names of writers and topics are arbitrary, those of files are not.
         name = blake2b(f"{topic}\0{writer}".encode(), digest_size=6).hexdigest()
         self._batch = f"{name}-{epoch}"
         self._unfinished = posixpath.join(self._directory, f"_{self._batch}")
 
     def put(self, part: int, attempt: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Set rows of one attempt aside: all that there are, since a file is written once."""
+        """Set all rows of one attempt aside: a file is written once."""
         self._files.create_dir(self._unfinished, recursive=True)
         lines = "".join(json.dumps(row, default=str) + "\n" for row in rows)
         with self._files.open_output_stream(self._of(part, attempt)) as file:
             file.write(lines.encode())
 
     def keep(self, part: int, attempt: str) -> None:
-        """Move those of an attempt that has won to where they are looked for; again, if need be."""
+        """Move the rows of a successful attempt to their final place; idempotent."""
         if self._files.get_file_info(self._of(part, attempt)).type == FileType.File:
             kept = posixpath.join(self._directory, f"{self._batch}-{part}.ndjson")
             self._files.move(self._of(part, attempt), kept)
 
     def finish(self) -> None:
-        """Let go of what other attempts have set aside."""
+        """Delete the rows of other attempts."""
         if self._files.get_file_info(self._unfinished).type == FileType.Directory:
             self._files.delete_dir(self._unfinished)
 

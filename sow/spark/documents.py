@@ -1,8 +1,8 @@
-"""Rows as JSON documents: what a write makes of columns.
+"""Rows as JSON documents: how a write converts columns.
 
 Numbers stay numbers (decimals with all their digits), times are ISO 8601 in UTC whatever the zone
-of the session, bytes base64, maps objects. NaN and infinity have no JSON, and are refused by the
-name of their column.
+of the session, bytes base64, maps objects. JSON has no NaN or infinity: an error names their
+column.
 """
 
 import base64
@@ -47,7 +47,7 @@ def _dumps(row: dict[str, Any]) -> bytes:
 
 
 def _fragments(name: str, column: pa.Array) -> Sequence[Any]:
-    """JSON texts as the values that they are."""
+    """JSON texts as the values that they represent."""
     return [None if text is None else _fragment(name, text) for text in column.to_pylist()]
 
 
@@ -56,14 +56,14 @@ def _fragment(name: str, text: str) -> orjson.Fragment:
         orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise ClientError(
-            f"column {name} was read as JSON texts, and {shown(text)} is none ({error}); write it "
+            f"column {name} holds JSON texts, and {shown(text)} is invalid ({error}); write it "
             f"under another name, such as {name} AS {name}_text"
         ) from None
     return orjson.Fragment(text)
 
 
 def _in_utc(column: pa.Array) -> pa.Array:
-    """Moments are the same in all zones; how they are written is that of UTC."""
+    """Convert times to UTC, without changing the moment."""
     kind = _utc(column.type)
     return column if kind.equals(column.type) else column.cast(kind)
 
@@ -81,9 +81,9 @@ def _utc(kind: pa.DataType) -> pa.DataType:
 
 
 def _values(name: str, column: pa.Array) -> Sequence[Any]:
-    """The values of a column as what JSON is made of."""
+    """The values of a column as JSON encodes them."""
     if pa.types.is_floating(column.type):
-        # Looked at as a whole, which is quicker than one by one.
+        # Checked as a whole column, which is faster than one by one.
         if pc.any(pc.invert(pc.is_finite(column))).as_py():
             raise _no_number(name)
         values: list[Any] = column.to_pylist()
@@ -94,7 +94,7 @@ def _values(name: str, column: pa.Array) -> Sequence[Any]:
 
 
 def _converter(name: str, kind: pa.DataType) -> Convert | None:
-    """What a value of a type needs to be made JSON of; None: nothing."""
+    """The conversion of a type to JSON values; None: none needed."""
     if pa.types.is_floating(kind):
         return lambda value: _finite(name, value)
     if pa.types.is_map(kind):
@@ -127,7 +127,7 @@ def _finite(name: str, value: float | None) -> float | None:
 
 def _no_number(name: str) -> ClientError:
     return ClientError(
-        f"column {name} holds NaN or infinity, which JSON has not; write null in its place, such "
+        f"column {name} holds NaN or infinity, which JSON lacks; write null instead, such "
         f"as nullif({name}, double('NaN'))"
     )
 

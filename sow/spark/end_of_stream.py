@@ -1,9 +1,9 @@
-"""The end of a log that has one: what tells a stream of files that a run has taken up all of them.
+"""The end of a finite stream: shows a stream of files that a run has read all of them.
 
 A streaming query does not know which of its batches is the last. So a run over files is two queries
-on one checkpoint: one that takes up the files, and then one without new files in which the data
-source `sow_ending` has one row, upon which `conflate` hands on what is open. Both are like any
-batch: one that was cut off is run again as it was.
+on one checkpoint: the first reads the files; the second has no new files, but its data source
+`sow_ending` has one row that makes `conflate` emit all open windows. Both consist of ordinary
+batches: an interrupted one runs again unchanged.
 """
 
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
@@ -19,7 +19,7 @@ SCHEMA = pa.schema([("ending", pa.int64())])
 
 
 class EndingSource(DataSource):
-    """`format("sow_ending")`: with the option `ends` true a row in each run, else none ever."""
+    """`format("sow_ending")`: with the option `ends` true one row per run, else none ever."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -27,7 +27,7 @@ class EndingSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is given."""
+        """The name for `format`."""
         return "sow_ending"
 
     def schema(self) -> str:
@@ -35,7 +35,7 @@ class EndingSource(DataSource):
         return "ending long"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """The only way to read it."""
+        """The only reader."""
         return _EndingReader(self._ends)
 
 
@@ -53,7 +53,7 @@ class _EndingReader(DataSourceStreamReader, AvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What there is follows from the option alone."""
+        """All ranges follow from the option."""
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         if self._last is None:
@@ -80,9 +80,9 @@ def endings(spark: Any, ends: bool) -> Any:
 
 
 class ToItsEnd:
-    """The two queries of a run over files, to be waited for, looked at and stopped like one.
+    """The two queries of a run over files, with the interface of one.
 
-    `begin` starts a query, and is told whether it is the one that ends the run.
+    `begin` starts a query; its argument is whether the query ends the run.
     """
 
     def __init__(self, begin: Callable[[bool], Any]) -> None:
@@ -93,16 +93,16 @@ class ToItsEnd:
 
     @property
     def recentProgress(self) -> list[Any]:
-        """Of both queries."""
+        """Batches of both queries."""
         return [*self._before, *self._query.recentProgress]
 
     @property
     def status(self) -> Any:
-        """Of the one that runs."""
+        """The status of the running query."""
         return self._query.status
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
-        """Wait, for at most so many seconds; raises what has ended a query before its time."""
+        """Wait for at most so many seconds; raises the error of a failed query."""
         ended: bool | None = self._query.awaitTermination(timeout)
         if self._ends or ended is False:
             return ended

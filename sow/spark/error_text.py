@@ -1,8 +1,8 @@
-"""What is said of an error of Spark's: one sentence of its hundred lines.
+"""Reduces an error of Spark's to one sentence of its hundred lines.
 
-Errors of ours are raised in Spark's workers and come back inside Spark's own; the sentence is
-looked for there. Spark's own have a class, which says which element of the pipeline is meant.
-Nothing is decided by it.
+Errors of SOW are raised in Spark's workers and come back wrapped in Spark's own; their sentence is
+extracted. Spark's own errors have a class, which maps to an element of the pipeline. The text is
+for users only: nothing depends on it.
 """
 
 import re
@@ -18,25 +18,25 @@ KINDS = (ServerRefusal, BadFilter, ClientError, SowError, DataLoss, ValueError)
 OURS = tuple(f"{kind.__name__}: " for kind in KINDS)
 MISSING = "Failed to find the data source: kafka"
 KAFKA = (
-    "Spark's connector for Kafka is not here; add <Setting Name='spark.jars.packages' "
+    "Spark's connector for Kafka is missing; add <Setting Name='spark.jars.packages' "
     "Value='org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0'/> to the pipeline"
 )
 
 OTHER_SOURCES = "sources in the checkpoint offsets and now there are"
 EARLIER_RELEASE = (
-    "this checkpoint was begun by an earlier release, without Conflate or with other sources, and "
-    "cannot be gone on with; begin again by removing it, which is the Checkpoint of the pipeline "
+    "this checkpoint comes from an earlier release, without Conflate or with other sources, and "
+    "cannot be continued; start again by removing it: it is the Checkpoint of the pipeline "
     "or its directory under pipelines in the data directory"
 )
 CALLED = re.compile(r"An error occurred while calling \S+\.\s*:?\s*(?:[\w.$]+: )?")
-"""What Python's bridge to Java puts in front."""
+"""The prefix that Python's bridge to Java adds."""
 CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]\s+(.+)")
 SQLSTATE = re.compile(r"\s*SQLSTATE: \w+.*")
 WITHOUT_SCHEMA = "Schema must be specified"
 
 
 class Meant(NamedTuple):
-    """The element that an error of Spark's is about, and what to write there."""
+    """The element that an error of Spark's concerns, and what to write there."""
 
     element: str
     instead: str
@@ -45,23 +45,24 @@ class Meant(NamedTuple):
 SCHEMA = Meant("Schema", "write the columns as the files have them, or leave Schema out")
 ELEMENTS = {
     "PATH_NOT_FOUND": Meant(
-        "Path", "make it, or write where the files are; a relative one starts at the data directory"
+        "Path",
+        "create it, or write where the files are; a relative path starts at the data directory",
     ),
     "UNABLE_TO_INFER_SCHEMA": Meant("Path", "there are no such files yet: write a <Schema>"),
     "FAILED_READ_FILE": SCHEMA,
-    "CANNOT_READ_FILE_FOOTER": Meant("Format", "it is not that of the files at Path"),
-    "UNRESOLVED_COLUMN": Meant("SQL", "write a column that its views have"),
+    "CANNOT_READ_FILE_FOOTER": Meant("Format", "the files at Path have another one"),
+    "UNRESOLVED_COLUMN": Meant("SQL", "write a column of its views"),
     "UNRESOLVED_ROUTINE": Meant("SQL", "write a function of Spark's"),
     "TABLE_OR_VIEW_NOT_FOUND": Meant("SQL", "write the name of a Source or a Static"),
-    "PARSE_SYNTAX_ERROR": Meant("SQL", "sow check says where"),
+    "PARSE_SYNTAX_ERROR": Meant("SQL", "sow check shows where"),
     "DATATYPE_MISMATCH": Meant("SQL", "cast the column"),
     "CAST_INVALID_INPUT": Meant("SQL", "use try_cast, or leave the rows out"),
 }
-"""By the class of an error, or by how it begins."""
+"""By the class of an error, or by its prefix."""
 
 
 def reason(error: BaseException) -> str:
-    """One sentence of what Spark says in a hundred lines."""
+    """One sentence for an error of Spark's."""
     text = str(error)
     if MISSING in text or ("kafka" in text and "DATA_SOURCE_NOT_FOUND" in text):
         return KAFKA
@@ -69,30 +70,30 @@ def reason(error: BaseException) -> str:
         return EARLIER_RELEASE
     for mark in OURS:
         if mark in text:
-            said = text.rpartition(mark)[2].splitlines()[0].strip().strip("'\"")
-            return SQLSTATE.sub("", said)
+            detail = text.rpartition(mark)[2].splitlines()[0].strip().strip("'\"")
+            return SQLSTATE.sub("", detail)
     return _of_spark(CALLED.sub("", text, count=1).strip()) or type(error).__name__
 
 
 def _of_spark(text: str) -> str:
-    """What Spark says of its own classes, with the element that it is about."""
+    """The text of an error of Spark's own classes, with the element that it concerns."""
     if WITHOUT_SCHEMA in text:
-        return "Schema: files of this format do not say their columns; write a <Schema>"
-    for condition, said in CONDITION.findall(text):
-        said = clipped(SQLSTATE.sub("", said).strip())
+        return "Schema: files of this format do not declare their columns; write a <Schema>"
+    for condition, detail in CONDITION.findall(text):
+        detail = clipped(SQLSTATE.sub("", detail).strip())
         if condition == "DATA_SOURCE_NOT_FOUND":
-            return _no_format(said)
+            return _no_format(detail)
         for begin, meant in ELEMENTS.items():
             if condition.startswith(begin):
-                return f"{meant.element}: {said.rstrip('.')}; {meant.instead}"
+                return f"{meant.element}: {detail.rstrip('.')}; {meant.instead}"
     return text.splitlines()[0] if text else ""
 
 
-def _no_format(said: str) -> str:
-    name = said.partition("data source: ")[2].partition(".")[0].strip()
+def _no_format(detail: str) -> str:
+    name = detail.partition("data source: ")[2].partition(".")[0].strip()
     meant = nearest(name, [*KNOWN_FORMATS, *SPARKS_FORMATS])
     near = f"did you mean {meant}? " if meant else ""
     return (
-        f"Format: Spark has no format {name}; {near}One of a package is there with "
+        f"Format: Spark has no format {name}; {near}Add a package with "
         "<Setting Name='spark.jars.packages' Value='…'/>"
     )

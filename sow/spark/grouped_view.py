@@ -1,10 +1,10 @@
-"""A view whose engine is Spark: what its definition means for records and for groups.
+"""A view with Spark as its engine: its definition applied to records and groups.
 
-A record *contributes* to the group that its values name: what it contributes is a text, which can
-be taken back later as it was given. A group is what all contributions come to, kept as a text too.
-The reading of records, the arithmetic and the writing of rows are those of the server's own views
-(`sow.topic.views`), so that rows are the same, byte for byte. Who keeps these texts, and where, is
-not known here; nor is Spark.
+A record *contributes* to the group of its values: a contribution is a text, which can be retracted
+later exactly as it was added. A group is the sum of all contributions, stored as a text too.
+Reading records, arithmetic and writing rows are those of the server's own views
+(`sow.topic.views`), so that rows are the same, byte for byte. This module does not store these
+texts, and does not use Spark.
 """
 
 import json
@@ -24,18 +24,18 @@ from sow.topic.views.groups import RowGroup, grouped_rows
 from sow.topic.views.view import RowWriter
 
 VIEWS_KEPT = 8
-"""Compiled views that each Python of Spark's keeps: a run has one."""
+"""Compiled views cached in each Python of Spark's: a run has one."""
 DIGITS = "digits"
-"""Under which name a number stands that keeps its digits: JSON has no other way to tell it."""
+"""The name that marks a number with all its digits, which JSON cannot represent otherwise."""
 GROUP_KEY, GROUP_TEXTS, SPELLED, ARGUMENTS = range(4)
-"""What a contribution is made of: the group's key, the texts and the values that it is grouped by,
-and a value for each argument of the projection."""
+"""The parts of a contribution: the group's key, the texts and values to group by, and a value for
+each argument of the projection."""
 
 
 @dataclass(frozen=True)
 class SparkView:
-    """One view, of records of the type `source_type`. Can be pickled; what it compiles it compiles
-    where it is used."""
+    """One view of records of the type `source_type`. Can be pickled; it compiles where it is
+    used."""
 
     definition: View
     source_type: str
@@ -43,12 +43,12 @@ class SparkView:
 
     @property
     def compiled(self) -> "CompiledView":
-        """What is made of the definition, once in each process."""
+        """The compiled view, once in each process."""
         return _compiled(self)
 
     def purpose(self, filled_bookmark: str) -> str:
-        """What a state has to be made for to be of use: all that contributions depend on, and the
-        topic that holds the rows from this bookmark on."""
+        """The identity of a matching state: everything that contributions depend on, and the topic
+        that holds the rows from this bookmark on."""
         one = self.definition
         parts = [one.underlyings, one.projection, one.grouping, one.filter, one.domain]
         kinds = [repr(kind) for kind in self.kinds]
@@ -56,7 +56,7 @@ class SparkView:
 
 
 class CompiledView:
-    """What records contribute, and what becomes of groups."""
+    """Computes contributions of records, and groups."""
 
     def __init__(self, view: SparkView) -> None:
         definition = view.definition
@@ -71,8 +71,8 @@ class CompiledView:
         self._domain = definition.domain
 
     def contributions(self, texts: Sequence[str]) -> list[str | None]:
-        """What records with these messages contribute; None of one that the view's filter does not
-        let in, or whose values to group by are too long."""
+        """The contributions of records with these messages; None for a record that the view's
+        filter excludes, or whose grouping values are too long."""
         bodies = [body_of(self._source, text) for text in texts]
         if not bodies:
             return []
@@ -95,13 +95,13 @@ class CompiledView:
         return self._filter.matches(columns, len(bodies))
 
     def group(self, key: str, state: str | None) -> "KeptGroup":
-        """The group of a key as it was kept, or one that nothing has come to."""
+        """The group of a key from its stored text, or an empty one."""
         return KeptGroup(self, key, state)
 
     # For groups.
 
     def empty(self, texts: Sequence[str]) -> RowGroup:
-        """A group of records that have these texts in common."""
+        """A group of records that share these texts."""
         return RowGroup(self._keeping.group(), tuple([text or None for text in texts]))
 
     def row(self, group: RowGroup) -> str:
@@ -114,15 +114,16 @@ class CompiledView:
 
 
 class KeptGroup:
-    """A group while contributions come and go. It cannot say which of them came first or changed
-    last, so it is for aggregates that do not ask (`sow.expressions.aggregates.ORDERLESS`)."""
+    """A group that contributions enter and leave. It does not know which came first or changed
+    last, so it supports only aggregates that ignore order
+    (`sow.expressions.aggregates.ORDERLESS`)."""
 
     def __init__(self, view: CompiledView, key: str, state: str | None) -> None:
         self._view = view
         self._key = key
         self._group: RowGroup | None = None
         self._left: tuple[int, str] = (0, "match")
-        """The bookmark by which the last one went that has gone, and why."""
+        """The bookmark and operation of the last removed contribution."""
         if state is not None:
             self._texts, kept = _of_text(state)
             self._group = view.empty(self._texts)
@@ -132,10 +133,10 @@ class KeptGroup:
     def change(
         self, contribution: Sequence[Any], sign: int, bookmark: int = 0, op: str = "publish"
     ) -> None:
-        """A contribution has come (1), or one that came has gone (-1), by the row of the log at a
-        bookmark, which has done `op` to its record."""
+        """Add (1) or retract (-1) a contribution, by the row of the log at a bookmark, which has
+        done `op` to its record."""
         if sign < 0 and bookmark > self._left[0]:
-            # A record that is there and not in the group has moved, or left by the filter.
+            # A record that exists but is not in the group has moved, or left by the filter.
             self._left = bookmark, "match" if op == "publish" else op
         if self._group is None:
             self._texts = contribution[GROUP_TEXTS]
@@ -147,21 +148,21 @@ class KeptGroup:
 
     @property
     def row(self) -> str | None:
-        """Its row; None without records."""
+        """The row of the group; None without records."""
         group = self._group
         return None if group is None or not group.count else self._view.row(group)
 
     @property
     def state(self) -> str | None:
-        """What is to be kept of it; None: nothing."""
+        """The text to store; None: nothing."""
         group = self._group
         if group is None or not group.count:
             return None
         return _as_text((self._texts, group.state()))
 
-    def told(self) -> tuple[str, str, str | None] | None:
-        """What has become of its row since it was kept: its SowKey, what is done to it, and its
-        text; None: it is as it was."""
+    def changed_row(self) -> tuple[str, str, str | None] | None:
+        """The change of its row since it was stored: SowKey, operation and text; None if it is
+        unchanged."""
         row = self.row
         if row == self._before:
             return None
@@ -179,7 +180,7 @@ def _as_text(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it, which Python's keeps apart: 1, 1.0, true, NaN and infinities."""
+    """A value as JSON, which distinguishes values of Python: 1, 1.0, true, NaN and infinities."""
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
     return {DIGITS: value.text} if isinstance(value, LosslessNumber) else value

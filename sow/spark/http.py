@@ -1,8 +1,8 @@
-"""Requests from Spark to the server: the standard library's HTTP, tried again while it is away.
+"""HTTP requests from Spark to the server, by the standard library, with retries.
 
-Runs in Spark's Python workers, so it imports next to nothing. A request that does not get through
-is repeated until `retry_s` have passed; every request of the data source may be repeated, since
-reads name what they read and writes are staged under names of their own.
+Runs in Spark's Python workers, so it imports next to nothing. A request that fails to connect is
+retried until `retry_s` have passed; every request of the data source is idempotent, since reads
+name what they read and writes are staged under names of their own.
 """
 
 import http.client
@@ -18,18 +18,17 @@ from sow.core.media_types import ARROW, JSON
 from sow.errors import ClientError, SowError
 
 PAUSE_S = 0.2
-"""Before a request is tried again for the first time: a mere hiccup is over by then."""
+"""Pause before the first retry: a brief failure is over by then."""
 PAUSE_S_MAX = 5.0
-"""The pauses double up to here, so that many tasks do not storm a server that is coming up."""
+"""The longest pause, so that many tasks do not overload a server that is starting."""
 ANSWER_WAIT_S = 30.0
-"""What an answer may take, beside what the caller allows for retries: a server may be busy."""
+"""Timeout of an answer, in addition to the time for retries: a server may be busy."""
 AWAY = (502, 503, 504)
 
 
 def certificates(file: str | None = None) -> str | None:
-    """The text of a file of certificates, read here, so that it need not be where Spark's workers
-    are; of the file that SOW_CA names if none is given, None if it names none. Raises
-    ClientError."""
+    """The text of a file of certificates, read here because Spark's workers may not have the file;
+    by default the file that SOW_CA names, None if it names none. Raises ClientError."""
     file = file or os.environ.get("SOW_CA")
     if not file:
         return None
@@ -51,19 +50,19 @@ def token_of_environment() -> str | None:
 
 
 def own_server(url: str) -> "SowServer":
-    """The server beside which a pipeline runs, asked as the environment says."""
+    """The server beside which a pipeline runs, as the environment configures it."""
     return SowServer(url, token=token_of_environment(), ca=certificates())
 
 
 class Reply(NamedTuple):
-    """An answer that is no error."""
+    """A successful answer."""
 
     body: bytes
     bookmark: str
 
 
 class ServerRefusal(ClientError):
-    """The server answered with an error; `document` is all that it said."""
+    """The server answered with an error; `document` is its whole body."""
 
     def __init__(self, detail: str, document: Mapping[str, Any]) -> None:
         super().__init__(detail, reason=str(document.get("reason", "bad request")))
@@ -74,10 +73,9 @@ class ServerRefusal(ClientError):
 
 
 class SowServer:
-    """A server at a URL. Can be pickled; connects anew wherever it is used.
+    """A server at a URL. Can be pickled; connects again wherever it is used.
 
-    `ca` are the certificates, as text in PEM form, by which one at https:// is trusted; None: those
-    that the machine trusts.
+    `ca` are the trusted certificates of https://, as text in PEM form; None: those of the machine.
     """
 
     def __init__(
@@ -85,12 +83,12 @@ class SowServer:
     ) -> None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ClientError(f"url {url!r} is no address; write http://host:8080")
+            raise ClientError(f"url {url!r} is not an address; write http://host:8080")
         if "@" in parts.netloc:
-            # It would stand in every error, and is not shown here.
-            raise ClientError("the option url has a user in it; give the option token")
+            # It would appear in every error, so it is not shown.
+            raise ClientError("the option url contains a user; give the option token")
         if token and not (token.isascii() and token.isprintable() and " " not in token):
-            raise ClientError("the token has characters that no token has; copy it again")
+            raise ClientError("the token has invalid characters; copy it again")
         self.url = url
         self._secure = parts.scheme == "https"
         self._address = (parts.hostname, parts.port or (443 if self._secure else 80))
@@ -131,7 +129,7 @@ class SowServer:
             try:
                 return self._once(method, target, content, headers)
             except ssl.SSLCertVerificationError as error:
-                # Which does not change by waiting.
+                # Retries do not help.
                 raise SowError(
                     f"{self.url} is not trusted: {error.verify_message}; name the file of the "
                     "authority that has signed its certificate by the option ca, or SOW_CA"
@@ -187,5 +185,5 @@ def segment(name: str) -> str:
 
 
 def member(name: str) -> str:
-    """A name as the only member of a list that commas divide."""
+    """A name as the only element of a list that commas separate."""
     return name.replace("%", "%25").replace(",", "%2C")

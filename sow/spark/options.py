@@ -1,4 +1,4 @@
-"""The options of `format("sow")`: read, checked, and said what is wrong with them."""
+"""The options of `format("sow")`: parses and checks them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,20 +13,20 @@ from sow.core.suggest import did_you_mean
 from sow.errors import ClientError
 from sow.spark.http import SowServer, certificates, token_of_environment
 
-# What Spark itself hands over with ours.
+# Options that Spark itself adds.
 SPARKS = ("checkpointlocation", "queryname")
 NEVER_EMPTY = (
     "url", "ca", "asOf", "projection", "grouping", "startingBookmark", "endingBookmark", "consumer",
     "writer", "deadLetterPath", "keyColumn", "opColumn",
 )  # fmt: skip
-"""Options of which an empty text is no value; a `filter` without text lets every row through."""
+"""Options that may not be empty; a `filter` without text lets every row through."""
 
 WriteMode = Literal["publish", "delta", "delete", "replace"]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What one read or write was asked for."""
+    """The options of one read or write."""
 
     url: str
     topic: str
@@ -60,8 +60,8 @@ class SourceOptions:
 
     @property
     def groups(self) -> dict[str, str]:
-        """What rows are made of groups of the records, as parameters of a query; none of them for
-        the records themselves."""
+        """The parameters of a query for groups of records; none of them for the records
+        themselves."""
         requested = {"projection": self.projection, "grouping": self.grouping}
         return {name: text for name, text in requested.items() if text is not None}
 
@@ -72,8 +72,8 @@ class SourceOptions:
 
 
 def read_options(given: Mapping[str, str], use: Use | None = None) -> SourceOptions:
-    """Check options; names are written in any case, `asOf` or `as_of`. Raises ClientError, also for
-    one that means nothing in what it is to be used for."""
+    """Parse options; case and underscores do not matter, `asOf` or `as_of`. Raises ClientError,
+    also for an option that does not apply to its use."""
     requested: dict[str, str] = {}
     for name, value in given.items():
         known = NAMES.get(plain(name))
@@ -135,7 +135,7 @@ def read_options(given: Mapping[str, str], use: Use | None = None) -> SourceOpti
 
 
 def _check_together(requested: Mapping[str, str], use: Use | None) -> None:
-    """Values that mean nothing in what they are used for, or without others."""
+    """Refuse values that do not apply to their use, or need others."""
     if use == LOG and requested.get("startingBookmark") == "snapshot":
         raise ClientError(
             "startingBookmark snapshot is for streams, where the log follows the records; to read "
@@ -156,7 +156,7 @@ def _check_together(requested: Mapping[str, str], use: Use | None) -> None:
             "before it wrote; remove records by rows whose op is delete"
         )
     if use == WRITE and "allowEmpty" in requested and not replaces:
-        raise ClientError("the option allowEmpty means nothing without mode replace: remove it")
+        raise ClientError("the option allowEmpty needs mode replace: remove it")
 
 
 def _list(text: str) -> tuple[str, ...]:
@@ -190,7 +190,7 @@ def _count(name: str, text: str | None, minimum: int = 1) -> int | None:
 
 
 def _seconds(text: str) -> float:
-    """How long requests are repeated: an interval, or a number of seconds."""
+    """How long requests are retried: an interval, or a number of seconds."""
     try:
         return interval_us(text) / 1e6 if text[-1:].isalpha() else float(text)
     except ValueError:
@@ -207,5 +207,5 @@ def _closes_within_us(text: str | None) -> int | None:
 
 
 def any_option(given: Mapping[str, Any], name: str) -> str | None:
-    """The value of one option, written in any case."""
+    """The value of one option, in any case."""
     return next((value for key, value in given.items() if plain(key) == plain(name)), None)

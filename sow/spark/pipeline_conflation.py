@@ -1,7 +1,7 @@
-"""Conflation of a pipeline: rows by key and interval, as its `Conflate` says.
+"""Conflation of a pipeline: rows by key and interval, as its `Conflate` specifies.
 
-Whatever the rows have for it is made columns first: keys that are fields of the body, whether a row
-is gone, the server's verdict on the filter. The conflating itself is `conflated_topics.spark`.
+This module first adds the columns that it needs: keys that are fields of the body, whether a row
+removes its record, the server's verdict on the filter. `conflated_topics.spark` does the rest.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,14 +29,14 @@ GONE_MARK = "__gone"
 OUTSIDE = "__outside"
 LATE_MARK = "__late"
 WINDOW = ("window_start", "window_end")
-"""What conflation adds to rows."""
+"""The columns that conflation adds to rows."""
 ROWS_ASIDE = "sow_rows_aside"
-"""Under which name rows are counted that take no part."""
+"""The name under which skipped rows are counted."""
 
 
 def conflated(frame: Any, pipeline: Pipeline, url: str, ends: Any, directory: str) -> Any:
-    """The rows as the pipeline's `Conflate` lets them through; `ends` is the stream of endings,
-    and `directory` where paths start."""
+    """The rows as the pipeline's `Conflate` emits them; `ends` is the stream of endings, and
+    `directory` the base of relative paths."""
     from pyspark.sql.functions import col, lit
 
     wanted, time = pipeline.conflate, pipeline.source.time
@@ -52,7 +52,7 @@ def conflated(frame: Any, pipeline: Pipeline, url: str, ends: Any, directory: st
         frame = _judged(frame, wanted.filter, rows)
         frame = frame.withColumn(GONE_MARK, col(GONE_MARK) | col(OUTSIDE))
     if of_record := _record_columns(rows, pipeline, wanted, url):
-        # A delete has no body, and is its record's all the same.
+        # A delete has no body, but belongs to its record all the same.
         keys = [f"__{name}" for name in of_record]
         frame = frame.withColumns({f"__{name}": col(name) for name in of_record})
     else:
@@ -61,7 +61,7 @@ def conflated(frame: Any, pipeline: Pipeline, url: str, ends: Any, directory: st
             for number, text in enumerate(wanted.keys)
         }
         keys, frame = list(fields), frame.withColumns(fields)
-        # Whose delete it is cannot be told where it has no body.
+        # Without a body a delete does not show its record.
         nameless = reduce(or_, (col(f"`{key}`").isNull() for key in keys))
         frame = frame.where(~(deletes & nameless))
     frame = conflate(
@@ -91,12 +91,12 @@ def conflated(frame: Any, pipeline: Pipeline, url: str, ends: Any, directory: st
 
 
 def _deletes(does: str) -> Any:
-    """Whether a row takes its record away. What says otherwise is no operation: a field of that
-    name, of which nothing may be taken for a delete."""
+    """Whether a row removes its record. Any other value is no operation but a field of that name,
+    which must not be taken for a delete."""
     from pyspark.sql.functions import coalesce, col, concat, lit, raise_error, when
 
     unknown = col(does).isNotNull() & ~col(does).isin(*OPERATIONS)
-    says = concat(
+    message = concat(
         # In two pieces, so that it is found in the error alone and not in the plan beside it.
         lit("Client"),
         lit(f"Error: the column {does} says what a row does, and holds "),
@@ -104,25 +104,25 @@ def _deletes(does: str) -> Any:
         lit(f"; it is {' or '.join(OPERATIONS)}: call a field of that name otherwise in the SQL"),
     )
     does_remove = coalesce(col(does).isin(*REMOVE), lit(False))
-    return when(unknown, raise_error(says).cast("boolean")).otherwise(does_remove)
+    return when(unknown, raise_error(message).cast("boolean")).otherwise(does_remove)
 
 
 def _for_topic(frame: Any, pipeline: Pipeline, rows: RowColumns) -> Any:
-    """Rows as messages for a topic: what nobody published is no field of theirs."""
+    """Rows as messages for a topic: columns that nobody published are not fields of them."""
     from pyspark.sql.functions import col, when
 
     assert pipeline.conflate is not None
     # Beside fields of the body the row's own columns have a prefix.
     op = "_op" if pipeline.source.is_typed and rows.names.get("op") != "op" else "op"
     frame = frame.withColumn(op, when(col(GONE_MARK), "delete").otherwise("publish"))
-    if rows.has_body:  # which is the message, whatever else there was to conflate by
+    if rows.has_body:  # the message, without the columns added for conflation
         taken = rows.no_fields or {"key", "value"}
         return frame.select(*[name for name in frame.columns if name in {*taken, op}])
     return frame if pipeline.conflate.window_fields else frame.drop(*WINDOW)
 
 
 def _with_reasons(frame: Any, does: str | None) -> Any:
-    """Rows for files, in which a record that is gone says why, where there is a column for it."""
+    """Rows for files; a removed record shows the reason, if there is a column for it."""
     from pyspark.sql.functions import col, when
 
     if does is None:
@@ -138,7 +138,7 @@ def _has_text(frame: Any) -> bool:
 
 
 def _in_time(frame: Any, columns: Sequence[str], path: str) -> Any:
-    """The rows that take part; of the others the `columns` are kept at `path`."""
+    """The rows that take part; the `columns` of the others are stored at `path`."""
     from pyspark.sql.types import StructType
 
     schema = StructType([field for field in frame.schema.fields if field.name != LATE_MARK])
@@ -146,7 +146,7 @@ def _in_time(frame: Any, columns: Sequence[str], path: str) -> Any:
 
 
 def copied(frame: Any, conflation: SparkConflation) -> Any:
-    """Rows of a log as what the copy is to become."""
+    """Rows of a log as changes of the conflated topic."""
     from pyspark.sql.types import BooleanType, StructField, StructType
 
     schema = StructType([*frame.schema.fields, StructField(GONE_COLUMN, BooleanType())])
@@ -164,7 +164,7 @@ def copied(frame: Any, conflation: SparkConflation) -> Any:
         spec.policy,
         spec.order,
         spec.delete,
-        max_skew=None,  # the times are the server's, whatever this machine's clock says
+        max_skew=None,  # the times are the server's, not this machine's
         counts=ROWS_ASIDE,
     )
     return frame.drop(GONE_COLUMN, *WINDOW)
@@ -173,8 +173,8 @@ def copied(frame: Any, conflation: SparkConflation) -> Any:
 def _record_columns(
     rows: RowColumns, pipeline: Pipeline, wanted: Conflate, url: str
 ) -> Sequence[str]:
-    """The columns that say whose a row is, where the keys are those of the source's topic, so that
-    its SowKey is as good; of a pattern a record is one of its topic. None where they are not."""
+    """The columns that identify the record of a row, if the keys are those of the source's topic,
+    so that its SowKey is as good; the records of a pattern belong to its topics. Else None."""
     source, names = pipeline.source, rows.names
     is_whole = {"bookmark", "key"} <= names.keys() and (rows.has_body or source.is_typed)
     if source.format != "sow" or not is_whole:
@@ -187,7 +187,7 @@ def _record_columns(
 
 
 def _key_column(text: str, number: int) -> str:
-    """What the column of a key is called: as its path, unless Spark cannot hand that to Python."""
+    """The column name of a key: its path, unless Spark cannot pass that to Python."""
     return f"__key{number}" if "." in text or "`" in text else text
 
 
@@ -206,25 +206,25 @@ def _field(columns: list[str], path: FieldPath, rows: RowColumns) -> Any:
 
 
 def _json_step(name: str) -> str:
-    """A step of a path as Spark's JSONPath has it; raises ClientError for a name that it cannot
-    write."""
+    """A step of a path in Spark's JSONPath; raises ClientError for a name that it cannot
+    express."""
     if not set(name) & set(".[]*'?"):
         return f".{name}"
     if set(name) & set("*'?"):
         raise ClientError(
-            f"the key {name!r} has a character that Spark's paths have no way to write; select it "
+            f"the key {name!r} has a character that Spark's paths cannot express; select it "
             "as a column in the SQL, and name that as Key"
         )
     return f"['{name}']"
 
 
 def _judged(frame: Any, text: str, rows: RowColumns) -> Any:
-    """Rows with the server's verdict on a filter: whether they are outside of it."""
+    """Rows with the server's verdict on a filter: whether they fail it."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import BooleanType, StructField, StructType
 
     schema = StructType([*frame.schema.fields, StructField(OUTSIDE, BooleanType())])
-    # Of no rows, here: so what cannot be read is said at the start and not by a worker.
+    # Run on no rows here: mistakes surface at the start and not in a worker.
     nothing = pa.RecordBatch.from_pylist([], to_arrow_schema(frame.schema, timezone="UTC"))
     _values(nothing, compile_filter(text).paths, rows)
 

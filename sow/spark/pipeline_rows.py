@@ -1,8 +1,8 @@
-"""Which columns of a pipeline's rows are those of the row, and where the fields of the body are.
+"""Which columns of a pipeline's rows belong to the row, and where the fields of the body are.
 
 Without a schema the rows of a topic have six columns of their own, and the body's fields are in one
-of them, `value`. With one all columns are the body's fields, but for those with a prefix (`_key`).
-What SQL gives has the names that it says, of which `op`, `key` and `bookmark` are known.
+of them, `value`. With a schema all columns are the body's fields, except those with a prefix
+(`_key`). The result of SQL has its own names; `op`, `key` and `bookmark` have a meaning.
 """
 
 from collections.abc import Collection
@@ -14,16 +14,16 @@ from sow.spark.columns import ROW
 
 RowColumn = Literal["bookmark", "topic", "key", "op"]
 KNOWN: tuple[RowColumn, ...] = ("bookmark", "topic", "key", "op")
-"""What conflation and sinks know of a row."""
+"""The columns of a row that conflation and sinks use."""
 REMOVE = ("delete", "expire", "match")
-"""What a row's `op` says that takes its record away."""
+"""Values of a row's `op` that remove its record."""
 OPERATIONS = ("publish", "tick", *REMOVE)
 
 
 @dataclass(frozen=True, slots=True)
 class RowColumns:
-    """The columns of the row, by what they are; whether the fields of the body are in the document
-    in the column `value`; and the columns that are no fields."""
+    """The columns of the row, by meaning; whether the document in the column `value` holds the
+    fields of the body; and the columns that are no fields."""
 
     names: dict[RowColumn, str]
     has_body: bool = False
@@ -31,7 +31,7 @@ class RowColumns:
 
 
 def row_columns(columns: Collection[str], pipeline: Pipeline, has_text: bool) -> RowColumns:
-    """Those of what a pipeline's source and SQL give; `has_text` says that `value` is a text."""
+    """The layout of the result of a pipeline's source and SQL; `has_text`: `value` is a text."""
     source = pipeline.source
     prefixed: dict[RowColumn, str] = {one: f"_{one}" for one in KNOWN if f"_{one}" in columns}
     plain: dict[RowColumn, str] = {one: one for one in KNOWN if one in columns}
@@ -45,8 +45,8 @@ def row_columns(columns: Collection[str], pipeline: Pipeline, has_text: bool) ->
 
 
 def for_topic(frame: Any, pipeline: Pipeline) -> tuple[Any, dict[str, str]]:
-    """Rows for a topic, and the options of their write: of typed rows it is a column with a prefix
-    that says what a row does, and one without is a field."""
+    """Rows for a topic, and the options of their write: in typed rows the operation has a column
+    with a prefix, and one without is a field."""
     from pyspark.sql.functions import lit
 
     if not pipeline.source.is_typed:

@@ -1,8 +1,8 @@
-"""The sink of a pipeline: a topic of the server, or what Spark writes itself, such as files.
+"""The sink of a pipeline: a topic of the server, or a sink of Spark's own, such as files.
 
-What Spark's own sinks can do is left to them. A topic takes appended rows through `format("sow")`
-and updated ones batch by batch, under a name that outlives the run: so a batch that Spark makes a
-second time is one that the server knows.
+Spark's own sinks keep their abilities. A topic takes appended rows through `format("sow")`, and
+updates batch by batch, under a name that outlives the run: so the server recognizes a batch that
+Spark repeats.
 """
 
 import uuid
@@ -26,8 +26,8 @@ def written(
     once: bool,
     restarts: bool = False,
 ) -> Any:
-    """The query that writes the rows; what it has to remember is in `state`. Where it
-    `restarts`, its first batch is all that the topic is to hold."""
+    """The query that writes the rows, with its checkpoint in `state`. If it `restarts`, its first
+    batch is the complete content of the topic."""
     sink = pipeline.sink
     frame, written_by = (frame, {}) if sink.topic is None else for_topic(frame, pipeline)
     writer = frame.writeStream.queryName(pipeline.name).outputMode(pipeline.output_mode)
@@ -52,8 +52,8 @@ def written(
 
 
 def _writer_name(state: RunState, pipeline: Pipeline) -> str:
-    """The name under which this pipeline's batches are known to the server, from its first
-    run until its state is removed."""
+    """The name under which the server knows this pipeline's batches, from its first run until its
+    state is removed."""
     name = state.files.read("writer")
     if name is None:
         name = f"{writer_of(pipeline.name)}{uuid.uuid4()}"
@@ -62,8 +62,8 @@ def _writer_name(state: RunState, pipeline: Pipeline) -> str:
 
 
 def _upsert(options: Mapping[str, str], name: str, restarts: bool) -> Callable[[Any, int], None]:
-    """Writes a batch under the pipeline's name: a Python sink takes no updates otherwise, and
-    replaces nothing."""
+    """Writes a batch under the pipeline's name: a Python sink supports neither updates nor
+    replacing."""
 
     def write(frame: Any, batch: int) -> None:
         writer = frame.write.format("sow").options(**options, writer=name, epoch=str(batch))

@@ -1,9 +1,8 @@
-"""What a pipeline reads: the rows of a source as a stream, with their time as a timestamp, and
-static tables.
+"""The sources of a pipeline: their rows as a stream, with their time as a timestamp, and static
+tables.
 
-Files are read with the schema that is given, or with their own; a topic of the server with the
-options that its conflation needs; any other format as Spark reads it. What becomes of the rows is
-for others.
+Files are read with the given schema, or with their own; a topic of the server with the options that
+its conflation needs; any other format as Spark reads it.
 """
 
 from collections.abc import Iterable
@@ -17,11 +16,11 @@ from sow.spark.grouped_view import SparkView
 from sow.spark.http import own_server, segment
 
 NO_FILE = "no/file"
-"""A pattern of names that none has."""
+"""A pattern of names that matches nothing."""
 
 
 class SourceRows:
-    """What a pipeline reads."""
+    """The sources of a pipeline."""
 
     def __init__(
         self,
@@ -38,7 +37,7 @@ class SourceRows:
         self._run_for = run_for
 
     def table(self, static: Static) -> Any:
-        """A static table, read now and never again: its rows stay with Spark's executors."""
+        """A static table, read once: its rows stay with Spark's executors."""
         reader = self._spark.read.format(static.format)
         if static.format == "sow":
             reader = reader.options(url=self._url, topic=static.topic or "")
@@ -48,8 +47,8 @@ class SourceRows:
         return reader.load(self._located(static)).localCheckpoint()
 
     def frame(self, source: Source, ticks: bool, takes_up: bool = True) -> Any:
-        """The rows of a source as they come. `ticks` says whether silence is to be heard of too,
-        `takes_up` whether files are taken up that were not yet."""
+        """The rows of a source as a stream. `ticks` adds rows for silence, `takes_up` includes new
+        files."""
         reader = self._spark.readStream.format(source.format)
         schema, path = source.schema, self._located(source)
         if source.is_files:
@@ -83,14 +82,14 @@ class SourceRows:
             wanted = self._pipeline.conflate
             options["closesWithin"] = f"{wanted.interval_us + wanted.lateness_us}us"
         if isinstance(self._run_for, SparkView):
-            # A view is of the records there are, and then of what becomes of them.
+            # A view starts with the existing records, and continues with their changes.
             options["startingBookmark"] = "snapshot"
             options["consumer"] = f"view {self._run_for.definition.name}"
         elif self._run_for is not None:
             name = self._run_for.definition.name
             copy = own_server(self._url).json("GET", f"/v1/topics/{segment(name)}")
             options["closesWithin"] = f"{self._run_for.definition.interval_us}us"
-            # What the copy was filled with need not be read; what comes later is kept for it.
+            # The conflated topic holds all up to here; its consumer retains what comes later.
             options["startingBookmark"] = copy["filled_bookmark"]
             options["consumer"] = f"conflated topic {name}"
         return options
@@ -102,7 +101,7 @@ def given(options: Iterable[PipelineOption]) -> dict[str, str]:
 
 
 def _directory_of(path: str) -> str:
-    """Spark streams directories; a single file is the only one wanted of its own."""
+    """Spark streams directories; a single file is selected in its own."""
     return str(Path(path).parent) if Path(path).is_file() else path
 
 
@@ -119,7 +118,7 @@ def _timed(frame: Any, source: Source) -> Any:
         return frame
     if source.time not in frame.columns:
         if source.time_column is None and source.watermark_us is None:
-            return frame  # nobody has asked for one; what conflates says so itself
+            return frame  # not requested; conflation checks it itself
         raise ClientError(
             f"the source has no column {source.time!r}; TimeColumn must be one of "
             f"{', '.join(frame.columns)}"
@@ -130,7 +129,7 @@ def _timed(frame: Any, source: Source) -> Any:
 
 
 def _instant(source: Source) -> str:
-    """A number as a timestamp, whole numbers all the way: a double has not the digits."""
+    """A number as a timestamp, by integer arithmetic: a double lacks the digits."""
     column = "`" + (source.time or "").replace("`", "``") + "`"
     match source.time_unit:
         case "s":
@@ -140,9 +139,9 @@ def _instant(source: Source) -> str:
         case "us":
             return f"timestamp_micros({column})"
         case "ns":
-            # Cut to microseconds, also before 1970.
+            # Truncated to microseconds, also before 1970.
             return f"timestamp_micros(({column} - pmod({column}, 1000)) div 1000)"
     raise ClientError(
-        f"the source's column {source.time!r} is a number; say what it counts since 1970: "
+        f"the source's column {source.time!r} is a number; add its unit since 1970: "
         f"<TimeUnit>ns</TimeUnit> in Source, or another of {', '.join(UNITS)}"
     )

@@ -1,11 +1,11 @@
-"""Runs of pipelines: sources, SQL, conflation and a sink, put together as one streaming query.
+"""Runs of pipelines: sources, SQL, conflation and a sink combined into one streaming query.
 
-Everything a run has to remember is in one directory (`sow.spark.run_state`): Spark's checkpoint,
-from which the next run goes on exactly, and the name under which batches are written. One run at a
-time holds it. A path or checkpoint with a scheme (`s3a://…`) is handed to Spark as it is.
+The state of a run is in one directory (`sow.spark.run_state`): Spark's checkpoint, from which the
+next run continues exactly, and the name under which batches are written. One run at a time holds
+it. A path or checkpoint with a scheme (`s3a://…`) is passed to Spark unchanged.
 
-Files that are taken up once come to an end, where their windows are all handed on
-(`sow.spark.end_of_stream`); every other source has none, and its open windows wait in the
+A run over files that is started once ends, and emits all windows at its end
+(`sow.spark.end_of_stream`); every other source has no end, and its open windows wait in the
 checkpoint.
 """
 
@@ -33,19 +33,19 @@ from sow.spark.session import has_session, session
 from sow.spark.view_stream import following_operators, rows_of_groups
 
 ROWS_IN, ROWS_OUT = "sow_rows_in", "sow_rows_out"
-"""Under which names rows are counted; those in, for each source."""
+"""Names under which rows are counted; those in, for each source."""
 NANOSECONDS = {"spark.sql.legacy.parquet.nanosAsLong": "true"}
 """Recorded data has times in nanoseconds, which Spark reads as numbers or not at all."""
 
 
 FINISH_S_MAX = 30.0
-"""How long a run that is stopped waits for its batch: some managers kill after so long."""
+"""How long a stopped run waits for its batch: some managers kill after that time."""
 LOOK_S = 0.1
-"""How often it looks: nobody notices so much when he stops a run."""
+"""Poll interval: too short to notice when a user stops a run."""
 
 
 class Running:
-    """One run of a pipeline, from `start` until it has ended or is stopped."""
+    """One run of a pipeline, from `start` until it ends or is stopped."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Running:
     ) -> None:
         self.pipeline = pipeline
         self._run_for = run_for
-        """Whose engine it is, where a topic has Spark for its engine."""
+        """The topic whose engine is Spark, if this run serves one."""
         self.once = once or pipeline.trigger_us is None
         self.query: Any = None
         self._url = url
@@ -69,12 +69,12 @@ class Running:
         self._began_spark = False
 
     def start(self) -> None:
-        """Begin; raises ClientError for what the definition gets wrong."""
+        """Start; raises ClientError for mistakes of the definition."""
         if self.once and any(source.format == "rate" for source in self.pipeline.sources):
             raise ClientError("the source rate has no end; leave out --once and Trigger once")
         directory = directory_of(self.pipeline, self._data_directory)
         if not has_scheme(directory):
-            # Before Spark is started: who has it is known at once.
+            # Before Spark starts: a conflict is reported at once.
             state = LocalState(self.pipeline.name, Path(directory))
             self._hold(state)
             if isinstance(self._run_for, SparkView):
@@ -117,15 +117,15 @@ class Running:
 
     def keep(self) -> None:
         """To be called every few seconds while it runs; raises ClientError if another run has
-        taken its state over."""
+        taken over its state."""
         if self._state is not None:
             self._state.keep()
 
     def finish(self) -> None:
-        """Let the batch that is being made come to its end, unless that takes too long.
+        """Wait for the current batch to end, unless that takes too long.
 
-        What is stopped in its middle is made once more by the next run, and is not counted here.
-        Raises what has ended the query.
+        The next run repeats an interrupted batch, which is not counted here. Raises the error that
+        has ended the query.
         """
         made = _batches_of(self.query)
         for _ in range(round(FINISH_S_MAX / LOOK_S)):
@@ -135,7 +135,7 @@ class Running:
                 return
 
     def stop(self) -> None:
-        """End the run, and Spark if this has started it; `finish` lets the last batch end first."""
+        """End the run, and Spark if this run started it; `finish` lets the last batch end first."""
         if self.query is not None:
             self.query.stop()
         if self._state is not None:
@@ -151,7 +151,7 @@ class Running:
         return self.once and one.source.is_files and one.conflate is not None
 
     def _begun(self, ends: bool) -> Any:
-        """A query; the one that `ends` a run takes up nothing new."""
+        """A query; the one that `ends` a run reads nothing new."""
         assert self._state is not None
         return written(
             self._rows(ends),
@@ -171,11 +171,11 @@ class Running:
         frame = self._queried(self.pipeline.conflate is not None, ends)
         if self.pipeline.conflate is not None:
             if "op" not in row_columns(frame.columns, self.pipeline, has_text=False).names:
-                # The SQL has dropped what tells a tick from a record.
+                # The SQL has dropped the column that distinguishes ticks from records.
                 frame = self._queried(False, ends)
-            # Part of every query over files, so that any run goes on from any other.
-            told = endings(self._spark, ends) if self.pipeline.source.is_files else None
-            frame = conflated(frame, self.pipeline, self._url, told, str(self._data_directory))
+            # Part of every query over files, so that any run can continue any other.
+            last = endings(self._spark, ends) if self.pipeline.source.is_files else None
+            frame = conflated(frame, self.pipeline, self._url, last, str(self._data_directory))
         return frame.observe(ROWS_OUT, count(lit(1)).alias("rows"))
 
     def _reads(self) -> SourceRows:
@@ -184,7 +184,7 @@ class Running:
         )
 
     def _queried(self, ticks: bool, ends: bool) -> Any:
-        """What comes of the sources after the SQL."""
+        """The result of the SQL over the sources."""
         if self.pipeline.sql is None:
             return self._taken(self.pipeline.source, ticks, ends)
         for source in self.pipeline.sources:
@@ -192,7 +192,7 @@ class Running:
         return self._spark.sql(self.pipeline.sql)
 
     def _taken(self, source: Source, ticks: bool, ends: bool) -> Any:
-        """The rows of a source, counted: each under a name of its own, as Spark wants it."""
+        """The rows of a source, counted: each under its own name, as Spark requires."""
         from pyspark.sql.functions import count, lit
 
         frame = self._reads().frame(source, ticks, takes_up=not ends)
@@ -203,7 +203,7 @@ class Running:
 
 
 def topic_pipeline(definition: ConflatedTopic | View) -> Pipeline:
-    """What runs a conflated topic or a view whose engine is Spark."""
+    """The pipeline of a conflated topic or a view whose engine is Spark."""
     return Pipeline(
         name=quote(definition.name, safe=""),
         sources=(Source(format="sow", topic=definition.underlying),),
@@ -213,5 +213,5 @@ def topic_pipeline(definition: ConflatedTopic | View) -> Pipeline:
 
 
 def _batches_of(query: Any) -> int:
-    """How many batches a query has told of, as far as it still knows."""
+    """The number of batches that a query has reported, as far as it remembers."""
     return max((int(progress["batchId"]) for progress in query.recentProgress), default=-1)

@@ -1,17 +1,18 @@
-"""Filters of Spark's as filters of the server's.
+"""Converts filters of Spark's to filters of the server's.
 
-A pushed filter only spares rows the way: it must let through every row for which Spark's own is
-true, and Spark evaluates its own all the same. So what is pushed is where the server's comparison
-is as wide as Spark's, and the rest is left alone:
+A pushed filter only saves transfers: it must accept every row for which Spark's own is true, and
+Spark still evaluates its own. So a filter is pushed only if the server's comparison is at least as
+wide as Spark's:
+
 
 * numbers, over columns of whole numbers and doubles. A `float` is rounded where the body is not,
   and decimals, times and texts have rules of their own;
-* texts that begin as no JSON value other than a text does. A text column shows what is no text as
-  JSON (`true`, `12.50`, `{"a":1}`), and to the server a boolean is a number and an object nothing;
-* beginnings and ends of texts for the same reason, and parts of texts never: an object's text may
+* texts that start like no JSON value other than a text. A text column shows other values as JSON
+  (`true`, `12.50`, `{"a":1}`), and to the server a boolean is a number and an object nothing;
+* prefixes and suffixes of texts for the same reason, and substrings never: an object's text may
   contain anything.
 
-Nothing is said of columns that are not fields of the body.
+Columns that are not fields of the body are never pushed.
 """
 
 import re
@@ -42,19 +43,19 @@ COMPARISONS: dict[type[Filter], str] = {
 }
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 PLAIN_WORDS = re.compile(r"[A-Za-z_][ -&(-\[\]-~]*\Z")
-"""Printable, without quotes and backslashes, and no beginning of a number, array or object."""
+"""Printable, without quotes and backslashes, and not the start of a number, array or object."""
 OF_JSON = re.compile(r"(true|false|null|nan|inf(inity)?)\Z", re.IGNORECASE)
-"""What would be a text here and something else there."""
+"""Words that are a text here and another value there."""
 BEGINNING = re.compile(r"(?![tfn])[A-Za-z_][A-Za-z0-9_ ]*\Z")
-"""Means itself in a pattern, and no other JSON value begins so."""
+"""Literal in a pattern, and not the start of another JSON value."""
 ENDING = re.compile(r"[A-Za-z0-9_ ]*(?![el])[A-Za-z_]\Z")
-"""The same for how other values end: with a digit, a bracket, true, false or null."""
+"""The same for the ends of other values: a digit, a bracket, true, false or null."""
 EXACT = 2**53
-"""Whole numbers below it are the same as a double, so that both sides compare the same."""
+"""Whole numbers below it are exact as doubles, so that both sides compare alike."""
 
 
 def pushed(filters: Iterable[Filter], fields: pa.Schema) -> list[str]:
-    """Expressions of the server's for those of `filters` that it can help with.
+    """Expressions of the server's for those of `filters` that can be pushed.
 
     `fields` are the columns that are fields of the body.
     """
@@ -65,7 +66,7 @@ def pushed(filters: Iterable[Filter], fields: pa.Schema) -> list[str]:
 def expression(condition: Filter, fields: pa.Schema) -> str | None:
     """One filter over fields of the body as an expression, or None."""
     if isinstance(condition, Not):
-        # Only of numbers: that a text differs from another is not the same to both.
+        # Only for numbers: inequality of texts differs between the two.
         child = condition.child
         if isinstance(child, EqualTo) and _number(child.value) is not None:
             inner = expression(child, fields)

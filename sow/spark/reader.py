@@ -1,7 +1,7 @@
 """Batch reads: the records of a topic at one moment, split by key.
 
-The moment is chosen once, by taking a snapshot on the server while the read is planned; every
-task asks for its parts of it. With `startingBookmark` the rows are those of the log instead.
+A snapshot on the server fixes the moment while the read is planned; each task reads its parts of
+it. With `startingBookmark` the rows come from the log instead.
 """
 
 import re
@@ -21,11 +21,11 @@ from sow.spark.rows import position, range_of_log
 from sow.spark.snapshots import PARTS, SnapshotPart, Wanted, take
 
 KEY = re.compile(r"[!-+\--~]+\Z")
-"""A key as the server lists it: printable, without blanks and commas. No other can be there."""
+"""A key as the server lists it: printable, without blanks and commas. No other can exist."""
 
 
 class LogPart(InputPartition):
-    """A range of the log called `log`: after one bookmark, up to and with another."""
+    """A range of the log called `log`: after one bookmark, up to and including another."""
 
     def __init__(self, after: int, until: int, log: str) -> None:
         self.after = after
@@ -34,8 +34,8 @@ class LogPart(InputPartition):
 
 
 class GroupsPart(InputPartition):
-    """Rows of groups of records, which were asked for while the read was planned: a task that runs
-    again has the same."""
+    """Rows of groups of records, queried while the read was planned: a repeated task has the same
+    rows."""
 
     def __init__(self, rows: bytes) -> None:
         self.rows = rows
@@ -48,7 +48,7 @@ class GroupsPart(InputPartition):
 class SowReader(DataSourceReader):
     """Reads the records of a topic, the rows of groups of them, or a range of its log.
 
-    `messages` are what the columns are fields of; None: the rows are read as they are.
+    `messages` decodes the bodies whose fields are columns; None: the rows are read as they are.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class SowReader(DataSourceReader):
         return " AND ".join(f"({one})" for one in self.filters) or None
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Take the snapshot, or cut the log; the parts are for tasks to read."""
+        """Take the snapshot, or divide the log, into parts for tasks."""
         if self.from_log:
             return self._log_parts()
         if self.options.groups:
@@ -109,7 +109,7 @@ class SowReader(DataSourceReader):
         return split_log(int(part["from"]), int(part["to"]), parts, part["log"])
 
     def _ending(self) -> str | None:
-        """The bookmark that a read of the log ends with; of a time, the last one before it."""
+        """The last bookmark of a read of the log; for a time, the last one before it."""
         ending = self.options.ending
         if ending is None or ending == "latest" or POSITION.fullmatch(ending):
             return None if ending == "latest" else ending
@@ -142,26 +142,26 @@ class SowReader(DataSourceReader):
 
 
 class PushingReader(SowReader):
-    """The same where Spark hands its filters over, for those who ask for it (`pushdown`).
+    """The same with filters that Spark pushes down, for reads that enable it (`pushdown`).
 
-    Spark 4.3 keeps what a filtered read was planned as and uses it for the next read of the same
-    DataFrame, filtered otherwise or not at all. So this is safe only for a DataFrame that is
-    filtered in one way, and is not what anybody gets unasked.
+    Spark 4.3 keeps the plan of a filtered read and uses it for the next read of the same DataFrame,
+    whatever its filter. So this is safe only for a DataFrame that is always filtered in one way,
+    and never the default.
     """
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        """Let the server leave out rows; Spark evaluates each filter all the same."""
+        """Push filters to the server; Spark still evaluates each one."""
         if self.messages is None:
             if self.keys is None and not (self.from_log or self.options.as_of):
                 self.keys = next((keys for one in filters if (keys := _keys(one))), None)
-        elif self.messages.is_json:  # a number is a text in others
+        elif self.messages.is_json:  # other types write numbers as texts
             fields = [field for field in self.schema if field.name not in OF_THE_ROW]
             self.filters += pushed(filters, pa.schema(fields))
         return filters
 
 
 def _keys(condition: Filter) -> tuple[str, ...] | None:
-    """The SowKeys that a filter on the column `key` names: both mean the same text."""
+    """The SowKeys that a filter on the column `key` names: both use the same text."""
     if getattr(condition, "attribute", ()) != ("key",):
         return None
     if isinstance(condition, EqualTo):

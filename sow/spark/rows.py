@@ -1,7 +1,7 @@
-"""Rows on their way from the server: parts of a snapshot and ranges of the log, in Arrow.
+"""Rows from the server: parts of a snapshot and ranges of the log, in Arrow.
 
-Every part and every range can be asked for again and is the same rows, so that a task that was
-cut off, or one that Spark runs a second time, reads what it would have read.
+Every part and every range can be requested again and has the same rows, so that an interrupted
+task, or one that Spark repeats, reads what it would have read.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from sow.spark.columns import ROW
 from sow.spark.http import Reply, ServerRefusal, SowServer, member
 
 ROWS_AT_ONCE = 200_000
-"""A request's answer is read whole before it is handed on, so that it can be asked for again."""
+"""Size of an answer: it is read completely before use, so that the request can be repeated."""
 
 
 def part_of_snapshot(server: SowServer, snapshot: str, part: int) -> Iterator[pa.RecordBatch]:
@@ -32,11 +32,11 @@ def range_of_log(
     fail_on_data_loss: bool = True,
     log: str = "",
 ) -> Iterator[pa.RecordBatch]:
-    """Changes of a topic after one bookmark of `log`, up to and with another; raises DataLoss, and
-    ServerRefusal where the server's log is another one."""
+    """Changes of a topic after one bookmark of `log`, up to and including another; raises DataLoss,
+    and ServerRefusal if the server has another log."""
     while after < until:
         reply = _changes(server, topic, position(log, after), position(log, until), condition)
-        # What is not kept is refused, but from 0 the log is read from wherever it begins by now.
+        # The server refuses removed entries, but from 0 on it starts at the oldest entry it has.
         if reply is None or after == 0:
             here = server.json(
                 "GET", "/v1/log/extent", topics=member(topic), limit=1, **{"from": "now"}
@@ -57,15 +57,15 @@ def range_of_log(
 
 
 def position(log: str, number: int) -> str:
-    """A bookmark with the name of its log, so that another log refuses it; a number alone where the
-    name is not known."""
+    """A bookmark with the name of its log, so that another log refuses it; a plain number if the
+    name is unknown."""
     return f"{log}-{number}" if log else str(number)
 
 
 def _changes(
     server: SowServer, topic: str, after: str, until: str, condition: str | None
 ) -> Reply | None:
-    """What one request for a range gives; None where its beginning is not in the log."""
+    """The answer to one request for a range; None if its beginning is not in the log."""
     requested = {"topics": member(topic), "from": after, "to": until, "limit": ROWS_AT_ONCE}
     try:
         return server.arrow("/v1/log", filter=condition, **requested)
@@ -76,7 +76,7 @@ def _changes(
 
 
 def last_of_each_key(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Of rows in order, the last of each key of each topic, in that order."""
+    """Of ordered rows, the last one of each key and topic, in the same order."""
     table = pa.Table.from_batches(batches, ROW)
     if not len(table):
         return
@@ -88,7 +88,7 @@ def last_of_each_key(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 
 def _codes(column: pa.ChunkedArray) -> "np.typing.NDArray[np.int32]":
-    """A number for each value: the same for the same."""
+    """A number for each value: equal numbers for equal values."""
     found: np.typing.NDArray[np.int32] = (
         column.combine_chunks().dictionary_encode().indices.to_numpy()
     )
@@ -96,7 +96,7 @@ def _codes(column: pa.ChunkedArray) -> "np.typing.NDArray[np.int32]":
 
 
 class DataLoss(ClientError):
-    """Part of what was to be read has been removed by retention."""
+    """Retention has removed part of the requested rows."""
 
     reason = "data loss"
 
@@ -114,8 +114,8 @@ def oldest_to_go_on_from(
     if fail_on_data_loss:
         raise DataLoss(
             _lost(url, topic, after, oldest, newest)
-            + "; set failOnDataLoss to false to go on with what there is, or name a consumer so "
-            "that the log is kept for it"
+            + "; set failOnDataLoss to false to continue with the rest, or name a consumer so "
+            "that the log is retained for it"
         )
     return min(max(after, oldest), newest)
 
@@ -123,7 +123,7 @@ def oldest_to_go_on_from(
 def _lost(url: str, topic: str, after: int, oldest: int, newest: int) -> str:
     if after > newest:
         return (
-            f"{url}: the log of {topic} ends at bookmark {newest} and this reader had come to "
+            f"{url}: the log of {topic} ends at bookmark {newest} and this reader has read up to "
             f"{after}: the log was cut off, or is another one"
         )
     return (

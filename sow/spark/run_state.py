@@ -1,13 +1,13 @@
-"""What a pipeline remembers from run to run: where it is, and that one driver at a time has it.
+"""The state of a pipeline between runs: its progress, and a lock for one driver at a time.
 
 The state is a directory: Spark's checkpoint, and the name under which batches are written. It is
-`pipelines/NAME` of the data directory, or what `Checkpoint` says. A path is held by a lock of the
-file system, which ends with the process, on every machine that has the path mounted. A place with a
-scheme knows no locks: there the holder writes down who it is and how long that is good for, and
-renews it while it runs. A driver that was killed is gone when its time is over.
+`pipelines/NAME` of the data directory, or the `Checkpoint` of the pipeline. A path is protected by
+a file lock, which ends with the process, on every machine that has the path mounted. A place with a
+scheme has no locks: there the holder writes a lease with its name and end, and renews it while it
+runs. The lease of a killed driver expires.
 
-That a batch is not written twice does not hang on this: the server knows each one, and Spark
-refuses a checkpoint that another query goes on with. It spares two drivers each other's failures.
+Correctness does not depend on this: the server recognizes each batch, and Spark refuses a
+checkpoint that another query continues. It only saves two drivers each other's failures.
 """
 
 import fcntl
@@ -23,16 +23,16 @@ from sow.errors import ClientError
 from sow.store.secure_files import make_directory, open_file
 
 LEASE_S = 60.0
-"""How long a holder that says nothing is believed to be alive: many times as long as it takes to
-say something, also while a batch keeps the machine busy."""
+"""Duration of a lease: many times as long as renewing it takes, also while a batch keeps the
+machine busy."""
 RENEWED_S = LEASE_S / 6
 
 
 class Files(Protocol):
-    """Small files of one directory, wherever that is."""
+    """Small files of one directory, on any storage."""
 
     def read(self, name: str) -> str | None:
-        """The text of a file, or None if it is not there."""
+        """The text of a file, or None if it does not exist."""
 
     def write(self, name: str, text: str) -> None:
         """Replace a file."""
@@ -43,24 +43,24 @@ class RunState(Protocol):
 
     @property
     def checkpoint(self) -> str:
-        """Where Spark keeps its own part."""
+        """The directory of Spark's checkpoint."""
 
     @property
     def files(self) -> Files:
         """The rest."""
 
     def hold(self) -> None:
-        """Take it; raises ClientError naming who has it."""
+        """Acquire the state; raises ClientError that names the holder."""
 
     def keep(self) -> None:
-        """Say that this run goes on, now and then; raises ClientError if another has taken it."""
+        """Renew the lease now and then; raises ClientError if another run has taken the state."""
 
     def release(self) -> None:
-        """Let another run have it."""
+        """Release the state for other runs."""
 
 
 def directory_of(pipeline: Pipeline, data_directory: Path) -> str:
-    """Where a pipeline's state is."""
+    """The state of a pipeline, at a path or a place with a scheme."""
     default = os.path.join("pipelines", pipeline.name)
     return located(pipeline.checkpoint or default, str(data_directory))
 
@@ -72,7 +72,7 @@ class LocalFiles:
         self._directory = directory
 
     def read(self, name: str) -> str | None:
-        """The text of a file, or None if it is not there."""
+        """The text of a file, or None if it does not exist."""
         try:
             return (self._directory / name).read_text()
         except FileNotFoundError:
@@ -96,7 +96,7 @@ class LocalState:
         self.files: Files = LocalFiles(directory)
 
     def hold(self) -> None:
-        """Take it; raises ClientError naming the process that has it."""
+        """Acquire the state; raises ClientError that names the holding process."""
         make_directory(self._directory)
         lock = open_file(self._directory / "lock")
         try:
@@ -112,29 +112,29 @@ class LocalState:
         self._lock = lock
 
     def make_for(self, purpose: str) -> None:
-        """Be a state for this, what it is told by a text: one that was made for anything else is
-        of no use, and is begun anew. To be called by who holds it."""
+        """Bind the state to `identity`: a state with another identity is useless and is reset. The
+        caller holds the state."""
         if self.files.read("purpose") == purpose:
             return
         if os.path.exists(self.checkpoint):
             shutil.rmtree(self.checkpoint)
-        # Batches of another state are counted anew, so they need another writer's name.
+        # Batch numbers start again after a reset, so they need another writer's name.
         (self._directory / "writer").unlink(missing_ok=True)
         self.files.write("purpose", purpose)
 
     def keep(self) -> None:
-        """Nothing has to be said: the lock ends with the process."""
+        """Nothing to renew: the lock ends with the process."""
 
     def release(self) -> None:
-        """Let another run have it."""
+        """Release the state for other runs."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
 
 class LeasedState:
-    """A state at a place that knows no locks. `now_s` is the time of day, which drivers share as
-    well as their clocks agree; `holder` names this one and no other."""
+    """A state at a place without locks. `now_s` is the time of day, which drivers share as well as
+    their clocks agree; `holder` is a unique name of this driver."""
 
     def __init__(
         self, name: str, directory: str, files: Files, now_s: Callable[[], float], holder: str
@@ -148,27 +148,27 @@ class LeasedState:
         self.files = files
 
     def hold(self) -> None:
-        """Take it; raises ClientError naming who has it."""
+        """Acquire the state; raises ClientError that names the holder."""
         now_s = self._now_s()
         held = self._held()
         if held is not None and held["holder"] != self._holder and held["until_s"] > now_s:
             raise ClientError(
                 f"pipeline {self._name} is running already: {self._directory} is held by "
-                f"{held['holder']}. If that was killed, it is free in "
+                f"{held['holder']}. If that was killed, the lease expires in "
                 f"{held['until_s'] - now_s:.0f} s"
             )
         self._say(now_s)
-        self._check()  # of two that came at once one has written last
+        self._check()  # of two concurrent writers the last one wins
 
     def keep(self) -> None:
-        """Say that this run goes on; raises ClientError if another has taken it."""
+        """Renew the lease; raises ClientError if another run has taken the state."""
         now_s = self._now_s()
         if self._renewed_s is not None and now_s - self._renewed_s >= RENEWED_S:
             self._check()
             self._say(now_s)
 
     def release(self) -> None:
-        """Let another run have it."""
+        """Release the state for other runs."""
         if self._renewed_s is None:
             return
         held = self._held()
@@ -186,8 +186,8 @@ class LeasedState:
             )
 
     def _say(self, now_s: float) -> None:
-        said = {"holder": self._holder, "until_s": now_s + LEASE_S}
-        self.files.write("holder", json.dumps(said))
+        lease = {"holder": self._holder, "until_s": now_s + LEASE_S}
+        self.files.write("holder", json.dumps(lease))
         self._renewed_s = now_s
 
     def _held(self) -> dict[str, Any] | None:
@@ -196,11 +196,11 @@ class LeasedState:
             found = json.loads(text or "")
             return {"holder": str(found["holder"]), "until_s": float(found["until_s"])}
         except (ValueError, KeyError, TypeError):
-            return None  # nothing there, or half of it
+            return None  # missing or incomplete
 
 
 class HadoopFiles:
-    """Files of a directory that Spark's Java has access to, with its settings and keys."""
+    """Files of a directory that Spark's Java can access, with its settings and keys."""
 
     def __init__(self, spark: Any, directory: str) -> None:
         self._jvm = spark._jvm
@@ -212,7 +212,7 @@ class HadoopFiles:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self._directory.rstrip('/')}/{name}")
 
     def read(self, name: str) -> str | None:
-        """The text of a file, or None if it is not there."""
+        """The text of a file, or None if it does not exist."""
         if not self._files.exists(self._path(name)):
             return None
         stream = self._files.open(self._path(name))

@@ -1,8 +1,8 @@
-"""A Spark session: the one there is, or a new one that is quiet, small and uses this Python.
+"""A Spark session: the active one, or a new one that is quiet, small and uses this Python.
 
-The most common first failures of PySpark are met here: no Java, workers that run another Python
-than the driver's, a driver that listens where it cannot be reached. What is set here are defaults:
-whatever somebody has said, in a call, a file or to spark-submit, goes first.
+It prevents the most common first failures of PySpark: no Java, workers that run another Python than
+the driver's, a driver that listens on an unreachable address. All settings here are defaults: a
+call, a file or spark-submit overrides them.
 """
 
 import os
@@ -14,7 +14,7 @@ from typing import Any
 from sow.core.origin_parsing import LOOPBACK
 from sow.errors import ClientError
 from sow.spark.cache import private_directory
-from sow.spark.session_conf import is_submitted, told
+from sow.spark.session_conf import existing_settings, is_submitted
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 HOST = "spark.driver.host"
@@ -35,10 +35,10 @@ def session(
 ) -> Any:
     """The active Spark session, or a new one.
 
-    `master` is any Spark master, or a Spark Connect address (``sc://host``); by default what
-    SPARK_REMOTE or Spark's own settings say, else all cores of this machine. `conf` are settings of
-    Spark's. What spark-submit was given stands, whatever is said here. Raises ClientError where
-    PySpark or Java are missing.
+    `master` is any Spark master, or a Spark Connect address (``sc://host``); the default comes from
+    SPARK_REMOTE or Spark's own settings, else it is all cores of this machine. `conf` are settings
+    of Spark's. Arguments of spark-submit override everything here. Raises ClientError if PySpark or
+    Java are missing.
     """
     try:
         from pyspark.sql import SparkSession
@@ -50,23 +50,23 @@ def session(
     by_submit = is_submitted(os.environ)
     builder = SparkSession.builder
     if by_submit:
-        settings = settings_for(app, master, conf or {}, told(os.environ), by_submit)
+        settings = settings_for(app, master, conf or {}, existing_settings(os.environ), by_submit)
         return _configured(builder, settings)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     master = master or os.environ.get("SPARK_REMOTE")
     if master is not None and master.startswith("sc://"):
         return _configured(builder.appName(app).remote(master), {**EXACT, **(conf or {})})
-    # Only here: importing the package shall not import what is run as a program (`sow.spark.java`).
+    # Imported here: importing the package must not import a program (`sow.spark.java`).
     from sow.spark.java import ensure_java
 
     ensure_java()
-    said = told(os.environ)
-    settings = settings_for(app, master, conf or {}, said, by_submit)
-    java = settings.get(JAVA_OPTIONS, said.get(JAVA_OPTIONS, ""))
+    existing = existing_settings(os.environ)
+    settings = settings_for(app, master, conf or {}, existing, by_submit)
+    java = settings.get(JAVA_OPTIONS, existing.get(JAVA_OPTIONS, ""))
     settings[JAVA_OPTIONS] = f"{java} {quiet_java()}".strip()
     if settings.get(HOST) == LOOPBACK:
-        # Spark looks up the host's name, and warns of what it finds, unless it is told.
+        # Without this Spark resolves the host's name, and warns about the result.
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     return _configured(builder, settings)
 
@@ -81,27 +81,26 @@ def settings_for(
     app: str,
     master: str | None,
     conf: Mapping[str, str],
-    said: Mapping[str, str],
+    existing: Mapping[str, str],
     by_submit: bool,
 ) -> dict[str, str]:
-    """What a session sets, given what was `said` before by others.
+    """The settings of a new session beside the `existing` ones.
 
-    Ours are defaults, and stand behind all that anybody has said. What the caller asks for goes
-    before what a file says, and behind what was said to spark-submit. There the Java is running
-    already, and whether Spark is quiet and where its driver listens is no business of ours.
+    Ours are defaults, and never override others. Arguments of the caller override a file, but not
+    spark-submit, whose Java is running already, with its own log and addresses.
     """
     requested = {**({} if master is None else {MASTER: master}), **conf}
     if by_submit:
-        requested = {name: value for name, value in requested.items() if name not in said}
+        requested = {name: value for name, value in requested.items() if name not in existing}
     ours = {**EXACT, **ARROW_SETTINGS, "spark.app.name": app}
     if not by_submit:
-        where = {**said, **requested}.get(MASTER, "local[*]")
+        where = {**existing, **requested}.get(MASTER, "local[*]")
         ours |= {MASTER: where, **QUIET, **_on(where)}
-    return {name: value for name, value in ours.items() if name not in said} | requested
+    return {name: value for name, value in ours.items() if name not in existing} | requested
 
 
 def has_session() -> bool:
-    """Whether a Spark session is there already."""
+    """Whether a Spark session exists already."""
     try:
         from pyspark.sql import SparkSession
     except ImportError:
@@ -115,7 +114,7 @@ def quiet_java() -> str:
 
 
 def _logging() -> Path:
-    """A file that tells Spark's own log to be quiet from the first line on."""
+    """A file that makes Spark's own log quiet from the first line on."""
     file = private_directory() / "log4j2.properties"
     if not file.exists() or file.read_text() != LOGGING:
         file.write_text(LOGGING)
@@ -136,7 +135,7 @@ QUIET = {
 
 
 def _on(master: str) -> dict[str, str]:
-    """What is right on this machine alone: 200 partitions are for clusters, whose executors have to
+    """Settings for this machine only: 200 partitions are for clusters, whose executors have to
     reach the driver."""
     if not master.startswith("local") or master.startswith("local-cluster"):
         return {}

@@ -1,8 +1,8 @@
-"""What Spark has been told by others before a session is asked for.
+"""Spark settings that exist before a session is created.
 
-`spark-submit` has started the Java already, with what it was given on its command line and in
-`spark-defaults.conf`; a shell may have words for it in PYSPARK_SUBMIT_ARGS; else there is the file
-of defaults. A session must not set what one of these has said.
+`spark-submit` has started the Java already, with its command line and `spark-defaults.conf`; a
+shell may set PYSPARK_SUBMIT_ARGS; otherwise there is the file of defaults. A session must not
+override these settings.
 """
 
 import os
@@ -18,7 +18,7 @@ FLAGS = {
     "--driver-java-options": "spark.driver.extraJavaOptions",
     "--deploy-mode": "spark.submit.deployMode",
 }
-"""Words of spark-submit's for settings that a session might set too."""
+"""Options of spark-submit for settings that a session might set too."""
 
 
 def is_submitted(environment: Mapping[str, str]) -> bool:
@@ -30,12 +30,12 @@ def submitted() -> dict[str, str]:
     """The settings of a process that spark-submit has started."""
     from pyspark import SparkConf, SparkContext
 
-    SparkContext._ensure_initialized()  # else the settings are looked for in Python alone
+    SparkContext._ensure_initialized()  # otherwise only settings of Python are visible
     return dict(SparkConf().getAll())
 
 
 def by_arguments(words: Sequence[str]) -> dict[str, str]:
-    """The settings in arguments for spark-submit; those that are none are passed over."""
+    """The settings in arguments for spark-submit; other arguments are skipped."""
     found: dict[str, str] = {}
     for at, word in enumerate(words):
         flag, equals, value = word.partition("=")
@@ -63,13 +63,13 @@ def by_defaults(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _setting(line: str) -> tuple[str, str]:
-    """A line of a file of properties: a name and a value, with a blank, `=` or `:` between."""
+    """A line of a properties file: a name and a value, separated by a blank, `=` or `:`."""
     words = line.strip().replace("=", " ", 1).split(None, 1)
     return words[0].rstrip(":"), words[1].strip() if len(words) > 1 else ""
 
 
-def told(environment: Mapping[str, str]) -> dict[str, str]:
-    """All that somebody has said."""
+def existing_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """All existing settings."""
     if is_submitted(environment):
         return submitted()
     words = shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", ""))

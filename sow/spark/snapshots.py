@@ -1,8 +1,8 @@
 """Snapshots of topics: taken on the server while a read is planned, read in parts by its tasks.
 
-A snapshot has a name, and the server lets it go when nobody has asked for it in a while, or when it
-is started again. Then the log says what it was: whoever has a part knows of which topic and moment
-it is. A pattern is one snapshot for each of its topics, all of one moment.
+A snapshot has a name. The server releases it when it has not been used for a while, or restarts.
+Then its rows come from the log: each part knows its topic and moment. A pattern is one snapshot for
+each of its topics, all at one moment.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,15 +16,15 @@ from sow.spark.http import ServerRefusal, SowServer, segment
 from sow.spark.rows import part_of_snapshot, position
 
 PARTS = 4
-"""Tasks of a small read, unless `partitions` says otherwise: a few cores may share it."""
+"""Tasks of a small read, unless `partitions` is set: a few cores may share it."""
 ROWS_OF_A_PART = 250_000
-"""A task holds its part, some hundred MB of usual records with what Arrow makes of them."""
+"""Records of a part: a task holds some hundred MB of typical records, with their Arrow copies."""
 MEMBERS_MAX = 200
 """A client may have 250 snapshots."""
 
 
 class Wanted(NamedTuple):
-    """The records to take: of a topic or pattern, those that match, or those of some keys."""
+    """The records to read: of a topic or pattern, those that match, or those with some keys."""
 
     topic: str
     condition: str | None = None
@@ -33,8 +33,7 @@ class Wanted(NamedTuple):
 
 
 class TakenSnapshot(NamedTuple):
-    """A snapshot: its name, how to take the same one again, and the moment that it is of, with the
-    name of the log."""
+    """A snapshot: its name, its query, and its moment with the name of the log."""
 
     name: str
     requested: dict[str, Any]
@@ -47,13 +46,13 @@ class TakenSnapshot(NamedTuple):
 
     @property
     def parts(self) -> "list[SnapshotPart]":
-        """What tasks are given."""
+        """The parts for tasks."""
         numbers = range(self.requested["parts"])
         return [SnapshotPart(self.name, part, self.requested, self.bookmark) for part in numbers]
 
 
 class SnapshotPart(InputPartition):
-    """One part of a snapshot; `asked` and `bookmark` say how to take the same one again."""
+    """One part of a snapshot; `requested` and `bookmark` take the same one again."""
 
     def __init__(self, snapshot: str, part: int, requested: dict[str, Any], bookmark: str) -> None:
         self.snapshot = snapshot
@@ -62,7 +61,7 @@ class SnapshotPart(InputPartition):
         self.bookmark = bookmark
 
     def read(self, server: SowServer) -> Iterator[pa.RecordBatch]:
-        """The rows, in Arrow; raises ServerRefusal where neither snapshot nor log has them any
+        """The rows, in Arrow; raises ServerRefusal if neither snapshot nor log has them any
         more."""
         try:
             return part_of_snapshot(server, self.snapshot, self.part)
@@ -74,8 +73,8 @@ class SnapshotPart(InputPartition):
 
 
 def take(server: SowServer, wanted: Wanted, moment: str | None = None) -> list[TakenSnapshot]:
-    """Take the records as they are, or were at a moment: a bookmark or a time; none of a pattern
-    without topics."""
+    """Snapshot the current records, or those at a bookmark or a time; none for a pattern without
+    topics."""
     log = server.json("GET", "/v1/status")["log"]
     topics = _topics(server, wanted.topic)
     if not topics:
@@ -83,13 +82,13 @@ def take(server: SowServer, wanted: Wanted, moment: str | None = None) -> list[T
     first = _one(server, topics[0], wanted, moment, log)
     if topics[0]["name"] == wanted.topic:
         return [first]
-    # Asked again, since a topic may have been made before the first one's moment.
+    # Queried again: a topic may have been created before the moment of the first snapshot.
     others = [one for one in _topics(server, wanted.topic) if one["name"] != topics[0]["name"]]
     return [first, *(_one(server, topic, wanted, first.bookmark, log) for topic in others)]
 
 
 def _topics(server: SowServer, name: str) -> Sequence[Mapping[str, Any]]:
-    """The topic, or those of a pattern; raises ServerRefusal where there is none."""
+    """The topic, or those of a pattern; raises ServerRefusal if there is none."""
     found = server.json("GET", f"/v1/topics/{segment(name)}")
     if found["kind"] != "pattern":
         return [found]
@@ -118,5 +117,5 @@ def _one(
 
 
 def _enough(records: int) -> int:
-    """Parts small enough to be read in one go."""
+    """Parts small enough for one task."""
     return max(PARTS, -(-records // ROWS_OF_A_PART)) if records > PARTS else 1

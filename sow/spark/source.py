@@ -1,8 +1,8 @@
-"""The data source `sow`: what Spark asks for a reader or a writer.
+"""The data source `sow`: creates readers and writers for Spark.
 
-Which columns there are follows from the options: those of the row as it is (like Kafka's), some of
-them, or fields of the body in the types that a schema or a look at the data says. Spark hands over
-a schema in any case: whether it is the caller's is known by whether it asked for ours.
+The options determine the columns: those of the row as it is (like Kafka's), some of them, or fields
+of the body in the types of a schema or of inferred types. Spark always passes a schema: it is the
+caller's unless Spark has requested ours.
 """
 
 from collections.abc import Iterator, MutableMapping, Sequence
@@ -51,19 +51,19 @@ class SowDataSource(DataSource):
     body, as text). With a schema of the caller's, or `inferSchema`, columns are fields of the
     bodies, whatever their names, and those of the row are called `_bookmark`, `_key` and so on.
 
-    Every method raises ClientError for an option that is not there, has a value that it cannot have
-    or means nothing where it is given, before anything is read or written.
+    Every method raises ClientError for an option that does not exist, has an invalid value or does
+    not apply, before anything is read or written.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._given = dict(options)
         self._reads_rows = False
-        """The columns are those of the row as it is: Spark has asked for a schema and got these."""
+        """The columns are those of the row as it is: Spark has requested a schema and got these."""
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is given."""
+        """The name for `format`."""
         return "sow"
 
     @property
@@ -74,10 +74,10 @@ class SowDataSource(DataSource):
         return read_options(self._given, use)
 
     def schema(self) -> StructType | str:
-        """The columns where the caller gives none: those of a row as it is, or some of them.
+        """The default columns: those of a row as it is, or some of them.
 
         With `inferSchema` the fields of the records, in the types of their values: this reads all
-        of them. Raises ClientError for a column that is not there, and for a topic without columns.
+        of them. Raises ClientError for a missing column, and for a topic without columns.
         """
         options = self._options
         self._reads_rows = not options.infer_schema
@@ -90,8 +90,8 @@ class SowDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read into `schema`: the records as of one moment, or a part of the log.
 
-        The log where `startingBookmark` is given. What is read is the same whatever the number of
-        tasks and however often one is run again.
+        `startingBookmark` selects the log. The rows are the same whatever the number of tasks and
+        of their repetitions.
         """
         from_log = any_option(self._given, "startingBookmark") is not None
         options = self._for(LOG if from_log else RECORDS)
@@ -108,8 +108,8 @@ class SowDataSource(DataSource):
         return SowStreamReader(options, wanted, self._messages(options, wanted))
 
     def _messages(self, options: SourceOptions, schema: pa.Schema) -> Messages | None:
-        """What the bodies are that a schema asks fields of, if it does; raises ClientError if they
-        have none."""
+        """The message type of the bodies whose fields a schema selects, if it does; raises
+        ClientError if they have none."""
         if self._reads_rows:
             return None
         check_row_columns(schema)
@@ -120,8 +120,8 @@ class SowDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write, all of it or nothing; `overwrite` is refused with ClientError.
 
-        Rows have a column `value`, or columns of which each row becomes a document, and may have
-        `key` and `op`. They are staged by tasks and applied by the driver in one step.
+        Rows have a column `value`, or columns that become a document per row, and may have `key`
+        and `op`. Tasks stage them and the driver applies them in one step.
         """
         if overwrite:
             raise ClientError(
@@ -139,15 +139,15 @@ class SowDataSource(DataSource):
     ) -> DataSourceStreamWriter:
         """A stream write, each batch exactly once; `overwrite`, of complete mode, is ignored.
 
-        The same as `writer`, under the writer's name and the number of the batch: one that comes
-        again after a failure is applied once.
+        The same as `writer`, under the writer's name and the number of the batch: a repeated batch
+        is applied once.
         """
         check_types(schema)
         return SowStreamWriter(self._for(STREAM_WRITE), schema)
 
 
 def _messages_of(options: SourceOptions) -> Messages:
-    """What the bodies of a topic are."""
+    """The message type of a topic."""
     server = options.server
     topic = server.json("GET", f"/v1/topics/{segment(options.topic)}", expected=True)
     name = topic["message_type"]
@@ -158,14 +158,14 @@ def _messages_of(options: SourceOptions) -> Messages:
 
 
 def _spark(schema: pa.Schema) -> StructType:
-    """The server's columns as Spark has them, which say themselves what Spark has no type for."""
+    """The server's columns in types of Spark's; others raise an error that names them."""
     json_texts = {KIND_OF_COLUMN: JSON_KIND}
     return StructType(
         [
             StructField(
-                made.name, made.dataType, made.nullable, json_texts if is_json_text(told) else None
+                made.name, made.dataType, made.nullable, json_texts if is_json_text(sent) else None
             )
-            for told, made in zip(schema, from_arrow_schema(schema), strict=True)
+            for sent, made in zip(schema, from_arrow_schema(schema), strict=True)
         ]
     )
 
@@ -183,7 +183,7 @@ def _arrow(schema: StructType) -> pa.Schema:
 
 
 def _of_the_records(options: SourceOptions) -> pa.Schema:
-    """The columns that the records have, or some of them: fields of the bodies and, where they are
+    """The columns that the records have, or some of them: fields of the bodies and, if they are
     named, columns of the row."""
     found = _inferred(options)
     taken = next((name for name in found.names if name in OF_THE_ROW), None)
@@ -205,18 +205,20 @@ def _inferred(options: SourceOptions) -> pa.Schema:
         top_n=0,
         **options.groups,
     )
-    told: pa.Schema = pa.ipc.open_stream(reply.body).schema
-    # A field within another one is read as part of that.
-    told = pa.schema([one for one in told if PATH_OF_COLUMN.encode() not in (one.metadata or {})])
-    found = inferred(told, _bodies(options), _messages_of(options)) if told.names else told
+    schema: pa.Schema = pa.ipc.open_stream(reply.body).schema
+    # A field within another one is read as part of it.
+    schema = pa.schema(
+        [one for one in schema if PATH_OF_COLUMN.encode() not in (one.metadata or {})]
+    )
+    found = inferred(schema, _bodies(options), _messages_of(options)) if schema.names else schema
     if not found.names:
         raise ClientError(f"{options.topic} holds no records to take a schema from; give one")
     return found
 
 
 def _bodies(options: SourceOptions) -> Iterator[Sequence[str]]:
-    """The bodies of all records, whatever the filter lets through: the type of a column does not
-    depend on the rows that somebody reads."""
+    """The bodies of all records, whatever the filter: the type of a column does not depend on the
+    rows of one read."""
     if options.groups:
         batches = SowReader(options, ROW, from_log=False).rows()
     else:

@@ -1,6 +1,6 @@
-"""Spark's own verdict on the spelling of queries, from its parser alone: no session, no data.
+"""Checks the syntax of queries with Spark's own parser: no session, no data.
 
-Whether the columns and functions are there is seen only when a pipeline is run.
+Whether columns and functions exist shows only when a pipeline runs.
 """
 
 import os
@@ -16,7 +16,7 @@ from sow.spark.session import JAVA_OPTIONS, quiet_java
 
 @contextmanager
 def spark_java() -> Iterator[Any]:
-    """Spark's Java without a session; raises ClientError where PySpark or Java are missing."""
+    """Spark's Java without a session; raises ClientError if PySpark or Java are missing."""
     try:
         from pyspark import SparkConf
         from pyspark.java_gateway import launch_gateway
@@ -35,7 +35,7 @@ def spark_java() -> Iterator[Any]:
 
 
 def problems(jvm: Any, queries: Iterable[str]) -> list[str]:
-    """What is wrong with each query, in one sentence; empty for one that can be parsed."""
+    """The error of each query, in one sentence; empty for one that parses."""
     parser = jvm.org.apache.spark.sql.execution.SparkSqlParser()
     found = []
     for query in queries:
@@ -43,9 +43,9 @@ def problems(jvm: Any, queries: Iterable[str]) -> list[str]:
             parser.parsePlan(query)
             found.append("")
         except Exception as error:
-            # With a session PySpark has put an error of its own in the place of Java's.
+            # With a session PySpark has wrapped Java's error in one of its own.
             java = getattr(error, "java_exception", None)
-            said = str(error) if java is None else str(java.getMessage())
-            lines = said.strip().splitlines()
+            message = str(error) if java is None else str(java.getMessage())
+            lines = message.strip().splitlines()
             found.append(" ".join(line.strip() for line in lines[:2] if line.strip()))
     return found

@@ -1,7 +1,7 @@
-"""Storage that all machines of a Spark see, for the files that its tasks write themselves.
+"""Storage that all machines of a Spark see, for files that its tasks write themselves.
 
-It is a path that every machine has, or a place with a scheme that Arrow reaches (s3, gs, abfs,
-hdfs), with the keys that the machines have for it. What is written there, and when, is for others.
+It is a path that every machine has, or a place with a scheme that Arrow supports (s3, gs, abfs,
+hdfs), with the keys that the machines have for it.
 """
 
 from pyarrow import ArrowException
@@ -12,8 +12,8 @@ from sow.errors import ClientError
 
 
 def opened(path: str, what: str) -> tuple[FileSystem, str]:
-    """The files at `path`, and what it is called there; raises ClientError, in which it is `what`,
-    for a place that cannot be reached."""
+    """The file system of `path`, and the path within it; raises ClientError, which calls it `what`,
+    for an unreachable place."""
     if not has_scheme(path):
         return LocalFileSystem(), path
     scheme, _, rest = path.partition(":")

@@ -1,22 +1,22 @@
 """Stream reads: the log of a topic, from bookmark to bookmark.
 
-An offset is a bookmark, and says where its batch began: Spark does not write down where a query
-began, and `latest`, or the oldest that is kept, is elsewhere when the first batch is run again. So
-an offset names a range of the log, which is the same rows whenever it is read, and a batch that
-Spark runs again after a failure is the batch that it was. Columns and rows are those of the log
-(`readMode` changes), or of each batch only the last row of each key (latest).
+An offset is a bookmark, and names the beginning of its batch: Spark does not store where a query
+began, and `latest`, or the oldest retained entry, has moved when the first batch runs again. So an
+offset names a range of the log, which always has the same rows, and a batch that Spark repeats
+after a failure is unchanged. Columns and rows are those of the log (`readMode` changes), or only
+the last row of each key per batch (latest).
 
-An offset says too of which log it is, since bookmarks of another one mean nothing here, and of
-which topic: what another topic had before is not behind this one's reader. It carries a name that
-the query was given when it began: several that use one consumer are told apart by it.
+An offset also names its log, because bookmarks of another one mean nothing here, and its topic,
+because the earlier rows of another topic are not behind this reader. It carries a name that the
+query got at its beginning, which distinguishes queries with the same consumer.
 
 With `startingBookmark` snapshot the first batch is the records of one moment, and the log follows
-from there. Its offset names the snapshot that was taken and the moment, so that it too is the same
-rows when it is run again: from the snapshot, or from the log where the server has let that go.
+from there. Its offset names the snapshot and the moment, so that it too always has the same rows:
+from the snapshot, or from the log if the server has released it.
 
-A stream that has fallen silent says nothing of time. With `closesWithin`, one row whose op is
-``tick`` follows the last rows when so much time has passed that every window they opened has ended;
-it is part of the offset, so that it too is the same when it is read again.
+A silent stream has no time. With `closesWithin`, one row whose op is ``tick`` follows the last rows
+once all windows that they opened have ended; it is part of the offset, so that it too is the same
+when it is read again.
 """
 
 import uuid
@@ -47,17 +47,16 @@ from sow.spark.snapshots import SnapshotPart, TakenSnapshot, Wanted, take
 
 SNAPSHOT = "snapshot"
 STARTS = {"earliest": "0", "latest": "now", SNAPSHOT: "now"}
-"""Where a stream may begin by name."""
+"""Start positions by name."""
 ROWS_OF_A_BATCH = 100_000
-"""What a batch holds unless it is told: seconds of work, so that a stream that begins with a long
-log shows results soon, and what it writes holds the server up for no more than a tenth of one."""
+"""Default rows of a batch: seconds of work, so that a stream over a long log shows results soon,
+and its writes block the server for no more than a tenth of a second."""
 PARTS_MAX = 8
-"""Tasks of a batch, unless `partitions` says otherwise: more ask the server at once for little
-gain."""
+"""Tasks of a batch, unless `partitions` is set: more add load on the server for little gain."""
 BOOKMARKS_OF_A_PART = 50_000
 """A shorter range is read in less time than another task takes to start."""
 EMPTY_AFTER = 100_000
-"""So many changes of other topics are worth a batch without rows, to have them behind."""
+"""So many changes of other topics are worth a batch without rows, to move past them."""
 
 
 class TickPartition(InputPartition):
@@ -69,7 +68,7 @@ class TickPartition(InputPartition):
 
 
 class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a topic's log as a stream: fields of `messages`, or, without them, rows as they are."""
+    """Reads a topic's log as a stream: fields of `messages`, or rows as they are without them."""
 
     def __init__(
         self, options: SourceOptions, schema: pa.Schema, messages: Messages | None = None
@@ -80,7 +79,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._server = options.server
         self._end: int | None = None
         self._empty: tuple[int, int] | None = None
-        """A range that was found without rows."""
+        """A range that turned out to have no rows."""
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins."""
@@ -95,16 +94,16 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset | {"starts": SNAPSHOT} if starting == SNAPSHOT else offset
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What the options say a batch may hold."""
+        """The limits of a batch from the options."""
         rows_max = self.options.rows_max
         return ReadMaxRows(ROWS_OF_A_BATCH if rows_max is None else rows_max)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What comes from now on is for the next run."""
+        """Set the end of this run; later rows are for the next one."""
         self._end = int(self._extent("now", limit=1)["newest"])
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next batch: at most so many rows, and nothing past the run's end."""
+        """The end of the next batch: within its row limit and the run's end."""
         begin = after = int(start["bookmark"])
         if self._empty is not None and self._empty[0] == begin:
             after = self._empty[1]
@@ -112,7 +111,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start.get("starts") == SNAPSHOT:
             return self._records(start, here)
         after = self._oldest(after, here)
-        if after < begin:  # the log was cut off: from its end on
+        if after < begin:  # the log was truncated: continue at its end
             return self._offset(start, here, after, begin)
         if self._end is not None and after >= self._end:
             return start
@@ -129,16 +128,16 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start
 
     def _records(self, start: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
-        """The end of the first batch, of the records: a snapshot that is taken now."""
+        """The end of the first batch, of the records: takes a snapshot now."""
         wanted = Wanted(self.options.topic, self.options.filter, parts=self.options.partitions)
         try:
             taken = take(self._server, wanted)
         except ServerRefusal as error:
             if error.reason != "invalid topic":
                 raise
-            taken = []  # a topic of a pattern that is not there yet
+            taken = []  # a topic of a pattern that does not exist yet
         bookmark = taken[0].number if taken else int(here["newest"])
-        # Asked afterwards, so that no record is younger than the clock that it says.
+        # Read the clock afterwards, so that no record is younger than it.
         found = self._here(here)
         offset = self._offset(start, found, bookmark, bookmark, at_us=found["ts_us"])
         return offset | {"records": [[one.name, one.requested] for one in taken]}
@@ -152,7 +151,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         at_us: int | None = None,
         tick_us: int | None = None,
     ) -> dict[str, Any]:
-        """The end of a range; no row so far is younger than the server's clock was at `at_us`."""
+        """The end of a range; no row so far is younger than the server's clock at `at_us`."""
         offset = {"bookmark": bookmark, "after": after, "log": found["log"]}
         offset["topic"] = self.options.topic
         if "reader" in start:
@@ -164,22 +163,21 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset
 
     def _here(self, offset: Mapping[str, Any]) -> Mapping[str, Any]:
-        """How far the log reaches; raises DataLoss if an offset is of another one, or of another
-        topic."""
+        """The extent of the log; raises DataLoss if an offset belongs to another log or topic."""
         topic = offset.get("topic", self.options.topic)
         if topic != self.options.topic:
             raise DataLoss(
-                f"{self.options.url}: the checkpoint is of another topic, {topic}, and this query "
-                f"reads {self.options.topic}: what that had before would never be read. Give each "
-                "topic a checkpoint of its own"
+                f"{self.options.url}: the checkpoint belongs to another topic, {topic}, and this "
+                f"query reads {self.options.topic}: its earlier rows would never be read. Give "
+                "each topic a checkpoint of its own"
             )
         here: Mapping[str, Any] = self._extent("now", limit=1)
         if offset.get("log", here["log"]) != here["log"]:
             raise DataLoss(
-                f"{self.options.url}: the checkpoint is of another log, {offset['log']}, and this "
-                f"one is {here['log']}: the data directory was replaced, or the address is that of "
-                "another server. Bookmarks of one mean nothing in the other; begin again with a "
-                "new checkpoint"
+                f"{self.options.url}: the checkpoint belongs to another log, {offset['log']}, and "
+                f"this one is {here['log']}: the data directory was replaced, or the address "
+                "belongs to another server. Bookmarks of one mean nothing in the other; start "
+                "again with a new checkpoint"
             )
         return here
 
@@ -189,7 +187,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _is_silent(self, start: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
-        """All windows that the last rows opened have ended, and nobody was told yet."""
+        """Whether all windows of the last rows have ended without a tick so far."""
         within_us = self.options.closes_within_us
         if within_us is None or self._end is not None or "at_us" not in start:
             return False
@@ -202,7 +200,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _extent(
         self, start: str | int, limit: int | None, to: int | None = None, log: str = ""
     ) -> Any:
-        """What a range of the log holds; numbers are those of `log`."""
+        """The rows in a range of the log; numbers are those of `log`."""
         return self._server.json(
             "GET",
             "/v1/log/extent",
@@ -213,9 +211,9 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The range in parts; in one where only the last row of each key is wanted."""
+        """The range in parts; one part if only the last row of each key is wanted."""
         if start == end or "after" not in end:
-            # Where a query begins is no range; asked again, `latest` may be elsewhere by now.
+            # The begin of a query is no range; `latest` may have moved by now.
             return []
         after, until = int(end["after"]), int(end["bookmark"])
         if "records" in end:
@@ -259,9 +257,9 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if error.reason not in ("invalid bookmark", AnotherLog.reason):
                 raise
             raise DataLoss(
-                f"{self.options.url}: the records of {self.options.topic} that the stream begins "
+                f"{self.options.url}: the records of {self.options.topic} that the stream starts "
                 f"with, as of bookmark {part.bookmark}, cannot be read any more: {error.detail}. "
-                "Begin again with a new checkpoint"
+                "Start again with a new checkpoint"
             ) from None
 
     def _tick(self, tick: TickPartition) -> pa.RecordBatch:
@@ -271,7 +269,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return pa.RecordBatch.from_arrays(columns, schema=ROW)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Everything up to here has been dealt with: the log need not be kept for this consumer."""
+        """Everything up to here is processed: the log need not be retained for this consumer."""
         if self.options.consumer:
             path = f"/v1/log/consumers/{segment(self.options.consumer)}"
             reached = position(end.get("log", ""), end["bookmark"])

@@ -1,4 +1,4 @@
-"""Which task this is: what Spark tells a worker about the work that it does."""
+"""The identity of the current task, from Spark's task context."""
 
 import uuid
 
@@ -10,14 +10,14 @@ EXECUTION, OUTERMOST = "spark.sql.execution.id", "spark.sql.execution.root.id"
 
 
 def part_and_attempt() -> tuple[int, str]:
-    """The number of the part that this task does, and a name that no other attempt at it has."""
+    """The number of this task's part, and a name that no other attempt at it has."""
     context = TaskContext.get()
     part = context.partitionId() if context else 0
     return part, f"{context.taskAttemptId() if context else 0}-{uuid.uuid4().hex[:8]}"
 
 
 def query_and_batch() -> tuple[str, int]:
-    """The streaming query that this task belongs to, as its checkpoint calls it, and the batch."""
+    """The streaming query of this task, as its checkpoint names it, and the batch."""
     context = TaskContext.get()
     assert context is not None
     query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
@@ -27,10 +27,10 @@ def query_and_batch() -> tuple[str, int]:
 
 
 def makes_a_table() -> bool:
-    """Whether this writes for a statement that makes a table, such as that of `saveAsTable`.
+    """Whether this writes for a statement that creates a table, such as `saveAsTable`.
 
-    Such a statement runs the write as an execution within its own; so does a batch of a stream with
-    the writes of its `foreachBatch`, and nothing else does.
+    Such a statement runs the write as a nested execution; so does a batch of a stream with the
+    writes of its `foreachBatch`, and nothing else does.
     """
     context = TaskContext.get()
     if context is None or context.getLocalProperty(QUERY_ID) is not None:

@@ -1,7 +1,7 @@
-"""Which of Spark's types have values in messages.
+"""The types of Spark that have values in messages.
 
-The others are refused by the name of the column, reading and writing, before anything is read or
-written: an interval or a variant would come back as something else.
+Reads and writes refuse the others beforehand, with the name of the column: an interval or a variant
+would come back as another value.
 """
 
 from pyspark.sql.types import (
@@ -49,7 +49,7 @@ INSTEAD = {
 
 
 def check_types(schema: StructType) -> None:
-    """Raise ClientError for the first column of a type that messages have no values for."""
+    """Raise ClientError for the first column of a type without values in messages."""
     for field in schema:
         _check(field.name, field.dataType)
 
@@ -72,5 +72,5 @@ def _check(name: str, kind: DataType) -> None:
             text = kind.simpleString()
             near = next((use for word, use in INSTEAD.items() if word in text), "a cast")
             raise ClientError(
-                f"column {name} is of type {text}, of which messages have no values; use {near}"
+                f"column {name} is of type {text}, which has no values in messages; use {near}"
             )

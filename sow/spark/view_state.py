@@ -1,13 +1,13 @@
-"""The buckets of a view that Spark runs: two turns in each batch, functions of state and rows.
+"""The buckets of a view that Spark runs: two turns per batch, functions of state and rows.
 
     log ──by record──> records' turn ──contributions, by group──> groups' turn ──> rows of the view
 
-The first keeps of each record what it has last contributed, so that it can be taken back; of a
-batch only a record's last row counts. The second keeps what each group has come to. Records are
-divided into buckets by their keys, groups by theirs; how many there are belongs to the state, and
-not to the cores or partitions of a run, so that any run goes on where another ended
-(`conflated_topics.state_partitions`). What is kept is columns, of which a turn takes apart only
-what has changed. Nothing here knows of Spark.
+The first stores the last contribution of each record, so that it can be retracted; only a record's
+last row in a batch counts. The second stores the aggregate of each group. Records are divided into
+buckets by their keys, groups by theirs; the number of buckets belongs to the state, not to the
+cores or partitions of a run, so that any run can continue another
+(`conflated_topics.state_partitions`). State is columns, and a turn decodes only what has changed.
+Nothing here uses Spark.
 """
 
 import json
@@ -23,7 +23,7 @@ from conflated_topics.ipc import from_ipc, to_ipc
 from conflated_topics.state_partitions import BUCKET, COUNT
 from sow.spark.grouped_view import GROUP_KEY, SparkView, contributed
 
-BEGIN_AGAIN = "remove pipelines/NAME of the data directory, and the view is made anew"
+BEGIN_AGAIN = "remove pipelines/NAME of the data directory, and the view is built again"
 RECORDS_STATE = Envelope(b"SOWR", 1, "view", BEGIN_AGAIN)
 GROUPS_STATE = Envelope(b"SOWG", 1, "view", BEGIN_AGAIN)
 STATE_OF = {"buckets": COUNT}
@@ -36,31 +36,31 @@ CHANGES = pa.schema(
         ("bookmark", pa.int64()),
     ]
 )
-"""What has come (1) or gone (-1), and the row of the log by which it has."""
+"""Added (1) or retracted (-1), and the row of the log that caused it."""
 CHANGES_PACKED = pa.schema([(BUCKET, pa.int32()), ("rows", pa.binary())])
-"""Changes on their way: a bucket of groups, and what it is told."""
+"""Contributions on their way to a bucket of groups."""
 VIEW_ROWS = pa.schema([("key", pa.string()), ("op", pa.string()), ("value", pa.string())])
-"""What the server takes: the row of a group, or that it is gone."""
+"""Rows for the server: the row of a group, or its removal."""
 LOGGED = ("key", "op", "bookmark", "value")
 """The columns of the log that are read."""
 
 
 class RecordsTurn(NamedTuple):
-    """What comes of a turn of records: the next state, and what each bucket of groups is told."""
+    """The result of a turn of records: the next state, and contributions for buckets of groups."""
 
     state: bytes
     changes: pa.Table
 
 
 class GroupsTurn(NamedTuple):
-    """What comes of a turn of groups: the next state, and the rows to be written."""
+    """The result of a turn of groups: the next state, and the rows to write."""
 
     state: bytes
     rows: pa.Table
 
 
 def take_records(view: SparkView, stored: bytes | None, packed: Iterable[bytes]) -> RecordsTurn:
-    """One bucket's turn of records: rows of the log have come for it, in any order."""
+    """One bucket's turn of records: processes rows of the log, in any order."""
     last = _last_of_each([from_ipc(rows) for rows in packed])
     kept = KeptTexts(RECORDS_STATE, stored, last)
     there = {key: row.value for key, row in last.items() if row.value is not None}
@@ -76,14 +76,14 @@ def take_records(view: SparkView, stored: bytes | None, packed: Iterable[bytes])
                 bucket = _bucket_of(contributed(contribution)[GROUP_KEY])
                 change = sign, contribution, row.op, row.bookmark
                 changes.setdefault(bucket, []).append(change)
-    told = [(bucket, to_ipc(_table(CHANGES, some))) for bucket, some in sorted(changes.items())]
-    return RecordsTurn(kept.state(found), _table(CHANGES_PACKED, told))
+    packed = [(bucket, to_ipc(_table(CHANGES, some))) for bucket, some in sorted(changes.items())]
+    return RecordsTurn(kept.state(found), _table(CHANGES_PACKED, packed))
 
 
 def take_changes(view: SparkView, stored: bytes | None, packed: Iterable[bytes]) -> GroupsTurn:
-    """One bucket's turn of groups: contributions have come and gone, in any order.
+    """One bucket's turn of groups: processes contributions, in any order.
 
-    What goes has come in an earlier batch, since a record is told of once in each.
+    A retracted contribution comes from an earlier batch, since a record contributes once per batch.
     """
     came: dict[str, list[tuple[Sequence[Any], int, int, str]]] = {}
     for table in map(from_ipc, packed):
@@ -94,21 +94,21 @@ def take_changes(view: SparkView, stored: bytes | None, packed: Iterable[bytes])
             came.setdefault(contribution[GROUP_KEY], []).append(change)
     kept = KeptTexts(GROUPS_STATE, stored, map(_name, came))
     states: dict[str, str | None] = {}
-    told = []
+    rows = []
     for key, changes in came.items():
         group = view.compiled.group(key, kept.texts.get(_name(key)))
         for contribution, sign, bookmark, op in changes:
             group.change(contribution, sign, bookmark, op)
         states[_name(key)] = group.state
-        if (row := group.told()) is not None:
-            told.append(row)
-    told.sort(key=lambda row: row[1], reverse=True)  # as runs in which all rows do the same
-    return GroupsTurn(kept.state(states), _table(VIEW_ROWS, told))
+        if (row := group.changed_row()) is not None:
+            rows.append(row)
+    rows.sort(key=lambda row: row[1], reverse=True)  # as runs in which all rows do the same
+    return GroupsTurn(kept.state(states), _table(VIEW_ROWS, rows))
 
 
 class KeptTexts:
-    """What a bucket keeps, a text for each name: `texts` are those of the names that a turn is
-    about. All others stay columns, since a bucket may keep very many."""
+    """The state of a bucket, a text for each name: `texts` are those of the names in this turn. All
+    others stay columns, since a bucket may hold very many."""
 
     def __init__(self, envelope: Envelope, stored: bytes | None, names: Iterable[str]) -> None:
         self._envelope = envelope
@@ -124,14 +124,14 @@ class KeptTexts:
         return from_ipc(part)
 
     def state(self, texts: Mapping[str, str | None]) -> bytes:
-        """All that is kept from now on, with these texts of the turn's names."""
+        """The next state, with these texts for the turn's names."""
         some = _table(KEPT, [(name, text) for name, text in texts.items() if text is not None])
         table = pa.concat_tables([self._others, some]).combine_chunks()
         return self._envelope.seal(STATE_OF, [to_ipc(table)])
 
 
 class LastRow(NamedTuple):
-    """The last row of a record in a batch; without a message where it has taken the record away."""
+    """The last row of a record in a batch; without a message if it has removed the record."""
 
     bookmark: int
     op: str
@@ -139,7 +139,7 @@ class LastRow(NamedTuple):
 
 
 def _last_of_each(tables: Sequence[pa.Table]) -> dict[str, LastRow]:
-    """By record its last row."""
+    """The last row of each record."""
     last: dict[str, LastRow] = {}
     for table in tables:
         columns = (table[name].to_pylist() for name in LOGGED)
@@ -155,7 +155,7 @@ def _bucket_of(key: str) -> int:
 
 
 def _name(key: str) -> str:
-    """A group's key as a text that can be kept: it may have half a surrogate pair in it."""
+    """A group's key as a text that can be stored: it may contain half a surrogate pair."""
     return json.dumps(key)
 
 

@@ -1,8 +1,7 @@
-"""A view on Spark: the log of a topic as a stream, brought to the rows of its groups.
+"""A view on Spark: the log of a topic as a stream, aggregated to the rows of its groups.
 
-Two operators with state follow one another, that of records and that of groups
-(`sow.spark.view_state`): what a batch has brought is in the rows of the same batch, and both
-states are of one checkpoint.
+Two stateful operators follow one another, for records and for groups (`sow.spark.view_state`): the
+rows of a batch reflect the whole batch, and both states belong to one checkpoint.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +23,7 @@ CHECKED = "spark.sql.streaming.unsupportedOperationCheck"
 
 
 def rows_of_groups(frame: Any, view: SparkView) -> Any:
-    """The rows of a topic's log as the rows of a view that they change."""
+    """The log of a topic as changed rows of a view."""
     logged = with_bucket(frame.select(*LOGGED), ["key"], COUNT)
     packed = logged.mapInArrow(_packed, PACKED)
     changes = turned(packed, _records_turns(view), CHANGES_PACKED)
@@ -33,10 +32,10 @@ def rows_of_groups(frame: Any, view: SparkView) -> Any:
 
 @contextmanager
 def following_operators(spark: Any) -> Iterator[None]:
-    """Let queries begin in which one operator with state follows another.
+    """Allow queries in which one stateful operator follows another.
 
-    Spark refuses two that are written in Python, since it has one watermark for all of a query,
-    and what the first hands on may be late for the second. Neither of ours knows of time.
+    Spark refuses two that are written in Python, because a query has one watermark, and output of
+    the first may be late for the second. Neither of these operators uses time.
     """
     before = spark.conf.get(CHECKED)
     spark.conf.set(CHECKED, "false")
@@ -47,7 +46,7 @@ def following_operators(spark: Any) -> Iterator[None]:
 
 
 def _packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of one partition, packed for the buckets that they belong to."""
+    """The rows of one partition, packed for their buckets."""
     table, places = gathered(batches, LOGGED_SCHEMA)
     some = [(at, rows) for at, rows in enumerate(divided(table, places, COUNT)) if rows]
     if some:

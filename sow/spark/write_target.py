@@ -1,6 +1,6 @@
-"""What a write is for: the topic, and whether columns can become messages of it.
+"""The target of a write: the topic, and whether columns can become its messages.
 
-All of it is asked before a row is written, so that a mistake is said once, by the driver.
+Everything is checked before a row is written, so that the driver reports a mistake once.
 """
 
 from dataclasses import dataclass
@@ -29,22 +29,21 @@ ROW_TYPES = {
     "ts": TimestampType,
     "value": StringType,
 }
-"""The columns of a row as it is read, which say beside `value` where that comes from."""
+"""The columns of a row as it is read, which beside `value` name its origin."""
 SAID_BY = (StringType, NumericType, NullType)
 """Types of the columns `op` and `key`: texts, and numbers as they are written."""
 
 
 def writer_of(pipeline: str) -> str:
-    """How the names begin under which a pipeline writes."""
+    """The prefix of the names under which a pipeline writes."""
     return f"pipeline {pipeline} "
 
 
 @dataclass(frozen=True)
 class WriteTarget:
-    """What is written to. `key_is_field`: its records are identified by a field called like the
-    key column. `is_copy`: a conflated topic that Spark is the engine of. `messages`: what type its
-    messages are of. `keys`: the paths of its key fields; `domain`: what its SowKeys are made
-    with."""
+    """The target. `key_is_field`: its records are identified by a field with the name of the key
+    column. `is_copy`: a conflated topic that Spark is the engine of. `messages`: the type of its
+    messages. `keys`: the paths of its key fields; `domain`: the KeyDomain of its SowKeys."""
 
     key_is_field: bool
     is_copy: bool = False
@@ -55,18 +54,18 @@ class WriteTarget:
 
 
 def check_columns(schema: StructType, options: SourceOptions, to: WriteTarget) -> None:
-    """Raise ClientError for columns that cannot be written, and for one that is named and not
-    there: its rows would all be published."""
+    """Raise ClientError for columns that cannot be written, and for a named column that does not
+    exist: all its rows would be published."""
     names = schema.names
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ClientError(f"two columns are called {twice!r}; a document has a field once")
+        raise ClientError(f"two columns are called {twice!r}; a document has each field once")
     kinds = {field.name: field.dataType for field in schema}
     fields = [name for name in names if name not in (options.op_column, options.key_column)]
     if to.messages != "json" and fields and not isinstance(kinds.get("value"), StringType):
         raise ClientError(
-            f"{options.topic} holds messages of type {to.messages}, which are not made of columns "
-            f"such as {fields[0]}; write one column value, the text of the message, or its base64 "
-            "where the type has bytes"
+            f"{options.topic} holds messages of type {to.messages}, which cannot be made of "
+            f"columns such as {fields[0]}; write one column value, the text of the "
+            "message, or its base64 where the type has bytes"
         )
     beside = [name for name in fields if not isinstance(kinds[name], ROW_TYPES.get(name, NoneType))]
     beside = [name for name in beside if name not in OF_THE_ROW]
@@ -92,7 +91,7 @@ def check_columns(schema: StructType, options: SourceOptions, to: WriteTarget) -
 
 
 def target(options: SourceOptions) -> WriteTarget:
-    """The topic that options name; raises ClientError if it takes no rows."""
+    """The topic that options name; raises ClientError if it accepts no rows."""
     path = f"/v1/topics/{segment(options.topic)}"
     topic = options.server.json("GET", path, expected=True)
     if topic["kind"] == "pattern":

@@ -1,8 +1,8 @@
 """Writes: rows become messages of a topic, a whole batch at once and exactly once.
 
-Each task stages its rows on the server and reports what it has staged; the driver then commits the
-attempts that won, under a name and a number that are the same whenever the same batch is written
-again. The server applies a batch it has not seen, and answers for one that it has.
+Each task stages its rows on the server and reports that; the driver then commits the successful
+attempts, under a name and a number that are the same whenever the batch is repeated. The server
+applies a new batch, and acknowledges a known one.
 """
 
 import json
@@ -34,12 +34,12 @@ from sow.spark.task_context import makes_a_table, part_and_attempt, query_and_ba
 from sow.spark.write_target import WriteTarget, check_columns, target
 
 CHUNK_BYTES_MAX = 16 * 1024**2
-"""Of one request: well below the largest body that the server takes (Limits/FrameSize, 64 MiB)."""
+"""Bytes of one request: well below the server's limit (Limits/FrameSize, 64 MiB)."""
 
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task has staged, and for which writer."""
+    """The rows that a task has staged, and for which writer."""
 
     writer: str
     part: int
@@ -50,7 +50,7 @@ class Staged(WriterCommitMessage):
 
 
 class _Staging:
-    """One task's way to the server."""
+    """One task's connection to the server."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class _Staging:
 
 
 class RowMessages:
-    """Makes of rows the columns that the server takes: value, and op and key where they are said.
+    """Converts rows to the columns that the server takes: value, and op and key if they are given.
 
     `json_texts` are columns that hold the JSON text of each value.
     """
@@ -135,10 +135,10 @@ class RowMessages:
         self._json_texts = json_texts
         self._keys_of_topics = KeysOfTopics(options.server, to)
         self.are_values = False
-        """The rows have been found to hold their documents in the column `value`."""
+        """Whether the column `value` holds the rows' documents."""
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a batch; raises ClientError for those that cannot be written."""
+        """The rows of a batch; raises ClientError for rows that cannot be written."""
         options, to, names = self._options, self._to, batch.schema.names
         columns: dict[str, Any] = {}
         if options.op_column in names:
@@ -168,7 +168,7 @@ class RowMessages:
         return documents(batch.select(fields), is_delta, self._json_texts)
 
     def _without_keyless(self, batch: pa.RecordBatch, columns: Mapping[str, Any]) -> pa.Array:
-        """The documents without those of deletes that go by their SowKeys."""
+        """The documents, without those of deletes that use their SowKeys."""
         value, names = columns["value"], batch.schema.names
         if self.are_values:
             by_key = by_sow_key(batch, columns["op"], ())
@@ -183,12 +183,12 @@ class RowMessages:
 
     @property
     def _topic_columns(self) -> tuple[str, ...]:
-        """The columns that say of which topic a row is: of typed rows `topic` is a field."""
+        """The columns that name the topic of a row: in typed rows `topic` is a field."""
         return ("topic", "_topic") if self.are_values else ("_topic",)
 
 
 def _json_texts(schema: StructType) -> frozenset[str]:
-    """The columns that a read with `inferSchema` has told to be JSON texts."""
+    """The columns that a read with `inferSchema` has marked as JSON texts."""
     return frozenset(
         field.name for field in schema if field.metadata.get(KIND_OF_COLUMN) == JSON_KIND
     )
@@ -200,7 +200,7 @@ def _pieces(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
 
 
 def _bounded(messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Messages in pieces that one request may hold; a single message is as large as it is."""
+    """Messages in pieces that fit one request; a single message may exceed the size."""
     if messages.nbytes <= CHUNK_BYTES_MAX or len(messages) == 1:
         yield messages
         return
@@ -263,10 +263,10 @@ class SowWriter(DataSourceArrowWriter):
         self.json_texts = _json_texts(schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage the rows of one task; raises ClientError where they are for a table."""
+        """Stage the rows of one task; raises ClientError if they are for a table."""
         if makes_a_table():
             raise ClientError(
-                "a topic cannot be a table of Spark's: what reads the table is not told the "
+                "a topic cannot be a table of Spark's: a read of the table does not get the "
                 "options, so it could not be read. Write by save() instead of saveAsTable, and "
                 "read by load(), or by a view: CREATE TEMPORARY VIEW orders USING sow OPTIONS "
                 "(topic 'orders')"
@@ -275,9 +275,9 @@ class SowWriter(DataSourceArrowWriter):
         return staging.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Apply what all tasks have staged."""
+        """Apply the staged rows of all tasks."""
         staged = _staged(messages)
-        if staged or self.options.mode == "replace":  # which no rows are an answer to, too
+        if staged or self.options.mode == "replace":  # which an empty batch performs, too
             _commit(self.options, self.writer, self.epoch, staged)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -302,7 +302,7 @@ class SowStreamWriter(DataSourceStreamArrowWriter):
         return staging.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Apply what all tasks have staged."""
+        """Apply the staged rows of all tasks."""
         staged = _staged(messages)
         if staged:
             _commit(self.options, staged[0].writer, batchId, staged)

@@ -24,7 +24,7 @@ def test_a_server_that_was_named_without_a_topic_is_left_alone(sow, server, orde
     orders({"id": 1})
     result = sow("bench", "--seconds", "0.3")
     assert result.exit_code == 2
-    assert f"records would be written to {server.url}; name the topic" in result.stderr
+    assert f"records would be written to {server.url}; name a topic" in result.stderr
     result = CliRunner().invoke(main, ["bench"], env={"SOW_URL": server.url})
     assert result.exit_code == 2
     assert server.records("orders") == [{"id": 1}]

@@ -67,7 +67,7 @@ def test_who_may_look_into_the_directory_and_a_clock_set_back_are_said(tmp_path)
     os.utime(written, (time.time() + 7300, time.time() + 7300))
     _, found = doctor(config)
     assert found["directory"] == [("warning", f"other users can look into {tmp_path / 'data'}")]
-    assert found["clock"] == [("warning", "behind what was written by 2 h")]
+    assert found["clock"] == [("warning", "2 h behind earlier writes")]
 
 
 def test_a_server_is_looked_at(server, orders):
@@ -227,15 +227,15 @@ class Sent:
 @pytest.mark.parametrize(
     ("subject", "told", "figures", "instead"),
     [
-        ("ready", {"ready": 503}, {}, "wait if it is replaying; else do what it says"),
-        ("topics", {"stopped": "too many groups"}, {}, "mend the cause, then: sow reload"),
+        ("ready", {"ready": 503}, {}, "wait if it is replaying; else follow the message"),
+        ("topics", {"stopped": "too many groups"}, {}, "fix the cause, then: sow reload"),
         ("sessions", {"sessions": [SESSION | {"lag_ms": 5000.0}]}, {}, "subscribe with conflation"),
         ("memory", {}, {"sow_memory_bytes": {"": 95.0}}, "raise Limits/Memory, or delete"),
         ("connections", {}, {"sow_connections": {"": 95.0}}, "raise Limits/Connections"),
-        ("clock", {}, {"sow_clock_ahead_seconds": {"": 7.0}}, "let a time server set it"),
+        ("clock", {}, {"sow_clock_ahead_seconds": {"": 7.0}}, "synchronize it with a time server"),
         ("steps", {}, {"sow_step_longest_seconds": {"a query": 2.0}}, "see the log for how often"),
         ("certificate", {}, {"sow_certificate_expiry_seconds": {"c.pem": 9.0}}, "renew it, then"),
-        ("metrics", {}, None, "ask with a token that may: --token TOKEN"),
+        ("metrics", {}, None, "use an administrator's token: --token TOKEN"),
     ],
 )
 def test_what_is_wrong_with_a_server(monkeypatch, subject, told, figures, instead):

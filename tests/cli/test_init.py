@@ -39,7 +39,7 @@ def test_what_is_there_is_never_overwritten(folder):
     (folder / "config.xml").write_text("mine")
     result = init("--topic", "quotes:/symbol", "--yes")
     assert (result.exit_code, result.stderr) == (
-        1, "sow: config.xml is there, and is not overwritten; name another by --config\n",
+        1, "sow: config.xml exists, and is not overwritten; name another by --config\n",
     )  # fmt: skip
     assert (folder / "config.xml").read_text() == "mine"
     (folder / "link.xml").symlink_to("nowhere")
@@ -65,8 +65,12 @@ def test_a_topic_of_a_file_may_be_called_otherwise(folder):
     [
         (["--yes"], 2, "name a FILE of data, or --topic quotes:/symbol"),
         (["--topic", "quotes:symbol", "--yes"], 1, "write its name and key, as quotes:/symbol"),
-        (["ticks.csv", "--topic", "a:/x", "--yes"], 1, "the file has no '/x' to be a key; it has"),
-        (["same.csv", "--yes"], 1, "no column tells records apart; say which is the key"),
+        (
+            ["ticks.csv", "--topic", "a:/x", "--yes"],
+            1,
+            "the file has no column '/x' for the key",
+        ),
+        (["same.csv", "--yes"], 1, "no column identifies records; name the key"),
         (["--topic", "a:/x", "--conflated", "1ms", "--yes"], 1, "100ms"),
     ],
 )
@@ -80,11 +84,11 @@ def test_what_cannot_be_is_a_sentence_and_no_file(folder, words, code, said):
 
 def test_at_a_terminal_it_asks(tmp_path):
     with Terminal("init", cwd=tmp_path) as terminal:
-        terminal.wait_for(r"What is the topic called \[orders\]:")
+        terminal.wait_for(r"Name of the topic \[orders\]:")
         terminal.type("quotes\n")
-        terminal.wait_for(r"By which field is a record known \[/id\]:")
+        terminal.wait_for(r"Key field of a record \[/id\]:")
         terminal.type("symbol\n")
-        terminal.wait_for(r"in how long \(or none\) \[1s\]:")
+        terminal.wait_for(r"update of a record each \(or none\) \[1s\]:")
         terminal.type("\n")
         code, text = terminal.end()
     assert (code, "config.xml: written (quotes)" in text) == (0, True)
@@ -95,7 +99,7 @@ def test_at_a_terminal_it_asks(tmp_path):
 def test_at_a_terminal_the_key_of_a_file_is_proposed(tmp_path):
     (tmp_path / "ticks.csv").write_text(CSV)
     with Terminal("init", "ticks.csv", "--conflated", "none", cwd=tmp_path) as terminal:
-        assert "2 rows with /symbol, /px" in terminal.wait_for(r"known \[/symbol\]:")
+        assert "2 rows with /symbol, /px" in terminal.wait_for(r"of a record \[/symbol\]:")
         terminal.type("\n")
         code, _ = terminal.end()
     assert code == 0
@@ -104,7 +108,7 @@ def test_at_a_terminal_the_key_of_a_file_is_proposed(tmp_path):
 
 def test_ctrl_c_at_a_question_leaves_nothing(tmp_path):
     with Terminal("init", cwd=tmp_path) as terminal:
-        terminal.wait_for("What is the topic called")
+        terminal.wait_for("Name of the topic")
         terminal.interrupt()
         code, text = terminal.end()
     assert (code, "Abort" in text) == (130, False)

@@ -26,9 +26,9 @@ def test_a_load_says_how_many_records_are_on_the_disk(sow, server, tmp_path):
         ("a.csv", "id,x\n1,1\n,2\n", "row 2 of {}: key field /id is missing"),
         ("a.csv", 'id,x\n1,"open\n', "row 1 of {}: "),
         ("a.csv", "id,id\n1,1\n", "the CSV has the column 'id' twice"),
-        ("a.parquet", "PAR1 and then nothing", "{} is no whole Parquet file: "),
-        ("a.parquet", "", "{} is no whole Parquet file: "),
-        ("a.dat", "", "the name a.dat does not say what kind of file it is"),
+        ("a.parquet", "PAR1 and then nothing", "{} is not a complete Parquet file: "),
+        ("a.parquet", "", "{} is not a complete Parquet file: "),
+        ("a.dat", "", "the name a.dat does not show its format"),
         ("a.ndjson", "x" * 3_000_000, "line 1 of {}: "),
     ],
 )
@@ -57,7 +57,7 @@ def test_a_parquet_file_that_was_cut_short_is_refused_as_a_whole(sow, server, tm
     file = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": [1, 2, 3]}), file)
     file.write_bytes(file.read_bytes()[:-20])
-    assert "was it written to its end?" in sow("load", "orders", str(file)).stderr
+    assert "was it written completely?" in sow("load", "orders", str(file)).stderr
     assert server.records("orders") == []
 
 
@@ -81,7 +81,7 @@ def test_a_column_that_is_said_to_hold_json_and_does_not_is_named(sow, tmp_path)
     pq.write_table(pa.table({"id": [1, 2], "x": ["[1]", "[1"]}, schema), file)
     result = sow("load", "orders", str(file))
     assert "row 2 of" in result.stderr
-    assert "the column x is said to hold JSON, and does not" in result.stderr
+    assert "the column x is declared as JSON, but holds something else" in result.stderr
 
 
 INFINITE = float("inf")
@@ -103,7 +103,7 @@ def test_a_number_that_json_has_not_is_refused_by_row_and_column(
     file = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": [1, 2, 3], "px": column}), file)
     result = sow("load", "orders", str(file))
-    said = f"sow: row 3 of {file}: the column px is NaN or infinite, which JSON cannot say; "
+    said = f"sow: row 3 of {file}: the column px is NaN or infinite, which JSON cannot hold; "
     assert (result.exit_code, result.stderr.startswith(said)) == (1, True)
     assert server.records("orders") == []
     sow.ok("load", "orders", str(file), "--nan-as-null")

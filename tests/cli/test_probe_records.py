@@ -22,7 +22,7 @@ def begin(server, topic):
 @pytest.mark.parametrize(
     ("topic", "said"),
     [
-        ("orders-C", "is of kind conflated, and nothing is published to it; name a json topic"),
+        ("orders-C", "is of kind conflated, which takes no messages; name a json topic"),
         ("notes", "are of type string; name a json topic"),
         ("nowhere", "no topic 'nowhere'"),
     ],

@@ -111,7 +111,7 @@ def test_a_table_is_laid_out_of_what_there_is_room_for():
     table = as_table([{f"f{at}": "x" * 1_000_000 for at in range(1000)}], 80)
     assert len(table.columns) == 10
     assert {len(cell.plain) for column in table.columns for cell in column.cells} == {81}
-    assert table.caption == "990 more fields without room here: --select names some"
+    assert table.caption == "990 more fields do not fit: choose by --select"
 
 
 WIDE = {"note": "a long text of somebody's", "a": "1", "b": "2", "c": "3", "id": "key-7"}
@@ -142,7 +142,7 @@ def test_a_terminal_shows_keys_first_and_says_what_it_has_no_room_for(server, or
     lines = text.splitlines()
     assert lines[1].split()[:2] == ["id", "f0"]
     assert lines[2].split()[0] == "7"
-    assert re.fullmatch(r"\d+ more fields without room here: --select names some", lines[3].strip())
+    assert re.fullmatch(r"\d+ more fields do not fit: choose by --select", lines[3].strip())
 
 
 def test_rows_of_groups_are_sent_apart_by_what_they_are_grouped_by(server, orders):

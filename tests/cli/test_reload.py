@@ -29,7 +29,7 @@ def test_a_server_without_a_file_says_that_it_cannot(sow):
 
 def test_nothing_that_has_changed_is_said_to_be_nothing(sow, server, reread):
     reread(server.server.configuration)
-    assert sow.ok("reload") == "nothing has changed\n"
+    assert sow.ok("reload") == "nothing changed\n"
     assert json.loads(sow.ok("reload", "--json")) == {"changes": []}
 
 

@@ -85,7 +85,7 @@ def test_a_damaged_backup_is_not_restored(backup, tmp_path):
 @pytest.mark.parametrize("moment", ["yesterday", "9" * 30, ""])
 def test_what_is_no_moment_is_wrong_usage(backup, tmp_path, moment):
     result = run(backup, tmp_path / "new", "--as-of", moment)
-    assert (result.exit_code, "is no bookmark and no time" in result.stderr) == (2, True)
+    assert (result.exit_code, "is neither a bookmark nor a time" in result.stderr) == (2, True)
 
 
 def test_what_is_no_backup_is_a_sentence(tmp_path):

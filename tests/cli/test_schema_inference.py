@@ -86,7 +86,7 @@ def test_of_a_long_file_the_first_lines_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("x.txt", "", "is none of .parquet, .csv, .ndjson"),
+        ("x.txt", "", "is not one of .parquet, .csv, .ndjson"),
         ("x.parquet", "no parquet", "cannot be read as Parquet"),
         ("x.ndjson", '{"a":1}\n{"a":"x"}\n', "cannot be read as JSON lines"),
         ("x.csv", "", "has no columns"),

@@ -220,19 +220,20 @@ HELD = """
 import sys
 from pathlib import Path
 from sow.cli.main import main
-from sow.server import app, replay_watch
+from sow.server.boot import app
+from sow.server.loop import startup_progress
 
 held_at, gate = int(sys.argv[1]), Path(sys.argv[2])
 
-class Held(app.Opening):
+class Held(app.ServerBootstrap):
     def open(self, counted):
         for number, _ in enumerate(super().open(counted)):
             while number == held_at and not gate.exists():
                 yield
             yield
 
-app.Opening = Held
-replay_watch.TOLD_EVERY_S = 0.01
+app.ServerBootstrap = Held
+startup_progress.SENT_EVERY_S = 0.01
 sys.argv = ["sow", *sys.argv[3:]]
 main()
 """
@@ -377,10 +378,10 @@ def test_a_folder_of_other_data_is_left_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "mine.csv").write_text("a,b\n")
-    assert "say where records are to be kept: --data-dir" in refused(topics_of("orders:/id"))
+    assert "choose where to keep records: --data-dir" in refused(topics_of("orders:/id"))
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["mine.csv"]
 
 
 def test_a_file_and_topics_do_not_go_together(command):
     result = CliRunner().invoke(main, [*command[3:], "--topic", "orders:/id"])
-    assert (result.exit_code, "stands in place of CONFIG" in result.stderr) == (2, True)
+    assert (result.exit_code, "--topic replaces CONFIG" in result.stderr) == (2, True)

@@ -129,7 +129,7 @@ def test_a_server_that_goes_away_is_waited_for_while_somebody_looks(tmp_path):
         with Terminal(*words, columns=60) as terminal:
             terminal.wait_for("by in; sort")
             running.close()
-            shown = terminal.wait_for("away, and waited for: ")
+            shown = terminal.wait_for("away; waiting for it: ")
             assert "orders-C" in shown, "what was seen last stays"
             terminal.type("n")
             terminal.wait_for("by name; sort")
@@ -160,7 +160,7 @@ def test_a_server_that_comes_back_is_shown_again(tmp_path):
         with Terminal("top", "--interval", "0.1", "--url", url) as terminal:
             terminal.wait_for("by in; sort")
             first.close()
-            terminal.wait_for("away, and waited for: ")
+            terminal.wait_for("away; waiting for it: ")
             again = Running(replace(config, port=int(url.rpartition(":")[2])), tmp_path)
             terminal.wait_for(r"(?m)^in \d+/s  sessions")
             terminal.type("q")

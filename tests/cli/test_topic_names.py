@@ -10,7 +10,7 @@ import click
 import pytest
 
 from sow.cli import topic_names as module
-from sow.cli.options import TOKEN_SAID, USER_SAID
+from sow.cli.options import TOKEN_OPTION, USER_OPTION
 from sow.cli.topic_names import OFFERED_MAX, topic_names
 
 
@@ -112,13 +112,13 @@ def test_credentials_go_to_this_machine_and_over_tls_alone(monkeypatch):
         "http://[::1]:1",
         "https://far.example",
     ):
-        offered(url, **{TOKEN_SAID: "t"})
+        offered(url, **{TOKEN_OPTION: "t"})
         assert made.pop() == said, url
-    offered("http://far.example", **{TOKEN_SAID: "t"})
+    offered("http://far.example", **{TOKEN_OPTION: "t"})
     assert made.pop() == nothing
     monkeypatch.delenv("SOW_PASSWORD", raising=False)
-    offered("http://localhost", **{USER_SAID: "ann"})
+    offered("http://localhost", **{USER_OPTION: "ann"})
     assert made.pop() == nothing, "nobody is asked for a password"
     monkeypatch.setenv("SOW_PASSWORD", "p")
-    offered("http://localhost", **{USER_SAID: "ann", TOKEN_SAID: "t"})
+    offered("http://localhost", **{USER_OPTION: "ann", TOKEN_OPTION: "t"})
     assert made.pop() == {"token": None, "user": "ann", "password": "p"}

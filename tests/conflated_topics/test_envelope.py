@@ -31,16 +31,14 @@ def test_what_is_something_else_is_refused(data):
 
 def test_another_version_is_refused_by_both_numbers():
     other = Envelope(b"TEST", 4, "test", "begin again")
-    with pytest.raises(ValueError, match="the version 3, and 4 is understood here"):
+    with pytest.raises(ValueError, match="the version 3, and this release reads 4"):
         other.open(SEALED)
 
 
 def test_what_was_stored_under_other_values_is_refused_by_both():
     stored = {"keys": ["a"], "order": [], "time": "ts"}
     ENVELOPE.refuse_another(stored, {"keys": ["a"]})
-    says = (
-        r"another test: it has keys \['a'\], not \['b'\], late None, not 2; go on with what it has"
-    )
+    says = r"another test: it has keys \['a'\], not \['b'\], late None, not 2; continue with its settings"
     with pytest.raises(ValueError, match=says):
         ENVELOPE.refuse_another(stored, {"keys": ["b"], "order": [], "late": 2})
 

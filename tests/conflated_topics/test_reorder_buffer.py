@@ -149,14 +149,14 @@ def test_a_state_that_cannot_go_on_is_refused_with_what_to_do():
     for bad, message in [
         (stream.state.to_bytes(), r"written by an earlier release.*shuffle partitions.*checkpoint"),
         (b"anything", "not the state of any conflated stream; begin again"),
-        (data[:4] + b"\x07\x00" + data[6:], "the version 7, and 1 is understood"),
+        (data[:4] + b"\x07\x00" + data[6:], "the version 7, and this release reads 1"),
         (data[:30], "cut short"),
         (data[:-9], "cut short"),
     ]:
         with pytest.raises(ValueError, match=message):
             OrderedStream.from_bytes(bad, SPEC, 32)
     with pytest.raises(
-        ValueError, match="it has buckets 32, not 8; go on with what it has, or begin again"
+        ValueError, match="it has buckets 32, not 8; continue with its settings, or begin again"
     ):
         OrderedStream.from_bytes(data, SPEC, 8)
     with pytest.raises(ValueError, match="interval_us 10, not 20"):

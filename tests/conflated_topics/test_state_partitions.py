@@ -192,6 +192,6 @@ def test_rows_that_cannot_be_sent_apart_or_timed_are_refused_before_they_are_kep
 @pytest.mark.parametrize("count", [0, 5000])
 def test_so_many_buckets_cannot_be(count):
     with pytest.raises(
-        ValueError, match=f"{count} buckets cannot be; write a number from 1 to 4096"
+        ValueError, match=f"{count} is no number of buckets; write a number from 1 to 4096"
     ):
         Buckets(SPEC, ORDERED, 0, count)

@@ -76,7 +76,7 @@ CALLED = "An error occurred while calling o55.load.\n: org.apache.spark.SparkCla
         ),
         (
             "Schema must be specified when creating a streaming source DataFrame.",
-            "Schema: files of this format do not say their columns; write a <Schema>",
+            "Schema: files of this format do not declare their columns; write a <Schema>",
         ),
         (f"{CALLED}something else\n\tat org", "something else"),
     ],

@@ -365,7 +365,7 @@ def test_of_two_streams_with_one_consumer_the_log_is_kept_for_the_slower(forgetf
 def test_a_log_that_was_cut_off_is_data_loss(server):
     publish(server, 0, 10)
     end = int(end_of_log(server))
-    gone = f"ends at bookmark {end} and this reader had come to {end + 5}"
+    gone = f"ends at bookmark {end} and this reader has read up to {end + 5}"
     with pytest.raises(DataLoss, match=gone):
         list(range_of_log(Client(server.url), "orders", end - 5, end + 5, None))
     start = {"bookmark": end + 5}

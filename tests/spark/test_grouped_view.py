@@ -23,11 +23,15 @@ def test_a_record_contributes_what_can_be_taken_back(compiled):
     assert contributed(text) == ["1", ["1"], [1], [1, 1.1]]
     group = compiled.group("1", None)
     group.change(contributed(text), 1)
-    assert group.told() == (str(sow_key("desks", "1")), "publish", '{"desk":1,"n":1,"v":1.1}')
+    assert group.changed_row() == (
+        str(sow_key("desks", "1")),
+        "publish",
+        '{"desk":1,"n":1,"v":1.1}',
+    )
     again = compiled.group("1", group.state)
-    assert again.told() is None, "it is as it was"
+    assert again.changed_row() is None, "it is as it was"
     again.change(contributed(text), -1, 7, "delete")
-    assert again.told() == (str(sow_key("desks", "1")), "delete", None)
+    assert again.changed_row() == (str(sow_key("desks", "1")), "delete", None)
     assert again.state is None
 
 
@@ -50,7 +54,7 @@ def test_who_does_not_take_part_contributes_nothing():
 
 def test_a_group_that_nothing_came_to_is_none(compiled):
     group = compiled.group("a", None)
-    assert (group.row, group.state, group.told()) == (None, None, None)
+    assert (group.row, group.state, group.changed_row()) == (None, None, None)
 
 
 def test_a_state_is_of_use_for_what_it_was_made_for():

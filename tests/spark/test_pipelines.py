@@ -335,7 +335,7 @@ def test_a_checkpoint_with_a_scheme_is_held_too(spark, server, tmp_path):
         # The sentences themselves are shown by test_target.py and test_columns.py.
         pytest.param(
             {"sql": "SELECT bookmark AS n FROM source", "sink": Sink(topic="bflat")},
-            "bflat holds messages of type bflat, which are not made of columns such as n",
+            "bflat holds messages of type bflat, which cannot be made of columns such as n",
             marks=pytest.mark.slow,
         ),
         pytest.param(

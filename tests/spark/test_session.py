@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sow.spark.session import settings_for
-from sow.spark.session_conf import by_arguments, by_defaults, told
+from sow.spark.session_conf import by_arguments, by_defaults, existing_settings
 
 HOST = "spark.driver.host"
 
@@ -64,7 +64,9 @@ def test_arguments_for_spark_submit_are_understood():
         "spark.a": "b=c",
         "spark.driver.memory": "3g",
     }
-    assert told({"PYSPARK_SUBMIT_ARGS": "--conf 'spark.a=b c' pyspark-shell"}) == {"spark.a": "b c"}
+    assert existing_settings({"PYSPARK_SUBMIT_ARGS": "--conf 'spark.a=b c' pyspark-shell"}) == {
+        "spark.a": "b c"
+    }
 
 
 def test_sparks_file_of_defaults_is_understood(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.spark.session_conf import by_arguments, by_defaults, is_submitted, told
+from sow.spark.session_conf import by_arguments, by_defaults, existing_settings, is_submitted
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,6 @@ def test_words_of_the_shell_go_before_the_file(tmp_path):
         "SPARK_CONF_DIR": str(tmp_path),
         "PYSPARK_SUBMIT_ARGS": '--master "local[2]" pyspark-shell',
     }
-    assert told(environment) == {"spark.master": "local[2]", "spark.y": "2"}
+    assert existing_settings(environment) == {"spark.master": "local[2]", "spark.y": "2"}
     assert not is_submitted(environment)
     assert is_submitted({"PYSPARK_GATEWAY_PORT": "1"})

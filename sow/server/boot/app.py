@@ -461,7 +461,7 @@ class Server:
         except SowError as error:
             log.warning("not reloaded: %s", error.detail)
             raise
-        log.info("reloaded: %s", ", ".join(changes) or "nothing has changed")
+        log.info("reloaded: %s", ", ".join(changes) or "nothing changed")
         return changes
 
     async def _reloaded(self, allow_loss: bool) -> list[str]:
