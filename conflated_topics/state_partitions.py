@@ -21,8 +21,25 @@ import pyarrow.compute as pc
 from conflated_topics.ipc import from_ipc, to_ipc
 from conflated_topics.recorded import State, refuse_missing_keys, standing_alone, times_us
 from conflated_topics.reorder_buffer import OrderedStream, fall_silent, take_in
-from conflated_topics.row_status import LATE, TAKEN, TICK, VERDICT
 from conflated_topics.spec import Spec
+
+VERDICT = "__verdict"
+
+TAKEN = 0
+"""It takes part."""
+LATE = 1
+"""Older than the allowed lateness."""
+AHEAD = 2
+"""Further ahead of the clock than allowed."""
+KEYLESS = 3
+"""Null in a key."""
+TICK = 4
+"""No record: only its time counts."""
+
+ASIDE = (LATE, AHEAD)
+"""Records that may be emitted beside the result. One without a key cannot: it belongs to none."""
+COUNTED = {"late": LATE, "ahead": AHEAD, "without_key": KEYLESS}
+"""The names under which they are counted."""
 
 BUCKET = "__bucket"
 PACKED = pa.schema(

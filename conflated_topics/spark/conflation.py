@@ -26,7 +26,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from conflated_topics.recorded import Policy, Spec, conflate_table, parse_interval, standing_alone
-from conflated_topics.row_status import AHEAD, ASIDE, COUNTED, KEYLESS, TAKEN, TICK, VERDICT
 from conflated_topics.spark.frames import (
     MAX_SKEW,
     Turn,
@@ -44,7 +43,19 @@ from conflated_topics.spark.frames import (
     turned,
     with_bucket,
 )
-from conflated_topics.state_partitions import BUCKET, COUNT, NEVER_US, Buckets
+from conflated_topics.state_partitions import (
+    AHEAD,
+    ASIDE,
+    BUCKET,
+    COUNT,
+    COUNTED,
+    KEYLESS,
+    NEVER_US,
+    TAKEN,
+    TICK,
+    VERDICT,
+    Buckets,
+)
 
 PACKED = f"{BUCKET} int, newest_us long, ends boolean, rows binary"
 NullKeys = Literal["refuse", "drop"]

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import tempfile
+import webbrowser
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -24,7 +25,6 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from sow.cli.browser import open_page
 from sow.cli.options import example, json_option, run
 from sow.cli.pipeline import beside
 from sow.cli.plain_output import json_text
@@ -287,3 +287,28 @@ def _heading(text: str) -> Text:
 def _quote(record: Mapping[str, Any]) -> dict[str, str]:
     prices = {side: f"{record[side]:.2f}" for side in ("bid", "ask")}
     return {"symbol": record["symbol"], **prices, "ts": record["ts"][11:23]}
+
+
+DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
+"""Variables that name the display of X11 or Wayland."""
+WITH_DISPLAY = ("darwin", "win32")
+
+
+def has_display(environment: Mapping[str, str], platform: str = sys.platform) -> bool:
+    """Whether there is a display to show a page on."""
+    return platform in WITH_DISPLAY or any(environment.get(name) for name in DISPLAYS)
+
+
+def open_page(
+    url: str,
+    environment: Mapping[str, str],
+    platform: str = sys.platform,
+    browse: Callable[[str], bool] = webbrowser.open,
+) -> bool:
+    """Open a page if there is a display; returns whether the browser started."""
+    if not has_display(environment, platform):
+        return False
+    try:
+        return browse(url)
+    except (webbrowser.Error, OSError):
+        return False

@@ -3,20 +3,24 @@
 It queries the server's public API and writes records as they arrive. NDJSON holds them unchanged;
 for tables the command reports what they cannot hold (`sow.cli.table_files`). CSV needs all columns
 in its first line, so for CSV and Parquet a temporary file keeps the answer first.
+
+The output appears as a whole or not at all: it is renamed once everything is on the disk.
 """
 
+import os
+import secrets
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
 from rich.console import Console
 from rich.progress import Progress
 
-from sow.cli.atomic_file import check_is_new, new_file
 from sow.cli.connecting import connected, of_a_server
 from sow.cli.options import example, filter_option, json_option, run, url_option
 from sow.cli.plain_output import json_text
@@ -27,8 +31,10 @@ from sow.client import Client, Disconnected, Rows
 from sow.client.errors import reported
 from sow.client.http import records_of
 from sow.client.tables import arrow
+from sow.core.disk_full import written_whole
 from sow.core.humanize import counted
 from sow.core.media_types import ARROW, FRAMES
+from sow.errors import ClientError
 from sow.messages.lines import base64_line, string_line
 
 SPOOLED_BYTES = 16 * 1024**2
@@ -241,3 +247,38 @@ def progress(what: str, total: int) -> Iterator[Advance]:
     with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(what, total=total)
         yield lambda count: bar.advance(task, count)
+
+
+STANDARD = "-"
+"""Stands for standard input or output in place of a file name."""
+
+
+def check_is_new(path: str, force: bool) -> None:
+    """Refuse to overwrite a file unless `force` allows it; raises ClientError."""
+    if path == STANDARD:
+        return
+    if Path(path).is_dir():
+        raise ClientError(f"{path} is a directory; name a file in it")
+    if Path(path).exists() and not force:
+        raise ClientError(f"{path} exists already; --force overwrites it")
+
+
+@contextmanager
+def new_file(path: str, force: bool = False) -> Iterator[BinaryIO]:
+    """The file at `path`, or standard output, for writing (`with`); raises ClientError, StoreError
+    if the disk is full, OSError."""
+    check_is_new(path, force)
+    if path == STANDARD:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    unfinished = Path(f"{path}.{secrets.token_hex(4)}.unfinished")
+    try:
+        with written_whole(path), unfinished.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        check_is_new(path, force)  # another process may have created it meanwhile
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)

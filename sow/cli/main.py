@@ -36,7 +36,7 @@ SUBCOMMANDS = {
     "query": "sow.cli.query",
     "watch": "sow.cli.watch",
     "publish": "sow.cli.publish",
-    "delete": "sow.cli.delete",
+    "delete": "sow.cli.publish",
     "reload": "sow.cli.reload",
     "user": "sow.cli.user",
     "token": "sow.cli.token",
@@ -53,7 +53,7 @@ SUBCOMMANDS = {
     "dump": "sow.cli.dump",
     "load": "sow.cli.load",
     "pipeline": "sow.cli.pipeline",
-    "repair": "sow.cli.repair",
+    "repair": "sow.cli.verify",
     "completion": "sow.cli.completion",
 }
 """The module of each command, which has an attribute of the command's name."""

@@ -1,4 +1,4 @@
-"""`sow publish`: sends messages from a file or standard input to a topic."""
+"""`sow publish` and `sow delete`: send messages to a topic, or remove its records."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from rich.progress import Progress
 
 from sow.cli.connecting import connected
 from sow.cli.csv_tables import csv_tables
-from sow.cli.options import example, json_option, run, url_option
+from sow.cli.options import example, filter_option, json_option, run, url_option
 from sow.cli.plain_output import json_text
 from sow.cli.reading import MessagePlaces, chunks, documents, lines, records
 from sow.cli.topic_names import topic_names
@@ -229,3 +229,27 @@ def frames(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
         size += len(body)
     if start < len(bodies):
         yield bodies[start:]
+
+
+@click.command(epilog=example("sow delete orders --filter '/qty = 0'"))
+@click.argument("topic", shell_complete=topic_names)
+@filter_option
+@click.option("--keys", metavar="K,..", help="SowKeys of the records, comma separated.")
+@url_option
+@json_option
+def delete(topic: str, filter_text: str | None, keys: str | None, url: str, as_json: bool) -> None:
+    """Delete records of TOPIC by --filter ("1=1" for all) or by --keys."""
+    if (filter_text is None) == (keys is None):
+        raise click.UsageError("give exactly one of --filter ('1=1' for all records) and --keys")
+    deleted = run(_delete(url, topic, filter_text, keys.split(",") if keys is not None else None))
+    if as_json:
+        click.echo(json_text({"deleted": deleted}))
+    else:
+        click.echo(f"deleted {counted(deleted, 'record')} from {topic}")
+
+
+async def _delete(url: str, topic: str, filter_text: str | None, keys: list[str] | None) -> int:
+    async with connected(url, "sow delete") as client:
+        if keys is None:
+            return await client.delete(topic, filter=filter_text)
+        return await client.delete(topic, keys=keys)

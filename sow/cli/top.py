@@ -10,8 +10,12 @@ take at most a tenth of the time.
 
 import asyncio
 import contextlib
+import os
+import sys
+import termios
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+import tty
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 import click
 from rich.console import Console, Group, RenderableType
@@ -20,7 +24,6 @@ from rich.table import Table
 from rich.text import Text
 
 from sow.cli.connecting import connected
-from sow.cli.keyboard import keys
 from sow.cli.options import example, json_option, run, url_option
 from sow.cli.plain_output import json_text, printable
 from sow.cli.query import terminal_console
@@ -245,3 +248,25 @@ class TopScreen:
 def _line(cells: Sequence[str]) -> str:
     """Cells below each other, whatever the figures."""
     return " ".join(map(str.ljust, cells, WIDTHS)).rstrip()
+
+
+@contextlib.contextmanager
+def keys(pressed: Callable[[str], None]) -> Iterator[None]:
+    """Call `pressed` with each key, on the running loop; Ctrl-C keeps its meaning."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    descriptor, loop = sys.stdin.fileno(), asyncio.get_running_loop()
+    before = termios.tcgetattr(descriptor)
+
+    def read() -> None:
+        for key in os.read(descriptor, 64).decode(errors="ignore"):
+            pressed(key)
+
+    try:
+        tty.setcbreak(descriptor)
+        loop.add_reader(descriptor, read)
+        yield
+    finally:
+        loop.remove_reader(descriptor)
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

@@ -1,4 +1,7 @@
-"""`sow verify`: verifies every checksum of a data directory, a backup, or a running server."""
+"""`sow verify` and `sow repair`: find damaged files, and recover the intact part of one.
+
+Verifying compares every checksum of a data directory, of a backup, or of a running server.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +13,7 @@ from sow.cli.options import example, json_option, run, url_option
 from sow.cli.plain_output import json_text, printable
 from sow.core.humanize import size
 from sow.store.backup_files import CONTENTS_FILE, StoredBackup
+from sow.store.repair import main as repair_file
 from sow.store.verifying import VerifiedFile, verify_directory
 
 
@@ -49,3 +53,23 @@ async def _online(url: str) -> list[VerifiedFile]:
     async with connected(url, "sow verify") as client:
         answer = await client.http.json("POST", "/v1/verify", kind=dict)
     return [VerifiedFile(**one) for one in answer["files"]]
+
+
+@click.command(epilog=example("sow repair data journal --after 4711"))
+@click.argument("data_directory", type=click.Path(exists=True, file_okay=False))
+@click.argument("path", type=click.Path())
+@click.option(
+    "--after",
+    metavar="SEQ",
+    type=click.IntRange(0),
+    default=0,
+    help="The newest record that checkpoints hold, as the server's error names it.",
+)
+@click.pass_context
+def repair(ctx: click.Context, data_directory: str, path: str, after: int) -> None:
+    """Keep the intact part of PATH in DATA_DIRECTORY, and set the damaged file aside.
+
+    PATH is the directory of the journal, the file of a topic, or the manifest, as the error of a
+    failed start names it. Stop the server first. Nothing is deleted.
+    """
+    ctx.exit(repair_file([data_directory, path, "--after", str(after)]))

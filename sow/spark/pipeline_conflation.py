@@ -22,8 +22,8 @@ from sow.expressions import compile_filter
 from sow.messages import message_type
 from sow.spark.conflation import GONE_COLUMN, SparkConflation
 from sow.spark.http import own_server, segment
-from sow.spark.late_rows import kept_aside
 from sow.spark.pipeline_rows import OPERATIONS, REMOVE, RowColumns, row_columns
+from sow.spark.side_outputs import kept_aside
 
 GONE_MARK = "__gone"
 OUTSIDE = "__outside"

@@ -25,11 +25,11 @@ from sow.core.media_types import ARROW
 from sow.errors import ClientError
 from sow.messages.arrow import JSON_KIND, KIND_OF_COLUMN
 from sow.spark.columns import OF_THE_ROW
-from sow.spark.dead_letters import DeadLetters
 from sow.spark.deletes import KeysOfTopics, by_sow_key
 from sow.spark.documents import documents
 from sow.spark.http import ServerRefusal, segment
 from sow.spark.options import SourceOptions
+from sow.spark.side_outputs import DeadLetters
 from sow.spark.task_context import makes_a_table, part_and_attempt, query_and_batch
 from sow.spark.write_target import WriteTarget, check_columns, target
 

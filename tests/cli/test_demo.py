@@ -4,6 +4,7 @@ import json
 import re
 import sys
 import tomllib
+import webbrowser
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -11,6 +12,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from sow.cli.demo import has_display, open_page
 from sow.config import loads, require
 from tests import forks
 from tests.cli.terminal import Terminal
@@ -110,3 +112,28 @@ def test_what_a_person_sees_is_where_the_console_is_and_the_rates(tmp_path):
         code, text = terminal.end()
     assert (code, "stopped:" in text) == (0, False)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("environment", "platform", "seen"),
+    [
+        ({}, "linux", False),
+        ({"DISPLAY": ""}, "linux", False),
+        ({"DISPLAY": ":0"}, "linux", True),
+        ({"WAYLAND_DISPLAY": "wayland-0"}, "linux", True),
+        ({}, "darwin", True),
+    ],
+)
+def test_it_takes_a_display(environment, platform, seen):
+    opened = []
+    assert has_display(environment, platform) is seen
+    assert open_page("http://x/", environment, platform, lambda u: not opened.append(u)) is seen
+    assert opened == ["http://x/"] * seen
+
+
+@pytest.mark.parametrize("error", [webbrowser.Error("none"), OSError("no such program")])
+def test_a_browser_that_does_not_start_is_no_error(error):
+    def broken(_url):
+        raise error
+
+    assert open_page("http://x/", {}, "darwin", broken) is False

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sow.cli.dump import cut_frames
+from sow.cli.dump import cut_frames, new_file
+from sow.errors import ClientError
 
 NAMES = st.text("abc/~ é\"'", min_size=1, max_size=4).filter(lambda name: name not in ("id",))
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\r\0"), max_size=8)
@@ -129,7 +130,7 @@ def test_a_file_that_is_there_is_not_written_over(sow, tmp_path):
     file.write_text("mine")
     result = sow("dump", "orders", str(file))
     assert (result.exit_code, result.stderr) == (
-        1, f"sow: {file} is there already; --force writes over it\n",
+        1, f"sow: {file} exists already; --force overwrites it\n",
     )  # fmt: skip
     assert file.read_text() == "mine"
     sow.ok("dump", "orders", str(file), "--force")
@@ -169,3 +170,31 @@ def test_frames_are_cut_wherever_the_network_cut_them():
         first, rest = cut_frames(data[:at])
         more, end = cut_frames(rest + data[at:])
         assert (first + more, end) == ([b"", b"abc", b"x"], b"")
+
+
+def test_what_is_written_is_there_at_the_end_and_not_before(tmp_path):
+    path = tmp_path / "a"
+    with new_file(str(path)) as file:
+        file.write(b"x")
+        assert not path.exists()
+    assert [path.read_bytes(), list(tmp_path.iterdir())] == [b"x", [path]]
+
+
+def test_what_is_given_up_leaves_what_stood_there(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    with pytest.raises(ZeroDivisionError), new_file(str(path), force=True) as file:
+        file.write(b"%d" % (1 // 0))
+    assert [path.read_bytes(), list(tmp_path.iterdir())] == [b"old", [path]]
+
+
+def test_a_file_that_came_meanwhile_is_not_written_over(tmp_path):
+    path = tmp_path / "a"
+    with pytest.raises(ClientError, match="exists already"), new_file(str(path)):
+        path.write_bytes(b"of another")
+    assert [path.read_bytes(), list(tmp_path.iterdir())] == [b"of another", [path]]
+
+
+def test_a_directory_is_no_file(tmp_path):
+    with pytest.raises(ClientError, match="is a directory"), new_file(str(tmp_path), force=True):
+        pass

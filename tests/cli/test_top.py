@@ -1,15 +1,19 @@
 """`sow top`: what a server is doing, as a page, as lines and for programs."""
 
+import asyncio
 import io
 import json
+import os
+import pty
 import sys
+import termios
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from sow.cli.rates import Look, activity
-from sow.cli.top import KEYS, TopScreen, pause_s
+from sow.cli.top import KEYS, TopScreen, keys, pause_s
 from tests import forks
 from tests.cli.conftest import TOPICS
 from tests.cli.terminal import Terminal
@@ -186,3 +190,42 @@ def test_a_hundred_thousand_topics_of_a_pattern_are_one_line_of_the_answer(serve
     (pattern,) = [one for one in listed if one["kind"] == "pattern"]
     assert (pattern["topics"] >= 30, pattern["updates"] >= 30) == (True, True)
     assert not any("of_pattern" in one for one in listed)
+
+
+def test_a_key_is_heard_at_once_and_the_terminal_is_given_back(monkeypatch):
+    master, slave = pty.openpty()
+    heard = []
+
+    async def press():
+        came = asyncio.Event()
+
+        def note(key):
+            heard.append(key)
+            came.set()
+
+        with keys(note):
+            os.write(master, b"r")
+            await came.wait()
+
+    before = termios.tcgetattr(slave)
+    with os.fdopen(slave) as terminal:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        asyncio.run(press())
+        assert termios.tcgetattr(slave) == before
+    os.close(master)
+    assert heard == ["r"]
+
+
+def test_where_there_is_no_terminal_nothing_is_read(monkeypatch):
+    reading, writing = os.pipe()
+
+    async def press():
+        with keys(lambda _key: None):
+            pass
+
+    with os.fdopen(reading) as pipe:
+        monkeypatch.setattr(sys, "stdin", pipe)
+        os.write(writing, b"left alone\n")
+        asyncio.run(press())
+        os.close(writing)
+        assert pipe.read() == "left alone\n"

@@ -38,7 +38,10 @@ def test_another_version_is_refused_by_both_numbers():
 def test_what_was_stored_under_other_values_is_refused_by_both():
     stored = {"keys": ["a"], "order": [], "time": "ts"}
     ENVELOPE.refuse_another(stored, {"keys": ["a"]})
-    says = r"another test: it has keys \['a'\], not \['b'\], late None, not 2; continue with its settings"
+    says = (
+        r"another test: it has keys \['a'\], not \['b'\], late None, not 2; "
+        "continue with its settings"
+    )
     with pytest.raises(ValueError, match=says):
         ENVELOPE.refuse_another(stored, {"keys": ["b"], "order": [], "late": 2})
 

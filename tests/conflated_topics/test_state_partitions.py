@@ -12,8 +12,18 @@ import pyarrow as pa
 import pytest
 
 from conflated_topics.recorded import Spec, conflate_table
-from conflated_topics.row_status import AHEAD, KEYLESS, LATE, TAKEN, TICK, VERDICT
-from conflated_topics.state_partitions import BUCKET, NEVER_US, PACKED, Buckets
+from conflated_topics.state_partitions import (
+    AHEAD,
+    BUCKET,
+    KEYLESS,
+    LATE,
+    NEVER_US,
+    PACKED,
+    TAKEN,
+    TICK,
+    VERDICT,
+    Buckets,
+)
 from tests.conflated_topics.engines import LOG, embedded, random_log, said_by
 from tests.effort import seeds
 

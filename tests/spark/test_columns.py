@@ -135,10 +135,10 @@ def test_a_value_is_exact_or_null(kind, value, is_read_as, beside):
 
 def test_a_field_that_may_not_be_null_is_named():
     needed = pa.schema([pa.field("x", pa.int64(), nullable=False)])
-    with pytest.raises(ClientError, match="the field x is not there of record k1 at bookmark 1"):
+    with pytest.raises(ClientError, match="the field x is missing of record k1 at bookmark 1"):
         decoder(needed)(rows('{"x": 1}', "{}"))
     inner = pa.struct([pa.field("y", pa.int64(), nullable=False)])
-    with pytest.raises(ClientError, match=r"the field x\.y is not there"):
+    with pytest.raises(ClientError, match=r"the field x\.y is missing"):
         decoder(pa.schema([("x", inner)]))(rows('{"x": {}}'))
     assert decoder(pa.schema([("x", inner)]))(rows("{}")).to_pylist() == [{"x": None}]
 

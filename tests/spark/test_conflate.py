@@ -281,8 +281,8 @@ def test_an_option_that_cannot_be_is_refused(spark, options, says):
     [
         ("a.b", "'a.b' has a dot or a backtick in its name"),
         ("a`b", "has a dot or a backtick in its name"),
-        ("__verdict", "'__verdict' is a column of conflated_topics' own"),
-        ("__bucket", "'__bucket' is a column of conflated_topics' own"),
+        ("__verdict", "'__verdict' is a reserved column name"),
+        ("__bucket", "'__bucket' is a reserved column name"),
     ],
 )
 def test_a_column_whose_name_cannot_be_is_refused(spark, name, says):
@@ -317,7 +317,7 @@ def test_another_conflation_does_not_take_up_a_checkpoint(spark, tmp_path):
     with pytest.raises(Exception, match="this state belongs to another conflation"):
         feed.run()
     feed.options = {"buckets": 8}
-    with pytest.raises(Exception, match="it has buckets 32, not 8; go on with what it has"):
+    with pytest.raises(Exception, match="it has buckets 32, not 8; continue with its settings"):
         feed.run()
 
 

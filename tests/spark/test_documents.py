@@ -84,5 +84,5 @@ def test_json_texts_are_the_values_that_they_are_of():
     assert found == ['{"x":1.10}', '{"x":{"a":"b"}}', '{"x":null}']
     for text in ("plain", '1,"y":2', "NaN"):
         batch = pa.RecordBatch.from_pydict({"x": [text]})
-        with pytest.raises(ClientError, match="column x was read as JSON texts, and"):
+        with pytest.raises(ClientError, match="column x holds JSON texts, and"):
             documents(batch, leave_out_nulls=False, json_texts=["x"])

@@ -59,13 +59,13 @@ CALLED = "An error occurred while calling o55.load.\n: org.apache.spark.SparkCla
         (
             f"{CALLED}[DATA_SOURCE_NOT_FOUND] Failed to find the data source: parket. Make sure "
             "the provider name is correct. SQLSTATE: 42K02\n\tat org.apache.spark",
-            "Format: Spark has no format parket; did you mean parquet? One of a package is there "
-            "with <Setting Name='spark.jars.packages' Value='…'/>",
+            "Format: Spark has no format parket; did you mean parquet? Add a package with "
+            "<Setting Name='spark.jars.packages' Value='…'/>",
         ),
         (
             "[PATH_NOT_FOUND] Path does not exist: file:/x/y. SQLSTATE: 42K03",
-            "Path: Path does not exist: file:/x/y; make it, or write where the files are; a "
-            "relative one starts at the data directory",
+            "Path: Path does not exist: file:/x/y; create it, or write where the files are; a "
+            "relative path starts at the data directory",
         ),
         (
             "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted:\n"

@@ -86,7 +86,7 @@ def test_something_else_at_the_address_is_sent(monkeypatch):
 
 @pytest.mark.parametrize("url", ["ftp://host", "http://", "http:///x"])
 def test_an_address_that_is_none_is_refused(url):
-    with pytest.raises(ClientError, match="is no address"):
+    with pytest.raises(ClientError, match="is not an address"):
         SowServer(url)
 
 

@@ -124,7 +124,7 @@ def test_a_batch_read_does_not_begin_with_a_snapshot():
     ("use", "options", "says"),
     [
         (STREAM_WRITE, {"mode": "replace"}, "mode replace is for batch writes"),
-        (WRITE, {"allowEmpty": "true"}, "nothing without mode replace"),
+        (WRITE, {"allowEmpty": "true"}, "needs mode replace"),
     ],
 )
 def test_a_topic_is_replaced_by_batches_alone(use, options, says):

@@ -90,5 +90,5 @@ def test_a_static_table_is_read_once_and_kept():
 
 
 def test_a_number_without_a_unit_is_not_guessed_at():
-    with pytest.raises(ClientError, match=r"'at' is a number; say what it counts .*<TimeUnit>"):
+    with pytest.raises(ClientError, match=r"'at' is a number; add its unit .*<TimeUnit>"):
         _instant(Source(format="parquet", time_column="at"))

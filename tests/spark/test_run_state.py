@@ -84,7 +84,7 @@ def test_small_files_are_replaced_whole(tmp_path):
 def test_a_second_driver_is_refused_by_the_name_of_the_first(driver, clock):
     driver("a").hold()
     clock.now_s += LEASE_S - 1
-    with pytest.raises(ClientError, match=f"{PLACE} is held by a. .* it is free in 1 s"):
+    with pytest.raises(ClientError, match=f"{PLACE} is held by a. .* the lease expires in 1 s"):
         driver("b").hold()
 
 

@@ -149,7 +149,7 @@ def test_a_delete_of_another_topic_is_refused_by_name(server, names, more):
         table = pa.table({"value": pa.array([None], pa.string())})
     for name in names:
         table = table.append_column(name, pa.array([of_log[name]]))
-    with pytest.raises(ClientError, match="a delete of loud says its record by a SowKey, and ord"):
+    with pytest.raises(ClientError, match="a delete of loud names its record by a SowKey, and ord"):
         write(server, "orders", table, **more)
 
 

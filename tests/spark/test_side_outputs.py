@@ -1,13 +1,19 @@
 """Rows that are left out are kept once, whatever attempts there were, and whole."""
 
+import json
+
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from pyarrow.fs import LocalFileSystem
+
+from sow.errors import ClientError
+from sow.spark.side_outputs import DeadLetters, opened
 
 pytest.importorskip("pyspark")
 
-from sow.spark import late_rows
-from sow.spark.late_rows import kept_aside
+from sow.spark import side_outputs
+from sow.spark.side_outputs import kept_aside
 
 
 @pytest.fixture
@@ -15,8 +21,8 @@ def task(monkeypatch):
     """Says which task what follows is."""
 
     def become(batch=0, part=0, attempt="a"):
-        monkeypatch.setattr(late_rows, "query_and_batch", lambda: ("query", batch))
-        monkeypatch.setattr(late_rows, "part_and_attempt", lambda: (part, attempt))
+        monkeypatch.setattr(side_outputs, "query_and_batch", lambda: ("query", batch))
+        monkeypatch.setattr(side_outputs, "part_and_attempt", lambda: (part, attempt))
 
     become()
     return become
@@ -109,11 +115,70 @@ def test_of_two_attempts_at_once_each_has_a_file_of_its_own_until_it_is_whole(ta
     place = str(tmp_path / "late")
     rows = pa.record_batch({"n": [1, 2]})
     task(attempt="a")
-    with late_rows.LateFile(place) as one:
+    with side_outputs.LateFile(place) as one:
         task(attempt="b")
-        with late_rows.LateFile(place) as other:
+        with side_outputs.LateFile(place) as other:
             one.write(rows)
             other.write(rows)
             assert kept(tmp_path) == {}
         assert kept(tmp_path) == {"query-0-0.parquet": [1, 2]}
     assert kept(tmp_path) == {"query-0-0.parquet": [1, 2]}
+
+
+def found(directory):
+    """The rows that somebody who looks sees."""
+    files = sorted(path for path in directory.iterdir() if not path.name.startswith("_"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+@pytest.fixture(params=["path", "scheme"])
+def letters(request, tmp_path):
+    place = str(tmp_path) if request.param == "path" else tmp_path.as_uri()
+    return lambda epoch=1: DeadLetters(place, "orders", "a writer/with: a name", epoch)
+
+
+def test_only_those_of_the_attempts_that_won_are_kept(letters, tmp_path):
+    for part, attempt in ((0, "failed"), (0, "won"), (1, "won")):
+        letters().put(part, attempt, [{"value": f"{part}-{attempt}", "reason": "bad"}])
+    assert found(tmp_path) == []
+    driver = letters()
+    for part in (0, 1, 2):
+        driver.keep(part, "won")
+    driver.finish()
+    assert [row["value"] for row in found(tmp_path)] == ["0-won", "1-won"]
+    assert not list(tmp_path.glob("_*"))
+
+
+def test_a_batch_that_is_written_again_replaces_what_it_has_set_aside(letters, tmp_path):
+    for attempt in ("first", "again"):
+        letters().put(0, attempt, [{"value": attempt}])
+        letters().keep(0, attempt)
+        letters().finish()
+    letters(epoch=2).put(0, "first", [{"value": "next"}])
+    letters(epoch=2).keep(0, "first")
+    assert [row["value"] for row in found(tmp_path)] == ["again", "next"]
+
+
+def test_what_is_let_go_leaves_nothing(letters, tmp_path):
+    letters().put(0, "a", [{"value": "x"}])
+    letters().finish()
+    letters().finish()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_is_a_directory_of_this_machine(tmp_path):
+    files, directory = opened(str(tmp_path), "LatePath")
+    assert isinstance(files, LocalFileSystem)
+    assert directory == str(tmp_path)
+
+
+def test_a_scheme_may_be_called_as_hadoop_does(tmp_path):
+    files, directory = opened(tmp_path.as_uri(), "LatePath")
+    assert (files.type_name, directory) == ("local", str(tmp_path))
+    files, directory = opened("s3a://bucket/late?region=eu-west-1", "LatePath")
+    assert (files.type_name, directory) == ("s3", "bucket/late")
+
+
+def test_a_place_that_cannot_be_reached_is_named():
+    with pytest.raises(ClientError, match=r"LatePath odd://bucket/x: .*; give a path"):
+        opened("odd://bucket/x", "LatePath")
