@@ -12,9 +12,6 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 WITHOUT = {
-    "conflated_topics/spark/asof.py": "runs in a Spark session alone: tests/spark/test_asof.py",
-    "conflated_topics/spark/conflation.py": "the same: tests/spark/test_conflate.py",
-    "conflated_topics/spark/frames.py": "columns of Spark's: the tests of both of them",
     "sow/core/users.py": "what is known of a user; no function",
     "sow/__main__.py": "the same: tests/cli/test_main.py runs it as a process",
     "sow/cli/__main__.py": "calls main; tests/cli/test_serve.py runs it as a process",

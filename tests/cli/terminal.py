@@ -133,7 +133,7 @@ class Terminal:
         os.close(self._master)
 
     def resize(self, columns, lines):
-        """The terminal has another size from now on, and whoever sits at it hears of it."""
+        """Resize the terminal, and notify its process."""
         size = struct.pack("HHHH", lines, columns, 0, 0)
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
         self.screen.crop(columns, lines)

@@ -74,12 +74,12 @@ def test_a_backup_of_a_busy_server_is_what_its_log_says_at_the_bookmark(busy, tm
         assert enough.wait(60)
         for name in ("orders", "trades"):
             busy.wait(busy.server.checkpointer.write(name))
-        told = ok("backup", tmp_path / "b", "--url", busy.url, "--json")
+        report = ok("backup", tmp_path / "b", "--url", busy.url, "--json")
     finally:
         stop.set()
         publisher.join()
-    assert int(busy.get("/v1/log/extent").json["newest"]) >= int(told["bookmark"])
-    wanted = sent_by_the_log(busy, told["bookmark"])
+    assert int(busy.get("/v1/log/extent").json["newest"]) >= int(report["bookmark"])
+    wanted = sent_by_the_log(busy, report["bookmark"])
     assert all(wanted.values())
     copy = restored(tmp_path / "b", tmp_path / "copy")
     try:
@@ -87,7 +87,7 @@ def test_a_backup_of_a_busy_server_is_what_its_log_says_at_the_bookmark(busy, tm
             key = lambda record: record["id"]  # noqa: E731
             assert sorted(copy.records(topic), key=key) == sorted(records.values(), key=key)
         assert copy.get("/v1/log/extent").json["log"] != busy.get("/v1/log/extent").json["log"]
-        answer = copy.get(f"/v1/log?from={told['bookmark']}")
+        answer = copy.get(f"/v1/log?from={report['bookmark']}")
         assert (answer.status, answer.json["reason"]) == (400, "invalid bookmark")
         assert copy.publish("orders", {"id": 1}).status == 200
         assert copy.errors == []

@@ -1,4 +1,4 @@
-"""`sow bench`: measures, leaves nothing behind, and writes only where it was told to."""
+"""`sow bench`: measures, leaves nothing behind, and writes only to a given topic."""
 
 import json
 

@@ -50,7 +50,7 @@ COMMANDS = [
 
 
 class Elsewhere(BaseHTTPRequestHandler):
-    """Answers whatever it is asked with what the server is to say."""
+    """Answers every request with a given body."""
 
     protocol_version = "HTTP/1.1"
 
@@ -88,7 +88,7 @@ def test_what_is_no_server_of_ours_is_said_to_be_none(elsewhere, command, answer
     elsewhere.answer = ANSWERS[answer]
     url = f"http://127.0.0.1:{elsewhere.server_port}"
     result = CliRunner().invoke(main, [*command, "--url", url])
-    # A command that finds an empty list has done what it was asked.
+    # A command that finds an empty list has done its work.
     assert result.exit_code in (0, 1)
     assert result.exception is None or isinstance(result.exception, SystemExit)
     said = (result.stdout + result.stderr).replace("\n", "")

@@ -54,7 +54,7 @@ def test_it_is_requested_to_stop_when_its_input_ends(fifo):
 
 
 def test_with_a_server_that_is_killed_it_goes_and_what_it_has_started_too(fifo, tmp_path):
-    """Though it does not stop when it is asked to: an end of a pipe that it has given on ends."""
+    """A process that ignores a stop request still ends with the pipe that it has inherited."""
     held = str(tmp_path / "held")
     os.mkfifo(held)
     child = CHILD.format(before=STUBBORN.format(held=held), patience_s=0, fifo=fifo)

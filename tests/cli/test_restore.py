@@ -1,4 +1,4 @@
-"""`sow restore`: as of which moment, and what it refuses."""
+"""`sow restore`: the moment, and what it refuses."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""systemd is told how the server is, by datagrams to a socket of the test."""
+"""The server notifies systemd by datagrams, here to a socket of the test."""
 
 import asyncio
 import os

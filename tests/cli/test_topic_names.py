@@ -118,7 +118,7 @@ def test_credentials_go_to_this_machine_and_over_tls_alone(monkeypatch):
     assert made.pop() == nothing
     monkeypatch.delenv("SOW_PASSWORD", raising=False)
     offered("http://localhost", **{USER_OPTION: "ann"})
-    assert made.pop() == nothing, "nobody is asked for a password"
+    assert made.pop() == nothing, "no password prompt"
     monkeypatch.setenv("SOW_PASSWORD", "p")
     offered("http://localhost", **{USER_OPTION: "ann", TOKEN_OPTION: "t"})
     assert made.pop() == {"token": None, "user": "ann", "password": "p"}

@@ -66,7 +66,7 @@ def test_what_is_neither_is_a_sentence(tmp_path):
 
 @pytest.fixture
 def requested(monkeypatch):
-    """What the repair is asked for, which then says that it could not."""
+    """The arguments of the repair, which then fails."""
     found = []
 
     def repair_file(arguments):

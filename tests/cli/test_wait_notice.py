@@ -1,4 +1,4 @@
-"""Who waits for a server is told that it does not answer, by a clock that the test moves."""
+"""A waiting user is notified that a server does not answer, by the clock of the test."""
 
 import asyncio
 

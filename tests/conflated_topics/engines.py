@@ -32,7 +32,7 @@ class Remembering(PerKey):
         self._opened = defaultdict(dict)
 
     def open(self, keys, now_us):
-        # First, since the grid may begin anew with it.
+        # First, since the grid may begin again with it.
         super().open(keys, now_us)
         release_us = self.release_us(now_us + self.interval_us)
         self._opened[release_us].update(dict.fromkeys(keys, now_us))
@@ -116,7 +116,7 @@ def book_levels(recordings, rows=None):
 
 
 def bus_positions(recordings):
-    """The recorded bus positions, of which none is ever taken away."""
+    """The recorded bus positions; none is ever removed."""
     table = pyarrow.parquet.read_table(recordings / BUSES / "positions.parquet")
     names = table.column_names
     vehicle = next(name for name in names if "vehicle" in name)

@@ -73,7 +73,7 @@ class Driver:
             return {}
         rows = pa.Table.from_batches(packed, PACKED).to_pylist()
         mine = {bucket: [row for row in rows if row[BUCKET] == bucket] for bucket in self.states}
-        assert all(mine.values()), "every bucket is told of every trigger"
+        assert all(mine.values()), "every bucket gets every trigger"
         return {
             bucket: (
                 [row["rows"] for row in came],

@@ -147,10 +147,10 @@ def test_exact_focus_leaving_is_said_only_of_what_was_sent(log):
         else:
             copy.publish(now, key, value, passes=kind == "in")
     copy.advance(now + 2 * INTERVAL)
-    told = set()
+    seen = set()
     for _, what, key, *_ in copy.said:
-        assert what == "p" or key in told
-        told = told | {key} if what == "p" else told - {key}
+        assert what == "p" or key in seen
+        seen = seen | {key} if what == "p" else seen - {key}
 
 
 def test_what_a_filter_says_is_worked_out_once():

@@ -55,7 +55,7 @@ class Cut(Exception):
 
 
 class Proxy:
-    """Passes requests on to the server at `upstream`, and keeps what was asked in `seen`."""
+    """Passes requests on to the server at `upstream`, and keeps the requests in `seen`."""
 
     def __init__(self, upstream):
         self.seen = []
@@ -85,16 +85,16 @@ class Proxy:
     def _pass(self, requested, handler):
         self.seen.append(requested)
         try:
-            told = self.way(requested, lambda: self.forward(requested))
+            answer = self.way(requested, lambda: self.forward(requested))
         except Cut:
             return
-        handler.send_response(told.status)
-        for name, value in told.headers.items():
+        handler.send_response(answer.status)
+        for name, value in answer.headers.items():
             if name.lower() not in ("transfer-encoding", "content-length", "connection"):
                 handler.send_header(name, value)
-        handler.send_header("Content-Length", str(len(told.body)))
+        handler.send_header("Content-Length", str(len(answer.body)))
         handler.end_headers()
-        handler.wfile.write(told.body)
+        handler.wfile.write(answer.body)
 
     def forward(self, requested):
         """The server's answer; a server that is not there, or goes away, cuts."""

@@ -64,7 +64,7 @@ def document(chance):
 
 
 def fitting(chance):
-    """A document of which every field has its type."""
+    """A document whose fields all have their types."""
     number = chance.randrange(30_000)
     return json.dumps(
         {

@@ -91,24 +91,9 @@ def test_the_least_and_greatest_are_those_of_spark(spark):
         assert str(row.x) == str(same.x)
 
 
-@pytest.mark.parametrize("late", [True, "", " "])
-def test_late_is_the_name_of_a_column(spark, late):
-    frame = spark.range(1).selectExpr("id", "current_timestamp() AS ts")
-    with pytest.raises(ValueError, match=r"late is .*; give the name of the column"):
-        conflate(frame, "id", "ts", "1s", late=late)
-
-
 def test_an_empty_batch_is_empty(spark):
     frame = spark.createDataFrame(log(1).slice(0, 0))
     assert conflate(frame, "sym", "ts", "1s").count() == 0
-
-
-def test_a_column_that_is_not_there_is_answered_with_the_nearest(spark):
-    frame = spark.createDataFrame(log(1, 5))
-    with pytest.raises(ValueError, match="did you mean 'sym'"):
-        conflate(frame, "sim", "ts", "1s")
-    with pytest.raises(ValueError, match="unit"):
-        conflate(frame, "sym", "ts", "1")
 
 
 def test_several_intervals_are_each_what_it_is_alone(spark):
@@ -120,21 +105,6 @@ def test_several_intervals_are_each_what_it_is_alone(spark):
         alone = [{**row, "interval": written} for row in expected(table, delete="gone")]
         assert sorted(of_one, key=lambda row: (row["window_end"], row["sym"])) == alone
     assert len(rows) == 2 * len(alone)
-
-
-@pytest.mark.parametrize(
-    ("intervals", "options", "says"),
-    [
-        ([], {}, "the list of intervals is empty"),
-        (["1s", "1s"], {}, "has one twice"),
-        (["1s", timedelta(seconds=2)], {}, "is no text"),
-        (["1s", "2"], {}, "no unit"),
-        (["1s"], {"late": "interval"}, "'interval' is a column of the result"),
-    ],
-)
-def test_a_list_of_intervals_that_cannot_be_is_refused(spark, intervals, options, says):
-    with pytest.raises(ValueError, match=says):
-        conflate(spark.createDataFrame(log(1, 5)), "sym", "ts", intervals, **options)
 
 
 class Feed:
@@ -260,35 +230,6 @@ def test_rows_without_a_key_and_rows_far_ahead_take_no_part_in_a_batch(spark):
     rows = [row for row in rows if row != ahead]
     assert sorted(rows, key=lambda row: (row["window_end"], row["sym"])) == expected(table)
     assert counts.get == {"late": 0, "ahead": 1, "without_key": 1}
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"lateness": "2"}, "no unit"),
-        ({"late": "px"}, "there is a column 'px' already"),
-        ({"late": "PX"}, "there is a column 'PX' already"),  # the same to Spark
-        ({"null_keys": "fold"}, "write 'refuse' or 'drop'"),
-    ],
-)
-def test_an_option_that_cannot_be_is_refused(spark, options, says):
-    with pytest.raises(ValueError, match=says):
-        conflate(spark.createDataFrame(log(1, 5)), "sym", "ts", "1s", **options)
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("a.b", "'a.b' has a dot or a backtick in its name"),
-        ("a`b", "has a dot or a backtick in its name"),
-        ("__verdict", "'__verdict' is a reserved column name"),
-        ("__bucket", "'__bucket' is a reserved column name"),
-    ],
-)
-def test_a_column_whose_name_cannot_be_is_refused(spark, name, says):
-    frame = spark.createDataFrame(log(1, 5)).withColumnRenamed("px", name)
-    with pytest.raises(ValueError, match=says):
-        conflate(frame, "sym", "ts", "1s")
 
 
 @pytest.mark.slow

@@ -153,7 +153,7 @@ def test_a_worker_killed_while_a_stream_writes(copy, server, proxy, gate):
 class Kills:
     """A proxy's way that kills the server at some of the requests, before or after they are done.
 
-    The one who asked hears nothing; the next request finds a new server on the old port.
+    The client gets no answer; its next request finds a new server on the old port.
     """
 
     def __init__(self, data, moments):

@@ -71,7 +71,7 @@ def test_an_end_of_the_log_needs_a_beginning():
 
 
 def test_a_path_is_not_passed_over():
-    # A table is asked for with the path of a warehouse.
+    # A table is requested with the path of a warehouse.
     with pytest.raises(ClientError, match=r"a topic is named by .* CREATE TEMPORARY VIEW orders"):
         read_options({**TOPIC, "path": "/tmp/orders"})
 

@@ -43,10 +43,10 @@ def test_a_topic_by_a_schema_without_a_time_is_read_as_it_is_unless_one_is_reque
 
 
 class Reader:
-    """Notes what it is told."""
+    """Notes its options."""
 
     def __init__(self):
-        self.told = {}
+        self.noted = {}
 
     def format(self, name):
         return self.options(format=name)
@@ -58,7 +58,7 @@ class Reader:
         return self.options(**{name: value})
 
     def options(self, **given):
-        self.told |= given
+        self.noted |= given
         return self
 
     def load(self, path=None):
@@ -76,17 +76,17 @@ def rows(reader):
 
 def test_a_format_that_only_spark_knows_is_handed_on_with_its_options():
     source = Source(format="delta", path="in", options=(PipelineOption("maxFiles", "2"),))
-    told = rows(Reader()).frame(source, ticks=False, takes_up=False).told
-    assert told == {"format": "delta", "path": "/data/in", "maxFiles": "2"}
-    assert rows(Reader()).frame(Source(format="own"), ticks=False).told == {"format": "own"}
+    noted = rows(Reader()).frame(source, ticks=False, takes_up=False).noted
+    assert noted == {"format": "delta", "path": "/data/in", "maxFiles": "2"}
+    assert rows(Reader()).frame(Source(format="own"), ticks=False).noted == {"format": "own"}
 
 
 def test_a_static_table_is_read_once_and_kept():
     static = Static(name="n", format="csv", path="n.csv", schema="id int")
-    told = {"format": "csv", "path": "/data/n.csv", "schema": "id int", "kept": True}
-    assert rows(Reader()).table(static).told == told
-    told = {"format": "sow", "url": "http://host", "topic": "orders", "kept": True}
-    assert rows(Reader()).table(Static(name="n", format="sow", topic="orders")).told == told
+    noted = {"format": "csv", "path": "/data/n.csv", "schema": "id int", "kept": True}
+    assert rows(Reader()).table(static).noted == noted
+    noted = {"format": "sow", "url": "http://host", "topic": "orders", "kept": True}
+    assert rows(Reader()).table(Static(name="n", format="sow", topic="orders")).noted == noted
 
 
 def test_a_number_without_a_unit_is_not_guessed_at():

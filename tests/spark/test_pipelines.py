@@ -272,7 +272,7 @@ def test_two_sources_and_a_static_table_are_one_stream(run, server, tmp_path):
     rows = [row for row in server.records("loud") if "name" in row]
     found = {row["name"]: (row["px"], row.get("desk")) for row in rows}
     assert found == {"Alpha": (1.0, "one"), "Beta": (2.0, None), "Gamma": (9.0, None)}
-    # The next run reads the table anew, and of the sources what has come.
+    # The next run reads the table again, and new rows of the sources.
     (tmp_path / "names.csv").write_text("id,name\nA,Aleph\n")
     ticks(tmp_path / "in", "b", ("A", 2, 4.0))
     run(pipeline)

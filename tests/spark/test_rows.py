@@ -1,4 +1,4 @@
-"""Rows on their way from a server that is played: ranges that go on, and what is lost is told."""
+"""Rows from a simulated server: ranges continue, and losses are reported."""
 
 import pyarrow as pa
 import pytest
@@ -31,7 +31,7 @@ def stream(*rows):
 
 
 class Server:
-    """A log from `oldest` to `newest`, of which an answer has at most `limit` rows."""
+    """A log from `oldest` to `newest`; an answer has at most `limit` rows."""
 
     url = "http://played"
 

@@ -1,4 +1,4 @@
-"""What others have told Spark, wherever they said it, and what goes before what."""
+"""Spark settings that exist before a session, by their source, and their precedence."""
 
 import pytest
 

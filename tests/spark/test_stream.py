@@ -256,5 +256,5 @@ def test_a_topic_without_a_log_cannot_be_streamed(server):
 
 def test_where_a_query_begins_is_a_batch_without_rows():
     reader = SowStreamReader(read_options({"topic": "orders", "startingBookmark": "latest"}), ROW)
-    # Nothing came until the first trigger, and something did when Spark asked once more.
+    # Nothing came until the first trigger, and rows did when Spark requested them again.
     assert reader.partitions({"bookmark": 7}, {"bookmark": 5}) == []

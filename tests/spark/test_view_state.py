@@ -166,11 +166,11 @@ def test_other_types_and_several_fields(engine):
 def test_a_row_that_is_as_it_was_is_not_written():
     made = BySpark(view(("/desk", "COUNT(1) AS /n")))
     made.take([("1", order("a", 1))])
-    assert [row["op"] for row in made.told] == ["publish"]
+    assert [row["op"] for row in made.changed] == ["publish"]
     made.take([("1", order("a", 2))])
-    assert made.told == []
+    assert made.changed == []
     made.take([("1", order("b", 2)), ("2", order("a", 1))])
-    assert [json.loads(row["value"]) for row in made.told] == [{"desk": "b", "n": 1}]
+    assert [json.loads(row["value"]) for row in made.changed] == [{"desk": "b", "n": 1}]
 
 
 def test_rows_are_published_before_others_are_deleted():
@@ -178,27 +178,27 @@ def test_rows_are_published_before_others_are_deleted():
     made.take([(str(at), order(f"a{at}", 1)) for at in range(60)])
     made.take([(str(at), order(f"b{at}", 1)) for at in range(60)])
     assert len(made.rows) == 60
-    assert {row["op"] for row in made.told} == {"publish", "match"}
+    assert {row["op"] for row in made.changed} == {"publish", "match"}
 
 
 def test_a_row_that_goes_says_why_the_last_record_left():
     made = BySpark(view(("/desk",), condition="/v < 50"))
 
-    def told(*step):
+    def changed(*step):
         made.take(step)
-        return sorted((row["op"], row["value"]) for row in made.told)
+        return sorted((row["op"], row["value"]) for row in made.changed)
 
-    told(("1", order("a", 1)), ("2", order("a", 1)))
-    assert told(("1", order("b", 1)), ("2", None)) == [
+    changed(("1", order("a", 1)), ("2", order("a", 1)))
+    assert changed(("1", order("b", 1)), ("2", None)) == [
         ("delete", None),
         ("publish", '{"desk":"b"}'),
     ]
-    assert told(("1", order("b", 100))) == [("match", None)]
-    told(("1", order("a", 1)), ("2", order("a", 1)))
-    assert told(("2", None), ("1", order("a", 99))) == [("match", None)]
-    told(("1", order("a", 1)))
+    assert changed(("1", order("b", 100))) == [("match", None)]
+    changed(("1", order("a", 1)), ("2", order("a", 1)))
+    assert changed(("2", None), ("1", order("a", 99))) == [("match", None)]
+    changed(("1", order("a", 1)))
     made.expire("1")
-    assert [row["op"] for row in made.told] == ["expire"]
+    assert [row["op"] for row in made.changed] == ["expire"]
 
 
 def test_a_key_that_is_no_unicode_is_a_key_like_any():

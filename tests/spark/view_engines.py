@@ -1,4 +1,4 @@
-"""A view of orders by the server's engine and by what Spark runs, told the same history.
+"""A view of orders by the server's engine and by what Spark runs, with the same history.
 
 A step is what happens in one turn, or in one batch of Spark's: pairs of an id and the message that
 its record has from then on, None for one that goes.
@@ -76,13 +76,13 @@ class Embedded:
 
 class BySpark:
     """The same as the turns of Spark's buckets make them, with a state that is bytes between two
-    batches. `told` are the rows that the last batch has written."""
+    batches. `changed` are the rows that the last batch has written."""
 
     def __init__(self, definition):
         self._view = SparkView(definition, "json")
         self._records, self._groups = {}, {}
         self._bookmark = 0
-        self.rows, self.told = {}, []
+        self.rows, self.changed = {}, []
 
     def expire(self, name):
         self.take([(name, None)], gone="expire")
@@ -94,13 +94,13 @@ class BySpark:
             self._records[bucket] = done.state
             for target, packed in zip(*done.changes.to_pydict().values(), strict=True):
                 changes.setdefault(target, []).append(packed)
-        self.told = []
+        self.changed = []
         for bucket, packed in changes.items():
             # In any order: Spark promises none.
             turned = take_changes(self._view, self._groups.get(bucket), reversed(packed))
             self._groups[bucket] = turned.state
-            self.told += turned.rows.to_pylist()
-        for row in self.told:
+            self.changed += turned.rows.to_pylist()
+        for row in self.changed:
             if row["op"] != "publish":
                 del self.rows[row["key"]]
             else:
