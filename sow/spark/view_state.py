@@ -76,8 +76,8 @@ def take_records(view: SparkView, stored: bytes | None, packed: Iterable[bytes])
                 bucket = _bucket_of(contributed(contribution)[GROUP_KEY])
                 change = sign, contribution, row.op, row.bookmark
                 changes.setdefault(bucket, []).append(change)
-    packed = [(bucket, to_ipc(_table(CHANGES, some))) for bucket, some in sorted(changes.items())]
-    return RecordsTurn(kept.state(found), _table(CHANGES_PACKED, packed))
+    moved = [(bucket, to_ipc(_table(CHANGES, some))) for bucket, some in sorted(changes.items())]
+    return RecordsTurn(kept.state(found), _table(CHANGES_PACKED, moved))
 
 
 def take_changes(view: SparkView, stored: bytes | None, packed: Iterable[bytes]) -> GroupsTurn:

@@ -60,7 +60,7 @@ def test_the_checkpoint_of_another_topic_is_refused(server):
     server.publish("orders", {"id": 1})
     end = next_of(reader, reader.initialOffset())
     for refused in (lambda: next_of(other, end), lambda: other.partitions({}, end)):
-        with pytest.raises(DataLoss, match="of another topic, orders, and this query reads loud"):
+        with pytest.raises(DataLoss, match="to another topic, orders, and this query reads loud"):
             refused()
     end.pop("topic")  # as an earlier release has written it
     assert next_of(other, end)

@@ -63,7 +63,7 @@ def test_a_view_that_spark_runs_takes_rows_of_its_own_pipeline_alone(monkeypatch
 def test_columns_are_no_messages_of_other_types(messages):
     to = WriteTarget(key_is_field=False, messages=messages)
     for columns in ({"id": LONG}, {"key": TEXT, "value": LONG}, {"op": TEXT, "id": TEXT}):
-        with pytest.raises(ClientError, match=f"messages of type {messages}, which are not made"):
+        with pytest.raises(ClientError, match=f"messages of type {messages}, which cannot be made"):
             check_columns(schema(**columns), options(), to)
 
 
