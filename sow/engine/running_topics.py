@@ -19,7 +19,7 @@ from sow.errors import ClientError
 from sow.expressions import Filter
 from sow.store.protocols import LogEntry, Op
 from sow.streaming.pattern_subscriptions import PatternSubscriptions
-from sow.streaming.router import Heard, Router
+from sow.streaming.router import Routed, Router
 from sow.topic.batch import Batch
 from sow.topic.conflated_topic import ConflatedCopy, CopyUpdate
 from sow.topic.expirations import Expirations
@@ -82,7 +82,7 @@ class LiveTopicBase:
         self.falls_due = falls_due
         """Whether it ever has something to do by itself."""
 
-    def route(self, batch: Batch, now_us: int) -> Heard:
+    def route(self, batch: Batch, now_us: int) -> Routed:
         """Tell all who follow the topic of changes; returns who has to be looked after because of
         it."""
         self.updates += len(batch.changes.identities)
@@ -387,7 +387,7 @@ class CopyTopic(LiveTopicBase):
 
     def fill(self, seq: Callable[[], int]) -> Task[None]:
         """Take over the underlying topic, as it stands in the last step; `seq` then gives the
-        number of the last change. What changes meanwhile is to be said to `copy.hear`."""
+        number of the last change. What changes meanwhile is to be said to `copy.on_batch`."""
         return self.copy.fill(seq, self.records)
 
     def give_up(self) -> None:

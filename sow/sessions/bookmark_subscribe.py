@@ -98,7 +98,7 @@ class BookmarkSubscriber:
                 return
             self._register.remove(subscription)
             name, now_us = subscription.name, engine.now_us
-            session.say_unsubscribed(name, error.reason, now_us, error.detail)
+            session.send_unsubscribed(name, error.reason, now_us, error.detail)
 
         frames = replay.frames(on_live, on_failure)
         session.stream(frames, engine.group, engine.now_us, answers=False)

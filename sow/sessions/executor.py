@@ -210,7 +210,7 @@ class Executor:
             # Each of them is carried out by itself, and counted then.
             self.rates.give_back(session.rights, len(publishes.bodies))
             return False
-        session.say_lines(publish_acks(publishes.requested(last - len(bodies))))
+        session.send_lines(publish_acks(publishes.requested(last - len(bodies))))
         self.engine.touch(session)
         return True
 
@@ -227,7 +227,7 @@ class Executor:
         try:
             if isinstance(command, Refused):
                 self.refused[type(command.error).reason] += 1
-                session.say(protocol_messages.failure(command.cid, command.error))
+                session.send(protocol_messages.failure(command.cid, command.error))
             else:
                 self._check(session, command)
                 steps = ACTIONS[command.name](self, session, command, now_us)
@@ -239,10 +239,10 @@ class Executor:
                 self._note_refused(session, command, error)
             catalog = self.engine.catalog
             error = redact_error(error, session.rights, catalog.topics, catalog.pattern_texts)
-            session.say(protocol_messages.failure(command.cid, error))
+            session.send(protocol_messages.failure(command.cid, error))
         except Exception as error:
             self._fail(f"session {session.id}: {described(error)}")
-            session.say(protocol_messages.failure(command.cid, SowError(FAILED_DETAIL)))
+            session.send(protocol_messages.failure(command.cid, SowError(FAILED_DETAIL)))
         finally:
             self.engine.touch(session)
 
@@ -328,9 +328,9 @@ class Executor:
                 command.cid, kind, **self._identity(session, command), **more
             )
             if kind == acks[-1]:
-                session.say_name(said, self.engine.group, self.engine.now_us)
+                session.send_name(said, self.engine.group, self.engine.now_us)
             else:
-                session.say(said)
+                session.send(said)
 
     def _identity(self, session: Session, command: Command) -> dict[str, object]:
         """What an ack tells the client of its session: its secret name, what others call it, and
@@ -376,7 +376,7 @@ class Executor:
         ack = protocol_messages.ack(
             command.cid, "processed", **self._identity(old, command), resumed=True
         )
-        old.say_resumed(ack, self.engine.now_us)
+        old.send_resumed(ack, self.engine.now_us)
         session.give_way_to(old)
         self.sessions.forget(session)
         self.engine.touch(old)
@@ -388,7 +388,7 @@ class Executor:
         self._name(session, command, {"resumed": False, "reason": reason})
 
     def _heartbeat(self, session: Session, command: Command, _now_us: int) -> None:
-        session.say(protocol_messages.heartbeat())
+        session.send(protocol_messages.heartbeat())
         acknowledge(session, command, *ACKS)
 
     def _flush(self, session: Session, command: Command, _now_us: int) -> None:

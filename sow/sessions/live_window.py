@@ -169,9 +169,9 @@ class LiveWindows:
         answer = channel.begin(session, held, feed.page(), from_scratch, last)
         acknowledge(session, command, "processed", s=subscription.name)
         self._say(session, answer, answer.leavings())
-        session.say(protocol_messages.group_begin(subscription.name))
+        session.send(protocol_messages.group_begin(subscription.name))
         self._say(session, answer, answer.answer())
-        session.say(protocol_messages.group_end(subscription.name, engine.seq))
+        session.send(protocol_messages.group_end(subscription.name, engine.seq))
         matches, end = opened.answer.matches, min(window.end, opened.answer.matches)
         acknowledge(
             session,
@@ -186,7 +186,7 @@ class LiveWindows:
         """Say little at once, and much as the client takes it."""
         if answer.is_short:
             for lines in said:
-                session.say_records(lines)
+                session.send_records(lines)
             return
         frames = ((session.encoding.frame(lines), len(lines)) for lines in said)
         held = self._questions.unread.hold(session.id, answer.rows, frames)

@@ -173,7 +173,7 @@ class Replay:
         heard = self._feed_of(entry.topic)
         is_its_own = heard is not None and heard.topic.has_logged(entry)
         if heard is not None and is_its_own and entry.op == "publish":
-            heard.hear(_batch(heard, entry, start, stop), entry.ts_us)
+            heard.on_batch(_batch(heard, entry, start, stop), entry.ts_us)
         self._reached = entry.seq + stop - 1
         return stop - start
 

@@ -101,13 +101,13 @@ class PendingUpdates:
             self._slots.append(slot)
             self._updates.append(update)
             self._waits.append(True)
-            self._sent.append(update.told)
+            self._sent.append(update.known)
             self._to_come.append(update.new is not None)
             self._first_seqs.append(update.first_seq)
             self._first_ts_us.append(update.first_ts_us)
             return
         self._slots[row], self._updates[row], self._waits[row] = slot, update, True
-        self._sent[row], self._to_come[row] = update.told, update.new is not None
+        self._sent[row], self._to_come[row] = update.known, update.new is not None
         self._first_seqs[row], self._first_ts_us[row] = update.first_seq, update.first_ts_us
 
     def columns(self) -> PendingColumns:

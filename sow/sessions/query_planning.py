@@ -305,15 +305,15 @@ class QueryPlanner:
     ) -> None:
         """Say snapshots as one answer: few rows at once, many as the socket takes them."""
         engine, shape = self._engine, partial(shape_for, command)
-        session.say(protocol_messages.group_begin(name))
+        session.send(protocol_messages.group_begin(name))
         if taken.is_short:
             for rows in taken.lines(session.encoding, name, shape):
-                session.say_records(rows)
+                session.send_records(rows)
         else:
             frames = taken.frames(session.encoding, name, shape)
             held = self.unread.hold(session.id, taken.weight, frames)
             session.stream(held, engine.group, engine.now_us)
-        session.say(protocol_messages.group_end(name, engine.seq))
+        session.send(protocol_messages.group_end(name, engine.seq))
 
 
 def check_still_permitted(session: Session, command: Command) -> None:
@@ -336,7 +336,7 @@ def acknowledge(session: Session, command: Command, *kinds: str, **more: object)
     for kind in acks_of(command.acks, command.cid is not None):
         if kind in kinds:
             ignored = (command.options.ignored or None) if kind == ACKS[0] else None
-            session.say(protocol_messages.ack(command.cid, kind, **more, ignored=ignored))
+            session.send(protocol_messages.ack(command.cid, kind, **more, ignored=ignored))
 
 
 def sow_keys(command: Command) -> tuple[str, ...] | None:

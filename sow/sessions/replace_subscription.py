@@ -279,7 +279,7 @@ class SubscriptionReplacer:
                 taken.take(topic, rows, differs.matches)
             new.follow(topic.router)
             feed = new.feeds[topic.name]
-            if feed.told is not None:
+            if feed.known is not None:
                 feed.keep_account_of(differs.places(topic.records))
             told.take(feed.lines, differs, _last_lines(replacement, feed.lines))
         for records, had in held.items():
@@ -306,7 +306,7 @@ class SubscriptionReplacer:
         acknowledge(session, command, "processed", s=new.name)
         if told.is_short:
             for some in told.lines():
-                session.say_records(some)
+                session.send_records(some)
         else:
             frames = self._questions.unread.hold(session.id, told.weight, told.frames())
             session.stream(frames, self._engine.group, self._engine.now_us)
@@ -439,11 +439,11 @@ def _held(
 ) -> ClientState:
     """What the session holds of a topic, while some of it waits to be said."""
     records, waiting = feed.topic, pending.columns()
-    if feed.told is not None and not records.retains:
-        return ClientState(NO_SLOTS, frozenset(feed.told), waiting, False)
-    if feed.told is not None:
+    if feed.known is not None and not records.retains:
+        return ClientState(NO_SLOTS, frozenset(feed.known), waiting, False)
+    if feed.known is not None:
         find = records.table.slots.get
-        told = np.array([find(one, GONE) if isinstance(one, str) else one for one in feed.told])
+        told = np.array([find(one, GONE) if isinstance(one, str) else one for one in feed.known])
         told = told[told != GONE].astype(np.int64)
         return ClientState(told, frozenset(), waiting, feed.knows_what_is_held)
     if replacement.old.complete:

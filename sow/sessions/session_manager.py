@@ -404,7 +404,7 @@ def _has_answers(session: Session, rights: Permissions) -> bool:
     """Whether anything waits for a session that might be rows of an answer that it may not have by
     these rights: records that were found already, and all of it where its topics are others."""
     same = rights.reads == session.rights.reads
-    return session.says_answers if same else session.has_answers
+    return session.has_found_records if same else session.has_answers
 
 
 def _gone(session: Session, why: str, now_us: int) -> GoneSession:

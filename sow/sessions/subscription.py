@@ -103,7 +103,7 @@ class Subscription:
     def follow(self, router: Router) -> None:
         """Hear what becomes of a topic from now on."""
         feed = self.feed(router)
-        if not router.hears(feed):
+        if not router.routes_to(feed):
             router.add(feed)
 
     def was_sent(self, answered: Mapping[str, Slots]) -> None:
@@ -125,7 +125,7 @@ class Subscription:
     def awaits(self, place: Router) -> bool:
         """Whether it follows a topic that has had nothing to tell."""
         feed = self.feeds.get(place.topic.name)
-        return self.wants(place.topic) if feed is None else not place.hears(feed)
+        return self.wants(place.topic) if feed is None else not place.routes_to(feed)
 
     def remove_feed(self, topic: str) -> bool:
         """A topic has gone; False if it was not followed any more."""

@@ -134,4 +134,4 @@ class UnsentUpdates:
             said.add(record)
             return lines_of(lines.topic), lines.as_sent(left)
 
-        self._session.outbox.retell(self._name, told)
+        self._session.outbox.reencode(self._name, told)

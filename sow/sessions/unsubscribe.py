@@ -140,7 +140,7 @@ class Unsubscriber:
         if subscription is None:
             return ""
         self.end(subscription)
-        session.say_unsubscribed(name, BACK_PRESSURE, self._engine.now_us)
+        session.send_unsubscribed(name, BACK_PRESSURE, self._engine.now_us)
         return subscription.topic
 
     def bar(self, session: Session, name: str) -> None:
@@ -149,7 +149,7 @@ class Unsubscriber:
         subscription = self._register.of(session)[name]
         self.end(subscription)
         session.take_back_all(name)
-        session.say_unsubscribed(name, AUTHORIZATION, self._engine.now_us)
+        session.send_unsubscribed(name, AUTHORIZATION, self._engine.now_us)
         self._engine.touch(session)
 
     def fail(self, channel: Channel, error: Exception) -> None:
@@ -181,7 +181,7 @@ class Unsubscriber:
 
     def _say_failed(self, subscription: Subscription) -> None:
         session, engine = subscription.session, self._engine
-        session.say_unsubscribed(subscription.name, FAILURE, engine.now_us, FAILURE_DETAIL)
+        session.send_unsubscribed(subscription.name, FAILURE, engine.now_us, FAILURE_DETAIL)
         engine.touch(session)
 
     def end_topic(self, topic: LiveTopic) -> None:
@@ -210,5 +210,5 @@ class Unsubscriber:
         if subscription.pattern is None:
             session = subscription.session
             self.end(subscription)
-            session.say_unsubscribed(subscription.name, reason, self._engine.now_us, why)
+            session.send_unsubscribed(subscription.name, reason, self._engine.now_us, why)
             self._engine.touch(session)

@@ -41,7 +41,7 @@ class ViewInputSnapshot:
         """The topic whose records they were."""
         return (self._snapshot.topic,)
 
-    def hear(self, _batch: Batch) -> Iterable[RowDeltas]:
+    def on_batch(self, _batch: Batch) -> Iterable[RowDeltas]:
         """Nothing: no change is about that moment."""
         return ()
 

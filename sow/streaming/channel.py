@@ -50,16 +50,16 @@ class Channel:
         """Nothing is said any more; its feeds are on their way out."""
         self._parts: list[Part] = []
         """What they say, in their order."""
-        self._heard_alone: Records | None = None
+        self._exclusive: Records | None = None
         """The topic that nothing else may come between the lines of, while there is one."""
         self._behind: list[tuple[UpdateEncoder, Update | Columns, list[bytes]]] = []
         """What has come of other topics meanwhile."""
 
-    def say(self, lines: UpdateEncoder, said: Update | Columns, rendered: list[bytes]) -> None:
+    def append(self, lines: UpdateEncoder, said: Update | Columns, rendered: list[bytes]) -> None:
         """Gather lines of a topic, and what they were made of."""
         if self.is_over:
             return
-        if self._heard_alone is not None and self._heard_alone is not lines.topic:
+        if self._exclusive is not None and self._exclusive is not lines.topic:
             self._behind.append((lines, said, rendered))
             return
         self._parts.append((lines, said))
@@ -78,14 +78,14 @@ class Channel:
     def hold_others(self, topic: Records) -> None:
         """Let nothing of other topics come between what there is to say of this one, until
         `release_others`: its numbers are given already, and theirs are newer."""
-        self._heard_alone = topic
+        self._exclusive = topic
 
     def release_others(self, _now_us: int) -> None:
         """Hear all topics again, beginning with what has come of the others."""
-        self._heard_alone = None
+        self._exclusive = None
         behind, self._behind = self._behind, []
         for lines, said, rendered in behind:
-            self.say(lines, said, rendered)
+            self.append(lines, said, rendered)
 
     def due_us(self) -> int | None:
         """When the strand next has something to do by itself: never."""
@@ -142,7 +142,7 @@ class Channel:
                 assert seqs.get(record, 0) < update.seq, f"{update.identity} goes backwards"
                 seqs[record] = update.seq
         assert all(lines.name == self.name for lines, _ in self._parts), "another strand's lines"
-        assert self._heard_alone is not None or not self._behind, "lines that nobody waits with"
+        assert self._exclusive is not None or not self._behind, "lines that nobody waits with"
 
     def _hand_out(
         self,

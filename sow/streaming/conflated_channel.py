@@ -74,7 +74,7 @@ class Newcomer:
         first_seq = min(max(update.first_seq, self.seq), update.seq)
         # Its delta stays: what of it the snapshot held as well is there a second time.
         old = held.update.new
-        return update._replace(told=old is not None, old=old, first_seq=first_seq)
+        return update._replace(known=old is not None, old=old, first_seq=first_seq)
 
 
 class ConflatedChannel(Channel):
@@ -92,7 +92,7 @@ class ConflatedChannel(Channel):
         self.conflator: Conflator[ConflationPlace, Waiting] = Conflator(
             self._demand or PerKey(interval_us or 1), _folded
         )
-        self._heard = 0
+        self._offered = 0
         self.lines_out = 0
         """Lines that its windows have come to; newcomers hear of them by themselves."""
         self._released: list[tuple[ConflationPlace, Waiting]] = []
@@ -105,13 +105,13 @@ class ConflatedChannel(Channel):
         """Take in an update, to wait for its window's end."""
         if self.is_over:
             return
-        if self._heard_alone is not None and self._heard_alone is not place[0].topic:
+        if self._exclusive is not None and self._exclusive is not place[0].topic:
             self._offered_behind.append((place, update))
             return
-        self._heard += 1
+        self._offered += 1
         for noted in self._noting:
             noted[place] = None
-        self.conflator.offer((place,), (Waiting(self._heard, update),), now_us)
+        self.conflator.offer((place,), (Waiting(self._offered, update),), now_us)
 
     def release_others(self, now_us: int) -> None:
         """Hear all topics again, beginning with what has come of the others."""
@@ -123,7 +123,7 @@ class ConflatedChannel(Channel):
     @property
     def updates_in(self) -> int:
         """Updates that it has taken in."""
-        return self._heard
+        return self._offered
 
     @property
     def waiting(self) -> bool:
@@ -145,7 +145,7 @@ class ConflatedChannel(Channel):
         super().join_at(session, seq)
         held = self.conflator.pending()
         if seq and held:
-            self._newcomers[session] = Newcomer(seq, self._heard, held)
+            self._newcomers[session] = Newcomer(seq, self._offered, held)
 
     def leave(self, session: Session) -> None:
         """Take a member out; what gathered was handed out."""
@@ -185,7 +185,7 @@ class ConflatedChannel(Channel):
     def collect(self) -> list[bytes]:
         """The lines of what was released, for a strand without members."""
         released, self._released = self._released, []
-        return self._said(_updates(released))[0]
+        return self._encoded(_updates(released))[0]
 
     def gathered(self) -> list[tuple[UpdateEncoder, Update]]:
         """The same as updates."""
@@ -204,9 +204,9 @@ class ConflatedChannel(Channel):
         self.lines_out += len(released)
         settled = [session for session in self.members if session not in self._newcomers]
         if settled:
-            self._tell(settled, _updates(released), group, now_us)
+            self._send(settled, _updates(released), group, now_us)
         for session, newcomer in list(self._newcomers.items()):
-            self._tell([session], newcomer.corrected(released), group, now_us)
+            self._send([session], newcomer.corrected(released), group, now_us)
             if not newcomer.held:
                 del self._newcomers[session]
 
@@ -224,25 +224,25 @@ class ConflatedChannel(Channel):
         super().check()
         self.conflator.check()
         pending = self.conflator.pending()
-        assert all(waiting.number <= self._heard for waiting in pending.values())
+        assert all(waiting.number <= self._offered for waiting in pending.values())
         assert all(lines.name == self.name for lines, _ in pending), "another strand's lines"
         assert self._newcomers.keys() <= self.members.keys(), "a newcomer has left"
         assert all(newcomer.held for newcomer in self._newcomers.values()), "a newcomer no more"
-        assert self._heard_alone is not None or not self._offered_behind
+        assert self._exclusive is not None or not self._offered_behind
 
-    def _tell(
+    def _send(
         self,
         sessions: Sequence[Session],
         updates: Iterable[tuple[UpdateEncoder, Update]],
         group: int,
         now_us: int,
     ) -> None:
-        rendered, parts = self._said(updates)
+        rendered, parts = self._encoded(updates)
         if rendered:
             self._hand_out(sessions, rendered, parts, group, now_us)
 
     @staticmethod
-    def _said(updates: Iterable[tuple[UpdateEncoder, Update]]) -> tuple[list[bytes], list[Part]]:
+    def _encoded(updates: Iterable[tuple[UpdateEncoder, Update]]) -> tuple[list[bytes], list[Part]]:
         """Lines of updates, without those that say nothing."""
         rendered: list[bytes] = []
         parts: list[Part] = []

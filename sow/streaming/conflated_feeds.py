@@ -29,8 +29,8 @@ class ConflatedFeed(Feed):
         by_record = not self.lines.conflation_key
         self.knows_what_is_held = by_record
         if by_record:
-            self.wants_old = self._hears_leaving = True
-            self._needs_old = self.told is None
+            self.wants_old = self._wants_oof = True
+            self._needs_old = self.known is None
 
     def _take(self, batch: Batch, at: int, update: Update, now_us: int) -> None:
         key: Key = (update.identity,)
@@ -38,6 +38,6 @@ class ConflatedFeed(Feed):
             key = key_of(batch.row(self.lines.conflation_key, at), update.identity)
         self.channel.offer((self.lines, key), update, now_us)
 
-    def hears_more(self) -> bool:
+    def has_output(self) -> bool:
         """Something waits in the conflator."""
         return len(self.channel.conflator) > 0

@@ -27,7 +27,7 @@ class FeedIndex:
         Neither is one filed that keeps account where nothing is stored: there no old state says
         that a record was in focus.
         """
-        if feed.condition is None or (feed.told is not None and not feed.topic.retains):
+        if feed.condition is None or (feed.known is not None and not feed.topic.retains):
             return False
         return self._terms.add(feed, access_of(feed.condition))
 

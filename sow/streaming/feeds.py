@@ -51,11 +51,11 @@ class Feed:
         self.lines = UpdateEncoder(topic, channel.name, channel.encoding, key)
         # Where nothing is stored no snapshot and no old state says what a subscriber holds.
         accounts = key.accounts or (key.oof and not topic.retains)
-        self.told: set[Place] | None = set() if accounts else None
+        self.known: set[Place] | None = set() if accounts else None
         self.wants_old = key.oof or key.delta or key.accounts
         """Records that were in focus matter, whether they still are or not."""
         self._needs_old = self.wants_old and not accounts
-        self._hears_leaving = key.oof
+        self._wants_oof = key.oof
         self.knows_what_is_held = True
         """An update that waits says what each client was told of its record before."""
         self._batched = not self.wants_old
@@ -72,42 +72,42 @@ class Feed:
 
     def can_be_joined(self) -> bool:
         """A newcomer would be in the same position as those who are here."""
-        return not self.told and not self.channel.is_over
+        return not self.known and not self.channel.is_over
 
     def keep_account_of(self, places: Iterable[Place]) -> None:
         """The subscriber was told of these records by its snapshot; needless where the old state
         of a record says so."""
-        if self.told is not None:
-            self.told.update(places)
+        if self.known is not None:
+            self.known.update(places)
 
     # Hearing.
 
-    def hear(self, batch: Batch, now_us: int) -> bool:
+    def on_batch(self, batch: Batch, now_us: int) -> bool:
         """Take in what a batch of changes means for this feed; True when there is something."""
         if self._batched:
             if batch.changes.news is not None:
-                self._hear_plain(batch)
+                self._on_plain_batch(batch)
         else:
             before = batch.old_focus(self.condition) if self._needs_old else None
             for at, now in enumerate(batch.new_focus(self.condition)):
-                self._hear_one(batch, at, before is not None and before[at], now, now_us)
-        return self.hears_more()
+                self._on_record(batch, at, before is not None and before[at], now, now_us)
+        return self.has_output()
 
-    def hear_at(self, batch: Batch, places: Sequence[int], now_us: int) -> bool:
+    def on_records(self, batch: Batch, places: Sequence[int], now_us: int) -> bool:
         """Take in the records at these places; no other record of the batch concerns this feed."""
         if len(places) * FEW_OF >= len(batch):
-            return self.hear(batch, now_us)
+            return self.on_batch(batch, now_us)
         for at in places:
             now = batch.is_in_focus(self.condition, at)
             was = self._needs_old and batch.was_in_focus(self.condition, at)
-            self._hear_one(batch, at, was, now, now_us)
-        return self.hears_more()
+            self._on_record(batch, at, was, now, now_us)
+        return self.has_output()
 
-    def hears_more(self) -> bool:
+    def has_output(self) -> bool:
         """The engine has to look after the strand, because of what this feed has heard."""
         return bool(self.channel.rendered)
 
-    def _hear_plain(self, batch: Batch) -> None:
+    def _on_plain_batch(self, batch: Batch) -> None:
         changes = batch.changes
         assert changes.news is not None
         columns: Columns = (changes.identities, changes.news, changes.seqs, changes.ts_us)
@@ -120,25 +120,25 @@ class Feed:
                 tails = [tails[at] for at in hits]
                 identities, news, seqs, ts_us = ([column[at] for at in hits] for column in columns)
                 columns = (identities, news, seqs, ts_us)  # type: ignore[assignment]
-        self.channel.say(self.lines, columns, self.lines.published(tails, columns[2]))
+        self.channel.append(self.lines, columns, self.lines.published(tails, columns[2]))
 
-    def _hear_one(self, batch: Batch, at: int, was: bool, now: bool, now_us: int) -> None:
+    def _on_record(self, batch: Batch, at: int, was: bool, now: bool, now_us: int) -> None:
         """The table at the top of this module, for one record."""
         identity = batch.changes.identities[at]
-        if self.told is not None:
+        if self.known is not None:
             slots = batch.changes.slots
             place: Place = slots[at] if slots and self.topic.retains else identity
-            was = place in self.told or identity in self.told
-            self.told.discard(identity)
+            was = place in self.known or identity in self.known
+            self.known.discard(identity)
             if now:
-                self.told.add(place)
+                self.known.add(place)
             else:
-                self.told.discard(place)
+                self.known.discard(place)
         if now:
             if was and self.key.no_empties and batch.is_empty(self.shape, at):
                 return
             self._take(batch, at, self._update(batch, at, was), now_us)
-        elif was and self._hears_leaving:
+        elif was and self._wants_oof:
             self._take(batch, at, self._update(batch, at, was, left=True), now_us)
 
     def _update(self, batch: Batch, at: int, was: bool, left: bool = False) -> Update:
@@ -158,9 +158,9 @@ class Feed:
     def check(self) -> None:
         """Assert that every slot it keeps account of has a record."""
         bodies = self.topic.table.bodies
-        for place in self.told or ():
+        for place in self.known or ():
             assert isinstance(place, str) or bodies[place] is not None, "a record that has gone"
 
     def _take(self, batch: Batch, at: int, update: Update, _now_us: int) -> None:
         """An update that this feed has to say."""
-        self.channel.say(self.lines, update, self.lines.of_batch(batch, at, update))
+        self.channel.append(self.lines, update, self.lines.of_batch(batch, at, update))

@@ -74,12 +74,12 @@ class FilteredCopies:
                 filed[focus] = None
         self._requested = tuple(focus for focus in self._requested if focus not in filed)
 
-    def hear(self, batch: Batch, now_us: int) -> list[ConflatedCopy]:
+    def on_batch(self, batch: Batch, now_us: int) -> list[ConflatedCopy]:
         """Tell all copies of a batch what concerns them; returns those that have something to
         release now, and had nothing."""
         woken: list[ConflatedCopy] = []
         for focus in self._requested:
-            woken += focus.hear(batch, now_us)
+            woken += focus.on_batch(batch, now_us)
         if self._filed:
             found = self._found(batch)
             places: dict[str, list[int]] = {}
@@ -87,7 +87,7 @@ class FilteredCopies:
                 places.setdefault(identity, []).append(at)
             identities = places.keys()
             for focus in self._filed:
-                woken += focus.hear_some(batch, found.get(focus, ()), identities, places, now_us)
+                woken += focus.on_some(batch, found.get(focus, ()), identities, places, now_us)
         return woken
 
     def _found(self, batch: Batch) -> Found[SharedFilter]:

@@ -42,7 +42,7 @@ tenth of a microsecond."""
 class Listener(Protocol):
     """Something that hears all of a topic's changes, such as a copy that is being filled."""
 
-    def hear(self, batch: Batch, now_us: int) -> bool:
+    def on_batch(self, batch: Batch, now_us: int) -> bool:
         """Take in a batch of changes; True when it is due at some time now, and was not."""
         ...
 
@@ -51,7 +51,7 @@ class Listener(Protocol):
         ...
 
 
-Heard: TypeAlias = tuple[list[Feed], list[Listener]]
+Routed: TypeAlias = tuple[list[Feed], list[Listener]]
 """Feeds that have to be looked after, and others that are due at some time now, and were not."""
 
 
@@ -101,33 +101,33 @@ class Router:
         external = [one for one in self.listeners if isinstance(one, ConflatedCopy)]
         return copies + [copy for copy in external if copy.is_external]
 
-    def route(self, batch: Batch, now_us: int) -> Heard:
+    def route(self, batch: Batch, now_us: int) -> Routed:
         """Tell everyone of a batch; returns who has to be looked after because of it."""
         if self.met < self._followers.newest:
             self._followers.meet(self)
-        woken = self._tell_listeners(batch, now_us) if self.listeners else []
+        woken = self._notify_listeners(batch, now_us) if self.listeners else []
         if self._focuses is not None:
-            woken += self._focuses.hear(batch, now_us)
+            woken += self._focuses.on_batch(batch, now_us)
         heard: list[Feed] = []
         for feed in self._unfiled:
             try:
-                if feed.hear(batch, now_us):
+                if feed.on_batch(batch, now_us):
                     heard.append(feed)
             except Exception as error:
                 feed.channel.fail(error)
         if self._attributes is not None and self._filed:
             for feed, at in self._candidates(batch).items():
                 try:
-                    if feed.hear_at(batch, at, now_us):
+                    if feed.on_records(batch, at, now_us):
                         heard.append(feed)
                 except Exception as error:
                     feed.channel.fail(error)
         for ordered in self._ordered.values():
-            heard += self._hear_in_order(ordered, batch, now_us)
+            heard += self._notify_windows(ordered, batch, now_us)
         return heard, woken
 
-    def _tell_listeners(self, batch: Batch, now_us: int) -> list[Listener]:
-        return [one for one in self.listeners if one.hear(batch, now_us)]
+    def _notify_listeners(self, batch: Batch, now_us: int) -> list[Listener]:
+        return [one for one in self.listeners if one.on_batch(batch, now_us)]
 
     def _candidates(self, batch: Batch) -> Mapping[Feed, Sequence[int]]:
         """Filed feeds that a batch may concern, with the places of the records that may."""
@@ -143,12 +143,12 @@ class Router:
         found = (feed for feed in self.feeds() if feed not in self._unfiled)
         return [feed for feed in found if not isinstance(feed, WindowFeed)]
 
-    def _hear_in_order(
+    def _notify_windows(
         self, ordered: OrderedSet[WindowFeed], batch: Batch, now_us: int
     ) -> list[WindowFeed]:
         """Let live windows hear of a batch; returns those that may show something else now."""
         try:
-            concerned = ordered.hear(batch)
+            concerned = ordered.on_batch(batch)
         except Exception as error:
             for feed in ordered.readers:
                 feed.channel.fail(error)
@@ -200,7 +200,7 @@ class Router:
             return ConflatedFeed(channel, self.topic, key, condition)
         return Feed(channel, self.topic, key, condition)
 
-    def hears(self, feed: Feed) -> bool:
+    def routes_to(self, feed: Feed) -> bool:
         """Whether a feed hears what becomes of the topic."""
         return feed in self._feeds.get(feed.key, ())
 

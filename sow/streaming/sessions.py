@@ -133,7 +133,7 @@ class Session:
         self._on_end = on_end
         self._owner: Callable[[], Owner | None] = no_owner
         self._lines: list[bytes] = []
-        self._says_records = False
+        self._has_record_lines = False
         """Some of these lines say records."""
         self._held_back: dict[str, list[tuple[Delivery, int]]] | None = None
         self._held_messages = self._held_bytes = 0
@@ -192,22 +192,22 @@ class Session:
 
     # Saying.
 
-    def say(self, reply: Reply) -> None:
+    def send(self, reply: Reply) -> None:
         """Add a line; it leaves with the lines said before and after it."""
         if self.ended is None:
             self._lines.append(self.encoding.reply(reply))
 
-    def say_lines(self, lines: list[bytes]) -> None:
+    def send_lines(self, lines: list[bytes]) -> None:
         """Add lines that the session's encoding has rendered."""
         if self.ended is None:
             self._lines.extend(lines)
 
-    def say_records(self, lines: list[bytes]) -> None:
+    def send_records(self, lines: list[bytes]) -> None:
         """The same of lines of records, which its rights have to allow until they leave."""
-        self._says_records |= bool(lines)
-        self.say_lines(lines)
+        self._has_record_lines |= bool(lines)
+        self.send_lines(lines)
 
-    def say_name(self, reply: Reply, group: int, now_us: int) -> None:
+    def send_name(self, reply: Reply, group: int, now_us: int) -> None:
         """Say the ack that names the session, alone: lines are counted after it."""
         self.seal(group, now_us)
         if self.ended is None:
@@ -220,7 +220,7 @@ class Session:
         # Reached when the frame has left.
         self.recovery.restart()
 
-    def say_resumed(self, reply: Reply, now_us: int) -> None:
+    def send_resumed(self, reply: Reply, now_us: int) -> None:
         """Say, before all that waits, that the session was taken up; this line is not counted."""
         self._times_resumed += 1
         frame = self.encoding.frame([self.encoding.reply(reply)])
@@ -232,7 +232,7 @@ class Session:
         if time == self._times_resumed:
             yield frame, 0
 
-    def say_unsubscribed(
+    def send_unsubscribed(
         self, name: str, reason: str, now_us: int, detail: str | None = None
     ) -> None:
         """Say at once that a subscription was ended by the server, and why."""
@@ -243,7 +243,7 @@ class Session:
         """Put the lines said so far into the outbox as one frame."""
         if self._lines:
             lines, self._lines = self._lines, []
-            answers, self._says_records = self._says_records, False
+            answers, self._has_record_lines = self._has_record_lines, False
             if self.ended is None:
                 self.outbox.push(self.encoding.frame(lines), len(lines), group, now_us, answers)
 
@@ -418,9 +418,9 @@ class Session:
         return bool(self._lines) or self.outbox.has_answers
 
     @property
-    def says_answers(self) -> bool:
+    def has_found_records(self) -> bool:
         """Whether records wait that were found already, as rows of an answer are."""
-        return self._says_records or self.outbox.says_answers
+        return self._has_record_lines or self.outbox.has_found_records
 
     @property
     def idle(self) -> bool:
@@ -497,7 +497,7 @@ class Session:
         if self.ended is None and self._conflating and not self.folds:
             self._conflating = False
             self._folded_to = (self.outbox.message_count, self.outbox.bytes)
-            self._tell(now_us)
+            self._send_notice(now_us)
         return self.folds
 
     @property
@@ -538,12 +538,12 @@ class Session:
     def _bursts(self) -> bool:
         return self.outbox.bytes > BURST_FACTOR * self.settings.queue_bytes_max
 
-    def _tell(self, now_us: int) -> None:
+    def _send_notice(self, now_us: int) -> None:
         """Tell the client what it will not see."""
-        told = (self.outbox.folded, self.dropped)
-        if told != self._sent:
-            self._sent = told
-            line = self.encoding.reply(protocol_messages.conflated(*told))
+        counts = (self.outbox.folded, self.dropped)
+        if counts != self._sent:
+            self._sent = counts
+            line = self.encoding.reply(protocol_messages.conflated(*counts))
             self.outbox.push_notice(self.encoding.frame([line]), now_us)
 
     def check(self) -> None:

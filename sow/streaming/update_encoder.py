@@ -32,7 +32,7 @@ Part = tuple["UpdateEncoder", Update | Columns]
 """Something that was said of one topic: a line, or one for each record."""
 
 
-Retold = Callable[["UpdateEncoder", Update], tuple["UpdateEncoder", Update] | None]
+Reencode = Callable[["UpdateEncoder", Update], tuple["UpdateEncoder", Update] | None]
 """What becomes of an update that waits, and by what it is worded then; None: nothing is said."""
 
 
@@ -95,7 +95,7 @@ class UpdateEncoder:
         self._publish_head = topic.renderer.head("p", name)
         self._oof_heads: dict[Reason, bytes] = {}
 
-    def may_tell(self, body: bytes) -> bool:
+    def may_see(self, body: bytes) -> bool:
         """Whether its user may see a record in this state."""
         guard = self.key.guard
         if guard is None or guard.rows is None:
@@ -105,9 +105,9 @@ class UpdateEncoder:
 
     def as_seen(self, update: Update) -> Update:
         """The same where of a record that its user may not see now nothing new is told."""
-        if update.new is not None and not self.may_tell(update.new):
+        if update.new is not None and not self.may_see(update.new):
             return update._replace(new=None, reason="entitlement", parting=None, delta=None)
-        if update.reason == "match" and not self.may_tell(update.parting or b""):
+        if update.reason == "match" and not self.may_see(update.parting or b""):
             return update._replace(reason="entitlement", parting=None)
         return update
 
@@ -197,7 +197,7 @@ class UpdateEncoder:
             return None
         if update.new is None:
             return self._oof_line(update) if self.key.oof else None
-        if self.key.no_empties and update.told and self._is_unseen(update):
+        if self.key.no_empties and update.known and self._is_unseen(update):
             return None
         return self._whole_line(update) if update.delta is None else self._delta_line(update)
 
@@ -206,7 +206,7 @@ class UpdateEncoder:
         stands elsewhere now, so that there is something to say."""
         if update.new is None:
             return self._oof_line(update, places)
-        if self.key.no_empties and not moved and update.told and self._is_unseen(update):
+        if self.key.no_empties and not moved and update.known and self._is_unseen(update):
             return None
         if update.delta is None:
             return self._whole_line(update, places)
@@ -345,7 +345,7 @@ class Delivery:
         """It leads from one page of a live window to another one by these steps."""
         self.steps = steps
 
-    def retold(self, told: Retold) -> "Delivery":
+    def reencoded(self, told: Reencode) -> "Delivery":
         """What becomes of it where each update may be told otherwise."""
         said = [(lines, update) for lines, _, update in self.keyed()]
         others = [told(*one) for one in said]

@@ -154,7 +154,7 @@ class ConflatedCopy:
 
     # Hearing.
 
-    def hear(self, batch: Batch, now_us: int) -> bool:
+    def on_batch(self, batch: Batch, now_us: int) -> bool:
         """Take in the underlying topic's changes; True when something waits now, and did not."""
         changes = batch.changes
         if self.stopped:

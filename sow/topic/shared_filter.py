@@ -34,7 +34,7 @@ class SharedFilter:
         """Let a copy hear no more."""
         self.copies = tuple(one for one in self.copies if one is not copy)
 
-    def hear(self, batch: Batch, now_us: int) -> list[ConflatedCopy]:
+    def on_batch(self, batch: Batch, now_us: int) -> list[ConflatedCopy]:
         """Tell all copies of a batch; returns those that have something to release now, and had
         nothing."""
         passes: Sequence[bool] | None = None
@@ -45,7 +45,7 @@ class SharedFilter:
                 passes = batch.new_focus(self.condition)
             except Exception as error:
                 return self._stop_for(error)
-        return self._tell(batch, batch.changes.identities, batch.states(), passes, now_us)
+        return self._offer(batch, batch.changes.identities, batch.states(), passes, now_us)
 
     @property
     def _has_stopped(self) -> bool:
@@ -55,7 +55,7 @@ class SharedFilter:
         """The filter has failed, which all copies have; nobody else notices."""
         return [copy for copy in self.copies if copy.stop_for(error)]
 
-    def hear_some(
+    def on_some(
         self,
         batch: Batch,
         found: Sequence[int],
@@ -76,14 +76,14 @@ class SharedFilter:
         if not concerned:
             return []
         if len(concerned) == len(identities):
-            return self.hear(batch, now_us)
+            return self.on_batch(batch, now_us)
         some = sorted(at for identity in concerned for at in places[identity])
         states, may_pass = batch.states(), set(found)
         try:
             passes = [at in may_pass and batch.is_in_focus(self.condition, at) for at in some]
         except Exception as error:
             return self._stop_for(error)
-        return self._tell(
+        return self._offer(
             batch,
             [batch.changes.identities[at] for at in some],
             [states[at] for at in some],
@@ -91,7 +91,7 @@ class SharedFilter:
             now_us,
         )
 
-    def _tell(
+    def _offer(
         self,
         batch: Batch,
         identities: Sequence[str],

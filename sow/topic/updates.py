@@ -34,7 +34,7 @@ class Update(NamedTuple):
     """
 
     identity: str
-    told: bool
+    known: bool
     new: bytes | None
     seq: int
     ts_us: int
@@ -55,7 +55,7 @@ class Update(NamedTuple):
     @property
     def is_void(self) -> bool:
         """There is nothing to say: the record came and went, and nobody was told."""
-        return self.new is None and not self.told
+        return self.new is None and not self.known
 
 
 def compose(current: Update, new: Update) -> Update:
@@ -64,13 +64,13 @@ def compose(current: Update, new: Update) -> Update:
     Where updates are matched by something else than their record, `new` may be another record's:
     then it says what it says by itself, in the place of the older one.
     """
-    told, old, delta = new.told, new.old, new.delta
+    known, old, delta = new.known, new.old, new.delta
     if new.identity == current.identity:
-        told, old = current.told, current.old
+        known, old = current.known, current.old
         if delta is not None:
             delta = None if current.delta is None else composed(current.delta, delta)
     return new._replace(
-        told=told,
+        known=known,
         old=old,
         delta=delta,
         first_seq=current.first_seq,

@@ -65,7 +65,7 @@ def test_what_is_removed_is_not_heard_of_and_not_counted():
     topic = made.publishable("/desk/1")
     made.enter(topic)
     copy = made.topics["/desk/1-C"]
-    copy.copy.hear(put(topic, {"id": 1}), 0)
+    copy.copy.on_batch(put(topic, {"id": 1}), 0)
     copy.copy.release(10**6)
     both = made.usage.bytes
     made.unfollow("copies")

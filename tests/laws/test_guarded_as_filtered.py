@@ -289,7 +289,7 @@ def test_histories_of_seeds(first):
 
 
 def reports_the_new_state(patch):
-    patch.setattr(UpdateEncoder, "may_tell", lambda _self, _body: True)
+    patch.setattr(UpdateEncoder, "may_see", lambda _self, _body: True)
 
 
 def reports_what_it_is_now(patch):

@@ -42,7 +42,7 @@ class History:
     def grant(self, desks):
         self.grants.append((self.version, desks))
 
-    def may_tell(self, document):
+    def may_see(self, document):
         """Whether its desk was open when it was published, or at any time since."""
         before = [desks for version, desks in self.grants if version < document["n"]][-1:]
         since = [desks for version, desks in self.grants if version >= document["n"]]
@@ -69,11 +69,11 @@ class Judged(Reader):
             self.ended = line
         if document is None or not str(line.get("s", "f")).startswith("f"):
             # An answer to a question beside what is followed.
-            assert document is None or self.history.may_tell(document), line
+            assert document is None or self.history.may_see(document), line
             return
         whole = {**self.held.get(key, {}), **document} if line.get("delta") else document
         if "n" in whole and whole != self.held.get(key):
-            assert self.history.may_tell(whole), f"out of sight, and told of: {line}"
+            assert self.history.may_see(whole), f"out of sight, and told of: {line}"
         super().hear(line)
 
     def take_some(self, frames):

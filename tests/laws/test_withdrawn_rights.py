@@ -310,7 +310,7 @@ def sends_again_what_was_sent(patch):
 
 
 def says_answers_of_before(patch):
-    patch.setattr(Session, "says_answers", False)
+    patch.setattr(Session, "has_found_records", False)
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_an_answer_that_was_found_under_other_rights_is_written_no_further(world
     world.publish("orders", *[A | {"id": at} for at in range(10, 5_000)])
     client = known(world)
     client.execute(b'{"c":"sow","t":"orders"}')
-    assert client.session.outbox.says_answers
+    assert client.session.outbox.has_found_records
     assert moment(world, "a", client) == [client.session], "the same may go on"
     assert moment(world, "b", client) == []
     assert client.session.is_barred

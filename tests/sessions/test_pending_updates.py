@@ -21,8 +21,8 @@ from tests.streaming.making import SECOND, Subscription, session
 from tests.topic.making import put
 
 
-def update(identity, seq, told=True, new=b"{}"):
-    return Update(identity, told, new, seq, seq, seq, seq + 100, old=b"{}")
+def update(identity, seq, known=True, new=b"{}"):
+    return Update(identity, known, new, seq, seq, seq, seq + 100, old=b"{}")
 
 
 def test_columns_have_what_waits_and_nothing_else():
@@ -30,7 +30,7 @@ def test_columns_have_what_waits_and_nothing_else():
     rows.put(("never",), None)
     rows.put(("a",), update("a", 3, new=None), 7)
     rows.put(("b",), update("b", 2))
-    rows.put(("c",), update("c", 1, told=False))
+    rows.put(("c",), update("c", 1, known=False))
     rows.put(("b",), None)
     found = rows.columns()
     assert found.slots.tolist() == [7, SLOTLESS]
@@ -40,7 +40,7 @@ def test_columns_have_what_waits_and_nothing_else():
     assert found.in_order().slots.tolist() == [SLOTLESS, 7]
     assert oldest_of([found, NO_WAITING], 9) == 1
     assert oldest_of([NO_WAITING], 9) == 9
-    rows.put(("b",), update("b", 5, told=False, new=None), 2)
+    rows.put(("b",), update("b", 5, known=False, new=None), 2)
     found = rows.columns()
     assert (found.slots.tolist(), found.told.tolist()) == ([7, 2, SLOTLESS], [True, False, False])
     assert (found.to_come.tolist(), found.first_seqs.tolist()) == ([False, False, True], [3, 5, 1])
@@ -83,7 +83,7 @@ class Windows(Subscription):
             self.channel.flush(0, self.now_us)
 
     def tell(self, batch):
-        self.hear(batch, self.now_us)
+        self.on_batch(batch, self.now_us)
         self.known.hear(self.topic, batch.changes.identities)
 
 
@@ -99,7 +99,7 @@ def waiting_for(channel, member):
 
 def columns_of(topic, updates):
     find = topic.table.slots.get
-    told = [(find(one.identity, SLOTLESS), one.told, one.new is not None) for one in updates]
+    told = [(find(one.identity, SLOTLESS), one.known, one.new is not None) for one in updates]
     return sorted(zip(told, [(one.first_seq, one.first_ts_us) for one in updates], strict=True))
 
 

@@ -59,7 +59,7 @@ class Embedded:
             else:
                 batch = self._orders.drop([name], "deleted", lambda _: ([self._seq], [0]))
             if batch is not None:
-                self._view.hear(batch, 0)
+                self._view.on_batch(batch, 0)
         while self._view.is_dirty:
             self._view.release()
         self._view.check()

@@ -86,9 +86,9 @@ class Subscription:
         self.session = session()
         self.channel.join_at(self.session, 0)
 
-    def hear(self, batch, now_us=0):
+    def on_batch(self, batch, now_us=0):
         """Tell the feed of a batch; returns whether it has something to say."""
-        return self.feed.hear(batch, now_us)
+        return self.feed.on_batch(batch, now_us)
 
     def said(self, now_us=0):
         """What its member is told once everything is handed out."""

@@ -19,7 +19,7 @@ class Several:
         self.feeds = [Feed(self.channel, topic, FeedKey(), None) for topic in self.topics]
 
     def put(self, at, *documents, seq):
-        self.feeds[at].hear(put(self.topics[at], *documents, seq=seq), 0)
+        self.feeds[at].on_batch(put(self.topics[at], *documents, seq=seq), 0)
 
 
 def other(name, **more):

@@ -17,7 +17,7 @@ class Windows(Subscription):
         self.seq = 0
 
     def put(self, now_us, *documents):
-        self.hear(put(self.topic, *documents, seq=self.seq + 1, ts_us=now_us), now_us)
+        self.on_batch(put(self.topic, *documents, seq=self.seq + 1, ts_us=now_us), now_us)
         self.seq += len(documents)
 
 
@@ -93,7 +93,7 @@ def test_what_waits_for_a_member_is_what_it_will_be_sent():
     windows.put(1, {"id": 1, "v": 2})
     update = windows.channel.pending_for(late, place)
     assert windows.channel.pending_for(windows.session, place).old is None
-    assert (update.told, update.old, update.new) == (True, b'{"id":1,"v":1}', b'{"id":1,"v":2}')
+    assert (update.known, update.old, update.new) == (True, b'{"id":1,"v":1}', b'{"id":1,"v":2}')
 
 
 def test_places_are_noted_when_something_waits_comes_or_is_released(monkeypatch):
@@ -126,7 +126,7 @@ def test_at_its_own_pace_a_client_gets_what_waits_as_soon_as_it_has_read():
     feed = ConflatedFeed(channel, topic, FeedKey(auto=True), None)
     channel.join_at(client, 0)
     for value in range(3):
-        feed.hear(put(topic, {"id": 1, "v": value}, seq=value + 1), value)
+        feed.on_batch(put(topic, {"id": 1, "v": value}, seq=value + 1), value)
         if channel.waiting:
             channel.flush(0, value)
     assert not channel.waiting

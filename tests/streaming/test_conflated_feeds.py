@@ -13,12 +13,12 @@ def played(subscription, log):
     """Publish a record, or delete it where there is no value; the last value before and after."""
     for seq, value in enumerate(log, 1):
         if value is not None:
-            subscription.hear(put(subscription.topic, {"id": 1, "px": value}, seq=seq), 0)
+            subscription.on_batch(put(subscription.topic, {"id": 1, "px": value}, seq=seq), 0)
             continue
         names = subscription.topic.identities_of([b'{"id":1}'])
         batch = subscription.topic.drop(names, "deleted", lambda n, seq=seq: ([seq], [0]))
         if batch is not None:
-            subscription.hear(batch, 0)
+            subscription.on_batch(batch, 0)
 
 
 @given(values, values)
@@ -56,7 +56,7 @@ def test_by_a_key_of_its_own_one_record_stands_for_another():
         {"id": 3},
         {"id": 4},
     )
-    assert subscription.hear(batch)
+    assert subscription.on_batch(batch)
     assert not subscription.feed.knows_what_is_held
     assert [document["id"] for _, document in subscription.said(SECOND)] == [2, 3, 4]
 

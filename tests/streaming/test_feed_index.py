@@ -89,7 +89,7 @@ def test_a_thousand_feeds_are_found_by_their_terms(form):
     client.lines()
     requested = []
     for feed in router.feeds():
-        feed.hear_at = lambda batch, at, now_us, feed=feed: requested.append(feed.condition.text)
+        feed.on_records = lambda batch, at, now_us, feed=feed: requested.append(feed.condition.text)
     world.publish("orders", {"id": 1, "s": "S77", "v": 77.25}, {"id": 2, "s": "other"})
     assert requested == [form.format(77)]
 

@@ -30,22 +30,22 @@ def test_what_is_said_stands_in_the_table(changes, oof):
     subscription = Subscription("/px > 3", oof=oof)
     batch = changed(subscription.topic, *(documents(*change) for change in changes))
     wanted = [line for change in changes for line in table(*change, oof)]
-    assert subscription.hear(batch) == bool(wanted)
+    assert subscription.on_batch(batch) == bool(wanted)
     assert subscription.said() == wanted
 
 
 @given(steps, st.booleans())
 def test_some_places_of_a_batch_say_what_all_of_it_says(changes, oof):
     whole, some = Subscription("/px > 3", oof=oof), Subscription("/px > 3", oof=oof)
-    whole.hear(changed(whole.topic, *(documents(*change) for change in changes)))
+    whole.on_batch(changed(whole.topic, *(documents(*change) for change in changes)))
     batch = changed(some.topic, *(documents(*change) for change in changes))
-    some.feed.hear_at(batch, range(len(batch)), 0)
+    some.feed.on_records(batch, range(len(batch)), 0)
     assert some.said() == whole.said()
 
 
 def test_without_a_filter_everything_is_sent():
     subscription = Subscription()
-    assert subscription.hear(put(subscription.topic, {"id": 1}, {"id": 2}))
+    assert subscription.on_batch(put(subscription.topic, {"id": 1}, {"id": 2}))
     assert subscription.said() == [("p", {"id": 1}), ("p", {"id": 2})]
     assert not subscription.channel.waiting
 
@@ -55,7 +55,7 @@ def test_what_leaves_is_sent_only_to_those_who_requested():
         subscription = Subscription(oof=oof)
         name = put(subscription.topic, {"id": 1}).changes.identities[0]
         batch = subscription.topic.drop([name], "deleted", lambda n: ([2], [0]))
-        assert subscription.hear(batch) == oof
+        assert subscription.on_batch(batch) == oof
         assert subscription.said() == wanted
 
 
@@ -71,7 +71,7 @@ def test_a_delta_is_of_what_was_held_and_what_comes_back_is_sent_whole():
         ],
         1,
     ):
-        subscription.hear(put(topic, {"id": 1, **fields}, seq=number))
+        subscription.on_batch(put(topic, {"id": 1, **fields}, seq=number))
         assert subscription.said() == ([] if wanted is None else [("p", wanted)])
 
 
@@ -79,7 +79,7 @@ def test_an_empty_update_is_left_out_where_that_is_requested():
     for no_empties in (True, False):
         subscription = Subscription(no_empties=no_empties, oof=True)
         put(subscription.topic, {"id": 1})
-        assert subscription.hear(put(subscription.topic, {"id": 1}, seq=2)) != no_empties
+        assert subscription.on_batch(put(subscription.topic, {"id": 1}, seq=2)) != no_empties
 
 
 def test_who_had_no_snapshot_is_sent_of_what_it_was_sent_alone():
@@ -87,19 +87,19 @@ def test_who_had_no_snapshot_is_sent_of_what_it_was_sent_alone():
     topic = subscription.topic
     assert subscription.feed.can_be_joined()
     # The record was in focus before, but this subscriber has never heard of it.
-    subscription.hear(changed(topic, documents(5, 1)))
+    subscription.on_batch(changed(topic, documents(5, 1)))
     assert subscription.said() == []
-    subscription.hear(changed(topic, documents(1, 5)))
-    subscription.hear(changed(topic, documents(5, 1)))
+    subscription.on_batch(changed(topic, documents(1, 5)))
+    subscription.on_batch(changed(topic, documents(5, 1)))
     assert [kind for kind, _ in subscription.said()] == ["p", "match"]
 
 
 def test_once_it_has_said_something_nobody_may_join_who_keeps_account():
     subscription = Subscription(oof=True, accounts=True)
-    subscription.hear(put(subscription.topic, {"id": 1}))
+    subscription.on_batch(put(subscription.topic, {"id": 1}))
     assert not subscription.feed.can_be_joined()
     plain = Subscription(oof=True)
-    plain.hear(put(plain.topic, {"id": 1}))
+    plain.on_batch(put(plain.topic, {"id": 1}))
     assert plain.feed.can_be_joined()
 
 
@@ -107,7 +107,7 @@ def test_once_it_has_said_something_nobody_may_join_who_keeps_account():
 def test_where_nothing_is_stored_the_feed_itself_remembers(retain):
     subscription = Subscription("/px > 3", oof=True, topic=records(replace(ORDERS, retain=retain)))
     for seq, px in enumerate((5, 1), 1):
-        subscription.hear(put(subscription.topic, {"id": 1, "px": px}, seq=seq))
+        subscription.on_batch(put(subscription.topic, {"id": 1, "px": px}, seq=seq))
     assert [kind for kind, _ in subscription.said()] == ["p", "match"]
 
 
@@ -115,5 +115,5 @@ def test_a_snapshot_is_kept_account_of():
     subscription = Subscription("/px > 3", oof=True, accounts=True)
     held = put(subscription.topic, {"id": 1, "px": 5})
     subscription.feed.keep_account_of(held.changes.slots)
-    subscription.hear(put(subscription.topic, {"id": 1, "px": 1}, seq=2))
+    subscription.on_batch(put(subscription.topic, {"id": 1, "px": 1}, seq=2))
     assert [kind for kind, _ in subscription.said()] == ["match"]

@@ -39,13 +39,13 @@ class Following:
     def put(self, now_us, *documents):
         batch = put(self.source, *documents, seq=self.seq + 1, ts_us=now_us)
         self.seq += len(documents)
-        return self.focuses.hear(batch, now_us)
+        return self.focuses.on_batch(batch, now_us)
 
     def drop(self, now_us, *ids):
         names = [str(id_) for id_ in ids]
         batch = self.source.drop(names, "deleted", lambda n: (range(99, 99 + n), [now_us] * n))
         if batch is not None:
-            self.focuses.hear(batch, now_us)
+            self.focuses.on_batch(batch, now_us)
 
     def filed(self):
         return list(self.focuses._filed or ())

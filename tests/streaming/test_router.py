@@ -85,7 +85,7 @@ def test_listeners_hear_before_feeds(following):
     order = []
 
     class Listener:
-        def hear(self, batch, now_us):
+        def on_batch(self, batch, now_us):
             order.append(("listener", len(batch), now_us))
 
     following.feed("all")

@@ -12,7 +12,7 @@ def filled(count, ended=None, group=0, **settings):
     """A session with so many frames of one line waiting."""
     made = session(ended=ended, **settings)
     for number in range(count):
-        made.say({"c": "n", "n": number})
+        made.send({"c": "n", "n": number})
         made.seal(group, 0)
     return made
 
@@ -23,8 +23,8 @@ def numbers(of, **how):
 
 def test_lines_that_are_said_together_leave_together():
     one = session()
-    one.say({"c": "a"})
-    one.say_lines([b'{"c":"b"}'])
+    one.send({"c": "a"})
+    one.send_lines([b'{"c":"b"}'])
     assert not one.idle
     assert pulled(one) == []
     one.seal(0, 0)
@@ -43,7 +43,7 @@ def test_a_session_that_ended_says_why_and_nothing_more():
     one = filled(3, ended)
     one.end("because", 0)
     one.end("again", 0)
-    one.say({"c": "late"})
+    one.send({"c": "late"})
     one.seal(0, 0)
     one.stream(iter([(b"late", 1)]), 0, 0)
     assert pulled(one) == [[{"c": "close", "reason": "because"}]]
@@ -84,8 +84,8 @@ def test_a_session_is_its_sockets_until_another_takes_it_up():
 
 def test_lines_are_counted_from_the_ack_that_names_the_session():
     one = filled(2)
-    one.say_name({"c": "ack"}, 0, 0)
-    one.say({"c": "n", "n": 2})
+    one.send_name({"c": "ack"}, 0, 0)
+    one.send({"c": "n", "n": 2})
     one.seal(0, 0)
     assert numbers(one) == [0, 1, 2]
     assert one.recovery.sent == 1
@@ -94,9 +94,9 @@ def test_lines_are_counted_from_the_ack_that_names_the_session():
 @pytest.mark.parametrize(("seen", "again"), [(0, [1, 2]), (1, [2]), (2, []), (None, [])])
 def test_what_was_not_seen_is_sent_again(seen, again):
     one = session()
-    one.say_name({"c": "ack"}, 0, 0)
+    one.send_name({"c": "ack"}, 0, 0)
     for number in (1, 2):
-        one.say({"c": "n", "n": number})
+        one.send({"c": "n", "n": number})
         one.seal(0, 0)
     pulled(one)
     assert one.take_back(seen, skip_lines)
@@ -105,8 +105,8 @@ def test_what_was_not_seen_is_sent_again(seen, again):
 
 def test_while_rights_change_nothing_is_sent_again():
     one = session()
-    one.say_name({"c": "ack"}, 0, 0)
-    one.say({"c": "n", "n": 1})
+    one.send_name({"c": "ack"}, 0, 0)
+    one.send({"c": "n", "n": 1})
     one.seal(0, 0)
     pulled(one)
     one.hold_back()
@@ -117,9 +117,9 @@ def test_while_rights_change_nothing_is_sent_again():
 
 def test_what_is_not_held_any_more_cannot_be_sent_again():
     one = session(recovery_messages_max=0)
-    one.say_name({"c": "ack"}, 0, 0)
+    one.send_name({"c": "ack"}, 0, 0)
     for number in (1, 2):
-        one.say({"c": "n", "n": number})
+        one.send({"c": "n", "n": number})
         one.seal(0, 0)
         pulled(one)
     assert not one.take_back(0, skip_lines)
@@ -128,21 +128,21 @@ def test_what_is_not_held_any_more_cannot_be_sent_again():
 
 def test_that_it_was_taken_up_is_said_before_all_that_waits():
     one = filled(1)
-    one.say_resumed({"c": "ack"}, 0)
+    one.send_resumed({"c": "ack"}, 0)
     assert [line["c"] for frame in pulled(one) for line in frame] == ["ack", "n"]
 
 
 def test_who_is_lost_again_before_he_is_sent_counts_as_the_session_does():
     one = session()
-    one.say_name({"c": "ack"}, 0, 0)
-    one.say({"c": "n", "n": 1})
+    one.send_name({"c": "ack"}, 0, 0)
+    one.send({"c": "n", "n": 1})
     one.seal(0, 0)
     pulled(one)
-    one.say({"c": "n", "n": 2})
+    one.send({"c": "n", "n": 2})
     one.seal(0, 0)
     for time in ("first", "second"):
         assert one.take_back(0, skip_lines)
-        one.say_resumed({"c": "ack", "time": time}, 0)
+        one.send_resumed({"c": "ack", "time": time}, 0)
     ack, *lines = [line for frame in pulled(one) for line in frame]
     assert ack["time"] == "second"
     assert [line["n"] for line in lines] == [1, 2]
@@ -164,7 +164,7 @@ def test_patience_begins_again_when_the_queue_was_read():
     pulled(one)
     one.apply_back_pressure(PATIENCE_US // 2)
     for number in range(5):
-        one.say({"c": "n", "n": number})
+        one.send({"c": "n", "n": number})
         one.seal(0, 0)
     one.apply_back_pressure(PATIENCE_US + 1)
     assert one.ended is None
@@ -198,7 +198,7 @@ def test_what_is_folded_late_counts_from_when_it_was_folded():
     # It reads, while as much as is worth folding again is put behind, and that is late, too.
     socket.is_stuck = False
     for number in range(20):
-        one.say({"c": "n", "n": number})
+        one.send({"c": "n", "n": number})
         one.seal(0, late_us)
     one.apply_back_pressure(2 * late_us)
     assert one.folds
@@ -213,7 +213,7 @@ def test_what_is_folded_late_counts_from_when_it_was_folded():
 
 def test_a_burst_over_all_measure_and_a_session_without_a_socket_get_no_time():
     huge = session(queue_bytes_max=100, conflates=False)
-    huge.say({"c": "x" * (BURST_FACTOR * 100)})
+    huge.send({"c": "x" * (BURST_FACTOR * 100)})
     huge.seal(0, 0)
     huge.apply_back_pressure(0)
     assert huge.ended == SLOW
@@ -276,7 +276,7 @@ def test_while_rights_change_nothing_leaves_and_what_has_to_be_made_is_not_made(
     one.stream(making(), 0, 0)
     one.conflate(0)
     assert one.folds, "it stands in the part of the queue that was not gone through"
-    assert one.outbox.says_answers
+    assert one.outbox.has_found_records
     one.hold_back()
     assert numbers(one) == []
     assert not made
@@ -287,7 +287,7 @@ def test_while_rights_change_nothing_leaves_and_what_has_to_be_made_is_not_made(
 def test_lines_that_are_not_sealed_yet_may_be_rows_of_an_answer():
     one = session()
     assert not one.has_answers
-    one.say({"c": "sow"})
+    one.send({"c": "sow"})
     assert one.has_answers
     one.seal(0, 0)
     assert one.has_answers

@@ -21,8 +21,8 @@ def lines(definition=ORDERS, **key):
 def update(old=None, new=None, seq=5, **more):
     old = None if old is None else body(**old)
     new = None if new is None else body(**new)
-    told = more.pop("told", old is not None)
-    return Update("1", told, new, seq, 0, more.pop("first_seq", seq), 0, old=old, **more)
+    known = more.pop("known", old is not None)
+    return Update("1", known, new, seq, 0, more.pop("first_seq", seq), 0, old=old, **more)
 
 
 def said(line):

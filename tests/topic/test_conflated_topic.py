@@ -30,14 +30,14 @@ class Both:
         self.seq = 0
 
     def put(self, now_us, *documents):
-        self.copy.hear(put(self.source, *documents, seq=self.seq + 1, ts_us=now_us), now_us)
+        self.copy.on_batch(put(self.source, *documents, seq=self.seq + 1, ts_us=now_us), now_us)
         self.seq += len(documents)
 
     def drop(self, now_us, *ids):
         names = self.source.identities_of([json.dumps({"id": id_}).encode() for id_ in ids])
         batch = self.source.drop(names, "deleted", lambda n: (range(99, 99 + n), [now_us] * n))
         if batch is not None:
-            self.copy.hear(batch, now_us)
+            self.copy.on_batch(batch, now_us)
 
     def release(self, now_us):
         """What the copy says: (documents that came, reason for those that left)."""

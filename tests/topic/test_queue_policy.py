@@ -14,9 +14,9 @@ def policy(**settings):
     return queue_policy(Topic("orders", "json", keys=("/id",), **settings), message_type("json"))
 
 
-def update(identity="1", told=True, **fields):
+def update(identity="1", known=True, **fields):
     new = json.dumps(fields).encode() if fields else None
-    return Update(identity, told, new, 1, 0, 1, 0, old=b"{}" if told else None)
+    return Update(identity, known, new, 1, 0, 1, 0, old=b"{}" if known else None)
 
 
 @pytest.mark.parametrize(

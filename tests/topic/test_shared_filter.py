@@ -37,14 +37,14 @@ class Focused:
 
     def tell(self, batch, some):
         """Let them hear: of all of it, or of those that may pass and whom somebody has."""
-        self.alone.hear(batch, self.now_us)
+        self.alone.on_batch(batch, self.now_us)
         if not some:
-            return self.focus.hear(batch, self.now_us)
+            return self.focus.on_batch(batch, self.now_us)
         places = {}
         for at, identity in enumerate(batch.changes.identities):
             places.setdefault(identity, []).append(at)
         found = [at for at, inside in enumerate(batch.new_focus(self.condition)) if inside]
-        return self.focus.hear_some(batch, found, places.keys(), places, self.now_us)
+        return self.focus.on_some(batch, found, places.keys(), places, self.now_us)
 
     def put(self, *documents, some=False):
         batch = put(self.source, *documents, seq=self.seq + 1, ts_us=self.now_us)

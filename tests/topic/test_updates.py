@@ -32,7 +32,7 @@ def walked(walk):
 def test_folded_updates_lead_from_the_first_state_to_the_last(walk):
     updates = walked(walk)
     folded = reduce(compose, updates)
-    assert (folded.old, folded.told, folded.new) == (walk[0], walk[0] is not None, walk[-1])
+    assert (folded.old, folded.known, folded.new) == (walk[0], walk[0] is not None, walk[-1])
     assert (folded.first_seq, folded.seq) == (1, len(updates))
     assert (folded.first_ts_us, folded.ts_us) == (10, 10 * len(updates))
 

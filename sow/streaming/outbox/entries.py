@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sow.core.definitions import Policy
 from sow.protocol.encodings import Frames
-from sow.streaming.update_encoder import Delivery, FoldPlace, Retold, UpdateEncoder
+from sow.streaming.update_encoder import Delivery, FoldPlace, Reencode, UpdateEncoder
 from sow.topic.updates import Update
 
 FOLDED_AWAY = Update("", False, None, 0, 0, 0, 0)
@@ -84,7 +84,7 @@ class Foldable(Queued):
         """Its updates, and what words each."""
 
     @abstractmethod
-    def retell(self, told: Retold) -> bool:
+    def reencode(self, told: Reencode) -> bool:
         """Say what becomes of each of its updates; False if that is nothing."""
 
 
@@ -119,10 +119,10 @@ class QueuedDelivery(Foldable):
         """Its updates, and what words each."""
         return [(lines, update) for lines, _, update in self.delivery.keyed()]
 
-    def retell(self, told: Retold) -> bool:
+    def reencode(self, told: Reencode) -> bool:
         """Say what becomes of each of its updates; False if that is nothing."""
         self.membership.remove(self.delivery)
-        self.delivery = self.delivery.retold(told)
+        self.delivery = self.delivery.reencoded(told)
         self.membership.add(self.delivery)
         self.message_count, self.frame = self.delivery.message_count, self.delivery.frame
         return self.message_count > 0
@@ -173,7 +173,7 @@ class QueuedUpdate(Foldable):
         """Its update, and what words it."""
         return ((self.lines, self.update),) if self.lives else ()
 
-    def retell(self, told: Retold) -> bool:
+    def reencode(self, told: Reencode) -> bool:
         """Say what becomes of its update; False if that is nothing."""
         other = told(self.lines, self.update)
         if other is None:

@@ -29,7 +29,7 @@ from sow.streaming.outbox.entries import (
     QueuedUpdate,
 )
 from sow.streaming.outbox.queue import Queue
-from sow.streaming.update_encoder import Delivery, Retold
+from sow.streaming.update_encoder import Delivery, Reencode
 
 GATHERED_MAX = 500
 """So many single updates leave in one frame, which is written whole before others have a turn."""
@@ -368,7 +368,7 @@ class Outbox(Queue):
         return any(not isinstance(entry, Foldable) for entry in self)
 
     @property
-    def says_answers(self) -> bool:
+    def has_found_records(self) -> bool:
         """Whether records wait that were found already, as rows of an answer are."""
         return any(not isinstance(entry, Foldable) and entry.answers for entry in self)
 
@@ -382,13 +382,13 @@ class Outbox(Queue):
             if isinstance(entry, Foldable) and entry.lives and entry.membership.name == name
         ]
 
-    def retell(self, name: str, told: Retold) -> None:
+    def reencode(self, name: str, told: Reencode) -> None:
         """Let what a strand has said be told otherwise, each update in its place."""
 
         def stays(entry: Queued) -> bool:
             if not isinstance(entry, Foldable) or entry.membership.name != name:
                 return True
-            if entry.retell(told):
+            if entry.reencode(told):
                 return True
             if isinstance(entry, QueuedUpdate):
                 self.part(entry)

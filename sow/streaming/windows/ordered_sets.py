@@ -119,7 +119,7 @@ class OrderedSet(Generic[Reader]):
 
     # Hearing.
 
-    def hear(self, batch: Batch) -> list[Reader]:
+    def on_batch(self, batch: Batch) -> list[Reader]:
         """Take in a batch; returns the windows that may show something else because of it."""
         changes = batch.changes
         self.seq = max(self.seq, changes.seqs[-1])

@@ -333,12 +333,12 @@ class WindowChannel(Channel):
             else:
                 self._lagging.setdefault(session, NOTHING_LACKED)
         for sessions in together.values():
-            self._tell(sessions, now, group, now_us)
+            self._send(sessions, now, group, now_us)
         if self._lagging and self._key.interval_us is not None:
             # They are looked at again when the next interval ends.
             self.notice(now_us)
 
-    def _tell(self, sessions: Iterable[Session], now: WindowPage, group: int, now_us: int) -> None:
+    def _send(self, sessions: Iterable[Session], now: WindowPage, group: int, now_us: int) -> None:
         """Hand members that hold the same page what differs from it."""
         sessions = list(sessions)
         held = self._held[sessions[0]]
@@ -401,7 +401,7 @@ class WindowChannel(Channel):
             seq, ts_us = int(table.seqs[slot]), int(table.ts_us[slot])
             parted = Parted("match", table.bodies[slot])
         assert parted is not None, "nobody knows why a record has gone"
-        if parted.reason == "match" and not self.lines.may_tell(parted.body or b""):
+        if parted.reason == "match" and not self.lines.may_see(parted.body or b""):
             parted = Parted("entitlement", None)
         return Update(identity, True, None, seq, ts_us, seq, ts_us, *parted, old=old.body)
 

@@ -66,7 +66,7 @@ class JoinState:
     that the join needs, which is counted in `usage`.
     """
 
-    __slots__ = ("_heard", "_joins_nulls", "_places", "_taken", "indexes", "paths", "records")
+    __slots__ = ("_joins_nulls", "_pending", "_places", "_taken", "indexes", "paths", "records")
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class JoinState:
         self.paths = tuple(dict.fromkeys([*(path for one in joined for path in one), *wanted]))
         self._places = {path: at for at, path in enumerate(self.paths)}
         self._joins_nulls = joins_nulls
-        self._heard: dict[str, RecordChange] = {}
+        self._pending: dict[str, RecordChange] = {}
         self._taken: dict[str, RecordChange] = {}
         records.watched.add(self.paths)
 
@@ -94,7 +94,7 @@ class JoinState:
 
     def __len__(self) -> int:
         """How much is kept of its records."""
-        return sum(map(len, self.indexes.values())) + len(self._heard) + len(self._taken)
+        return sum(map(len, self.indexes.values())) + len(self._pending) + len(self._taken)
 
     def forget_some(self, count: int) -> None:
         """Forget so much, once it has been stopped."""
@@ -102,7 +102,7 @@ class JoinState:
             going = min(count, len(index))
             index.forget_some(going)
             count -= going
-        for noted in (self._heard, self._taken):
+        for noted in (self._pending, self._taken):
             going = min(count, len(noted))
             for _ in range(going):
                 noted.popitem()
@@ -114,7 +114,7 @@ class JoinState:
 
     # What was heard.
 
-    def hear(self, batch: Batch) -> None:
+    def on_batch(self, batch: Batch) -> None:
         """Note a batch of its changes."""
         changes, table = batch.changes, self.records.table
         borns = table.order[changes.slots].tolist()
@@ -122,18 +122,18 @@ class JoinState:
         stood = changes.stood or borns
         olds = self._rows_of(batch, old=True)
         news = None if changes.news is None else self._rows_of(batch, old=False)
-        heard, reason = self._heard, changes.reason
+        pending, reason = self._pending, changes.reason
         columns = changes.identities, stood, borns, olds, newest, changes.seqs, changes.ts_us
         for at, (identity, before_born, born, old, new_seq, seq, ts_us) in enumerate(
             zip(*columns, strict=True)
         ):
-            before = heard.get(identity)
+            before = pending.get(identity)
             if before is not None:
                 was = before.old
             else:
                 was = None if old is None else (old, before_born, seq, ts_us)
             now = None if news is None else (news[at] or (), born, new_seq, ts_us)
-            heard[identity] = RecordChange(was, now, seq, ts_us, reason)
+            pending[identity] = RecordChange(was, now, seq, ts_us, reason)
 
     def _rows_of(self, batch: Batch, old: bool) -> list[Values | None]:
         """The values of each record of a batch; None where it was not there."""
@@ -148,12 +148,12 @@ class JoinState:
     @property
     def is_behind(self) -> bool:
         """Something is noted that is not applied."""
-        return bool(self._heard or self._taken)
+        return bool(self._pending or self._taken)
 
     def take(self) -> None:
         """All that has been heard so far is to be applied."""
         assert not self._taken
-        self._taken, self._heard = self._heard, {}
+        self._taken, self._pending = self._pending, {}
 
     def next_taken(self, count: int) -> dict[str, RecordChange]:
         """Up to `count` of the changes that were taken; they count as applied, but for the indexes,
@@ -174,10 +174,10 @@ class JoinState:
         """These records as they are applied, those that are there."""
         found: dict[str, RecordState] = {}
         there = identities
-        if self._taken or self._heard:
+        if self._taken or self._pending:
             there = []
             for name in identities:
-                change = self._taken.get(name) or self._heard.get(name)
+                change = self._taken.get(name) or self._pending.get(name)
                 if change is None:
                     there.append(name)
                 elif change.old is not None:
@@ -217,7 +217,7 @@ class JoinState:
 
     def check(self) -> None:
         """Assert that each index holds what is applied; reads all records."""
-        names = {*self.records.table.slots, *self._heard, *self._taken}
+        names = {*self.records.table.slots, *self._pending, *self._taken}
         states = self.states(names)
         for fields, index in self.indexes.items():
             index.check(self.keys(states, fields))

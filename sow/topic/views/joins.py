@@ -77,9 +77,9 @@ class Joins:
         """What is kept of each topic."""
         return self._topics
 
-    def hear(self, batch: Batch) -> Iterable[RowDeltas]:
+    def on_batch(self, batch: Batch) -> Iterable[RowDeltas]:
         """Note a batch of changes of one of the topics; `work` says what it means."""
-        self._topics[self._by_name[batch.changes.topic]].hear(batch)
+        self._topics[self._by_name[batch.changes.topic]].on_batch(batch)
         return ()
 
     @property

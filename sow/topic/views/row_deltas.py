@@ -93,7 +93,7 @@ class RowProducer(Protocol):
         """The topics of which it hears, each once."""
         ...
 
-    def hear(self, batch: Batch) -> Iterable[RowDeltas]:
+    def on_batch(self, batch: Batch) -> Iterable[RowDeltas]:
         """What a batch of changes of one of the topics means, a bounded number of rows in each; to
         be taken before the next batch is heard. What takes longer to find out is left to `work`.
         """

@@ -62,7 +62,7 @@ class SingleSource:
 
     # Hearing.
 
-    def hear(self, batch: Batch) -> Iterable[RowDeltas]:
+    def on_batch(self, batch: Batch) -> Iterable[RowDeltas]:
         """The changes of a batch."""
         if self._given is not None:
             self._note(batch, self._given)

@@ -117,14 +117,14 @@ class MaterializedView:
         if self._check_groups is not None:
             self._check_groups(self.groups)
 
-    def hear(self, batch: Batch, _now_us: int) -> bool:
+    def on_batch(self, batch: Batch, _now_us: int) -> bool:
         """Take in changes of an underlying topic. Never due by itself: a turn has an end."""
         self.updates_in += len(batch)
         if self.stopped:
             return False
         was_dirty = self.is_dirty
         try:
-            for changes in self.producer.hear(batch):
+            for changes in self.producer.on_batch(batch):
                 self._take(changes)
         except Exception as error:
             self._stop_for(error)

@@ -78,14 +78,14 @@ DELIVERY = (
     Mutation(
         "a record that left is forgotten by feeds that keep account",
         "sow/streaming/feeds.py",
-        "self.told.discard(place)",
+        "self.known.discard(place)",
         "pass",
     ),
     Mutation(
         "an oof of a delete says nothing",
         "sow/streaming/feeds.py",
-        "elif was and self._hears_leaving:",
-        "elif was and self._hears_leaving and batch.changes.news is not None:",
+        "elif was and self._wants_oof:",
+        "elif was and self._wants_oof and batch.changes.news is not None:",
     ),
     Mutation(
         "newcomers are told what their snapshot held",
@@ -96,8 +96,8 @@ DELIVERY = (
     Mutation(
         "a newcomer's own state is not corrected",
         "sow/streaming/conflated_channel.py",
-        "        return update._replace(told=old is not None, ",
-        "        return update or update._replace(told=old is not None, ",
+        "        return update._replace(known=old is not None, ",
+        "        return update or update._replace(known=old is not None, ",
     ),
     Mutation(
         "a resumed session repeats a line",
@@ -183,7 +183,7 @@ DELIVERY = (
     Mutation(
         "who keeps account where nothing is stored is not requested",
         "sow/streaming/feed_index.py",
-        "if feed.condition is None or (feed.told is not None and not feed.topic.retains):",
+        "if feed.condition is None or (feed.known is not None and not feed.topic.retains):",
         "if feed.condition is None:",
     ),
     Mutation(

@@ -24,14 +24,14 @@ TOPIC = (
     Mutation(
         "folding takes the newer `told`",
         "sow/topic/updates.py",
-        "told, old = current.told, current.old",
+        "known, old = current.known, current.old",
         "old = current.old",
     ),
     Mutation(
         "an oof carries a state that was never told",
         "sow/topic/updates.py",
-        "told, old = current.told, current.old",
-        "told = current.told",
+        "known, old = current.known, current.old",
+        "known = current.known",
     ),
     Mutation(
         "a folded delta forgets the first one",
@@ -42,7 +42,7 @@ TOPIC = (
     Mutation(
         "a void update is told",
         "sow/topic/updates.py",
-        "return self.new is None and not self.told",
+        "return self.new is None and not self.known",
         "return False",
     ),
     Mutation(

@@ -30,12 +30,12 @@ class Waiting:
         self.membership = ChannelEntries("sub")
         self.seq = 0
 
-    def update(self, identity, told=False, gone=False):
+    def update(self, identity, known=False, gone=False):
         self.seq += 1
         new = None if gone else body(id=identity, v=self.seq)
         reason = "deleted" if gone else None
         return Update(
-            identity, told, new, self.seq, 0, self.seq, 0, reason, old=b"{}" if told else None
+            identity, known, new, self.seq, 0, self.seq, 0, reason, old=b"{}" if known else None
         )
 
     def delivery(self, *updates):
@@ -306,10 +306,10 @@ def test_an_update_is_not_taken_behind_one_of_its_record_that_waits_under_anothe
     waiting.spread("a")
     changed = replace(ORDERS, conflation_policy="always", placement="append")
     topic.folding = queue_policy(changed, topic.message_type)
-    waiting.spread("a", told=True, gone=True)
+    waiting.spread("a", known=True, gone=True)
     topic.folding = usual
     waiting.spread("a")
     said = [entry.update for entry in waiting.queue if entry.lives]
-    assert [(one.told, one.new is not None) for one in said] == [
+    assert [(one.known, one.new is not None) for one in said] == [
         (False, True), (True, False), (False, True),
     ]  # fmt: skip

@@ -50,7 +50,9 @@ class Joined:
 
     def put(self, name, *documents):
         """Publish documents to a topic."""
-        self.joins.hear(put(self.by_name[name], *documents, seq=self.seq + 1, ts_us=self.seq + 1))
+        self.joins.on_batch(
+            put(self.by_name[name], *documents, seq=self.seq + 1, ts_us=self.seq + 1)
+        )
         self.seq += len(documents)
 
     def delete(self, name, *identities, reason="deleted"):
@@ -63,7 +65,7 @@ class Joined:
 
         batch = self.by_name[name].drop(dict.fromkeys(map(str, identities)), reason, stamp)
         if batch is not None:
-            self.joins.hear(batch)
+            self.joins.on_batch(batch)
 
     def work(self):
         """Have all told that has been heard."""

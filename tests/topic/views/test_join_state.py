@@ -19,10 +19,10 @@ def test_until_it_is_applied_a_change_is_not_seen():
     target = records()
     put(target, {"id": "a", "symbol": "X", "qty": 1})
     topic = joined(target)
-    topic.hear(put(target, {"id": "a", "symbol": "Y", "qty": 2}, {"id": "b"}, seq=2))
+    topic.on_batch(put(target, {"id": "a", "symbol": "Y", "qty": 2}, {"id": "b"}, seq=2))
     assert values(topic.states(["a", "b", "c"])) == {"a": ("X", 1)}
     topic.take()
-    topic.hear(put(target, {"id": "a", "qty": 3}, seq=4))
+    topic.on_batch(put(target, {"id": "a", "qty": 3}, seq=4))
     assert values(topic.states(["a"])) == {"a": ("X", 1)}
     changes = topic.next_taken(1)
     assert changes["a"].new[STATE_VALUES] == ("Y", 2), "as it was when the changes were taken"
@@ -38,10 +38,10 @@ def test_changes_of_one_record_are_one():
     target = records()
     put(target, {"id": "a", "qty": 1})
     topic = joined(target)
-    topic.hear(put(target, {"id": "a", "qty": 2}, {"id": "a", "qty": 3}, seq=2, ts_us=7))
+    topic.on_batch(put(target, {"id": "a", "qty": 2}, {"id": "a", "qty": 3}, seq=2, ts_us=7))
     batch = target.drop(["a"], "expired", lambda _: ([4], [9]))
-    topic.hear(batch)
-    topic.hear(put(target, {"id": "a", "qty": 5}, seq=5, ts_us=11))
+    topic.on_batch(batch)
+    topic.on_batch(put(target, {"id": "a", "qty": 5}, seq=5, ts_us=11))
     topic.take()
     change = topic.next_taken(9)["a"]
     assert (change.old[STATE_VALUES], change.new[STATE_VALUES]) == ((None, 1), (None, 5))
@@ -53,7 +53,7 @@ def test_what_has_gone_says_why():
     target = records()
     put(target, {"id": "a", "qty": 1})
     topic = joined(target)
-    topic.hear(target.drop(["a"], "expired", lambda _: ([2], [9])))
+    topic.on_batch(target.drop(["a"], "expired", lambda _: ([2], [9])))
     assert values(topic.states(["a"])) == {"a": (None, 1)}
     topic.take()
     change = topic.next_taken(9)["a"]
@@ -78,9 +78,9 @@ def test_its_topic_reads_its_fields_until_it_is_stopped():
 def test_it_is_forgotten_some_at_a_time_once_it_has_been_stopped():
     target = records()
     topic = joined(target)
-    topic.hear(put(target, {"id": "a"}, {"id": "b"}))
+    topic.on_batch(put(target, {"id": "a"}, {"id": "b"}))
     topic.take()
-    topic.hear(put(target, {"id": "c"}, seq=3))
+    topic.on_batch(put(target, {"id": "c"}, seq=3))
     for name in "xyz":
         topic.indexes[SYMBOL,].add(name, name)
     topic.stop()

@@ -86,9 +86,9 @@ def test_a_join_that_is_filled_while_records_change_is_no_other(
     shape, types, joins_nulls, before, meanwhile
 ):
     joined = Joined(SHAPES[shape], types, joins_nulls)
-    hear, joined.joins.hear = joined.joins.hear, lambda _batch: None
+    on_batch, joined.joins.on_batch = joined.joins.on_batch, lambda _batch: None
     run(joined, [step for step in before if step[0] != "work"])
-    joined.joins.hear = hear
+    joined.joins.on_batch = on_batch
     filling = joined.joins.filling(joined.take)
     for step in meanwhile:
         next(filling, None)
@@ -165,9 +165,9 @@ PLANTED = {
 
 
 def states_of_now(topic, identities):
-    heard, taken, topic._heard, topic._taken = topic._heard, topic._taken, {}, {}
+    pending, taken, topic._pending, topic._taken = topic._pending, topic._taken, {}, {}
     found = STATES(topic, identities)
-    topic._heard, topic._taken = heard, taken
+    topic._pending, topic._taken = pending, taken
     return found
 
 

@@ -16,7 +16,7 @@ def rows_of(topic, condition=None):
 
 
 def heard(rows, batch):
-    return [(c.olds, c.news, c.was_in, c.is_in, c.borns) for c in rows.hear(batch)]
+    return [(c.olds, c.news, c.was_in, c.is_in, c.borns) for c in rows.on_batch(batch)]
 
 
 def test_a_change_has_the_values_before_and_after():
@@ -89,7 +89,8 @@ def test_a_filling_gives_what_is_there_in_the_end_whatever_happens_between_two_s
             wanted[name] = [desk, qty]
     assert held(taken) == wanted
     assert (
-        held([*taken, *rows.hear(put(topic, {"id": 70, "qty": 1}, seq=99))]).keys() > wanted.keys()
+        held([*taken, *rows.on_batch(put(topic, {"id": 70, "qty": 1}, seq=99))]).keys()
+        > wanted.keys()
     )
 
 

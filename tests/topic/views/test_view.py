@@ -40,8 +40,8 @@ def said(batches):
 def test_a_row_is_sent_once_as_it_is_by_then():
     topic, woken = records(), []
     view = made(topic, woken=woken)
-    view.hear(put(topic, {"id": 1, "desk": "a", "qty": 1}), 0)
-    view.hear(put(topic, {"id": 2, "desk": "a", "qty": 2}, seq=2), 0)
+    view.on_batch(put(topic, {"id": 1, "desk": "a", "qty": 1}), 0)
+    view.on_batch(put(topic, {"id": 2, "desk": "a", "qty": 2}, seq=2), 0)
     assert woken == [view], "once, until it is released"
     assert said(view.release()) == [("p", {"desk": "a", "qty": 3, "avg": 1.5}, 2)]
     assert (view.updates_in, view.updates_out) == (2, 1)
@@ -51,12 +51,12 @@ def test_a_row_is_sent_once_as_it_is_by_then():
 def test_a_row_that_is_as_it_was_is_not_sent():
     topic = records()
     view = made(topic)
-    view.hear(put(topic, {"id": 1, "desk": "a", "qty": 1}), 0)
+    view.on_batch(put(topic, {"id": 1, "desk": "a", "qty": 1}), 0)
     view.release()
-    view.hear(put(topic, {"id": 1, "desk": "a", "qty": 1, "note": "x"}, seq=2), 0)
+    view.on_batch(put(topic, {"id": 1, "desk": "a", "qty": 1, "note": "x"}, seq=2), 0)
     assert view.release() == []
-    view.hear(put(topic, {"id": 2, "desk": "b", "qty": 1}, seq=3), 0)
-    view.hear(topic.drop(["2"], "deleted", lambda _: ([4], [4])), 0)
+    view.on_batch(put(topic, {"id": 2, "desk": "b", "qty": 1}, seq=3), 0)
+    view.on_batch(topic.drop(["2"], "deleted", lambda _: ([4], [4])), 0)
     assert view.release() == [], "it came and went in one turn"
     view.check()
 
@@ -64,10 +64,10 @@ def test_a_row_that_is_as_it_was_is_not_sent():
 def test_a_group_that_vanishes_says_why():
     topic = records()
     view = made(topic)
-    view.hear(put(topic, {"id": 1, "desk": "a", "qty": 1}, {"id": 2, "desk": "b", "qty": 1}), 0)
+    view.on_batch(put(topic, {"id": 1, "desk": "a", "qty": 1}, {"id": 2, "desk": "b", "qty": 1}), 0)
     view.release()
-    view.hear(topic.drop(["1"], "expired", lambda _: ([7], [4])), 0)
-    view.hear(put(topic, {"id": 2, "desk": "c", "qty": 1}, seq=8), 0)
+    view.on_batch(topic.drop(["1"], "expired", lambda _: ([7], [4])), 0)
+    view.on_batch(put(topic, {"id": 2, "desk": "c", "qty": 1}, seq=8), 0)
     assert said(view.release()) == [
         ("p", {"desk": "c", "qty": 1, "avg": 1.0}, 8),
         ("match", {"desk": "b", "qty": 1, "avg": 1.0}, 8),
@@ -79,11 +79,11 @@ def test_a_group_that_vanishes_says_why():
 def test_what_cannot_be_written_is_null():
     topic = records()
     view = made(topic)
-    view.hear(put(topic, {"id": 1, "desk": "a", "qty": "many"}), 0)
+    view.on_batch(put(topic, {"id": 1, "desk": "a", "qty": "many"}), 0)
     assert said(view.release())[0][1] == {"desk": "a", "qty": None, "avg": None}
     topic = records()
     view = made(topic, ("/desk", "MAX(/sym) AS /sym", "COUNT(1) AS /n"), "nvfix")
-    view.hear(put(topic, {"id": 1, "desk": "a", "sym": "b\x01c"}, seq=2), 0)
+    view.on_batch(put(topic, {"id": 1, "desk": "a", "sym": "b\x01c"}, seq=2), 0)
     view.release()
     assert view.rows.table.bodies == [b"desk=a\x01n=1\x01"]
 
@@ -91,11 +91,11 @@ def test_what_cannot_be_written_is_null():
 def test_rows_stand_in_the_order_of_their_oldest_records():
     topic = records()
     view = made(topic)
-    view.hear(put(topic, {"id": 1, "desk": "b"}, {"id": 2, "desk": "a"}), 0)
-    view.hear(put(topic, {"id": 3, "desk": "b"}, seq=3), 0)
+    view.on_batch(put(topic, {"id": 1, "desk": "b"}, {"id": 2, "desk": "a"}), 0)
+    view.on_batch(put(topic, {"id": 3, "desk": "b"}, seq=3), 0)
     view.release()
     assert [row["desk"] for row in held(view.rows)] == ["b", "a"]
-    view.hear(topic.drop(["1"], "deleted", lambda _: ([4], [4])), 0)
+    view.on_batch(topic.drop(["1"], "deleted", lambda _: ([4], [4])), 0)
     view.release()
     assert [row["desk"] for row in held(view.rows)] == ["a", "b"]
     view.rows.check()
@@ -106,7 +106,7 @@ def test_a_view_that_is_filled_is_as_one_that_has_heard_all_and_no_older():
     put(topic, *[{"id": at, "desk": str(at % 3), "qty": 0.1 * at} for at in range(600)])
     heard, filled, beside = made(topic), made(topic), made(topic)
     for batch in topic.introduced():
-        heard.hear(batch, 0)
+        heard.on_batch(batch, 0)
     while heard.groups.dirty_count:
         heard.release()
     run_to_completion(filled.fill(1000))
@@ -125,7 +125,7 @@ def test_filling_ends_however_much_changes_between_its_steps():
         some = [(seq + at) % many for at in range(2 * RELEASED_AT_ONCE)]
         batch = put(topic, *[{"id": at, "desk": at, "qty": seq} for at in some], seq=seq + 1)
         seq += len(some)
-        view.hear(batch, 0)
+        view.on_batch(batch, 0)
         told.append(view.rows.table.seqs.max(initial=0))
     assert next(steps, "over") == "over"
     assert len(told) < 60
@@ -152,7 +152,7 @@ def test_a_view_that_stops_while_it_is_filled_is_done_with_that(most):
     steps = view.fill_beside(lambda: 1000)
     for _ in islice(steps, 5):
         if len(view.rows.table):
-            view.hear(put(topic, {"id": count, "desk": "one more", "qty": 1}, seq=count + 1), 0)
+            view.on_batch(put(topic, {"id": count, "desk": "one more", "qty": 1}, seq=count + 1), 0)
     assert "too many" in view.stopped
     assert next(steps, "done") == "done", "it goes on for ever"
     while view.is_dirty:
