@@ -1,1 +1,1 @@
-"""Records and log entries held still: as they are, as they were, and from a bookmark on."""
+"""Pinned records and log entries: as they are, as they were, and from a bookmark on."""

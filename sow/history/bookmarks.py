@@ -1,12 +1,12 @@
 """Bookmarks: where in the log a subscription begins (docs/semantics.md, Rule 14).
 
 A bookmark is the decimal of a change's sequence number, and a subscription begins after it. ``0``
-is the beginning, ``now`` the present, after all that there is. A time means the last change before
-it; a comma list the oldest of its bookmarks. A range ``[a:b]`` ends as well; a round bracket leaves
-out the change, or those of the time, that stands beside it, and so nothing where nothing stands.
+is the beginning, ``now`` the present, after everything there is. A time means the last change
+before it; a comma list the oldest of its bookmarks. A range ``[a:b]`` ends as well; a round bracket
+excludes the change, or those of the time, beside it, and so nothing where that side is empty.
 
 Each log has a name, and numbers of one mean nothing in another. A number may name its log,
-``LOG-NUMBER``: then it is refused where the log is another one. Clients always write it so.
+``LOG-NUMBER``: then it is refused for another log. Clients always write it so.
 """
 
 import re
@@ -20,15 +20,15 @@ from sow.store.protocols import Journal
 
 NOW = ("now", "0|1|")
 BEGINNING = -1
-"""Before the oldest change that is kept, whichever that is."""
+"""Before the oldest change that is kept."""
 SHOWN_MAX = 40
-"""So much of a text that is no bookmark is shown to whoever wrote it."""
+"""So much of a text that is no bookmark is shown in the error."""
 RANGE_CHARS_MAX = 100
-"""No range of two times is as long; dividing it is tried at each of its colons."""
+"""No range of two times is longer; splitting is tried at each of its colons."""
 LIST_MAX = 100
-"""The oldest is enough; nobody has so many servers to go on from."""
+"""The oldest is enough; no client resumes from so many servers."""
 FOLLOWING_MAX = 16
-"""Entries after a place that are looked at before the log is halved again."""
+"""Entries after a place that are scanned before the search halves the log again."""
 POSITION = re.compile(r"(?:([0-9a-f]{16})-)?([0-9]{1,19})")
 RANGE = re.compile(r"([\[(])(.*)([\])])", re.DOTALL)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -37,7 +37,7 @@ TIME = re.compile(r"(\d{8})T(\d{6})(?:\.(\d{1,6}))?Z?")
 
 
 class Span(NamedTuple):
-    """Changes after `after`, up to and with `until`; None: and then whatever comes."""
+    """Changes after `after`, up to and including `until`; None: and then all that come."""
 
     after: int
     until: int | None = None
@@ -67,8 +67,8 @@ def number_of(text: str, log_id: str) -> int | None:
 
 
 def with_log(text: str, log_id: str) -> str:
-    """A bookmark whose numbers name their log: `log_id`, where they did not. 0 is the beginning of
-    any log. It is `text` itself where the name is not known."""
+    """A bookmark whose numbers name their log: `log_id` where they name none. 0 is the beginning of
+    any log. Returns `text` itself where the log's name is unknown."""
     if not log_id:
         return text
     for opening, start, end, closing in _ranges(text):
@@ -84,11 +84,11 @@ def _named(text: str, log_id: str) -> str:
 
 
 def parse_bookmark(text: str, journal: Journal, newest: int, not_found: str = "fail") -> Span:
-    """The changes that a subscription asks for.
+    """The changes that a subscription requests.
 
-    `newest` is the sequence number of the newest change; `not_found` says what becomes of a
-    bookmark that is not kept any more: ``fail`` refuses it, ``epoch`` begins with the oldest
-    change that is kept, ``now`` with the next one. Raises ClientError.
+    `newest` is the sequence number of the newest change; `not_found` decides about a bookmark that
+    is not kept any more: ``fail`` refuses it, ``epoch`` begins with the oldest change that is kept,
+    ``now`` with the next one. Raises ClientError.
     """
     text = text.strip()
     if len(text) <= RANGE_CHARS_MAX and RANGE.fullmatch(text):
@@ -116,8 +116,8 @@ def parse_bookmark(text: str, journal: Journal, newest: int, not_found: str = "f
 
 
 def parse_start(name: str, text: str, journal: Journal, newest: int, instead: str) -> int:
-    """The change after which something begins that has no end of its own: a bookmark as above, but
-    no range. `name` is the parameter that holds it, and `instead` says what to write for a range.
+    """The change after which something without an end of its own begins: a bookmark as above, but
+    no range. `name` is the parameter that has it, and `instead` is what to write for a range.
     Raises ClientError."""
     if RANGE.fullmatch(text.strip()[:RANGE_CHARS_MAX]):
         raise ClientError(f"{name}={_shown(text)} is a range; {instead}", reason="invalid bookmark")
@@ -126,7 +126,7 @@ def parse_start(name: str, text: str, journal: Journal, newest: int, instead: st
 
 def _is_reversed(start: str, end: str, log_id: str) -> bool:
     """Whether a range of two numbers or of two times ends before it begins, whatever the log
-    holds."""
+    has."""
     first, last = number_of(start, log_id), number_of(end, log_id)
     if first is not None and last is not None:
         return first > last
@@ -135,8 +135,8 @@ def _is_reversed(start: str, end: str, log_id: str) -> bool:
 
 
 def going_on(text: str, bookmark: str) -> str:
-    """What to ask for in place of `text` when everything up to `bookmark` has come: a range keeps
-    its end."""
+    """What to request in place of `text` when everything up to `bookmark` has been received: a
+    range keeps its end."""
     for _, start, end, closing in _ranges(text):
         if _is_place(start) and _is_place(end):
             return f"({bookmark}:{end}{closing}"
@@ -149,7 +149,7 @@ def is_range(text: str) -> bool:
 
 
 def is_time(text: str) -> bool:
-    """Whether a bookmark is a time: what it names depends on when things came."""
+    """Whether a bookmark is a time: what it names depends on when changes came."""
     text = text.strip()
     is_number = text in NOW or POSITION.fullmatch(text)
     return not is_number and moment_us(text) is not None
@@ -172,8 +172,8 @@ def _checked(span: Span, journal: Journal, newest: int, not_found: str) -> Span:
 
 
 def _ranges(text: str) -> Iterator[tuple[str, str, str, str]]:
-    """A range's bracket, beginning, end and bracket, as often as it may be divided: a time may have
-    colons of its own, so the last one first. Nothing for a text that is no range."""
+    """The brackets, beginning and end of a range, in each way to split it: a time may have colons
+    of its own, so the last one first. Nothing for a text that is no range."""
     found = RANGE.fullmatch(text.strip())
     if found is None:
         return
@@ -184,8 +184,8 @@ def _ranges(text: str) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _oldest(texts: Sequence[str], journal: Journal, newest: int) -> int:
-    """Where a subscription begins that has several bookmarks: after the oldest of them, or with
-    what came at the earliest of their times, which alone is looked for."""
+    """Where a subscription with several bookmarks begins: after the oldest of them, or with what
+    came at the earliest of their times, the only one that is searched for."""
     starts: list[int] = []
     times_us: list[int] = []
     for text in texts:
@@ -202,7 +202,8 @@ def _oldest(texts: Sequence[str], journal: Journal, newest: int) -> int:
 
 
 def _numbered(text: str, log_id: str, newest: int) -> LogPlace | None:
-    """What a text names that is no time; None if it names nothing. Raises AnotherLog."""
+    """The place that a text names, unless it is a time; None if it names none. Raises
+    AnotherLog."""
     if text in NOW:
         return LogPlace(newest, newest)
     seq = number_of(text, log_id)
@@ -212,7 +213,7 @@ def _numbered(text: str, log_id: str, newest: int) -> LogPlace | None:
 
 
 def _place(text: str, journal: Journal, newest: int) -> LogPlace | None:
-    """What a text names; None if it is no bookmark."""
+    """The place that a text names; None if it is no bookmark."""
     place, time_us = _numbered(text, journal.log_id, newest), moment_us(text)
     if place is not None or time_us is None:
         return place
@@ -249,9 +250,9 @@ def moment_us(text: str) -> int | None:
 
 
 def last_before(time_us: int, journal: Journal, at_least: int | None = None) -> int:
-    """The newest change older than a time, found by halving: times never go back in a log.
+    """The newest change older than a time, by binary search: times never go back in a log.
 
-    `at_least` is known to be no newer: mostly the one that is looked for.
+    `at_least` is known to be no newer: mostly it is the answer.
     """
     low, high = journal.first_seq - 1, journal.last_seq
     if at_least is not None:

@@ -1,7 +1,7 @@
-"""The log as rows of topics: which part of it is asked for, and what its records are.
+"""The log as rows of topics: which part of it is requested, and its records.
 
-A range of the log is cut once (`extent`), so that whoever reads it, and reads it again after a
-failure, gets the same rows. Only what is durable is in the log.
+A range of the log is cut once (`extent`), so that reading it again after a failure gives the same
+rows. Only what is durable is in the log.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,12 +19,13 @@ RECORDS_AT_ONCE = 500
 """Records of one entry that are made rows at once: a millisecond, with their keys and as text."""
 NO_GUARDS: Mapping[str, RowPolicy] = {}
 SOW_KEYS_MAX = 100_000
-"""Keys that one reading of the log keeps, since the same records come again: some 17 MB."""
+"""Keys that one reader of the log caches, since the same records come again: some 17 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Part of the log: what comes after `after`, up to and with `until`; `rows` were asked for."""
+    """Part of the log: what comes after `after`, up to and including `until`; it has `rows`
+    requested rows."""
 
     after: int
     until: int
@@ -55,7 +56,7 @@ def extent(
 ) -> Extent:
     """The part of the log after `after` that holds at most `limit` rows of some topics.
 
-    It goes as far as it can without another row, so that the next one starts with a row.
+    It extends as far as it can without another row, so that the next one starts with a row.
     """
     return run_to_completion(cutting(journal, after, until, limit, topics))
 
@@ -67,7 +68,7 @@ def cutting(
     limit: int,
     topics: Mapping[str, Records],
 ) -> Task[Extent]:
-    """The same in steps, an entry of the log in each."""
+    """The same in steps, one entry of the log each."""
     reached, rows = after, 0
     for entry in journal.read(after):
         start = max(0, after + 1 - entry.seq)
@@ -94,7 +95,7 @@ def log_rows(
     guards: Mapping[str, RowPolicy] = NO_GUARDS,
 ) -> Iterator[LogRows]:
     """The rows of a part of the log, in order; of publishes only those that pass a filter, and of
-    topics that have a guard only what it shows."""
+    topics with a row policy only what it shows."""
     pieces = log_pieces(journal, part, topics, condition, guards)
     return (rows for rows in pieces if rows is not None)
 
@@ -106,7 +107,7 @@ def log_pieces(
     condition: Filter | None = None,
     guards: Mapping[str, RowPolicy] = NO_GUARDS,
 ) -> Iterator[LogRows | None]:
-    """The same a little at a time; None for what was read and passed over."""
+    """The same in pieces; None for what was read and skipped."""
     if part.until <= part.after:
         return
     known: dict[str, SowKeys | None] = {}
@@ -130,10 +131,10 @@ def log_pieces(
 
 
 class SowKeys(dict[str, str]):
-    """SowKeys as text by identity, worked out when first asked for.
+    """SowKeys as text by identity, computed on demand.
 
-    A log is mostly updates of records that it has named before, and the hash is half of the work
-    of reading it. Forgets all when it knows too many.
+    A log is mostly updates of records that it has named before, and the hash is half of the work of
+    reading it. Drops all when it has too many.
     """
 
     def __init__(self, domain: str) -> None:
@@ -160,8 +161,8 @@ def _rows(
 
 
 def _seen(rows: LogRows, condition: Filter | None, guard: RowPolicy) -> LogRows | None:
-    """What of rows may be seen. Of what was deleted nobody knows here whether it might have been,
-    so that who sees some records alone is told of no delete."""
+    """The visible part of rows. Whether a deleted record was visible is not known here, so a user
+    with a row filter gets no deletes."""
     if rows.op != "publish":
         return rows if guard.rows is None else None
     joined = guard.condition(condition)
@@ -173,7 +174,7 @@ def _seen(rows: LogRows, condition: Filter | None, guard: RowPolicy) -> LogRows 
 
 
 def _passing(rows: LogRows, condition: Filter) -> LogRows | None:
-    """Whether a record that was deleted had passed is not known here, so all deletes are told."""
+    """Whether a deleted record had passed is not known here, so all deletes are kept."""
     if rows.op != "publish":
         return rows
     columns = rows.topic.decoder(condition.paths).columns(rows.bodies)

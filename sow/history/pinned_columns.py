@@ -1,10 +1,10 @@
-"""Held columns: what some rows of a table held at one moment, by reference.
+"""Pinned columns: what some rows of a table held at one moment, by reference.
 
-A body is never changed, only replaced, so who holds references holds a moment. Few are picked at
-once. To pick those of a million rows takes a tenth of a second, so many are picked afterwards, in
-steps; until then the rows are read where they stand, but for those that have changed since, which
-the table has told (`sow.store.copy_on_write`). What is held is plain values, so the collector of
-cycles has nothing to do with it.
+A body is never changed, only replaced, so references pin a moment. Few rows are copied at once.
+Copying those of a million rows takes a tenth of a second, so many are copied afterwards, in steps;
+until then the rows are read in place, except those that have changed since, which the table keeps
+(`sow.store.copy_on_write`). Columns have plain values only, so the cycle collector need not look at
+them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,16 +21,16 @@ Value = TypeVar("Value")
 Rows = NDArray[np.int64]
 
 PICKED_ROWS_MAX = 500
-"""Rows that are picked when they are taken hold of: a tenth of a millisecond."""
+"""Rows that are copied when they are pinned: a tenth of a millisecond."""
 SETTLED_AT_ONCE = 5_000
-"""Rows picked in one step: a millisecond, in whichever order they stand."""
+"""Rows copied in one step: a millisecond, in any order."""
 
 
 class PinnedColumn(Generic[Value]):
-    """A column of rows, held still. `places` say where in `values` they stand; None: one by one.
+    """A pinned column of rows. `places` are their places in `values`; None: one by one.
 
-    What stood in a place and was replaced is in `before`. Places below nothing are those of `more`,
-    from its start: of the row -1 the first.
+    `before` has what was in a place and was replaced. Negative places are those of `more`, from its
+    start: -1 is the first.
     """
 
     __slots__ = ("_before", "_more", "_places", "_values")
@@ -51,8 +51,7 @@ class PinnedColumn(Generic[Value]):
     def take(
         cls, column: "list[Value]", slots: Rows, hold: Callable[[], Mapping[int, Value]]
     ) -> "PinnedColumn[Value]":
-        """Take hold of what stands in some slots of a column, of which `hold` gives what is
-        replaced from now on."""
+        """Pin what some slots of a column hold; `hold` gives what is replaced from now on."""
         if len(slots) <= PICKED_ROWS_MAX:
             return cls([column[slot] for slot in slots.tolist()])
         return cls(column, slots, hold())
@@ -61,7 +60,7 @@ class PinnedColumn(Generic[Value]):
         return len(self._values) if self._places is None else len(self._places)
 
     def part(self, start: int, stop: int) -> list[Value]:
-        """What stands in the rows from `start` on, up to `stop`."""
+        """The values of the rows from `start` up to `stop`."""
         values, before, more = self._values, self._before, self._more
         if self._places is None:
             return values[start:stop]
@@ -81,7 +80,7 @@ class PinnedColumn(Generic[Value]):
         return PinnedColumn(self._values, places, self._before, self._more)
 
     def and_more(self, values: Sequence[Value]) -> "PinnedColumn[Value]":
-        """The rows, and after them others."""
+        """The rows, followed by others."""
         more = [*self._more, *values]
         places = np.arange(len(self._values)) if self._places is None else self._places
         added = -1 - np.arange(len(self._more), len(more))
@@ -89,7 +88,7 @@ class PinnedColumn(Generic[Value]):
         return PinnedColumn(self._values, both, self._before, untracked(more))
 
     def settle(self) -> Task[None]:
-        """Let go of whatever is in no row."""
+        """Release what is in no row."""
         if self._places is None:
             return
         settled: list[Value] = untracked([])

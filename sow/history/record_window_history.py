@@ -1,9 +1,9 @@
-"""The windows of one record of a conflated topic, worked out again from when its updates came.
+"""The windows of one record of a conflated topic, computed from the times of its updates.
 
-Which updates of a record are told as one follows from their times alone (docs/semantics.md, Rule
-1). So the story of a window need not be kept while updates come: whoever asks has it made of the
-log. Where windows touch each other nothing says where the first one began: what is worked out
-begins with one that certainly opened, since nothing came for an interval before it.
+Which updates of a record share a window follows from their times alone (docs/semantics.md, Rule 1).
+So the history of windows is not kept while updates come; it is computed from the log on request.
+Where windows touch each other, the start of the first one is unknown: the result begins with one
+that certainly opened, since no update came for an interval before it.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from sow.core.definitions import Schedule
 
 @dataclass(frozen=True, slots=True)
 class RecordUpdate:
-    """An update of the record; `counts`: the topic's filter lets it through."""
+    """An update of the record; `counts`: the topic's filter passes it."""
 
     bookmark: int
     at_us: int
@@ -23,7 +23,7 @@ class RecordUpdate:
 
 @dataclass(slots=True)
 class RecordWindow:
-    """Updates that are told as one: it opened at the first of them, and ends at `ends_us`."""
+    """Updates that are conflated: the window opened at the first of them, and ends at `ends_us`."""
 
     opened_us: int
     ends_us: int
@@ -33,12 +33,12 @@ class RecordWindow:
 def windows_of(
     came: Iterable[RecordUpdate], schedule: Schedule, interval_us: int, since_us: int | None
 ) -> list[RecordWindow]:
-    """The windows of a record of which these updates came, in order, and no others since `since_us`
-    (None: ever); those of which it is certain where they begin."""
+    """The windows of a record with these updates, in order, and no others since `since_us` (None:
+    ever); only those whose beginning is certain."""
     found: list[RecordWindow] = []
-    # Until then one may be open of which nobody knows; one that opens meanwhile, neither.
+    # Until then an unknown window may be open; one that opens meanwhile is unknown, too.
     unknown_until_us = 0 if since_us is None else _end_us(since_us, schedule, interval_us)
-    # Of a record that was there before nobody knows whether it is held.
+    # Whether a record that existed before is held is unknown.
     held: bool | None = False if since_us is None else None
     last: RecordUpdate | None = None
     for one in came:
@@ -48,9 +48,9 @@ def windows_of(
             unknown_until_us = _end_us(one.at_us, schedule, interval_us)
         else:
             if last is not None:
-                # What took it in, if anything did, has ended with it.
+                # The window that took it in, if any, has ended with it.
                 held = last.counts
-            # What is not held, and does not pass, is nothing that anybody would be told of.
+            # An update that does not pass, of a record that is not held, opens no window.
             if held or one.counts:
                 ends_us = _end_us(one.at_us, schedule, interval_us)
                 found.append(RecordWindow(one.at_us, ends_us, [one]))

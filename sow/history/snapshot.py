@@ -1,9 +1,9 @@
-"""Snapshots: the rows of an answer, held still while they are written out.
+"""Snapshots: the rows of an answer, pinned while they are written out.
 
-An answer names slots, and slots change with the next publish. A snapshot takes hold of the
-bodies themselves (8 bytes a row: bodies never change, `sow.history.pinned_columns`) and copies the
-numbers beside them, so that a million rows can be written piece by piece, as fast as a client takes
-them, and still be the state of one moment. Texts are made of numbers a chunk at a time.
+An answer names slots, and slots change with the next publish. A snapshot pins the bodies themselves
+(8 bytes a row: bodies never change, `sow.history.pinned_columns`) and copies the numbers beside
+them, so that a million rows can be written piece by piece, as fast as a client reads them, and
+still be the state of one moment. Numbers become text a chunk at a time.
 """
 
 from bisect import bisect_right
@@ -24,13 +24,13 @@ from sow.topic.rendering import WHOLE, LineColumns, Shape
 ANSWER_CHUNK_ROWS = 500
 """Rows that are written in one go; between two such chunks others may be served."""
 SELECTED_PART = 5
-"""Rows of which fields are selected are read and written anew, in ten times as long: one part in so
-many of a chunk is as much as is written in one go."""
+"""Rows with a select list are parsed and encoded again, which takes ten times as long: this
+fraction of a chunk is as much as is written in one go."""
 ANSWER_CHUNK_BYTES = 256 * 1024
 """Bytes of bodies that are written in one go, or one body: where rows are long, fewer are as much
 work."""
 NOWHERE = -1
-"""The slot of a row that is no record's any more."""
+"""The slot of a row that has no record any more."""
 
 
 def rows_at_once(shape: Shape) -> int:
@@ -41,7 +41,7 @@ def rows_at_once(shape: Shape) -> int:
 
 
 def held_identities(topic: Records, slots: Rows) -> PinnedColumn[str]:
-    """What the records in some slots are called."""
+    """The identities of the records in some slots."""
     table = topic.table
     identities: list[str] = table.identities  # type: ignore[assignment]
     return PinnedColumn.take(identities, slots, table.hold_identities)  # type: ignore[arg-type]
@@ -54,7 +54,7 @@ def _held_bodies(topic: Records, slots: Rows) -> PinnedColumn[bytes]:
 
 
 class HeldKeys:
-    """SowKeys of rows: numbers, or the texts that the records' own keys are."""
+    """SowKeys of rows: numbers, or texts where records have keys of their own."""
 
     __slots__ = ("_numbers", "_texts")
 
@@ -76,7 +76,7 @@ class HeldKeys:
         return self._numbers
 
     def part(self, start: int, stop: int) -> list[str]:
-        """As text, those of the rows from `start` on, up to `stop`."""
+        """As text, those of the rows from `start` up to `stop`."""
         if self._texts is not None:
             return self._texts.part(start, stop)
         assert self._numbers is not None
@@ -90,14 +90,14 @@ class HeldKeys:
         )
 
     def and_more(self, keys: Sequence[int] | Sequence[str]) -> "HeldKeys":
-        """Those of the rows, and after them others: numbers or texts, as these are."""
+        """Those of the rows, followed by others: numbers or texts, as these are."""
         if self._texts is not None:
             return HeldKeys(None, self._texts.and_more(keys))  # type: ignore[arg-type]
         assert self._numbers is not None
         return HeldKeys(np.append(self._numbers, np.array(keys, np.uint64)), None)
 
     def settle(self) -> Task[None]:
-        """Let go of whatever is in no row."""
+        """Release what is in no row."""
         if self._texts is not None:
             yield from self._texts.settle()
 
@@ -112,9 +112,9 @@ class Stamps(NamedTuple):
 
 @dataclass(slots=True)
 class Snapshot:
-    """Rows of one topic as columns; `slots` say where the records stood, -1 that it was nowhere.
+    """Rows of one topic as columns; `slots` are the slots of their records, -1 for none.
 
-    `stamps` are None where nobody wants them.
+    `stamps` are None where they are not needed.
     """
 
     topic: Records
@@ -134,13 +134,13 @@ class Snapshot:
         return cls(topic, slots, _held_bodies(topic, slots), stamps)
 
     def settle(self) -> Task[None]:
-        """Hold nothing but the rows; they can be read at any time, and are the same."""
+        """Pin nothing but the rows; they can be read at any time, and stay the same."""
         yield from self.bodies.settle()
         if self.stamps is not None:
             yield from self.stamps.sow_keys.settle()
 
     def identities(self) -> Iterator[str]:
-        """What the records are called, while they stand where they stood."""
+        """The identities of the records, while they are in their slots."""
         identities = self.topic.table.identities
         return (identities[slot] or "" for slot in self.slots.tolist())
 
@@ -172,7 +172,7 @@ class Snapshot:
         seqs: Sequence[int],
         ts_us: Sequence[int],
     ) -> Task["Snapshot"]:
-        """The rows, and after them others, which stand nowhere; a column in each step."""
+        """The rows, followed by others without a slot; a column in each step."""
         assert self.stamps is not None
         keys = self.stamps.sow_keys.and_more(sow_keys)
         yield
@@ -191,7 +191,7 @@ class Snapshot:
         return stop == len(self) and sum(map(len, self.bodies.part(0, stop))) <= ANSWER_CHUNK_BYTES
 
     def chunks(self, rows_max: int = 0, bytes_max: int = 0) -> Iterator[tuple[int, int]]:
-        """Where chunks of at most so many rows and bytes begin and end; one row at least."""
+        """The bounds of chunks of at most so many rows and bytes; of one row at least."""
         rows_max, bytes_max = rows_max or ANSWER_CHUNK_ROWS, bytes_max or ANSWER_CHUNK_BYTES
         start = 0
         while start < len(self):
@@ -205,13 +205,13 @@ class Snapshot:
     def lines(
         self, encoding: Encoding, head: bytes, shape: Shape, start: int, stop: int
     ) -> list[bytes]:
-        """Rendered `sow` lines of the rows from `start` on, up to `stop`."""
+        """Rendered `sow` lines of the rows from `start` up to `stop`."""
         columns = self.part(start, stop)
         lines = self.topic.renderer.lines("sow", shape, columns, head)
         return encoding.records("sow", lines, columns.seqs)
 
     def part(self, start: int, stop: int) -> LineColumns:
-        """The rows from `start` on, up to `stop`."""
+        """The rows from `start` up to `stop`."""
         bodies, stamps = self.bodies.part(start, stop), self.stamps
         if stamps is None:
             return LineColumns((), bodies, (), ())
@@ -223,13 +223,13 @@ class Snapshot:
         )
 
     def frames(self, encoding: Encoding, head: bytes, shape: Shape) -> Frames:
-        """The same in frames, each made when it is asked for."""
+        """The same in frames, made on demand."""
         for start, stop in self.chunks(rows_at_once(shape)):
             lines = self.lines(encoding, head, shape, start, stop)
             yield encoding.frame(lines), len(lines)
 
     def messages(self, shape: Shape = WHOLE) -> Iterator[Sequence[bytes]]:
-        """Chunks of bodies as they are stored, or what is selected of them."""
+        """Chunks of bodies as they are stored, or the selected part of them."""
         for start, stop in self.chunks(rows_at_once(shape)):
             yield self.topic.renderer.shown(shape, self.bodies.part(start, stop))
 

@@ -1,8 +1,8 @@
-"""The state of a topic at a bookmark that has passed, worked out from the log.
+"""The state of a topic at a past bookmark, computed from the log.
 
-A record that has not changed since is as it is now; one that has, is what the log last said of it
-before. Where retention has already removed that, the answer would be a guess, and is refused.
-The log is read in steps, as much of it in one as takes about a millisecond.
+A record that has not changed since is as it is now; one that has is what the log last had of it
+before. Where retention has already removed that, the answer would be a guess, and is refused. The
+log is read in steps, about a millisecond each.
 """
 
 from array import array
@@ -29,12 +29,12 @@ from sow.topic.records import Records
 from sow.topic.rendering import LineColumns
 
 RECORDS_AT_ONCE = 500
-"""Records of the log or of a snapshot looked at in one step: a millisecond at most."""
+"""Records of the log or of a snapshot processed in one step: a millisecond at most."""
 
 
 @dataclass(slots=True)
 class Present:
-    """All records of a topic at bookmark `newest`, from which its past is worked out."""
+    """All records of a topic at bookmark `newest`, the base from which its past is computed."""
 
     rows: Snapshot
     identities: PinnedColumn[str]
@@ -43,20 +43,20 @@ class Present:
 
     @classmethod
     def take(cls, topic: Records, newest: int) -> "Present":
-        """Take hold of what the topic holds now."""
+        """Pin what the topic holds now."""
         table = topic.table
         slots = table.live()
         rows = Snapshot.take(topic, slots)
         return cls(rows, held_identities(topic, slots), table.born[slots], newest)
 
     def settle(self) -> Task[None]:
-        """Hold nothing but that."""
+        """Pin nothing but that."""
         yield from self.rows.settle()
         yield from self.identities.settle()
 
 
 class LoggedState(NamedTuple):
-    """What the log said of a record, and since when it was there as far as the log knows."""
+    """The state that the log has of a record, and since when it existed as far as the log knows."""
 
     body: bytes
     seq: int
@@ -65,7 +65,7 @@ class LoggedState(NamedTuple):
 
 
 class Logged(NamedTuple):
-    """Records of one log entry, and whose they are."""
+    """Records of one log entry, with their identities."""
 
     entry: LogEntry
     start: int
@@ -73,10 +73,10 @@ class Logged(NamedTuple):
 
 
 def as_of(now: Present, bookmark: int, journal: Journal, bytes_max: int = 2**63) -> Task[Snapshot]:
-    """What a topic was at `bookmark`, in the order of first publication.
+    """The state of a topic at `bookmark`, in the order of first publication.
 
     `now` must be durable. Raises ClientError when the log does not reach back far enough, and
-    TooLarge when more than `bytes_max` bytes of bodies would have to be taken from it.
+    TooLarge when more than `bytes_max` bytes of bodies would have to be read from it.
     """
     topic = now.rows.topic
     later = yield from _changed(now, bookmark, journal)
@@ -101,7 +101,7 @@ def as_of(now: Present, bookmark: int, journal: Journal, bytes_max: int = 2**63)
 def narrowed(
     snapshot: Snapshot, condition: Filter | None, keys: tuple[str, ...] | None
 ) -> Task[Snapshot]:
-    """The rows that pass a filter and have one of some HeldKeys; None for either: any."""
+    """The rows that pass a filter and have one of some SowKeys; None for either: any."""
     if condition is None and keys is None:
         return snapshot
     wanted = None if keys is None else set(keys)
@@ -123,7 +123,7 @@ def narrowed(
 
 
 def ordered(snapshot: Snapshot, terms: Sequence[OrderTerm]) -> Task[Snapshot]:
-    """The rows in the order of `terms`, equal ones as they stand."""
+    """The rows in the order of `terms`, equal ones in their present order."""
     ranks: list[NDArray[np.float64]] = []
     for term in terms:
         ranks.append((yield from _ranks(snapshot, term)))
@@ -158,14 +158,14 @@ def _ranks(snapshot: Snapshot, term: OrderTerm) -> Task[NDArray[np.float64]]:
 
 
 def _messages(topic: Records, part: LineColumns) -> MessageColumns:
-    """Rows as expressions see them that ask for more than fields."""
+    """Rows as expressions see them that use more than fields."""
     sow_keys = partial(list[str], part.sow_keys)
     return MessageColumns(topic.name, part.bodies, sow_keys, None, part.ts_us)
 
 
 def _pieces(topic: Records, journal: Journal, after: int, until: int) -> Iterator[Logged | None]:
-    """What the log says of a topic after `after`, up to `until`, so much as one step takes; None
-    for an entry of another topic."""
+    """The log entries of a topic after `after`, up to `until`, a step's worth in each; None for an
+    entry of another topic."""
     for entry in journal.read(after):
         first, last = max(0, after + 1 - entry.seq), min(len(entry), until + 1 - entry.seq)
         if last <= first:
@@ -183,7 +183,7 @@ def _pieces(topic: Records, journal: Journal, after: int, until: int) -> Iterato
 
 
 def _changed(now: Present, bookmark: int, journal: Journal) -> Task[ShardedDict[str, bool]]:
-    """Records that changed after a bookmark, and whether only by being published."""
+    """Records that changed after a bookmark, and whether they were only published."""
     changed: ShardedDict[str, bool] = ShardedDict()
     for piece in _pieces(now.rows.topic, journal, bookmark, now.newest):
         if piece is not None:
@@ -195,8 +195,8 @@ def _changed(now: Present, bookmark: int, journal: Journal) -> Task[ShardedDict[
 
 
 def _follow(states: dict[str, LoggedState | None], later: Mapping[str, bool], piece: Logged) -> int:
-    """Note what the log says of records that have changed later, in the order of what it said last;
-    returns how many bytes more that are."""
+    """Record the states that the log has of records that have changed later, ordered by their last
+    one; returns how many bytes this adds."""
     entry, more_bytes = piece.entry, 0
     for at, identity in enumerate(piece.identities, piece.start):
         if identity in later:
@@ -240,13 +240,13 @@ def _check_known(
     states: dict[str, LoggedState | None],
     born: Mapping[str, int],
 ) -> Task[None]:
-    """Every changed record must be known, or known not to have been there yet."""
+    """Every changed record must be known, or known not to have existed yet."""
     for at, (identity, only_published) in enumerate(later.items()):
         is_new = only_published and born.get(identity, 0) > bookmark
         if identity not in states and not is_new:
             raise ClientError(
                 f"record {_key(now.rows.topic, identity)} has changed since bookmark {bookmark}, "
-                "and the log no longer says what it was; choose a later bookmark, or keep more of "
+                "and the log no longer has what it was; choose a later bookmark, or keep more of "
                 "the log (TransactionLog/RetentionSize)",
                 reason="invalid bookmark",
             )
@@ -260,10 +260,10 @@ def _with_states(
     states: dict[str, LoggedState | None],
     born: Mapping[str, int],
 ) -> Task[Snapshot]:
-    """The rows that have not changed since, and those that the log has told of, as first published.
+    """The rows that have not changed since, and those from the log, in order of first publication.
 
-    `born` is since when those are there that have changed; one that was there already at the
-    bookmark has not gone since.
+    `born` is when those that have changed came into being; one that existed at the bookmark has not
+    been removed since.
     """
     assert now.rows.stamps is not None
     topic, unchanged = now.rows.topic, np.flatnonzero(now.rows.stamps.seqs <= bookmark)

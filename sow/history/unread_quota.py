@@ -1,8 +1,8 @@
-"""Unread answers: rows that clients have asked for and not read, counted and bounded.
+"""Unread answers: rows that clients have requested and not read, counted and bounded.
 
-A line of text asks for a million rows, which are held until the client has taken them. A client is
-a session, or over HTTP whomever a request counts for; one may leave a part of what all may leave
-together. Knows nothing of the rows but how many they are.
+A short request may select a million rows, which are pinned until the client has read them. A client
+is a session, or over HTTP the user that a request counts for; one may leave a fraction unread of
+what all may leave together. Only the number of rows matters here.
 """
 
 from collections import Counter
@@ -18,13 +18,13 @@ UNREAD_ROWS_MAX = 4_000_000
 """Rows of answers that all sessions may leave unread; each takes up to some 50 bytes, and the body
 once its record has changed."""
 UNREAD_PART = 2
-"""One session may leave one part in so many unread. Its first answer may have any length."""
+"""One session may leave this fraction unread. Its first answer may have any length."""
 
 
 class UnreadQuota:
-    """Rows that clients have asked for and not read: a line of text asks for a million of them.
+    """Rows that clients have requested and not read.
 
-    A client is a session, or over HTTP whomever a request counts for.
+    A client is a session, or over HTTP the user that a request counts for.
     """
 
     def __init__(self, rows_max: int = UNREAD_ROWS_MAX) -> None:
@@ -33,7 +33,7 @@ class UnreadQuota:
         self._by_client: Counter[Hashable] = Counter()
 
     def check(self, client: Hashable, rows: int) -> None:
-        """Raise Busy if something has to be read before so many rows more are given out."""
+        """Raise Busy if something has to be read before so many more rows are given out."""
         own = self._by_client[client]
         if own and own + rows > self._rows_max // UNREAD_PART:
             raise Busy(
@@ -47,7 +47,7 @@ class UnreadQuota:
             )
 
     def hold(self, client: Hashable, rows: int, frames: Frames) -> Frames:
-        """The frames of an answer, whose rows count until they are read or let go."""
+        """The frames of an answer, whose rows count until they are read or dropped."""
         return _UnreadFrames(self, client, rows, frames)
 
     def answer(self, client: Hashable) -> "UnreadAnswer":
@@ -55,7 +55,7 @@ class UnreadQuota:
         return UnreadAnswer(self, client)
 
     def count(self, client: Hashable, rows: int) -> None:
-        """So many rows more of a client; fewer if it is negative."""
+        """Count so many more rows of a client; fewer if negative."""
         self.rows += rows
         self._by_client[client] += rows
         if not self._by_client[client]:
@@ -63,7 +63,7 @@ class UnreadQuota:
 
 
 class _UnreadFrames:
-    """Frames that count as unread for as long as there are some."""
+    """Frames that count as unread until they are exhausted."""
 
     def __init__(self, unread: UnreadQuota, client: Hashable, rows: int, frames: Frames) -> None:
         self._unread = unread
@@ -83,7 +83,7 @@ class _UnreadFrames:
         return made
 
     def __del__(self) -> None:
-        # A queue that is cleared lets go of its entries, and that is all it does.
+        # Clearing a queue only drops its entries.
         self._release()
 
     def _release(self) -> None:
@@ -101,8 +101,8 @@ class UnreadAnswer:
         self._rows = 0
 
     def admit(self, rows: int) -> None:
-        """So many rows are about to be taken hold of; raises Busy where they are too many. What
-        is written in one go waits for nobody."""
+        """So many rows are about to be pinned; raises Busy where they are too many. What is written
+        in one go does not count."""
         if rows > ANSWER_CHUNK_ROWS:
             self._unread.check(self._client, rows)
             self._unread.count(self._client, rows)

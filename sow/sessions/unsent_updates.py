@@ -75,7 +75,7 @@ class UnsentUpdates:
 
     def _look_at(self, entry: Foldable) -> None:
         self._looked_at[id(entry.source)] = entry.source
-        for lines, update in entry.said():
+        for lines, update in entry.updates():
             self._seen[id(update)] = update, self._may_see(lines, update)
 
     def _may_see(self, lines: UpdateEncoder, update: Update) -> bool:
@@ -95,7 +95,7 @@ class UnsentUpdates:
             self._look_at(entry)
         self._instead.clear()
         left: dict[tuple[Records, str], Said] = {}
-        for lines, update in (one for entry in entries for one in entry.said()):
+        for lines, update in (one for entry in entries for one in entry.updates()):
             record = lines.topic, update.identity
             before = left.pop(record, None)
             whole = update if before is None else compose(before[1], update)
@@ -120,7 +120,7 @@ class UnsentUpdates:
     def leave_rest(self, lines_of: Callable[[Records], UpdateEncoder]) -> None:
         """Let what stays be worded as it may be seen; what was taken is told by another. The state
         that its client holds, which the next oof may tell, is what was seen when it was told."""
-        said: set[tuple[Records, str]] = set()
+        seen: set[tuple[Records, str]] = set()
 
         def told(lines: UpdateEncoder, update: Update) -> Said | None:
             left = self._instead.get(id(update), update)
@@ -129,9 +129,9 @@ class UnsentUpdates:
             if lines.shape == self._shape_of(lines.topic):
                 return lines, left
             record = lines.topic, update.identity
-            if record in said:
+            if record in seen:
                 return lines_of(lines.topic), left
-            said.add(record)
+            seen.add(record)
             return lines_of(lines.topic), lines.as_sent(left)
 
         self._session.outbox.reencode(self._name, told)

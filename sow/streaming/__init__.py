@@ -1,1 +1,1 @@
-"""Who is told what of a topic's changes, and how it waits: from a batch to a session's queue."""
+"""Delivery of topic changes: from a batch, through feeds and channels, to a session's outbox."""

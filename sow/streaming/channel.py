@@ -1,18 +1,18 @@
-"""Strands: what is said under one subscription's name, whatever its topics, in one order.
+"""Channels: the output stream of one subscription, over all its topics, in one order.
 
-A subscription follows one topic or many, and hears each of them through a feed
-(`sow.streaming.feeds`). Its feeds share a strand. They put there what they have to say as the
-changes come, so what is said is in the order of the changes without anybody sorting it, and a feed
-that has heard nothing is not asked. `flush` makes one `Delivery` of it, whose frame is the same
-bytes for every member: the sessions that have subscribed alike. A strand does not know its feeds.
+A subscription follows one topic or many, each through a feed (`sow.streaming.feeds`). Its feeds
+share a channel and append their lines as changes come, so lines are in the order of the changes
+without sorting, and a feed without changes costs nothing. `flush` makes one `Delivery` of them. Its
+frame is the same bytes for every member: the sessions with equal subscriptions. A channel does not
+know its feeds.
 
-Every beginning of a strand's lines is a place to go on from: whoever has got so many of them and
-goes on from the bookmark of the last one is told all that it has not been told. A line therefore
-carries the bookmark of the *first* change that it stands for, and lines come in that order
-(`sow.streaming.conflated_channel` and `sow.streaming.outbox.outbox` say how they keep to it).
+Every prefix of a channel's lines is a place to resume from: a client that has received that many
+lines and resumes at the bookmark of the last one gets everything it has not received. A line
+therefore carries the bookmark of the *first* change it stands for, and lines come in that order
+(`sow.streaming.conflated_channel` and `sow.streaming.outbox.outbox` keep to it).
 
-What cannot be worded is the strand's own failure: it says no more, and whoever has made it ends the
-subscription. Neither the publisher nor those who follow the same topic otherwise notice.
+A line that cannot be encoded fails the channel alone: it emits nothing more, and its owner ends the
+subscription. The publisher and other subscribers of the topic do not notice.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,13 +26,13 @@ from sow.topic.updates import Update
 
 
 def raised(_channel: "Channel", error: Exception) -> None:
-    """Nobody hears of failures."""
+    """Raise a failure where no handler was given."""
     raise error
 
 
 class Channel:
-    """What is said under one name, and the sessions that hear it. `on_failure` is called once if
-    something could not be worded; without it that is raised."""
+    """The lines of one subscription, and the sessions that receive them. `on_failure` is called
+    once if an update cannot be encoded; without it the error is raised."""
 
     def __init__(
         self,
@@ -45,50 +45,52 @@ class Channel:
         self._on_failure = on_failure
         self.members: dict[Session, None] = {}
         self.rendered: list[bytes] = []
-        """The lines that have gathered."""
+        """The pending lines."""
         self.is_over = False
-        """Nothing is said any more; its feeds are on their way out."""
+        """Nothing is emitted any more; its feeds are about to be removed."""
         self._parts: list[Part] = []
-        """What they say, in their order."""
+        """The updates of these lines, in order."""
         self._exclusive: Records | None = None
-        """The topic that nothing else may come between the lines of, while there is one."""
+        """While set, the only topic whose lines are accepted; those of others are held back."""
         self._behind: list[tuple[UpdateEncoder, Update | Columns, list[bytes]]] = []
-        """What has come of other topics meanwhile."""
+        """Lines of other topics that are held back."""
 
-    def append(self, lines: UpdateEncoder, said: Update | Columns, rendered: list[bytes]) -> None:
-        """Gather lines of a topic, and what they were made of."""
+    def append(
+        self, lines: UpdateEncoder, updates: Update | Columns, rendered: list[bytes]
+    ) -> None:
+        """Append lines of a topic, with the updates they were encoded from."""
         if self.is_over:
             return
         if self._exclusive is not None and self._exclusive is not lines.topic:
-            self._behind.append((lines, said, rendered))
+            self._behind.append((lines, updates, rendered))
             return
-        self._parts.append((lines, said))
+        self._parts.append((lines, updates))
         self.rendered += rendered
 
     def end(self) -> None:
-        """Gather nothing any more: the last member has left."""
+        """Accept nothing more: the last member has left."""
         self.is_over = True
 
     def fail(self, error: Exception) -> None:
-        """Something could not be worded, so nothing is said any more but what has gathered."""
+        """An update could not be encoded: emit nothing beyond the pending lines."""
         if not self.is_over:
             self.is_over = True
             self._on_failure(self, error)
 
     def hold_others(self, topic: Records) -> None:
-        """Let nothing of other topics come between what there is to say of this one, until
-        `release_others`: its numbers are given already, and theirs are newer."""
+        """Hold back the lines of other topics until `release_others`: this topic's sequence numbers
+        are assigned already, and those of others are newer."""
         self._exclusive = topic
 
     def release_others(self, _now_us: int) -> None:
-        """Hear all topics again, beginning with what has come of the others."""
+        """Accept all topics again, starting with the lines that were held back."""
         self._exclusive = None
         behind, self._behind = self._behind, []
-        for lines, said, rendered in behind:
-            self.append(lines, said, rendered)
+        for lines, updates, rendered in behind:
+            self.append(lines, updates, rendered)
 
     def due_us(self) -> int | None:
-        """When the strand next has something to do by itself: never."""
+        """When the channel next has work of its own: never."""
         return None
 
     def release(self, now_us: int) -> None:
@@ -99,50 +101,50 @@ class Channel:
 
     @property
     def waiting(self) -> bool:
-        """There are lines that `flush` would hand out. What has gathered before anybody has joined,
-        at the end of a replay, is for whoever does."""
+        """`flush` has lines for somebody. Lines that were appended before the first member, at the
+        end of a replay, wait for it."""
         return bool(self.rendered and self.members)
 
     def join_at(self, session: Session, _seq: int) -> None:
-        """Add a member that knows everything up to a bookmark; what gathered was handed out."""
+        """Add a member that knows everything up to a bookmark; nothing is pending."""
         self.members[session] = None
 
     def leave(self, session: Session) -> None:
-        """Take a member out; what gathered was handed out."""
+        """Remove a member; nothing is pending."""
         self.members.pop(session, None)
         session.leave(self.name)
 
     def flush(self, group: int, now_us: int) -> None:
-        """Hand the gathered lines to every member."""
+        """Deliver the pending lines to every member."""
         if self.rendered:
             rendered, self.rendered = self.rendered, []
             parts, self._parts = self._parts, []
             self._hand_out(list(self.members), rendered, parts, group, now_us)
 
     def collect(self) -> list[bytes]:
-        """The lines that `flush` would hand out, for a strand without members."""
+        """Take the lines that `flush` would deliver, for a channel without members."""
         rendered, self.rendered = self.rendered, []
         self._parts = []
         return rendered
 
     def gathered(self) -> list[tuple[UpdateEncoder, Update]]:
-        """The same as updates."""
+        """Take them as updates."""
         parts, self._parts = self._parts, []
         self.rendered = []
-        return [(lines, update) for lines, said in parts for update in updates_of(said)]
+        return [(lines, update) for lines, content in parts for update in updates_of(content)]
 
     def check(self) -> None:
-        """Assert what handing out relies on."""
-        count = sum(_count(said) for _, said in self._parts)
-        assert count == len(self.rendered), "lines that nobody knows the updates of"
+        """Assert what delivery relies on."""
+        count = sum(_count(updates) for _, updates in self._parts)
+        assert count == len(self.rendered), "lines without updates"
         seqs: dict[tuple[UpdateEncoder, str], int] = {}
-        for lines, said in self._parts:
-            for update in updates_of(said):
+        for lines, content in self._parts:
+            for update in updates_of(content):
                 record = lines, update.identity
                 assert seqs.get(record, 0) < update.seq, f"{update.identity} goes backwards"
                 seqs[record] = update.seq
-        assert all(lines.name == self.name for lines, _ in self._parts), "another strand's lines"
-        assert self._exclusive is not None or not self._behind, "lines that nobody waits with"
+        assert all(lines.name == self.name for lines, _ in self._parts), "lines of another channel"
+        assert self._exclusive is not None or not self._behind, "lines held back for nothing"
 
     def _hand_out(
         self,
@@ -165,7 +167,7 @@ class Channel:
         pieces, start = [], 0
         for _, run in groupby(parts, lambda part: part[0].queue_policy.policy):
             piece = list(run)
-            stop = start + sum(_count(said) for _, said in piece)
+            stop = start + sum(_count(updates) for _, updates in piece)
             pieces.append(Delivery(self.name, self.encoding, rendered[start:stop], piece))
             start = stop
         return pieces
@@ -176,5 +178,5 @@ def _have_one_policy(parts: Sequence[Part]) -> bool:
     return len(topics) == 1 or len({lines.queue_policy.policy for lines in topics}) == 1
 
 
-def _count(said: Update | Columns) -> int:
-    return 1 if isinstance(said, Update) else len(said[0])
+def _count(updates: Update | Columns) -> int:
+    return 1 if isinstance(updates, Update) else len(updates[0])

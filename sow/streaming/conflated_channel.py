@@ -1,13 +1,13 @@
-"""Conflated strands: subscriptions that are conflated in time (`conflation=1s`, `conflation=auto`).
+"""Conflated channels: subscriptions conflated in time (`conflation=1s`, `conflation=auto`).
 
-A conflated strand holds its updates in a conflator, one composed update a key of each topic, until
-their window ends or, with `auto`, until its client has taken what was sent before. Snapshots never
-wait. Windows end in the order in which they opened, whatever their topics, so lines come in the
-order of the first changes that they stand for.
+A conflated channel holds updates in a conflator, one composed update for each key of each topic,
+until their window ends or, with `auto`, until its client has taken what was sent before. Snapshots
+never wait. Windows end in the order in which they opened, across topics, so lines come in the order
+of the first changes they stand for.
 
-Who joins late shares the windows that are open already. Its snapshot holds what waits in them, so
-until those windows have ended it is a *newcomer*: it is told what changed since its snapshot, and
-no more.
+A member that joins late shares the windows that are already open. Its snapshot includes what waits
+in them, so it is a *newcomer* until those windows have ended: it gets only what changed since its
+snapshot.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,10 +31,10 @@ Places = dict[ConflationPlace, None]
 
 
 class Waiting(NamedTuple):
-    """An update in a window, and the number of the newest that is folded in as they were heard.
+    """An update in a window, and the arrival number of the newest update folded into it.
 
-    Bookmarks would not do: a change of a conflated topic bears that of its original, which may be
-    older than what has been said in the meantime.
+    Bookmarks would not do: a change of a conflated topic has the bookmark of its original, which
+    may be older than what has been sent since.
     """
 
     number: int
@@ -42,7 +42,7 @@ class Waiting(NamedTuple):
 
 
 class Newcomer:
-    """A member that joined at `seq`, while `held` waited; `number` was the newest to be heard."""
+    """A member that joined at `seq`, while `held` waited; `number` was the newest arrival."""
 
     def __init__(self, seq: int, number: int, held: Mapping[ConflationPlace, Waiting]) -> None:
         self.seq = seq
@@ -52,7 +52,7 @@ class Newcomer:
     def corrected(
         self, released: Iterable[tuple[ConflationPlace, Waiting]]
     ) -> list[tuple[UpdateEncoder, Update]]:
-        """What released updates mean to someone whose snapshot is as of `seq`."""
+        """Released updates as they apply to a member whose snapshot is as of `seq`."""
         updates: list[tuple[UpdateEncoder, Update]] = []
         for place, waiting in released:
             update = self.meant(place, waiting)
@@ -64,21 +64,21 @@ class Newcomer:
         return updates
 
     def meant(self, place: ConflationPlace, waiting: Waiting) -> Update | None:
-        """The same of one that waits, were it released now; None: its snapshot held it."""
+        """A waiting update as if it were released now; None: the snapshot includes it."""
         held, (number, update) = self.held.get(place), waiting
         if held is None:
             return update
         if number <= self.number:
             return None
-        # Of what it stands for, the snapshot holds all up to its own bookmark.
+        # The snapshot includes everything this update stands for, up to the snapshot's bookmark.
         first_seq = min(max(update.first_seq, self.seq), update.seq)
-        # Its delta stays: what of it the snapshot held as well is there a second time.
+        # Its delta stays: the part that the snapshot includes is applied a second time.
         old = held.update.new
         return update._replace(known=old is not None, old=old, first_seq=first_seq)
 
 
 class ConflatedChannel(Channel):
-    """A strand with a conflator. `interval_us` is None to follow the client's pace."""
+    """A channel with a conflator. `interval_us` is None to follow the client's pace."""
 
     def __init__(
         self,
@@ -94,15 +94,15 @@ class ConflatedChannel(Channel):
         )
         self._offered = 0
         self.lines_out = 0
-        """Lines that its windows have come to; newcomers hear of them by themselves."""
+        """Lines that its windows released; those of newcomers are not counted."""
         self._released: list[tuple[ConflationPlace, Waiting]] = []
         self._newcomers: dict[Session, Newcomer] = {}
         self._offered_behind: list[tuple[ConflationPlace, Update]] = []
-        """What has come while another topic is heard alone."""
+        """Updates of other topics that are held back."""
         self._noting: tuple[Places, ...] = ()
 
     def offer(self, place: ConflationPlace, update: Update, now_us: int) -> None:
-        """Take in an update, to wait for its window's end."""
+        """Add an update to its window."""
         if self.is_over:
             return
         if self._exclusive is not None and self._exclusive is not place[0].topic:
@@ -114,7 +114,7 @@ class ConflatedChannel(Channel):
         self.conflator.offer((place,), (Waiting(self._offered, update),), now_us)
 
     def release_others(self, now_us: int) -> None:
-        """Hear all topics again, beginning with what has come of the others."""
+        """Accept all topics again, starting with the updates that were held back."""
         super().release_others(now_us)
         behind, self._offered_behind = self._offered_behind, []
         for place, update in behind:
@@ -122,18 +122,18 @@ class ConflatedChannel(Channel):
 
     @property
     def updates_in(self) -> int:
-        """Updates that it has taken in."""
+        """Updates that were offered."""
         return self._offered
 
     @property
     def waiting(self) -> bool:
-        """There is something that `flush` would hand out, and somebody to take it."""
+        """`flush` has something for somebody."""
         if self.is_over or not self.members:
             return False
         return bool(self._released) or self._client_is_ready()
 
     def _client_is_ready(self) -> bool:
-        """The one client of an `auto` strand has taken all that was sent, and more waits for it."""
+        """The one client of an `auto` channel has taken all that was sent, and more waits."""
         return (
             self._demand is not None
             and len(self.conflator) > 0
@@ -141,29 +141,29 @@ class ConflatedChannel(Channel):
         )
 
     def join_at(self, session: Session, seq: int) -> None:
-        """Add a member that knows everything up to `seq`; 0: it is to be told what waits."""
+        """Add a member that knows everything up to `seq`; 0: it gets what waits."""
         super().join_at(session, seq)
         held = self.conflator.pending()
         if seq and held:
             self._newcomers[session] = Newcomer(seq, self._offered, held)
 
     def leave(self, session: Session) -> None:
-        """Take a member out; what gathered was handed out."""
+        """Remove a member; nothing is pending."""
         super().leave(session)
         self._newcomers.pop(session, None)
 
     def note(self, noted: Places) -> list[ConflationPlace]:
-        """Put into `noted` each place at which changes from now on what waits, for whoever takes it
-        out; returns all at which something does."""
+        """Record in `noted` each place whose waiting update changes from now on; returns all places
+        that have one."""
         self._noting += (noted,)
         return self.conflator.keys()
 
     def note_no_more(self, noted: Places) -> None:
-        """Nobody wants to know any more."""
+        """Stop recording in `noted`."""
         self._noting = tuple(one for one in self._noting if one is not noted)
 
     def pending_for(self, session: Session, place: ConflationPlace) -> Update | None:
-        """What waits to be said to a member at a place."""
+        """The update that waits for a member at a place."""
         waiting = self.conflator.folded(place)
         newcomer = self._newcomers.get(session)
         if waiting is None or newcomer is None:
@@ -175,25 +175,25 @@ class ConflatedChannel(Channel):
         return self.conflator.due_us()
 
     def release(self, now_us: int) -> None:
-        """Take out of the conflator what is due, or some of it; `flush` hands it out."""
+        """Take what is due, or a part of it, out of the conflator for `flush`."""
         self._released += self.conflator.take(now_us, RELEASED_AT_ONCE).items()
 
     def release_all(self) -> None:
-        """Take out what waits, due or not."""
+        """Take everything out of the conflator, due or not."""
         self._released += self.conflator.take_all().items()
 
     def collect(self) -> list[bytes]:
-        """The lines of what was released, for a strand without members."""
+        """The lines of what was released, for a channel without members."""
         released, self._released = self._released, []
         return self._encoded(_updates(released))[0]
 
     def gathered(self) -> list[tuple[UpdateEncoder, Update]]:
-        """The same as updates."""
+        """Take them as updates."""
         released, self._released = self._released, []
         return [*_updates(released)]
 
     def flush(self, group: int, now_us: int) -> None:
-        """Hand out what was released; newcomers get it as it concerns them."""
+        """Deliver what was released; newcomers get what applies to them."""
         if self._client_is_ready():
             assert self._demand is not None
             self._demand.demand()
@@ -211,8 +211,8 @@ class ConflatedChannel(Channel):
                 del self._newcomers[session]
 
     def let_go(self) -> Task[None]:
-        """Let nothing wait any more, now that nobody hears it: to forget very many updates takes as
-        long as to release them."""
+        """Discard what waits once there are no members, in steps: freeing very many updates takes
+        as long as releasing them."""
         left = self.conflator.take_all()
         while left:
             for _ in range(min(len(left), RELEASED_AT_ONCE)):
@@ -225,9 +225,11 @@ class ConflatedChannel(Channel):
         self.conflator.check()
         pending = self.conflator.pending()
         assert all(waiting.number <= self._offered for waiting in pending.values())
-        assert all(lines.name == self.name for lines, _ in pending), "another strand's lines"
+        assert all(lines.name == self.name for lines, _ in pending), "updates of another channel"
         assert self._newcomers.keys() <= self.members.keys(), "a newcomer has left"
-        assert all(newcomer.held for newcomer in self._newcomers.values()), "a newcomer no more"
+        assert all(newcomer.held for newcomer in self._newcomers.values()), (
+            "a newcomer without held updates"
+        )
         assert self._exclusive is not None or not self._offered_behind
 
     def _send(
@@ -243,7 +245,7 @@ class ConflatedChannel(Channel):
 
     @staticmethod
     def _encoded(updates: Iterable[tuple[UpdateEncoder, Update]]) -> tuple[list[bytes], list[Part]]:
-        """Lines of updates, without those that say nothing."""
+        """Encode updates, leaving out those that say nothing to the subscriber."""
         rendered: list[bytes] = []
         parts: list[Part] = []
         for lines, update in updates:

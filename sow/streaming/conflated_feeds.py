@@ -1,9 +1,9 @@
 """Conflated feeds: a topic as a subscription sees it that is conflated in time.
 
-What is said of a window is what has changed from its beginning to its end. So a conflated feed
-hears what records were before, whatever its clients asked for: one that came and went is not
-mentioned, and what each client holds is known at all times. Only windows by another key than the
-record's, in which one record's update stands for another's, know nothing of that.
+A window reports the change from its beginning to its end. So a conflated feed needs old states,
+whatever its clients requested: a record that came and went is not reported, and the state that each
+client holds is known at all times. Only windows by another key than the record's, where one
+record's update replaces another's, cannot know that.
 """
 
 from sow.expressions import Filter
@@ -17,7 +17,7 @@ from sow.topic.updates import Update
 
 
 class ConflatedFeed(Feed):
-    """A feed of a conflated strand."""
+    """A feed of a conflated channel."""
 
     channel: ConflatedChannel
 

@@ -1,15 +1,16 @@
-"""Arrears: the folding that sessions owe, all of them together.
+"""Conflation budget: bounds the folding that all sessions together do in one step.
 
-The queue of a session that does not read is folded in steps (`sow.streaming.outbox.outbox`). To add
-to it is one reference, so who changes records could be ahead of that for ever; and where hundreds
-do not read, nobody may fold for all of them in the step in which they are told something. So
+The queue of a session that does not read is folded in steps (`sow.streaming.outbox.outbox`). Adding
+to it appends one reference, so a publisher could stay ahead of it for ever; and where hundreds of
+clients do not read, one step cannot fold for all of them. So
 
-    as they are told     all sessions together fold so much in one step; the rest waits, counted
-    before more is told  who changes records works off, step by step and in turns with everybody
-                         else, what sessions owe whose queues are over twice their bounds
+    on delivery           all sessions together fold up to a budget in one step; the rest stays in
+                          their backlogs
+    before more changes   the writer works off, step by step and in turns with everybody else, the
+                          backlogs of sessions whose queues are over twice their bounds
 
-What waits beyond these bounds is what was told meanwhile: one slice of a publish or delete of each
-client, and what falls due. Frames are held by reference, once for all sessions.
+What waits beyond these bounds is what was delivered meanwhile: one slice of a publish or delete of
+each client, and what falls due. Frames are held by reference, once for all sessions.
 """
 
 from collections.abc import Callable
@@ -18,8 +19,8 @@ from typing import Generic, Protocol, TypeVar
 from sow.core.cooperative import Task
 
 FOLDED_TOGETHER = 300
-"""Messages that all sessions may fold in one step in which they are told something: two
-milliseconds, as much as others wait for anybody's turn."""
+"""Messages that all sessions may fold in one step of delivery: two milliseconds, as long as
+anybody waits for a turn."""
 
 
 class Backlogged(Protocol):
@@ -27,14 +28,14 @@ class Backlogged(Protocol):
 
     @property
     def backlogged(self) -> bool:
-        """Its queue is being folded, and so long that nothing should be added before it is."""
+        """Its queue is being folded, and is so long that nothing should be added before."""
 
 
 Owing = TypeVar("Owing", bound=Backlogged)
 
 
 class ConflationBudget(Generic[Owing]):
-    """What the sessions of one engine owe."""
+    """The folding budget and the backlogs of one engine's sessions."""
 
     def __init__(self) -> None:
         self._step = -1
@@ -43,8 +44,8 @@ class ConflationBudget(Generic[Owing]):
         self._fold: Callable[[Owing], object] = lambda _one: None
 
     def allowed(self, step: int, message_count: int) -> int:
-        """How many of so many messages may be folded now; `step` is a number that is another one
-        in another step."""
+        """How many of `message_count` messages may be folded now; `step` differs from step to
+        step."""
         if step != self._step:
             self._step, self._left = step, FOLDED_TOGETHER
         allowed = min(self._left, message_count)
@@ -52,17 +53,17 @@ class ConflationBudget(Generic[Owing]):
         return allowed
 
     def worked_off_by(self, fold: Callable[[Owing], object]) -> None:
-        """Have some of what one owes folded by `fold`, which goes on until it owes nothing."""
+        """Work a backlog off with `fold`, which is called until the backlog is gone."""
         self._fold = fold
 
     def note(self, one: Owing) -> None:
-        """One of them may be in arrears."""
+        """A session may have a backlog."""
         if one.backlogged:
             self._owing[one] = None
 
     @property
     def exist(self) -> bool:
-        """Somebody is in arrears."""
+        """A session has a backlog."""
         while self._owing:
             if next(iter(self._owing)).backlogged:
                 return True
@@ -70,10 +71,10 @@ class ConflationBudget(Generic[Owing]):
         return False
 
     def work_off(self) -> Task[None]:
-        """Fold, one after the other, until nobody is in arrears."""
+        """Fold, one session after the other, until there is no backlog."""
         while self.exist:
             one = next(iter(self._owing))
-            # The next step is another one's.
+            # Take turns: the next step folds for another session.
             del self._owing[one]
             self._owing[one] = None
             self._fold(one)

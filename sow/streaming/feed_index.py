@@ -1,10 +1,10 @@
-"""The feed index: which of many filtered feeds may care about a record.
+"""The feed index: the candidates among many filtered feeds for a record.
 
-Thousands of users who each follow their own symbol, or want to hear of prices beyond their own
-limit, are thousands of feeds. Asking each of them about each record costs thousands of filters a
-record; looking the record's values up costs a few microseconds. What is found has the whole filter
-to pass, so the index only ever leaves out feeds that could not have matched: neither what a record
-is now nor, for those who hear of what leaves, what it was before.
+Thousands of users who each follow their own symbol, or prices beyond their own limit, are thousands
+of feeds. Evaluating each filter on each record is expensive; looking the record's values up costs a
+few microseconds. A candidate still has to pass its whole filter, so the index only rules out feeds
+that cannot match: neither the new state of a record nor, for feeds that report leaving, the old
+one.
 """
 
 from collections.abc import Iterable
@@ -16,32 +16,32 @@ from sow.topic.batch import Batch
 
 
 class FeedIndex:
-    """Feeds by the terms of their filters. Feeds that no term finds do not belong here."""
+    """Feeds by the terms of their filters. Feeds that no term finds are not indexed."""
 
     def __init__(self) -> None:
         self._terms: PredicateIndex[Feed] = PredicateIndex()
 
     def add(self, feed: Feed) -> bool:
-        """File a feed; False when its filter has nothing to file it under.
+        """Index a feed; False when its filter has no usable term.
 
-        Neither is one filed that keeps account where nothing is stored: there no old state says
-        that a record was in focus.
+        A feed that tracks what its subscribers hold where nothing is stored is not indexed either:
+        no old state shows that a record was in focus.
         """
         if feed.condition is None or (feed.known is not None and not feed.topic.retains):
             return False
         return self._terms.add(feed, access_of(feed.condition))
 
     def remove(self, feed: Feed) -> None:
-        """Take a filed feed out."""
+        """Remove an indexed feed."""
         assert feed.condition is not None
         self._terms.remove(feed, access_of(feed.condition))
 
     def check(self, filed: Iterable[Feed]) -> None:
-        """Assert that exactly these feeds are found, each by all terms that it needs."""
+        """Assert that exactly these feeds are found, each by all terms it needs."""
         self._terms.check({feed: access_of(feed.condition) for feed in filed if feed.condition})
 
     def candidates(self, batch: Batch) -> Found[Feed]:
-        """Feeds that may care, with the places of the records that made them candidates."""
+        """Candidate feeds, each with the places of the records that matched its terms."""
         found: Found[Feed] = {}
         every = range(len(batch))
         if batch.changes.news is not None:

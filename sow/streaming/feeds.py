@@ -1,22 +1,22 @@
-"""Feeds: a subscription's view of a topic's changes, evaluated once for all who share it.
+"""Feeds: a subscription's view of a topic's changes, evaluated once for all its subscribers.
 
-A feed projects a batch of changes through its filter. What to say of a change is read off one
-table (`told`: the subscriber holds an earlier state):
+A feed projects a batch of changes through its filter. One table gives the line for each change
+(`known`: the subscriber holds an earlier state):
 
-    told     now      say
+    known    now      line
     no       yes      p       new to the subscriber, or came into focus
-    yes      yes      p       changed; as a delta to those who asked for deltas
-    yes      no       oof     left focus (only to feeds that asked)
-    no       no       nothing
+    yes      yes      p       changed; as a delta for subscriptions that requested deltas
+    yes      no       oof     left focus (only for feeds that requested oof)
+    no       no       none
 
-A subscriber who was given a snapshot of everything in focus is told of a record exactly if the
-record was in focus before. One who was not is told of what the feed has said: such a feed keeps
-account (`told`), by the records' slots, which are theirs until the feed has heard that they left.
+A subscriber whose snapshot had everything in focus holds a record exactly if the record was in
+focus before. Other subscribers hold what the feed has sent: such a feed tracks those records
+(`known`) by their slots, which stay theirs until the feed has processed their removal.
 
-What a feed has to say is worded by its `UpdateEncoder` (`sow.streaming.update_encoder`) and put
-into its subscription's strand (`sow.streaming.channel`), which gathers what there is to say of all
-topics and hands it out. Equal subscriptions share a strand and its feeds. A feed whose strand has a
-conflator (`sow.streaming.conflated_feeds`) says nothing until its updates are released.
+A feed's `UpdateEncoder` (`sow.streaming.update_encoder`) encodes the updates, and its channel
+(`sow.streaming.channel`) collects them over all topics of the subscription. Equal subscriptions
+share a channel and its feeds. A feed whose channel has a conflator
+(`sow.streaming.conflated_feeds`) emits nothing until its updates are released.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,8 +33,8 @@ FEW_OF = 8
 """A record by itself takes some eight times as long as one of a batch."""
 
 Place = int | str
-"""How a feed that keeps account knows a record: by its slot, or by its identity where nothing is
-stored, or the log has told of it, which names records that may have gone."""
+"""How a feed that tracks records knows one: by its slot, or by its identity where nothing is
+stored, or the log reported it, which names records that may have gone."""
 
 
 class Feed:
@@ -49,7 +49,7 @@ class Feed:
         self.condition = condition
         self.shape = key.shape
         self.lines = UpdateEncoder(topic, channel.name, channel.encoding, key)
-        # Where nothing is stored no snapshot and no old state says what a subscriber holds.
+        # Where nothing is stored, no snapshot and no old state shows what a subscriber holds.
         accounts = key.accounts or (key.oof and not topic.retains)
         self.known: set[Place] | None = set() if accounts else None
         self.wants_old = key.oof or key.delta or key.accounts
@@ -57,7 +57,7 @@ class Feed:
         self._needs_old = self.wants_old and not accounts
         self._wants_oof = key.oof
         self.knows_what_is_held = True
-        """An update that waits says what each client was told of its record before."""
+        """A waiting update has the state that each client holds of its record."""
         self._batched = not self.wants_old
 
     @property
@@ -71,19 +71,19 @@ class Feed:
         return self.channel.members
 
     def can_be_joined(self) -> bool:
-        """A newcomer would be in the same position as those who are here."""
+        """A new subscriber would be in the same position as the present ones."""
         return not self.known and not self.channel.is_over
 
     def keep_account_of(self, places: Iterable[Place]) -> None:
-        """The subscriber was told of these records by its snapshot; needless where the old state
-        of a record says so."""
+        """The subscriber's snapshot had these records; not tracked where a record's old state shows
+        that."""
         if self.known is not None:
             self.known.update(places)
 
-    # Hearing.
+    # Batches.
 
     def on_batch(self, batch: Batch, now_us: int) -> bool:
-        """Take in what a batch of changes means for this feed; True when there is something."""
+        """Process a batch of changes; True when the channel has work because of it."""
         if self._batched:
             if batch.changes.news is not None:
                 self._on_plain_batch(batch)
@@ -94,7 +94,7 @@ class Feed:
         return self.has_output()
 
     def on_records(self, batch: Batch, places: Sequence[int], now_us: int) -> bool:
-        """Take in the records at these places; no other record of the batch concerns this feed."""
+        """Process the records at these places; no other record of the batch concerns this feed."""
         if len(places) * FEW_OF >= len(batch):
             return self.on_batch(batch, now_us)
         for at in places:
@@ -104,7 +104,7 @@ class Feed:
         return self.has_output()
 
     def has_output(self) -> bool:
-        """The engine has to look after the strand, because of what this feed has heard."""
+        """The channel has pending work because of this feed."""
         return bool(self.channel.rendered)
 
     def _on_plain_batch(self, batch: Batch) -> None:
@@ -123,7 +123,7 @@ class Feed:
         self.channel.append(self.lines, columns, self.lines.published(tails, columns[2]))
 
     def _on_record(self, batch: Batch, at: int, was: bool, now: bool, now_us: int) -> None:
-        """The table at the top of this module, for one record."""
+        """Apply the table at the top of this module to one record."""
         identity = batch.changes.identities[at]
         if self.known is not None:
             slots = batch.changes.slots
@@ -156,11 +156,11 @@ class Feed:
         return Update(identity, was, new, seq, ts_us, seq, ts_us, delta=delta, old=old)
 
     def check(self) -> None:
-        """Assert that every slot it keeps account of has a record."""
+        """Assert that every tracked slot has a record."""
         bodies = self.topic.table.bodies
         for place in self.known or ():
             assert isinstance(place, str) or bodies[place] is not None, "a record that has gone"
 
     def _take(self, batch: Batch, at: int, update: Update, _now_us: int) -> None:
-        """An update that this feed has to say."""
+        """Emit an update."""
         self.channel.append(self.lines, update, self.lines.of_batch(batch, at, update))

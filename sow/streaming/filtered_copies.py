@@ -1,10 +1,10 @@
-"""The focuses of a topic: its conflated copies by their filters.
+"""The conflated copies of a topic by their filters.
 
-Copies with one filter hear together (`sow.topic.shared_filter`). Few filters are all asked about
-every batch, column by column; of many, those that a record may pass are found by its values, in a
-term index like that of feeds (`sow.streaming.feed_index`), and asked about such records alone. Who
-holds a record has to hear of it whatever it has become, so besides what is found by value each copy
-is asked which records of the batch it has, which takes a few microseconds for a hundred of them.
+Copies with one filter are evaluated together (`sow.topic.shared_filter`). A few filters are all
+evaluated on every batch, column by column. Of many, those that a record may pass are looked up by
+its values, in an index like that of feeds (`sow.streaming.feed_index`), and evaluated on such
+records only. A copy that holds a record has to process every change of it, so each copy is also
+asked which records of the batch it holds: a few microseconds for a hundred records.
 """
 
 from collections.abc import Iterator
@@ -16,19 +16,19 @@ from sow.topic.conflated_topic import ConflatedCopy
 from sow.topic.shared_filter import SharedFilter
 
 CROWD_MIN = 16
-"""Filters of copies from which on they are found: asking one about a batch costs some ten
-microseconds, finding who is to be asked what a dozen cost."""
+"""Filters of copies from which on they are indexed: evaluating one on a batch costs some ten
+microseconds, an index look-up as much as a dozen."""
 
 
 class FilteredCopies:
-    """The copies of one topic, each distinct filter judged once."""
+    """The copies of one topic, with each distinct filter evaluated once."""
 
     __slots__ = ("_filed", "_index", "_requested")
 
     def __init__(self) -> None:
         self._requested: tuple[SharedFilter, ...] = ()
         self._filed: dict[SharedFilter, None] | None = None
-        """Those that the index finds; made when there are many."""
+        """The indexed ones; made when there are many."""
         self._index: PredicateIndex[SharedFilter] | None = None
 
     def __iter__(self) -> Iterator[SharedFilter]:
@@ -41,7 +41,7 @@ class FilteredCopies:
             yield from focus.copies
 
     def add(self, copy: ConflatedCopy) -> None:
-        """Let a copy hear what becomes of the topic from now on."""
+        """Route changes of the topic to a copy from now on."""
         text = _text_of(copy)
         focus = next((one for one in self if _text_of(one) == text), None)
         if focus is None:
@@ -52,7 +52,7 @@ class FilteredCopies:
         focus.add(copy)
 
     def remove(self, copy: ConflatedCopy) -> None:
-        """Let a copy hear no more; its filter is the one that it had when it was added."""
+        """Stop routing to a copy; its filter is the one that it had when it was added."""
         focus = next(one for one in self if copy in one.copies)
         focus.remove(copy)
         if focus.copies:
@@ -66,7 +66,7 @@ class FilteredCopies:
             self._requested = tuple(one for one in self._requested if one is not focus)
 
     def _file_all(self) -> None:
-        """Have the index find all that it can."""
+        """Index all that can be indexed."""
         index = self._index = self._index or PredicateIndex()
         filed = self._filed = self._filed or {}
         for focus in self._requested:
@@ -75,8 +75,8 @@ class FilteredCopies:
         self._requested = tuple(focus for focus in self._requested if focus not in filed)
 
     def on_batch(self, batch: Batch, now_us: int) -> list[ConflatedCopy]:
-        """Tell all copies of a batch what concerns them; returns those that have something to
-        release now, and had nothing."""
+        """Route a batch to all copies it concerns; returns those that have something to release
+        now, and had nothing."""
         woken: list[ConflatedCopy] = []
         for focus in self._requested:
             woken += focus.on_batch(batch, now_us)
@@ -91,7 +91,7 @@ class FilteredCopies:
         return woken
 
     def _found(self, batch: Batch) -> Found[SharedFilter]:
-        """Which records of a batch may pass which filters, by their places."""
+        """The places of the records of a batch that may pass each filter."""
         found: Found[SharedFilter] = {}
         if batch.changes.news is not None:
             assert self._index is not None
@@ -99,18 +99,18 @@ class FilteredCopies:
                 batch.read(self._index.paths(old=False))
                 self._index.find(batch.column, range(len(batch)), found, old=False)
             except Exception:
-                # What one of them asks for cannot be read: asked by itself, it stops alone.
+                # A field that one of them needs cannot be read: evaluated alone, it stops alone.
                 every = list(range(len(batch)))
                 return {focus: every for focus in self._filed or ()}  # noqa: C420 - a list
         return found
 
     def check(self) -> None:
-        """Assert that each filter stands here once, for its copies, and is found if it can be."""
+        """Assert that each filter is here once, with its copies, and is indexed if it can be."""
         focuses = list(self)
         texts = [_text_of(focus) for focus in focuses]
-        assert len(texts) == len(set(texts)), "one filter is judged twice"
+        assert len(texts) == len(set(texts)), "a filter is here twice"
         for focus in focuses:
-            assert focus.copies, "a filter is judged for nobody"
+            assert focus.copies, "a filter without copies"
             assert all(_text_of(copy) == _text_of(focus) for copy in focus.copies)
         if self._index is not None:
             filed = {one: access_of(one.condition) for one in self._filed or () if one.condition}

@@ -1,10 +1,10 @@
 """Intervals: which of many ranges a value lies in.
 
-All bounds stand in one sorted list, and an interval holds the places of its two in columns of
-numbers. Where a value stands among the bounds is a binary search; which intervals begin before it
-and end after it is one comparison of columns, some microseconds for thousands of intervals.
-Adding one moves the places behind it by one, so nothing is ever built anew. Values between the same
-two bounds lie in the same intervals, which are remembered if they are few.
+All bounds are in one sorted list, and an interval holds the positions of its two in columns of
+numbers. The position of a value among the bounds is a binary search; the intervals that begin
+before it and end after it are one comparison of columns, some microseconds for thousands of
+intervals. Adding one shifts the positions behind it, so nothing is ever rebuilt. Values between the
+same two bounds lie in the same intervals, which are cached if they are few.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -19,8 +19,8 @@ Held = TypeVar("Held")
 NO_LOW, NO_HIGH = -1, 2**40
 """Places before all bounds, and behind all."""
 KNOWN_MAX = 16
-"""Intervals around a value that are remembered, until one comes or goes: so what is remembered is a
-small multiple of what there is, whose bounds leave two places each for a value to be in."""
+"""Intervals around a value that are cached until one comes or goes: the cache is a small multiple
+of the bounds, whose intervals leave two positions each for a value."""
 
 
 class Intervals(Generic[Held]):
@@ -36,7 +36,7 @@ class Intervals(Generic[Held]):
         self._numbers: dict[Hashable, int] = {}
         """Where the columns have what is held under a key."""
         self._known: dict[tuple[int, int], list[Held]] = {}
-        """What was found for values between the same bounds; only to be looked at."""
+        """What was found for values between the same bounds; read only."""
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -44,7 +44,7 @@ class Intervals(Generic[Held]):
     def add(self, key: Hashable, low: Any, high: Any, held: Held) -> None:
         """Hold something for the interval from `low` to `high`, both included; None is no bound.
 
-        `key`, which nothing else has, is for taking it out.
+        `key` is unique and identifies it for `remove`.
         """
         self._known = {}
         for bound in (low, high):
@@ -68,8 +68,8 @@ class Intervals(Generic[Held]):
     def touching(self, low: Any, high: Any) -> list[Held]:
         """What is held for intervals that have a value from `low` to `high`, both included.
 
-        Of a turned round interval, from its higher to its lower bound, it is enough that it begins
-        up to `high` and ends from `low` on.
+        For an inverted interval, from its higher to its lower bound, it is enough that it begins up
+        to `high` and ends from `low` on.
         """
         if not self._numbers:
             return []
@@ -117,13 +117,13 @@ class Intervals(Generic[Held]):
             self._empty(number)
 
     def _empty(self, number: int) -> None:
-        """Let nothing touch this place."""
+        """Make a place match nothing."""
         self._lows[number], self._highs[number] = NO_HIGH, NO_LOW
         self._held[number] = None
         self._free.append(number)
 
     def check(self) -> None:
-        """Assert that bounds are sorted and used, and that nothing touches what is empty."""
+        """Assert that bounds are sorted and used, and that empty places match nothing."""
         assert all(a < b for a, b in zip(self._bounds, self._bounds[1:], strict=False))
         assert sorted(self._uses) == self._bounds
         assert all(count > 0 for count in self._uses.values())

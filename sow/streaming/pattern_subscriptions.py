@@ -1,11 +1,11 @@
-"""Pattern followers: who follows every topic whose name matches, those that come later included.
+"""Pattern subscriptions: they follow every topic whose name matches, including later ones.
 
-A pattern may match a hundred thousand topics, and nobody may be kept waiting until each of them
-knows of a new follower. So none is told. A topic *meets* the followers that have come since it last
-did when it next has something to tell; only then is asked which of them want it, and made what they
-need. A topic that is silent costs its followers nothing.
+A pattern may match a hundred thousand topics, and registering a subscription with each of them
+would take too long. So a topic is not notified of it. Before a topic next routes a change it
+*meets* the subscriptions that were added since it last did, which then attach what they need. A
+topic without changes costs its pattern subscriptions nothing.
 
-What a follower wants, and what is made for it, is its own business (`sow.sessions.subscription`).
+What a subscription wants, and what it attaches, is its own business (`sow.sessions.subscription`).
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class MeetingPlace(Protocol):
-    """Where a topic is followed; `met` is the number of the last follower that it has met."""
+    """Where a topic is followed; `met` is the number of the last subscription that it has met."""
 
     met: int
 
@@ -26,36 +26,36 @@ class PatternSubscription(Protocol[P_contra]):
     """Follows the topics of a pattern."""
 
     def meet(self, place: P_contra) -> None:
-        """Hear what becomes of the topic from now on, if it is wanted."""
+        """Follow the topic from now on, if it is wanted."""
         ...
 
     def awaits(self, place: P_contra) -> bool:
-        """Whether the topic is wanted, and not heard yet."""
+        """Whether the topic is wanted and not followed yet."""
         ...
 
 
 class PatternSubscriptions(Generic[P]):
-    """All that there are, in the order in which they came."""
+    """All of them, in the order in which they were added."""
 
     def __init__(self) -> None:
         self.newest = 0
-        """The number of the one that came last; a place that has met it has met all."""
+        """The number of the newest one; a place that has met it has met all."""
         self._numbers: dict[PatternSubscription[P], int] = {}
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def add(self, follower: PatternSubscription[P]) -> None:
-        """Somebody follows a pattern from now on."""
+        """Add a pattern subscription."""
         self.newest += 1
         self._numbers[follower] = self.newest
 
     def remove(self, follower: PatternSubscription[P]) -> None:
-        """It wants nothing any more; it may have wanted nothing."""
+        """Remove a pattern subscription, if it is here."""
         self._numbers.pop(follower, None)
 
     def meet(self, place: P) -> None:
-        """Let a place know who has come since it last did."""
+        """Introduce to a place the subscriptions that were added since it last met any."""
         unmet = [*self._unmet(place)]
         place.met = self.newest
         for follower in reversed(unmet):
@@ -66,7 +66,7 @@ class PatternSubscriptions(Generic[P]):
         return sum(follower.awaits(place) for follower in self._unmet(place))
 
     def _unmet(self, place: P) -> Iterator[PatternSubscription[P]]:
-        """Those that a place has not met, the last first."""
+        """Those that a place has not met, newest first."""
         if place.met < self.newest:
             for follower, number in reversed(self._numbers.items()):
                 if number <= place.met:
@@ -76,5 +76,5 @@ class PatternSubscriptions(Generic[P]):
     def check(self) -> None:
         """Assert what meeting relies on."""
         numbers = [*self._numbers.values()]
-        assert numbers == sorted(set(numbers)), "followers stand in another order than they came"
+        assert numbers == sorted(set(numbers)), "subscriptions out of the order of their addition"
         assert not numbers or numbers[-1] <= self.newest

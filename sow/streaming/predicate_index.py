@@ -1,10 +1,10 @@
-"""The term index: feeds, and others with filters, filed by what these ask of fields.
+"""The predicate index: feeds, and others with filters, by the terms of these filters.
 
-Each one stands in the places of its access terms (`sow.expressions.predicate_terms`): a value of a
-field, a range, a pattern. A record's values lead to places, and those who stand there may want it.
-Where many stand in one place they are told apart by what is left of their filters: the place gets a
-term index of its own. So thousands who ask for one region, each with bounds of their own, are found
-by region and then by bounds, whichever of the two it is that lets few through.
+Each one is filed in the places of its access terms (`sow.expressions.predicate_terms`): a value of
+a field, a range, a pattern. A record's values lead to places, and whatever is filed there may
+match. Where many are filed in one place, the rest of their filters separates them: the place gets a
+predicate index of its own. So thousands of filters on one region, each with its own bounds, are
+found by region and then by bounds, whichever of the two is the selective one.
 """
 
 from collections import Counter
@@ -17,15 +17,15 @@ from sow.messages.base import Column
 from sow.streaming.term_buckets import TermBuckets, keys_of, kind_of
 
 Kind = tuple[Path, type[TermBuckets[Any]]]
-"""A field, and how it is looked at."""
+"""A field, and how it is looked up."""
 ColumnOf = Callable[[Path], Column]
 CROWD_MIN = 16
-"""Feeds in one place from which on it has an index of its own: looking into one takes about as long
-as asking so many."""
+"""Feeds in one place from which on it has an index of its own: a look-up takes about as long as
+evaluating so many filters."""
 
 
 class Findable(Protocol):
-    """Somebody with a filter: a feed, or the copies that have one."""
+    """Anything with a filter: a feed, or the copies with one filter."""
 
     wants_old: bool
     """Records that were in focus matter, whether they still are or not."""
@@ -33,26 +33,25 @@ class Findable(Protocol):
 
 Sought = TypeVar("Sought", bound=Findable)
 Found = dict[Sought, list[int]]
-"""The places in a batch of the records that somebody may want; one may be there twice."""
+"""The places in a batch of the records that may match; one may occur twice."""
 
 
 class PredicateIndex(Generic[Sought]):
-    """Feeds by the access terms of conditions that must hold for each."""
+    """Feeds by the access terms that must hold for each."""
 
     def __init__(self) -> None:
         self._kinds: dict[Kind, TermBuckets[Place[Sought]]] = {}
         self._wants_old: Counter[Kind] = Counter()
-        """How many of those in each also care about what a record was before."""
+        """How many of those in each also need old states."""
         self._paths: Counter[Path] = Counter()
         self._old_paths: Counter[Path] = Counter()
-        """The fields that are looked at, in new and in old states, and in how many places they are
-        asked for."""
+        """The fields that are looked up in new and in old states, and how many places need each."""
 
     def __bool__(self) -> bool:
         return bool(self._kinds)
 
     def add(self, feed: Sought, access: Access | None) -> bool:
-        """File a feed; False when there is nothing to find it by."""
+        """File a feed; False when it has no access terms."""
         if access is None:
             return False
         for kind, key in _places_of(access):
@@ -71,7 +70,7 @@ class PredicateIndex(Generic[Sought]):
         return True
 
     def remove(self, feed: Sought, access: Access | None) -> None:
-        """Take out a feed that was filed by this."""
+        """Remove a feed that was filed with `access`."""
         assert access is not None
         for kind, key in _places_of(access):
             places = self._kinds[kind]
@@ -87,13 +86,14 @@ class PredicateIndex(Generic[Sought]):
                 del self._kinds[kind], self._wants_old[kind]
 
     def paths(self, *, old: bool) -> Collection[Path]:
-        """The fields that are looked at; only those that are in old states, too, if `old`."""
+        """The fields that are looked up; only those in old states if `old`."""
         return self._old_paths if old else self._paths
 
     def find(
         self, column_of: ColumnOf, at: Sequence[int], found: Found[Sought], *, old: bool
     ) -> None:
-        """Note who may want some records of a batch, by their new or, if `old`, their old values.
+        """Add to `found` the candidates for some records of a batch, by their new or, if `old`,
+        their old values.
 
         `at` are the places of the records in the columns that `column_of` gives.
         """
@@ -114,7 +114,7 @@ class PredicateIndex(Generic[Sought]):
                 place.index.find(column_of, numbers, found, old=old)
 
     def check(self, filed: Mapping[Sought, Access | None]) -> None:
-        """Assert that exactly these feeds stand here, each in all places of its terms."""
+        """Assert that exactly these feeds are filed, each in all places of its terms."""
         expected: dict[tuple[Kind, Hashable], dict[Sought, Access]] = {}
         wants_old: Counter[Kind] = Counter()
         for feed, access in filed.items():
@@ -135,7 +135,7 @@ class PredicateIndex(Generic[Sought]):
 
 
 class Place(Generic[Sought]):
-    """Feeds that are filed in one place; `index` has those that are told apart by more terms."""
+    """Feeds that are filed in one place; `index` has those that more terms separate."""
 
     def __init__(self) -> None:
         self.feeds: dict[Sought, Access] = {}
@@ -145,7 +145,7 @@ class Place(Generic[Sought]):
         return bool(self.feeds or self.index)
 
     def add(self, feed: Sought, access: Access) -> None:
-        """File a feed that this has led to, by what is left of its terms."""
+        """File a feed by the rest of its terms."""
         if self.index is not None and self.index.add(feed, access.further):
             return
         self.feeds[feed] = access
@@ -163,8 +163,8 @@ class Place(Generic[Sought]):
             self.index.remove(feed, access.further)
 
     def check(self, filed: Mapping[Sought, Access]) -> None:
-        """Assert that exactly these feeds stand here."""
-        assert self.feeds.keys() <= filed.keys(), "a feed stands where it does not belong"
+        """Assert that exactly these feeds are filed here."""
+        assert self.feeds.keys() <= filed.keys(), "a feed is filed where it does not belong"
         apart = {one: its.further for one, its in filed.items() if one not in self.feeds}
         assert self.index is not None or not apart, "a feed is not where it belongs"
         if self.index is not None:
@@ -172,7 +172,7 @@ class Place(Generic[Sought]):
 
 
 def _take(counts: Counter[Path], path: Path) -> None:
-    """Count one less, and not at all what is not there."""
+    """Decrement a count, and drop it at zero."""
     counts[path] -= 1
     if not counts[path]:
         del counts[path]

@@ -1,8 +1,8 @@
-"""The recovery buffer: what was handed to a socket and may not have arrived.
+"""The recovery buffer: frames that were handed to a socket and may not have arrived.
 
-Both sides count the lines of a session. A client that comes back says how many it has seen; what
-was handed over after that is sent again, to the line. The buffer is bounded by messages, by bytes
-and by age: what it no longer holds cannot be made up for, and the client is told so.
+Both sides count the lines of a session. A client that reconnects sends how many it has received,
+and the server resends exactly what came after. The buffer is bounded by messages, bytes and age:
+where it no longer has the lines, the client is notified of the gap.
 """
 
 from collections import deque
@@ -16,8 +16,8 @@ Skip = Callable[[bytes, int], bytes]
 AGE_US_MAX = 60_000_000
 """A frame that a socket took so long ago has arrived, or the socket is known to be dead."""
 NO_FRAMES: deque[tuple[Pulled, int]] = deque()
-"""What is held where nothing was handed over, and never anything else: an empty one takes 760
-bytes, and sessions that nobody has named hold nothing."""
+"""Shared by all buffers that hold nothing, and never added to: an empty deque takes 760 bytes, and
+sessions without a name hold nothing."""
 
 
 class RecoveryBuffer:
@@ -31,7 +31,7 @@ class RecoveryBuffer:
         self._bytes = 0
         self.sent = 0
         self.withdrawn = 0
-        """Up to which line nothing may be sent again, since its client's rights are others now."""
+        """Up to which line nothing may be resent, since its client's permissions have changed."""
 
     def restart(self) -> None:
         """The session has just been named: the next line is the first."""
@@ -39,12 +39,12 @@ class RecoveryBuffer:
         self.sent = self.withdrawn = 0
 
     def forget(self) -> None:
-        """Nothing that was sent is to be sent again."""
+        """Nothing that was sent is to be resent."""
         self._frames = NO_FRAMES
         self._message_count = self._bytes = 0
 
     def withdraw(self) -> None:
-        """What was sent may have been more than its client may see now."""
+        """What was sent may be more than its client may see now."""
         self.forget()
         self.withdrawn = self.sent
 
@@ -67,10 +67,10 @@ class RecoveryBuffer:
             self._bytes -= len(old.frame)
 
     def after(self, seen: int, skip: Skip) -> list[Pulled] | None:
-        """Frames with the lines after line `seen`, taken back; None if some are not held any more.
+        """Take back the frames with the lines after line `seen`; None if some are gone.
 
-        `seen` is at most `sent`, and not below 0. `skip(frame, n)` is the frame without its first
-        n lines. Afterwards `sent` is `seen`.
+        `seen` is between 0 and `sent`. `skip(frame, n)` is the frame without its first n lines.
+        Afterwards `sent` is `seen`.
         """
         first = self.sent - self._message_count
         if seen < first:
@@ -86,7 +86,7 @@ class RecoveryBuffer:
         return frames
 
     def check(self) -> None:
-        """Assert what going on from a line relies on."""
+        """Assert what resuming at a line relies on."""
         frames = [pulled for pulled, _ in self._frames]
         assert self._message_count == sum(pulled.message_count for pulled in frames)
         assert self._bytes == sum(len(pulled.frame) for pulled in frames)
@@ -99,5 +99,5 @@ class RecoveryBuffer:
 
 
 def _rest(pulled: Pulled, known: int, skip: Skip) -> Pulled:
-    """A frame without the lines that are known already."""
+    """A frame without the lines that were received already."""
     return Pulled(skip(pulled.frame, known), pulled.message_count - known, pulled.since_us)

@@ -1,9 +1,9 @@
-"""The router: who hears of a topic's changes.
+"""The router: delivers a topic's changes to its feeds and copies.
 
-Each topic has one. It knows the topic's feeds, which equal subscriptions share, and the
-conflated copies made from the topic (`sow.streaming.filtered_copies`). Feeds that want certain
-values of a field are found by the attribute index, all others hear every batch. A feed that fails
-does so alone, by its strand: everybody else is told.
+Each topic has one. It has the topic's feeds, which equal subscriptions share, and the conflated
+copies of the topic (`sow.streaming.filtered_copies`). Feeds that select values of a field are found
+by the feed index, all others get every batch. A feed that fails does so alone, by its channel: all
+others get the batch.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -29,35 +29,35 @@ from sow.topic.records import Records
 
 NO_FEEDS: dict[FeedKey, list[Feed]] = {}
 NONE_UNFILED: dict[Feed, None] = {}
-"""What every router has that nobody has followed yet, and never added to: most topics of a pattern,
-of which there may be a hundred thousand, are only stored."""
+"""Shared by all routers without subscribers, and never added to: most topics of a pattern, of which
+there may be a hundred thousand, are only stored."""
 
 
 NONE_ORDERED: "dict[SetKey, OrderedSet[WindowFeed]]" = {}
 ORDERED_MAX = 200
-"""Ordered sets of a topic: every record that is published is compared with the bound of each, some
-tenth of a microsecond."""
+"""Ordered sets of a topic: every published record is compared with the bound of each, some tenth of
+a microsecond."""
 
 
 class Listener(Protocol):
-    """Something that hears all of a topic's changes, such as a copy that is being filled."""
+    """Anything that gets all of a topic's changes, such as a copy that is being filled."""
 
     def on_batch(self, batch: Batch, now_us: int) -> bool:
-        """Take in a batch of changes; True when it is due at some time now, and was not."""
+        """Process a batch of changes; True when it now falls due at some time, and did not."""
         ...
 
     def due_us(self) -> int | None:
-        """When it next has something to do by itself, or None."""
+        """When it next has work of its own, or None."""
         ...
 
 
 Routed: TypeAlias = tuple[list[Feed], list[Listener]]
-"""Feeds that have to be looked after, and others that are due at some time now, and were not."""
+"""Feeds whose channels have work, and listeners that now fall due at some time, and did not."""
 
 
 class Router:
-    """Feeds, copies and listeners of one topic. `followers` are those of patterns, which it meets
-    when it has something to tell."""
+    """Feeds, copies and listeners of one topic. `followers` are the pattern subscriptions, which it
+    meets before it routes."""
 
     __slots__ = (
         "_attributes", "_feeds", "_filed", "_focuses", "_followers", "_ordered", "_unfiled",
@@ -68,7 +68,7 @@ class Router:
         self.topic = topic
         self._followers = followers
         self.met = 0
-        """The number of the last follower of a pattern that it has met."""
+        """The number of the last pattern subscription that it has met."""
         self.listeners: tuple[Listener, ...] = ()
         self._focuses: FilteredCopies | None = None
         """Made for the first copy."""
@@ -78,75 +78,75 @@ class Router:
         self._filed = 0
         self._unfiled = NONE_UNFILED
         self._ordered = NONE_ORDERED
-        """What live windows look at, by filter and order."""
+        """What live windows read, by filter and order."""
 
     def feeds(self) -> Iterator[Feed]:
-        """All feeds that were made."""
+        """All feeds."""
         for equal in self._feeds.values():
             yield from equal
 
     @property
     def subscription_count(self) -> int:
-        """How many subscriptions follow the topic, those that it has not met yet included."""
+        """How many subscriptions follow the topic, including those that it has not met yet."""
         return sum(len(feed.members) for feed in self.feeds()) + self._followers.awaiting(self)
 
     def meet(self) -> None:
-        """Make what the followers of patterns need that have come since this was last done."""
+        """Attach the pattern subscriptions that were added since this was last done."""
         if self.met < self._followers.newest:
             self._followers.meet(self)
 
     def copies(self) -> list[ConflatedCopy]:
-        """All copies of the topic that are filled."""
+        """All filled copies of the topic."""
         copies = [] if self._focuses is None else list(self._focuses.copies())
         external = [one for one in self.listeners if isinstance(one, ConflatedCopy)]
         return copies + [copy for copy in external if copy.is_external]
 
     def route(self, batch: Batch, now_us: int) -> Routed:
-        """Tell everyone of a batch; returns who has to be looked after because of it."""
+        """Deliver a batch to all that it concerns; returns what now has work."""
         if self.met < self._followers.newest:
             self._followers.meet(self)
         woken = self._notify_listeners(batch, now_us) if self.listeners else []
         if self._focuses is not None:
             woken += self._focuses.on_batch(batch, now_us)
-        heard: list[Feed] = []
+        changed: list[Feed] = []
         for feed in self._unfiled:
             try:
                 if feed.on_batch(batch, now_us):
-                    heard.append(feed)
+                    changed.append(feed)
             except Exception as error:
                 feed.channel.fail(error)
         if self._attributes is not None and self._filed:
             for feed, at in self._candidates(batch).items():
                 try:
                     if feed.on_records(batch, at, now_us):
-                        heard.append(feed)
+                        changed.append(feed)
                 except Exception as error:
                     feed.channel.fail(error)
         for ordered in self._ordered.values():
-            heard += self._notify_windows(ordered, batch, now_us)
-        return heard, woken
+            changed += self._notify_windows(ordered, batch, now_us)
+        return changed, woken
 
     def _notify_listeners(self, batch: Batch, now_us: int) -> list[Listener]:
         return [one for one in self.listeners if one.on_batch(batch, now_us)]
 
     def _candidates(self, batch: Batch) -> Mapping[Feed, Sequence[int]]:
-        """Filed feeds that a batch may concern, with the places of the records that may."""
+        """Indexed feeds that a batch may concern, with the places of the records that may."""
         assert self._attributes is not None
         try:
             return self._attributes.candidates(batch)
         except Exception:
-            # What one of them asks for cannot be read: asked by itself, it fails alone.
+            # A field that one of them needs cannot be read: evaluated alone, it fails alone.
             return dict.fromkeys(self._filed_feeds(), range(len(batch)))
 
     def _filed_feeds(self) -> list[Feed]:
-        """Feeds that are found by what a record says."""
+        """Feeds that are found by a record's values."""
         found = (feed for feed in self.feeds() if feed not in self._unfiled)
         return [feed for feed in found if not isinstance(feed, WindowFeed)]
 
     def _notify_windows(
         self, ordered: OrderedSet[WindowFeed], batch: Batch, now_us: int
     ) -> list[WindowFeed]:
-        """Let live windows hear of a batch; returns those that may show something else now."""
+        """Pass a batch to live windows; returns those that may show something else now."""
         try:
             concerned = ordered.on_batch(batch)
         except Exception as error:
@@ -158,7 +158,7 @@ class Router:
         return concerned
 
     def file(self, copy: ConflatedCopy) -> None:
-        """Let a copy hear of what concerns it, found by its filter."""
+        """Route to a copy what concerns it, found by its filter."""
         if copy.is_external:
             self.follow(copy)
             return
@@ -167,7 +167,7 @@ class Router:
         self._focuses.add(copy)
 
     def unfile(self, copy: ConflatedCopy) -> None:
-        """Let a copy hear no more."""
+        """Stop routing to a copy."""
         if copy.is_external:
             self.leave(copy)
         else:
@@ -175,15 +175,15 @@ class Router:
             self._focuses.remove(copy)
 
     def follow(self, listener: Listener) -> None:
-        """Let a listener hear of every batch, after those that do already."""
+        """Route every batch to a listener, after the present ones."""
         self.listeners += (listener,)
 
     def leave(self, listener: Listener) -> None:
-        """Let a listener hear no more."""
+        """Stop routing to a listener."""
         self.listeners = tuple(one for one in self.listeners if one is not listener)
 
     def shared(self, key: FeedKey, taken: Container[str]) -> Feed | None:
-        """The feed of `key` that a session may join whose subscriptions have the names `taken`.
+        """The feed of `key` that a session with subscriptions of the names `taken` may join.
 
         A session that subscribes twice alike gets two feeds, since each has its own name.
         """
@@ -193,7 +193,7 @@ class Router:
         return None
 
     def make(self, channel: Channel, key: FeedKey, condition: Filter | None) -> Feed:
-        """A feed for a strand, which hears nothing yet."""
+        """A feed for a channel; it is not routed to yet."""
         if isinstance(channel, WindowChannel):
             return WindowFeed(channel, self.topic, key, condition)
         if isinstance(channel, ConflatedChannel):
@@ -201,11 +201,11 @@ class Router:
         return Feed(channel, self.topic, key, condition)
 
     def routes_to(self, feed: Feed) -> bool:
-        """Whether a feed hears what becomes of the topic."""
+        """Whether a feed gets the topic's changes."""
         return feed in self._feeds.get(feed.key, ())
 
     def add(self, feed: Feed) -> None:
-        """Let a feed hear what becomes of the topic from now on."""
+        """Route to a feed from now on."""
         if not self._feeds:
             self._feeds, self._unfiled = {}, {}
         self._feeds.setdefault(feed.key, []).append(feed)
@@ -222,7 +222,7 @@ class Router:
             self._unfiled[feed] = None
 
     def remove(self, feed: Feed) -> None:
-        """Let a feed hear no more, if it has heard at all."""
+        """Stop routing to a feed, if it is routed to."""
         equal = self._feeds.get(feed.key, [])
         if feed not in equal:
             return
@@ -242,7 +242,7 @@ class Router:
     # Live windows.
 
     def check_room(self, key: SetKey) -> None:
-        """Raise TooLarge if the topic may not have one ordered set more."""
+        """Raise TooLarge if the topic may not have another ordered set."""
         if key not in self._ordered and len(self._ordered) >= ORDERED_MAX:
             raise TooLarge(
                 f"live windows look at {len(self._ordered)} filters and orders of "
@@ -256,7 +256,7 @@ class Router:
             check_watched(self.topic.name, len(paths) + len(self.topic.watched.paths))
 
     def ordered(self, key: SetKey) -> OrderedSet[WindowFeed] | None:
-        """What live windows of this filter and order look at, if there are any."""
+        """The ordered set of this filter and order, if there is one."""
         return self._ordered.get(key)
 
     def _add_window(self, feed: WindowFeed) -> None:
@@ -276,7 +276,7 @@ class Router:
             self._ordered = {one: other for one, other in self._ordered.items() if one != key}
 
     def check(self) -> None:
-        """Assert that every feed hears what it wants, for somebody, and no others do."""
+        """Assert that every feed is routed what it needs, for a member, and no others are."""
         if self._focuses is not None:
             self._focuses.check()
         feeds = list(self.feeds())
@@ -284,17 +284,17 @@ class Router:
         assert all(equal for equal in self._feeds.values())
         windows = [feed for feed in feeds if isinstance(feed, WindowFeed)]
         readers = [feed for ordered in self._ordered.values() for feed in ordered.readers]
-        assert {*windows} == {*readers}, "a window that is shown to nobody"
+        assert {*windows} == {*readers}, "a window without a reader"
         for ordered in self._ordered.values():
-            assert ordered.readers, "nobody looks at an ordered set"
+            assert ordered.readers, "an ordered set without readers"
             ordered.check()
         feeds = [feed for feed in feeds if not isinstance(feed, WindowFeed)]
         filed = self._filed_feeds()
         assert self._filed == len(filed)
-        assert len(self._unfiled) == len(feeds) - len(filed), "a feed that has gone still hears"
+        assert len(self._unfiled) == len(feeds) - len(filed), "a removed feed is still routed to"
         if self._attributes is not None:
             self._attributes.check(filed)
         for feed in feeds:
             feed.check()
-            assert feed.members or feed.channel.is_over, "a feed hears for nobody"
-            assert feed.topic is self.topic, "a feed hears another topic than its own"
+            assert feed.members or feed.channel.is_over, "a feed without members"
+            assert feed.topic is self.topic, "a feed of another topic"

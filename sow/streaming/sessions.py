@@ -1,14 +1,13 @@
-"""Sessions: who is connected, and what is said to each of them.
+"""Sessions: the connected clients, and what is sent to each of them.
 
-A session says lines and is handed frames. Lines said one after the other leave in one frame; both
+A session takes lines and hands out frames. Lines sent one after the other leave in one frame; both
 wait in the session's outbox (`sow.streaming.outbox.outbox`) until a socket takes them. When the
-outbox is over its bounds, `apply_back_pressure` does what can be done, in this order: topics that
-may be given up are given up, the queue is conflated, and a session that still does not keep up is
-closed with a reason.
+outbox is over its bounds, `apply_back_pressure` acts in this order: subscriptions that may be given
+up end, the queue is conflated, and a session that still does not keep up is closed with a reason.
 
-A session outlives its socket: dropped, it goes on collecting until somebody takes it up again or
-its time is over (`sow.sessions.session_manager`). No I/O here: an edge calls `pull` when its socket
-can take more, and `apply_back_pressure` after it has.
+A session outlives its socket: disconnected, it goes on collecting until a client resumes it or it
+expires (`sow.sessions.session_manager`). No I/O here: the connection calls `pull` when its socket
+can take more, and `apply_back_pressure` afterwards.
 """
 
 from collections import deque
@@ -30,11 +29,11 @@ from sow.streaming.update_encoder import Delivery
 PATIENCE_US = 1_000_000
 BURST_FACTOR = 4
 """A queue may be over its bounds for so long while the client's socket takes nothing, and by so
-much in bytes: a burst that a client is reading away is no reason to give it up, nor is a server
-that has had no time for it."""
+much in bytes: a burst that a client is reading is no reason to close it, nor is a server that has
+had no time for it."""
 AGAIN_FRACTION = 0.1
-"""A queue that conflation could not bring under its bounds is conflated again when it has grown
-by so much: what has just been folded will not fold again."""
+"""A queue that conflation could not bring under its bounds is conflated again when it has grown by
+so much: what has just been folded will not fold again."""
 SLOW = "slow client: the session's queue is full"
 BACK_PRESSURE = "BACK_PRESSURE"
 AUTHORIZATION = "AUTHORIZATION"
@@ -45,13 +44,13 @@ FAILED = "the server failed on what waits for this session; its log says why"
 
 
 GIVEN_UP_MAX = 10
-"""So many times it is remembered that subscriptions were given up, and of each so many topics: who
-looks for the reason of a gap looks at the last ones."""
+"""So many times that subscriptions were given up are remembered, and so many topics of each: the
+last ones explain a gap."""
 
 
 class GivenUp(NamedTuple):
-    """That a session did not keep up with topics that may be given up, at `at_us`: the first
-    of them, how many subscriptions they were, and how many lines were dropped with them."""
+    """Subscriptions that were given up at `at_us` because the session did not keep up: the first of
+    their topics, their number, and how many lines were dropped with them."""
 
     at_us: int
     topics: tuple[str, ...]
@@ -60,7 +59,7 @@ class GivenUp(NamedTuple):
 
 
 class Owner(Protocol):
-    """Whoever writes what a session says: a socket."""
+    """The writer of a session's frames: a socket."""
 
     @property
     def is_stuck(self) -> bool:
@@ -68,25 +67,24 @@ class Owner(Protocol):
         ...
 
     def lose(self) -> None:
-        """Another one has taken the session up."""
+        """Another owner has resumed the session."""
         ...
 
 
 def no_owner() -> None:
-    """The owner of a session that is nobody's."""
+    """The owner of a session without a socket."""
 
 
 class Session:
-    """One client. `ended` is the reason once the server has given it up.
+    """One client. `ended` is the reason once the server has closed it.
 
-    `id` is what everybody calls it. `name` is a secret between server and client: whoever knows it
-    can take the session up, so it is said in the ack of a logon and nowhere else.
-    `released` says up to which group everything is durable. `give_up` ends the subscription of a
-    name, because the session does not keep up with a topic that is not worth more, and returns what
-    it was to; `on_end` hears that the server gives the session up, while what waits is still there.
-    `connected` is False while no socket is there. `successor` is the session that a logon has
-    taken up in this one's place. `rights` are what its user may do. `arrears` are what all sessions
-    owe.
+    `id` is its public name. `name` is a secret between server and client: with it a client can
+    resume the session, so it is sent in the ack of a logon and nowhere else. Everything up to the
+    group `released()` is durable. `give_up` ends the subscription of a name, because the session
+    does not keep up with a topic whose policy allows that, and returns its topic; `on_end` is
+    called when the server closes the session, while what waits is still there. `connected` is False
+    without a socket. `successor` is the session that a logon has resumed in this one's place.
+    `rights` are what its user may do. `conflation_budget` is shared by all sessions.
     """
 
     def __init__(
@@ -108,7 +106,7 @@ class Session:
         self.settings = settings
         self.client: str | None = None
         self.address = address
-        """Where its client is."""
+        """The address of its client."""
         self.connected_us = connected_us
         self.connected = True
         self.conflates = settings.conflates
@@ -116,55 +114,55 @@ class Session:
         self.recovery = RecoveryBuffer(settings)
         self.ended: str | None = None
         self.rights: Permissions = EVERYTHING
-        """What its client may do: `entitle` says so before anything is carried out for it."""
+        """The permissions of its client: set by `entitle` before anything is done for it."""
         self.shown: object = None
-        """What its client has shown to be who it is, for whoever finds out again."""
+        """The credentials of its client, to be verified again."""
         self.fault = ""
-        """The bug because of which it was ended, for the log."""
+        """The bug that ended it, for the log."""
         self.successor: Session | None = None
         self.named = False
-        """The client knows the session's name, and so can take it up again."""
+        """The client knows the session's name, and so can resume it."""
         self._times_resumed = 0
         self.dropped = 0
-        """Messages given up with their subscriptions."""
+        """Messages dropped with subscriptions that were given up."""
         self.given_up: deque[GivenUp] = deque(maxlen=GIVEN_UP_MAX)
-        """The last times that subscriptions were."""
+        """The last times that subscriptions were given up."""
         self._give_up = give_up
         self._on_end = on_end
         self._owner: Callable[[], Owner | None] = no_owner
         self._lines: list[bytes] = []
         self._has_record_lines = False
-        """Some of these lines say records."""
+        """Some of these lines have records of answers."""
         self._held_back: dict[str, list[tuple[Delivery, int]]] | None = None
         self._held_messages = self._held_bytes = 0
         self.folds = False
         """What waits is being folded, a step at a time."""
         self._begins = False
-        """With the next step that begins."""
+        """Folding begins with the next step."""
         self._conflating = False
-        """All of it, because it is over its bounds or soon will be; else what is folded as it is
-        queued, and was too much for one step."""
+        """All of it is folded, because it is over its bounds or soon will be; else only what is
+        folded on queueing, and exceeded the budget of a step."""
         self._full_since_us: int | None = None
         self._folded_to: tuple[int, int] | None = None
         self._sent = (0, 0)
 
-    # Whose it is.
+    # Ownership.
 
     def log_on(self, client: str | None) -> None:
-        """Its client has said what it calls itself."""
+        """Set the name that its client has given itself."""
         self.client = client
 
     def entitle(self, rights: Permissions, shown: object = None) -> None:
-        """From now on its client may do this."""
+        """Set what its client may do from now on."""
         self.rights = rights
         self.shown = shown
 
     def belong_to(self, owner: Owner) -> None:
-        """From now on `owner` writes what the session says, as long as there is such a socket."""
+        """From now on `owner` writes its frames, as long as that socket exists."""
         self._owner = ref(owner)
 
     def belongs_to(self, owner: Owner) -> bool:
-        """Whether nobody has taken it up since it was this one's."""
+        """Whether `owner` still owns it."""
         return self._owner() is owner
 
     def disconnect(self) -> None:
@@ -172,8 +170,8 @@ class Session:
         self.connected = False
 
     def resume(self, client: str | None, address: str) -> None:
-        """Its client has come back, perhaps under another name, with another socket: whoever had
-        the session loses it. `address` is where the client is now."""
+        """Its client has reconnected, perhaps under another name: the former owner loses the
+        session. `address` is where the client is now."""
         owner, self._owner = self._owner(), no_owner
         if owner is not None:
             owner.lose()
@@ -181,7 +179,7 @@ class Session:
         self.address = address
 
     def give_way_to(self, successor: "Session") -> None:
-        """Its client has taken up another session in its place."""
+        """Its client has resumed another session in its place."""
         self.successor = successor
 
     def allow_folding(self, allowed: bool) -> None:
@@ -190,25 +188,25 @@ class Session:
         if not allowed:
             self.outbox.stop_folding()
 
-    # Saying.
+    # Sending.
 
     def send(self, reply: Reply) -> None:
-        """Add a line; it leaves with the lines said before and after it."""
+        """Add a line; it leaves with the lines sent before and after it."""
         if self.ended is None:
             self._lines.append(self.encoding.reply(reply))
 
     def send_lines(self, lines: list[bytes]) -> None:
-        """Add lines that the session's encoding has rendered."""
+        """Add lines in the session's encoding."""
         if self.ended is None:
             self._lines.extend(lines)
 
     def send_records(self, lines: list[bytes]) -> None:
-        """The same of lines of records, which its rights have to allow until they leave."""
+        """Add lines of records, which its permissions have to allow until they leave."""
         self._has_record_lines |= bool(lines)
         self.send_lines(lines)
 
     def send_name(self, reply: Reply, group: int, now_us: int) -> None:
-        """Say the ack that names the session, alone: lines are counted after it."""
+        """Send the ack that names the session, alone: lines are counted after it."""
         self.seal(group, now_us)
         if self.ended is None:
             frame = self.encoding.frame([self.encoding.reply(reply)])
@@ -221,37 +219,37 @@ class Session:
         self.recovery.restart()
 
     def send_resumed(self, reply: Reply, now_us: int) -> None:
-        """Say, before all that waits, that the session was taken up; this line is not counted."""
+        """Send, before all that waits, that the session was resumed; this line is not counted."""
         self._times_resumed += 1
         frame = self.encoding.frame([self.encoding.reply(reply)])
         self.outbox.push_frames_first(self._resumed_frames(frame, self._times_resumed), now_us)
 
     def _resumed_frames(self, frame: bytes, time: int) -> Frames:
-        # One that no socket has taken was for one that has gone: whoever hears it after another
-        # would count it.
+        # One that no socket has taken was for a connection that has gone: a client that gets it
+        # after another one would count it.
         if time == self._times_resumed:
             yield frame, 0
 
     def send_unsubscribed(
         self, name: str, reason: str, now_us: int, detail: str | None = None
     ) -> None:
-        """Say at once that a subscription was ended by the server, and why."""
+        """Send at once that the server has ended a subscription, and why."""
         line = self.encoding.reply(protocol_messages.unsubscribed(name, reason, detail))
         self.outbox.push(self.encoding.frame([line]), 1, 0, now_us)
 
     def seal(self, group: int, now_us: int) -> None:
-        """Put the lines said so far into the outbox as one frame."""
+        """Put the pending lines into the outbox as one frame."""
         if self._lines:
             lines, self._lines = self._lines, []
             answers, self._has_record_lines = self._has_record_lines, False
             if self.ended is None:
                 self.outbox.push(self.encoding.frame(lines), len(lines), group, now_us, answers)
 
-    # While its rights change.
+    # While its permissions change.
 
     def hold_back(self) -> None:
-        """Its rights have changed, and what it follows goes by the old ones still: until
-        `let_out` nothing leaves, and what strands say is kept for who puts it under the new
+        """Its permissions have changed, and its subscriptions still apply the old ones: until
+        `let_out` nothing leaves, and deliveries of channels are kept to be filtered by the new
         ones."""
         if self._held_back is None:
             self._held_back = {}
@@ -259,11 +257,11 @@ class Session:
 
     @property
     def holds_back(self) -> bool:
-        """Its rights have changed, and not all that it follows goes by the new ones."""
+        """Its permissions have changed, and not all its subscriptions apply the new ones."""
         return self._held_back is not None
 
     def held_back(self, name: str) -> Sequence[tuple[Delivery, int]]:
-        """What a strand has said since, with the groups of it."""
+        """Deliveries of a channel since then, with their groups."""
         return (self._held_back or {}).get(name, ())
 
     def _hold(self, delivery: Delivery, group: int, now_us: int) -> None:
@@ -282,16 +280,16 @@ class Session:
         self._held_bytes += times * len(delivery.frame)
 
     def let_out(self, now_us: int) -> None:
-        """All that it follows goes by its rights: what was kept, and nobody has taken, leaves."""
+        """All its subscriptions apply its permissions: send what was kept and not removed."""
         held, self._held_back = self._held_back or {}, None
         for deliveries in held.values():
             for delivery, group in deliveries:
                 self._push(delivery, group, now_us)
 
-    # Strands.
+    # Channels.
 
     def deliver(self, delivery: Delivery, group: int, now_us: int) -> None:
-        """Queue a strand's shared frame."""
+        """Queue a channel's delivery."""
         self.seal(group, now_us)
         if self._held_back is not None and self.ended is None:
             self._hold(delivery, group, now_us)
@@ -306,13 +304,13 @@ class Session:
                 self.fail(error, now_us)
 
     def take_back_all(self, name: str) -> None:
-        """Let nothing leave that was told under this name and has not left, nor again what has."""
+        """Drop what waits under this name, and resend nothing that was sent before."""
         self._forget_held(name)
         self.outbox.take_back_all(name)
         self.recovery.withdraw()
 
     def leave(self, name: str) -> None:
-        """The session has left the strand of a name: nothing is folded into what that said."""
+        """The session has left the channel of a name: nothing is folded into its output."""
         self._forget_held(name)
         self.outbox.leave(name)
 
@@ -323,13 +321,13 @@ class Session:
 
     def stream(self, frames: Frames, group: int, now_us: int, answers: bool = True) -> None:
         """Queue frames that are made as the socket takes them; `answers`: of rows that were found
-        already, whatever the session's rights are then."""
+        already, whatever the session's permissions are then."""
         self.seal(group, now_us)
         if self.ended is None:
             self.outbox.push_frames(frames, group, now_us, answers)
 
     def end(self, reason: str, now_us: int) -> None:
-        """Give the session up: drop what waits and say why as the last line."""
+        """Close the session: drop what waits, and send the reason as the last line."""
         if self.ended is None:
             self.ended = reason
             self._on_end(self)
@@ -337,17 +335,17 @@ class Session:
             self.outbox.clear()
             self._held_back = None
             line = self.encoding.reply(protocol_messages.close(reason))
-            # Group 0: there is nothing this line would have to wait for.
+            # Group 0: this line waits for nothing.
             self.outbox.push(self.encoding.frame([line]), 1, 0, now_us)
 
     @property
     def is_barred(self) -> bool:
-        """It was given up because its user, or what he may see, is not what it was."""
+        """It was closed because its user, or what the user may see, has changed."""
         return self.ended in (BARRED, OUTDATED)
 
     def bar(self, names: Iterable[str], now_us: int, why: str = BARRED) -> None:
-        """Its user is known no longer, or `why`: drop what waits and what could be asked for again,
-        and say that its subscriptions, of these names, have ended."""
+        """Its user is no longer known, or `why`: drop what waits and what could be resent, and send
+        that its subscriptions of these names have ended."""
         if self.ended is None:
             self.ended = why
             self._on_end(self)
@@ -355,24 +353,24 @@ class Session:
             self.outbox.clear()
             self._held_back = None
             self.recovery.restart()
-            said = [protocol_messages.unsubscribed(name, AUTHORIZATION, None) for name in names]
+            replies = [protocol_messages.unsubscribed(name, AUTHORIZATION, None) for name in names]
             lines = [
-                *map(self.encoding.reply, said),
+                *map(self.encoding.reply, replies),
                 self.encoding.reply(protocol_messages.close(why)),
             ]
             self.outbox.push(self.encoding.frame(lines), len(lines), 0, now_us)
 
     def fail(self, error: Exception, now_us: int) -> None:
-        """What waits cannot be written, which is nobody else's business: give the session up."""
+        """What waits cannot be written, which concerns no other session: close this one."""
         self.fault = described(error)
         self.end(FAILED, now_us)
 
     def abandon(self) -> None:
-        """Nobody reads any more: let go what waits, and say no more."""
+        """No client reads any more: drop what waits, and send nothing."""
         if self.ended is None:
             self.ended = GONE
             self._lines.clear()
-            # A session is part of cycles: what waits would stay until those are looked for.
+            # A session is part of cycles: what waits would stay until those are collected.
             self.outbox.clear()
 
     # Writing.
@@ -394,8 +392,8 @@ class Session:
         return pulled.frame
 
     def take_back(self, seen: int | None, skip: Callable[[bytes, int], bytes]) -> bool:
-        """Queue again what was sent after line `seen`; False if that is not held any more, or was
-        sent by other rights: what of it may be said again is known when they are in force."""
+        """Queue again what was sent after line `seen`; False if it is gone, or was sent under other
+        permissions: what of it may be resent is known when the new ones apply."""
         if seen is None:
             return True
         if self.is_withdrawn(seen):
@@ -407,45 +405,44 @@ class Session:
         return True
 
     def is_withdrawn(self, seen: int | None) -> bool:
-        """Whether what was sent after line `seen` was sent by other rights than it has now."""
+        """Whether what was sent after line `seen` was sent under other permissions than now."""
         if seen is None:
             return False
         return seen < self.recovery.withdrawn or (self.holds_back and seen < self.recovery.sent)
 
     @property
     def has_answers(self) -> bool:
-        """Whether anything waits that no strand has said: rows of an answer, perhaps."""
+        """Whether anything waits that is not from a channel: rows of an answer, perhaps."""
         return bool(self._lines) or self.outbox.has_answers
 
     @property
     def has_found_records(self) -> bool:
-        """Whether records wait that were found already, as rows of an answer are."""
+        """Whether records of answers wait, which were read already."""
         return self._has_record_lines or self.outbox.has_found_records
 
     @property
     def idle(self) -> bool:
-        """Nothing waits to be written, or for its rights."""
+        """Nothing waits to be written, or for its permissions."""
         return not self.outbox and not self._lines and not self.holds_back
 
     @property
     def keeps_up(self) -> bool:
-        """What waits is not so much that idle time is spent on conflating it."""
+        """What waits is too little to spend idle time on conflating it."""
         fraction = self.settings.background_conflation_fraction
         return not self.holds_back and not self.outbox.fills(fraction)
 
     def has_room(self, message_count: int, size_bytes: int) -> bool:
-        """Whether so much beside what waits is within the bounds of its queue, or nothing waits."""
+        """Whether so much more fits into the bounds of its queue, or nothing waits."""
         return self.idle or self.outbox.has_room(message_count, size_bytes)
 
     # Back-pressure.
 
     def apply_back_pressure(self, now_us: int) -> bool:
-        """Bring the queue under its bounds if it is over them, or give the session up; whether
+        """Bring the queue under its bounds if it is over them, or close the session; whether
         anything waits.
 
-        For the edge to call once the socket has taken what it takes. A queue that is being folded
-        is judged when that is done, and patience lasts as long as it is not the client who is
-        waited for.
+        Called by the connection once the socket has taken what it can. A queue that is being folded
+        is judged when that is done, and time counts only while the client is what it waits for.
         """
         if not self.outbox:
             self._full_since_us = self._folded_to = None
@@ -469,17 +466,17 @@ class Session:
 
     @property
     def _waits_for_client(self) -> bool:
-        """What waits does so because the client does not read. Else it waits for a turn, for the
-        disk or to be made, for which no client can answer."""
+        """It waits because the client does not read. Else it waits for a turn, for the disk or to
+        be made, which is not the client's fault."""
         owner = self._owner()
         return owner is None or owner.is_stuck
 
     def conflate(self, now_us: int) -> None:
-        """Give up what may be given up, and fold the whole queue if the session allows it: who sees
-        that it `folds` has to go on with `fold_some`.
+        """Give up what may be given up, and fold the whole queue if the session allows it: the
+        caller continues with `fold_some` while it `folds`.
 
-        A queue that is not short is not even looked through here: who fills one fills those of all
-        who follow the same and do not read either.
+        A queue that is not short is not even walked through here: a publisher that fills one fills
+        those of all slow subscribers of the same topic.
         """
         self.folds = self._begins = self._conflating = True
         if self.outbox.is_folded_at_once:
@@ -502,7 +499,7 @@ class Session:
 
     @property
     def backlogged(self) -> bool:
-        """It owes so much folding that nothing should be added before that is done."""
+        """It has so much to fold that nothing should be added before that is done."""
         return self.folds and self.ended is None and self.outbox.is_backlogged
 
     def _begin_folding(self, now_us: int) -> None:
@@ -510,7 +507,7 @@ class Session:
         given_up = self.outbox.to_give_up()
         topics = [self._give_up(self, membership.name) for membership in given_up]
         if given_up:
-            # After their end, which hands out what has gathered: nothing is told beyond a gap.
+            # After they ended, which delivers pending lines: nothing is sent beyond a gap.
             lines = self.outbox.drop(given_up)
             self.dropped += lines
             first = tuple(topics[:GIVEN_UP_MAX])
@@ -539,7 +536,7 @@ class Session:
         return self.outbox.bytes > BURST_FACTOR * self.settings.queue_bytes_max
 
     def _send_notice(self, now_us: int) -> None:
-        """Tell the client what it will not see."""
+        """Notify the client of how much it will not get."""
         counts = (self.outbox.folded, self.dropped)
         if counts != self._sent:
             self._sent = counts
@@ -547,6 +544,6 @@ class Session:
             self.outbox.push_notice(self.encoding.frame([line]), now_us)
 
     def check(self) -> None:
-        """Assert what is always true of what waits for a client and what it was sent."""
+        """Assert what is always true of what waits and what was sent."""
         self.outbox.check()
         self.recovery.check()

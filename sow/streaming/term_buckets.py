@@ -1,10 +1,10 @@
-"""Places of access terms: what is held for values, ranges and patterns of one field.
+"""Term buckets: what is filed under values, ranges and patterns of one field.
 
 A place has a *key*: a value, a pair of bounds, a pattern. A column of values leads to the places
-whose terms may be true of them, by the rules of comparison (`sow.expressions.compare`): a number
-equals the texts that spell it, so both are one key; text that spells no number ranks above all
-numbers; an array stands for its elements, and in ranges for all from its lowest to its highest.
-Knows nothing of what is held.
+whose terms may match them, by the rules of comparison (`sow.expressions.compare`): a number equals
+the texts that spell it, so both have one key; text that spells no number ranks above all numbers;
+an array stands for its elements, and in ranges for all from its lowest to its highest. What is
+filed is opaque.
 """
 
 from abc import ABC, abstractmethod
@@ -31,30 +31,30 @@ from sow.streaming.intervals import Intervals
 Held = TypeVar("Held")
 Number = int | float
 ABOVE_NUMBERS = float("inf")
-"""Where text that spells no number stands among numbers."""
+"""The rank among numbers of text that spells none."""
 
 
 class TermBuckets(ABC, Generic[Held]):
-    """What is held for the places of one kind of term, by their keys."""
+    """What is filed in the places of one kind of term, by their keys."""
 
     def __init__(self) -> None:
         self.held: dict[Any, Held] = {}
 
     def hold(self, key: Any, held: Held) -> None:
-        """Hold something in a place that holds nothing."""
+        """File something in an empty place."""
         self.held[key] = held
 
     def release(self, key: Any) -> None:
-        """Hold nothing there any more."""
+        """Empty a place."""
         del self.held[key]
 
     @abstractmethod
     def find(self, column: Column, at: Sequence[int]) -> Iterator[tuple[int, Held]]:
-        """What some values of a column, by their places in it, lead to: all whose term is true of
-        them, and maybe others."""
+        """What is filed for some values of a column, by their places in it: everything whose term
+        matches, and maybe more."""
 
     def check(self) -> None:
-        """Assert that what is held can be found."""
+        """Assert that what is filed can be found."""
 
 
 class ValueBuckets(TermBuckets[Held]):
@@ -63,20 +63,20 @@ class ValueBuckets(TermBuckets[Held]):
     def __init__(self) -> None:
         super().__init__()
         self._others = 0
-        """How many keys are no texts: without one, what a text spells leads nowhere."""
+        """How many keys are no texts: without one, the number that a text spells has no place."""
 
     def hold(self, key: Any, held: Held) -> None:
-        """Hold something for a value that holds nothing."""
+        """File something under a value."""
         super().hold(key, held)
         self._others += not isinstance(key, str)
 
     def release(self, key: Any) -> None:
-        """Hold nothing for a value any more."""
+        """Empty the place of a value."""
         super().release(key)
         self._others -= not isinstance(key, str)
 
     def find(self, column: Column, at: Sequence[int]) -> Iterator[tuple[int, Held]]:
-        """What is held for the same values."""
+        """What is filed under the same values."""
         get = self.held.get
         for number in at:
             value = column[number]
@@ -93,30 +93,30 @@ class ValueBuckets(TermBuckets[Held]):
                     yield number, held
 
     def check(self) -> None:
-        """Assert that it is known whether there are keys that a text may spell."""
+        """Assert that keys which a text may spell are counted."""
         assert self._others == sum(not isinstance(key, str) for key in self.held)
 
 
 class RangeBuckets(TermBuckets[Held]):
-    """Keys are pairs of bounds, of which None is no bound."""
+    """Keys are pairs of bounds; None is no bound."""
 
     def __init__(self) -> None:
         super().__init__()
         self._numbers: Intervals[Held] = Intervals()
-        """Between numbers, in which text stands as what it spells, or above all."""
+        """Between numbers; text ranks as what it spells, or above all."""
         self._texts: Intervals[Held] = Intervals()
         """Between texts, for text."""
         self._spelt: Intervals[Held] = Intervals()
         """The same for numbers: between what the texts spell."""
 
     def hold(self, key: Any, held: Held) -> None:
-        """Hold something for a range that holds nothing."""
+        """File something under a range."""
         super().hold(key, held)
         for intervals, low, high in self._intervals(key):
             intervals.add(key, low, high, held)
 
     def release(self, key: Any) -> None:
-        """Hold nothing for a range any more."""
+        """Empty the place of a range."""
         super().release(key)
         for intervals, low, high in self._intervals(key):
             intervals.remove(key, low, high)
@@ -129,7 +129,7 @@ class RangeBuckets(TermBuckets[Held]):
         return [(self._texts, low, high), (self._spelt, low_spelt, high_spelt)]
 
     def find(self, column: Column, at: Sequence[int]) -> Iterator[tuple[int, Held]]:
-        """What is held for ranges that the values lie in."""
+        """What is filed under ranges that contain the values."""
         for number in at:
             value = column[number]
             if value.__class__ is list:
@@ -162,7 +162,7 @@ class RangeBuckets(TermBuckets[Held]):
             return []
         found = self._numbers.touching(min(ranks), max(ranks))
         if numbers and texts:
-            # An element of each kind may keep to one of two bounds.
+            # An element of each kind may satisfy one of two bounds.
             return found + self._texts.all()
         if texts:
             return found + self._texts.touching(min(texts), max(texts))
@@ -183,23 +183,23 @@ class PatternBuckets(TermBuckets[Held]):
         super().__init__()
         self._calm = PatternSets()
         self._restless = PatternSets()
-        """Those that are looked for together in short texts alone, and else may all be found."""
+        """Those that are searched for together only in short texts; in others all of them match."""
 
     def _sets_of(self, pattern: str) -> PatternSets:
         return self._restless if is_restless(pattern) else self._calm
 
     def hold(self, key: Any, held: Held) -> None:
-        """Hold something for a pattern that holds nothing."""
+        """File something under a pattern."""
         super().hold(key, held)
         self._sets_of(key).add(key)
 
     def release(self, key: Any) -> None:
-        """Hold nothing for a pattern any more."""
+        """Empty the place of a pattern."""
         super().release(key)
         self._sets_of(key).remove(key)
 
     def find(self, column: Column, at: Sequence[int]) -> Iterator[tuple[int, Held]]:
-        """What is held for patterns that are found in the values."""
+        """What is filed under patterns that are found in the values."""
         held = self.held
         for number in at:
             for value in elements(column[number]):
@@ -215,7 +215,7 @@ class PatternBuckets(TermBuckets[Held]):
         return chain(self._calm.found_in(text), restless) if self._calm else restless
 
     def check(self) -> None:
-        """Assert that every pattern is looked for."""
+        """Assert that every pattern is searched for."""
         for patterns in (self._calm, self._restless):
             patterns.check()
             assert all(self._sets_of(pattern) is patterns for pattern in patterns)
@@ -223,7 +223,7 @@ class PatternBuckets(TermBuckets[Held]):
 
 
 def kind_of(term: AccessTerm) -> type[TermBuckets[Any]]:
-    """Where a term is filed."""
+    """The kind of buckets that a term is filed in."""
     match term:
         case ValueTerm():
             return ValueBuckets
@@ -252,6 +252,6 @@ def value_key(value: Value) -> Hashable:
 
 
 def _rank(text: str) -> Number:
-    """Where a text stands among numbers."""
+    """The rank of a text among numbers."""
     number = as_number(text)
     return ABOVE_NUMBERS if number is None else number

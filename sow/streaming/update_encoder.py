@@ -1,10 +1,9 @@
-"""Lines: how one subscription says the updates of one topic.
+"""Update encoder: how one subscription's lines show the updates of one topic.
 
-`UpdateEncoder` words an update: it knows the subscription's name, what it wants to see of a record,
-and by which rules two of its updates become one. It decides nothing: what there is to say is
-decided by a feed (`sow.streaming.feeds`), and when it leaves by whoever queues it. What was said at
-one time is a `Delivery`: one frame for all who share it, and the updates that it was made of should
-it have to be folded.
+An `UpdateEncoder` knows the subscription's name, what it selects of a record, and how two of its
+updates are folded. It decides nothing: a feed (`sow.streaming.feeds`) decides what to send, and
+queues decide when. What is sent at one time is a `Delivery`: one frame for all members of a
+channel, and the updates it was encoded from, in case they have to be folded.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,21 +24,21 @@ from sow.topic.rendering import Kind, LineColumns, Shape
 from sow.topic.updates import Update
 
 FoldPlace = tuple[Records, QueuePolicy, Key]
-"""What is folded into each other: updates that a topic's settings of the time call the same."""
+"""The unit of folding: updates that the topic's settings at the time match with each other."""
 Columns = tuple[Sequence[str], Sequence[bytes], Sequence[int], Sequence[int]]
-"""Records that were published: identities, bodies, sequence numbers and times."""
+"""Published records: identities, bodies, sequence numbers and times."""
 Part = tuple["UpdateEncoder", Update | Columns]
-"""Something that was said of one topic: a line, or one for each record."""
+"""Output for one topic: a line, or one for each record."""
 
 
 Reencode = Callable[["UpdateEncoder", Update], tuple["UpdateEncoder", Update] | None]
-"""What becomes of an update that waits, and by what it is worded then; None: nothing is said."""
+"""Maps a waiting update and its encoder to those that replace it; None: it is dropped."""
 
 
 class WindowKey(NamedTuple):
     """The part of an ordered topic that a live window shows: the `top_n` records after the first
-    `skip_n`, in the order that the text `order_by` says, else that of first publication.
-    `positions`: its lines say the places of records in it."""
+    `skip_n`, in the order of `order_by`, else that of first publication. `positions`: its lines
+    have the positions of records in it."""
 
     order_by: str | None
     skip_n: int
@@ -48,7 +47,7 @@ class WindowKey(NamedTuple):
 
     @property
     def end(self) -> int:
-        """How many records, from the first in order, decide what is in it."""
+        """How many records, from the first in order, determine what is in it."""
         return self.skip_n + self.top_n
 
 
@@ -56,8 +55,8 @@ class FeedKey(NamedTuple):
     """What makes two subscriptions of a topic equal.
 
     `scope` names the subscription where equal filters are not enough to share a feed. `interval_us`
-    is how long updates are conflated, `auto` for as long as the client takes. `window` is what it
-    keeps to of what passes the filter, if not all. `guard` is what its user may see.
+    is how long updates are conflated; `auto`: as long as the client reads. `window` is the part of
+    what passes the filter, if not all. `guard` is what its user may see.
     """
 
     filter: str | None = None
@@ -76,7 +75,7 @@ class FeedKey(NamedTuple):
 
 
 class UpdateEncoder:
-    """A topic's updates in the words of the subscription `name`, which asked for them by `key`."""
+    """Encodes a topic's updates for the subscription `name` with the options `key`."""
 
     def __init__(self, topic: Records, name: str, encoding: Encoding, key: FeedKey) -> None:
         self.topic = topic
@@ -85,13 +84,13 @@ class UpdateEncoder:
         self.key = key
         self.shape = key.shape
         self.reports_records = key.oof or key.delta
-        """Subscribers are told of each record by itself: no other one's update may stand for it."""
+        """Each record is reported by itself: no other record's update may replace its update."""
         fields = tuple(map(parse_path, key.conflation_key))
         by_record = self.reports_records or set(fields) in (set(), set(topic.keys))
-        # What is hidden is NULL, and a record without such a field is like none but itself.
+        # A hidden field is NULL, and a record without such a field matches only itself.
         by_record |= key.guard is not None and any(map(key.guard.hides, fields))
         self.conflation_key: tuple[Path, ...] = () if by_record else fields
-        """What the subscription has updates matched by; nothing where it is the record."""
+        """The fields that the subscription matches updates by; empty where it is the record."""
         self._publish_head = topic.renderer.head("p", name)
         self._oof_heads: dict[Reason, bytes] = {}
 
@@ -104,7 +103,7 @@ class UpdateEncoder:
         return guard.rows.matches(columns, 1)[0]
 
     def as_seen(self, update: Update) -> Update:
-        """The same where of a record that its user may not see now nothing new is told."""
+        """The update without any state that its user may not see now."""
         if update.new is not None and not self.may_see(update.new):
             return update._replace(new=None, reason="entitlement", parting=None, delta=None)
         if update.reason == "match" and not self.may_see(update.parting or b""):
@@ -112,16 +111,15 @@ class UpdateEncoder:
         return update
 
     def within(self, shape: Shape) -> "UpdateEncoder":
-        """The same with no more of a record than another shape shows: what words its last state for
-        a subscriber who was told it by that shape."""
+        """An encoder that shows no more of a record than another shape: for the last state of a
+        record that was sent to the subscriber in that shape."""
         if shape == self.shape:
             return self
         key = self.key._replace(shape=self.shape.within(shape))
         return UpdateEncoder(self.topic, self.name, self.encoding, key)
 
     def as_sent(self, update: Update) -> Update:
-        """The same where the state that its subscriber holds is what these lines have shown of
-        it."""
+        """The update with the old state as these lines have shown it to the subscriber."""
         if not update.old or self.shape.select is None:
             return update
         (old,) = self.topic.renderer.shown(self.shape, [update.old])
@@ -131,11 +129,11 @@ class UpdateEncoder:
 
     @property
     def queue_policy(self) -> QueuePolicy:
-        """How the topic's updates may be folded in a queue, as it is configured now."""
+        """How the topic's updates may be folded in a queue, as configured now."""
         return self.topic.folding
 
     def keys(self, updates: Sequence[Update]) -> list[Key]:
-        """What queued updates are matched by: as in windows, if the subscription has said so."""
+        """The keys by which queued updates match: as in windows, if the subscription has them."""
         if not self.conflation_key:
             return self.queue_policy.keys(updates, self.reports_records)
         parse, paths = self.topic.message_type.parse, self.conflation_key
@@ -146,19 +144,19 @@ class UpdateEncoder:
         ]
 
     def fold(self, current: Update, new: Update) -> Update | Verdict:
-        """What two queued updates that match become. Deltas are composed, never merged: a copy
-        that is kept by them has to be the record."""
+        """Fold two queued updates that match. Deltas are composed, never merged: a client that
+        applies them has to hold the record."""
         return self.queue_policy.fold(current, new, merges=not self.key.delta)
 
     # Lines of a batch.
 
     def published(self, tails: Sequence[bytes], seqs: Sequence[int]) -> list[bytes]:
-        """The lines of records that were published, from all that follows their heads."""
+        """The lines of published records, from the parts that follow their heads."""
         head = self._publish_head
         return self.encoding.records("p", [head + tail for tail in tails], seqs)
 
     def of_batch(self, batch: Batch, at: int, update: Update) -> list[bytes]:
-        """The line of the record at one place of a batch, whose update is this."""
+        """The line of the record at one place of a batch, with this update."""
         kind: Kind = "p"
         head = self._publish_head
         if update.new is None:
@@ -179,12 +177,12 @@ class UpdateEncoder:
         return self.encoding.records("sow", lines, columns.seqs)
 
     def stand(self, columns: LineColumns) -> list[bytes]:
-        """The lines of records as they stand, told whole."""
+        """The lines of records as they are, whole."""
         lines = self.topic.renderer.lines("p", self.shape, columns, self._publish_head)
         return self.encoding.records("p", lines, columns.seqs)
 
     def left(self, columns: LineColumns, reason: Reason = "match") -> list[bytes]:
-        """The lines of records that are there and out of focus."""
+        """The lines of records that exist and are out of focus."""
         head = self._oof_head_of(reason)
         lines = self.topic.renderer.lines("oof", self.shape, columns, head)
         return self.encoding.records("oof", lines, columns.seqs)
@@ -192,7 +190,7 @@ class UpdateEncoder:
     # Lines of single updates.
 
     def line(self, update: Update) -> bytes | None:
-        """The line of one update; None for one that says nothing to this subscription."""
+        """The line of one update; None if it has none in this subscription."""
         if update.is_void:
             return None
         if update.new is None:
@@ -202,8 +200,8 @@ class UpdateEncoder:
         return self._whole_line(update) if update.delta is None else self._delta_line(update)
 
     def placed_line(self, update: Update, places: Sequence[int], moved: bool) -> bytes | None:
-        """The same of a record in a window, with its place there if that is wanted; `moved`: it
-        stands elsewhere now, so that there is something to say."""
+        """The line of an update in a window, with its position if requested; `moved`: its position
+        has changed, so there is a line for it."""
         if update.new is None:
             return self._oof_line(update, places)
         if self.key.no_empties and not moved and update.known and self._is_unseen(update):
@@ -213,7 +211,7 @@ class UpdateEncoder:
         return self._delta_line(update, places)
 
     def _is_unseen(self, update: Update) -> bool:
-        """Whether the subscriber holds what it would be told."""
+        """Whether the subscriber already holds what the line would show."""
         if update.delta is not None:
             return not update.delta
         if update.old is None or update.new is None:
@@ -238,7 +236,7 @@ class UpdateEncoder:
     def _oof_line(self, update: Update, places: Sequence[int] = ()) -> bytes:
         body = update.last
         if not body and update.reason == "entitlement":
-            # Nobody knows what it was told: a topic that stores nothing.
+            # Nobody knows what was sent of it: a topic that stores nothing.
             body = self.topic.message_type.encode({})
         return self._line("oof", self._oof_head(update), update, body, places)
 
@@ -278,11 +276,10 @@ class UpdateEncoder:
 
 
 class Delivery:
-    """What a subscription says at one time: a frame, and what it was made of.
+    """What a channel sends at one time: a frame, and the updates it was encoded from.
 
-    Shared by all sessions that have it in their outbox. Its topics have one `policy` towards
-    folding; `policy` is that of lines that were made of no updates. Each of its forms is made
-    once, when somebody wants it.
+    Shared by the outboxes of all members. Its topics have one `policy` towards folding; the
+    argument `policy` is that of lines without updates. Each of its forms is made once, on demand.
     """
 
     __slots__ = (
@@ -329,8 +326,8 @@ class Delivery:
     def folded(
         self, fold: "Callable[[Delivery], list[tuple[UpdateEncoder, Update]]]"
     ) -> "Delivery":
-        """The same with its updates folded by `fold`, for sessions that conflate as they queue;
-        without lines if what came and went at once leaves nothing to say."""
+        """The delivery with its updates folded by `fold`, for sessions that conflate on queueing;
+        without lines if a record came and went at once."""
         if self._folded is None:
             keyed = self.keyed()
             if len({place for _, place, _ in keyed}) == len(keyed):
@@ -342,14 +339,14 @@ class Delivery:
         return self._folded
 
     def lead(self, steps: Sequence[PageStep]) -> None:
-        """It leads from one page of a live window to another one by these steps."""
+        """Set the steps from one page of a live window to another that it performs."""
         self.steps = steps
 
-    def reencoded(self, told: Reencode) -> "Delivery":
-        """What becomes of it where each update may be told otherwise."""
-        said = [(lines, update) for lines, _, update in self.keyed()]
-        others = [told(*one) for one in said]
-        if others == said:
+    def reencoded(self, replace: Reencode) -> "Delivery":
+        """The delivery with each update replaced by `replace` of it."""
+        before = [(lines, update) for lines, _, update in self.keyed()]
+        others = [replace(*one) for one in before]
+        if others == before:
             return self
         parts: list[tuple[UpdateEncoder, Update]] = []
         rendered: list[bytes] = []
@@ -362,17 +359,17 @@ class Delivery:
 
     @property
     def is_dated(self) -> bool:
-        """A topic's policy has been changed since; what is said before and after may be folded by
-        the new one."""
+        """A topic's policy has changed since; lines before and after it may be folded by the new
+        one."""
         parts = self._parts if self._keyed is None else self._keyed
         return any(part[0].queue_policy.policy != self.policy for part in parts)
 
     def keyed(self) -> list[tuple[UpdateEncoder, FoldPlace, Update]]:
-        """Each update, made only when somebody needs them, with what it is matched by."""
+        """Each update with the place that it is folded in; made on demand."""
         if self._keyed is None:
             self._keyed = []
             for lines, run in groupby(self._parts, lambda part: part[0]):
-                updates = [update for _, said in run for update in updates_of(said)]
+                updates = [update for _, content in run for update in updates_of(content)]
                 self._keyed += [
                     (lines, (lines.topic, lines.queue_policy, key), update)
                     for key, update in zip(lines.keys(updates), updates, strict=True)
@@ -381,11 +378,11 @@ class Delivery:
         return self._keyed
 
 
-def updates_of(said: Update | Columns) -> Sequence[Update]:
-    """What was said as single updates."""
-    if isinstance(said, Update):
-        return (said,)
+def updates_of(content: Update | Columns) -> Sequence[Update]:
+    """The content of a part as single updates."""
+    if isinstance(content, Update):
+        return (content,)
     return [
         Update(identity, False, new, seq, ts_us, seq, ts_us)
-        for identity, new, seq, ts_us in zip(*said, strict=True)
+        for identity, new, seq, ts_us in zip(*content, strict=True)
     ]

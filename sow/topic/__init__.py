@@ -1,4 +1,4 @@
-"""One topic: its records, what becomes of them, and how they and their changes are written.
+"""One topic: its records, their changes, and how both are written.
 
-Nobody here knows who is told of a change; that is `sow.streaming`.
+Who receives a change is not known here; that is `sow.streaming`.
 """

@@ -1,8 +1,8 @@
-"""A batch: one set of changes on its way to everyone who hears of them.
+"""A batch: one set of changes on its way to everything that processes them.
 
-Whatever can be worked out about the changes is worked out at most once, when somebody first
-wants it: columns of the fields that filters name, deltas, rendered lines. Feeds, conflated copies
-and the attribute index all read from the same batch.
+Whatever can be derived from the changes is computed at most once, on demand: columns of the fields
+that filters name, deltas, rendered lines. Feeds, conflated copies and the feed index all read from
+the same batch.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -17,16 +17,16 @@ from sow.topic.rendering import Kind, LineColumns, Renderer, Shape
 Select = tuple[str, ...] | None
 ALL = slice(None)
 ALL_AT_ONCE = 16
-"""One line rendered by itself takes about as long as so many that are rendered together: once that
-part of a batch was asked for one by one, all the rest is rendered at once."""
+"""Rendering one line takes about as long as this many that are rendered together: once that part
+of a batch was requested one by one, all the rest is rendered at once."""
 
 
 class Batch:
     """Changes of one topic while they are routed.
 
-    `columns` are the fields of the new states that are known already. `decoder` gives a decoder of
-    any paths, `sow_keys` the SowKeys of records by their slots and identities. `is_logged`: the
-    numbers of the changes are bookmarks.
+    `columns` are fields of the new states that are known already. `decoder` gives a decoder of any
+    paths, `sow_keys` the SowKeys of records by their slots and identities. `is_logged`: the numbers
+    of the changes are bookmarks.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Batch:
         self._columns = columns
         self._old_columns: dict[Path, Column] = {}
         self._traits: dict[tuple[Trait, bool], Column] | None = None
-        """Made for the first filter that asks for one."""
+        """Made for the first filter that uses one."""
         self._keys: list[str] | None = None
         self._states: list[tuple[bytes, int, int]] | None = None
         self._documents: dict[int, tuple[Document, Document]] = {}
@@ -94,7 +94,7 @@ class Batch:
         return [self.column(path)[at] for path in paths]
 
     def ordering(self, term: OrderTerm) -> Column:
-        """What a term of an order says of the new states; only for batches that have them."""
+        """The values of an order term for the new states; only for batches that have them."""
         if term.path is not None:
             return self.column(term.path)
         columns = [self.column(path) for path in term.paths]
@@ -124,7 +124,7 @@ class Batch:
         known = self._traits.get((trait, old))
         if known is None:
             changes = self.changes
-            # Who asks by such a trait keeps account of what it has said (`Filter.steady`).
+            # A feed with such a trait tracks what it has sent (`Filter.steady`).
             assert not old or trait not in UNSTEADY, "nobody knows what it was before"
             bodies = changes.olds if old else changes.news
             assert bodies is not None
@@ -139,8 +139,8 @@ class Batch:
         return known
 
     def states(self) -> list[tuple[bytes, int, int]]:
-        """What each change says, with its number and time: the new state, of what has left by a
-        filter the one that made it leave, of what is gone the last one."""
+        """The state of each change, with its number and time: the new state; if a filter removed
+        the record, the state that failed it; else the last one."""
         if self._states is None:
             changes = self.changes
             bodies = changes.news or changes.partings or [old or b"" for old in changes.olds]
@@ -178,11 +178,11 @@ class Batch:
             return False
         return condition is None or condition.holds(self._row_for(condition, at))
 
-    # What is said.
+    # Lines.
 
     def delta(self, shape: Shape, at: int) -> Document | None:
-        """What changed in one record as a subscriber sees it; None where only the whole record
-        can say it."""
+        """What changed in one record as a subscriber sees it; None where only the whole record can
+        express it."""
         place = (shape.select, at)
         if place not in self._deltas:
             self._deltas[place] = self._difference(shape, at)
@@ -214,7 +214,7 @@ class Batch:
         return self.delta(shape, at) == {}
 
     def parting(self, at: int) -> bytes:
-        """What an oof carries: the new state, or of a record that is gone the last one."""
+        """What an oof carries: the new state, or the last one of a removed record."""
         changes = self.changes
         if changes.news is not None:
             return changes.news[at]
@@ -231,16 +231,16 @@ class Batch:
 
     def tail(self, kind: Kind, shape: Shape, at: int) -> bytes:
         """One record's line but for its head, for feeds that want few of a batch."""
-        said = (kind, shape)
-        tails = self._tails.get(said)
+        form = (kind, shape)
+        tails = self._tails.get(form)
         if tails is not None:
             return tails[at]
-        singles = self._single_tails.get(said)
+        singles = self._single_tails.get(form)
         if singles is None:
-            singles = self._single_tails[said] = {}
+            singles = self._single_tails[form] = {}
         tail = singles.get(at)
         if tail is None:
-            # Not where each line is parsed for what is selected, or has no delta to be said as.
+            # Not where each line is parsed for its selected fields, or has no delta.
             plain = kind != "delta" and shape.select is None
             if plain and ALL_AT_ONCE * len(singles) >= len(self):
                 return self.tails(kind, shape)[at]

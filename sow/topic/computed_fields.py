@@ -1,16 +1,16 @@
-"""Made fields: what `Preprocessing` and `Enrichment` do to the messages of a topic.
+"""Computed fields: what `Preprocessing` and `Enrichment` do to the messages of a topic.
 
-A message that is published becomes a record in this order:
+A published message becomes a record in this order:
 
     preprocessed ──> its key is read ──> enriched ──> a delta is merged ──> logged and stored
 
-Preprocessing knows the message alone, so it happens as the message is read
-(`PreprocessingDecoder`). Enrichment may ask for what the record was before, so it happens as the
-record is about to change, where deltas are merged too (`ComputedFields.body`). What comes out is
-the record: it is logged as it is, and nothing is ever made of it a second time.
+Preprocessing depends on the message alone, so it happens as the message is read
+(`PreprocessingDecoder`). Enrichment may depend on the previous record, so it happens when the
+record is about to change, where deltas are merged too (`ComputedFields.body`). The result is the
+record: it is logged as it is, and never computed a second time.
 
-What a message of the type cannot hold, such as a separator in the value of a FIX field, is NULL.
-What does not fit the Schema of the topic refuses the message; where it is too late for that,
+A value that the message type cannot hold, such as a separator in the value of a FIX field, is NULL.
+A value that does not fit the topic's Schema rejects the message; where it is too late for that,
 because a part of a large publish has been stored, it is NULL.
 """
 
@@ -26,11 +26,12 @@ from sow.messages.declared import DeclaredFields
 from sow.messages.json import json_text
 
 DEFINITIONS_MAX = 1024
-"""Lists of constructions that are kept compiled, for all topics of a pattern and all its copies."""
+"""Lists of constructions that are cached compiled, for all topics of a pattern and all its
+copies."""
 
 
 class ComputedFields:
-    """Makes `fields` of messages of one type with fields, and merges deltas."""
+    """Computes `fields` of messages of one type with fields, and merges deltas."""
 
     def __init__(self, message_type: MessageType, fields: Fields) -> None:
         self._type = message_type
@@ -39,7 +40,7 @@ class ComputedFields:
 
     @property
     def traits(self) -> tuple[Trait, ...]:
-        """What they ask of a message beside its fields."""
+        """What they use of a message beside its fields."""
         return self._fields.traits
 
     def body(
@@ -51,16 +52,16 @@ class ComputedFields:
         fitted: bool = False,
         known: Known = NO_TRAITS,
     ) -> bytes:
-        """The message with its fields; the same bytes where nothing is made.
+        """The message with its computed fields; the same bytes where nothing is computed.
 
-        `previous` is what the record was before. With `nulls` the message is a delta, in which an
-        explicit null means this, and what it makes of the record is returned. `known` has the
-        `traits` of the message. Raises BadMessage for a result that does not fit what is
-        `declared`; if `fitted`, it is NULL instead.
+        `previous` is the record as it was before. With `nulls` the message is a delta, in which an
+        explicit null means this, and the resulting record is returned. `known` has the `traits` of
+        the message. Raises BadMessage for a result that does not fit what is `declared`; if
+        `fitted`, it is NULL instead.
         """
         document = self._document(body)
-        asks = nulls is not None or self._of_previous
-        before = None if previous is None or not asks else self._document(previous)
+        needs_previous = nulls is not None or self._of_previous
+        before = None if previous is None or not needs_previous else self._document(previous)
         holds = None if declared is None else partial(self._holds, declared, fitted)
         made = self._fields.apply(document, before, holds, known)
         try:
@@ -91,7 +92,7 @@ class ComputedFields:
 
     def _holds(self, declared: DeclaredFields | None, fitted: bool, field: Document) -> bool:
         """Whether a message can hold a field; raises BadMessage, unless `fitted`, where only the
-        Schema speaks against it."""
+        Schema rejects it."""
         try:
             text = self._type.encode(field)
         except BadMessage:
@@ -107,8 +108,8 @@ class ComputedFields:
 
 
 class PreprocessingDecoder:
-    """Reads what `decoder` does, but of messages whose fields are made first. `known` gives the
-    traits of a message, if the fields ask for any."""
+    """Reads what `decoder` does, of messages whose fields are computed first. `known` gives the
+    traits of a message, if the fields use any."""
 
     def __init__(
         self,
@@ -123,11 +124,11 @@ class PreprocessingDecoder:
         self._decoder = decoder
 
     def columns(self, bodies: Sequence[bytes]) -> list[Column]:
-        """One column per path of bodies that `read` has made."""
+        """One column per path of bodies that `read` has returned."""
         return self._decoder.columns(bodies)
 
     def read(self, bodies: Sequence[bytes]) -> tuple[list[bytes], list[Column]]:
-        """The messages with their fields, and their columns; raises BadMessage."""
+        """The messages with their computed fields, and their columns; raises BadMessage."""
         checked, _ = self._checking.read(bodies)
         if self._known is None:
             made = list(map(self._fields.body, checked))
@@ -138,8 +139,8 @@ class PreprocessingDecoder:
 
 @lru_cache(maxsize=DEFINITIONS_MAX)
 def computed_fields(message_type: MessageType, texts: tuple[str, ...]) -> ComputedFields:
-    """What makes the fields that these texts state, none perhaps; shared by topics that are alike.
-    Raises what `compile_fields` does."""
+    """The computed fields of these texts, possibly none; shared by equal topics. Raises what
+    `compile_fields` does."""
     return ComputedFields(message_type, compile_fields(texts, text_of=_json_text))
 
 

@@ -1,18 +1,18 @@
-"""A conflated topic at work: the copy of another topic that changes at most once per interval.
+"""A conflated topic at runtime: the copy of another topic that changes at most once per interval.
 
-It hears the underlying topic's changes, projects them through its filter and offers them to the
+It gets the underlying topic's changes, projects them through its filter and offers them to the
 conflation core (`conflated_topics`). What the core releases is put into the copy's own table and
-routed like a publish, so that the copy is an ordinary topic to everyone else. All it asks of the
-underlying topic is that it emits changes.
+routed like a publish, so that the copy is an ordinary topic to everything else. All it needs of the
+underlying topic is its changes.
 
-Copies that would say the same at every moment are one copy under several names: what it hears is
-judged, waits and is released once, and then put under each name. Such are copies with one filter,
-one pace and one way of merging that began together. One that is to go on otherwise takes its
-windows with it.
+Copies that are equal at every moment are one copy under several names: changes are filtered,
+conflated and released once, and then put under each name. These are copies with one filter, one
+schedule and one merger that began together. One that is to differ from then on takes its windows
+with it.
 
-A copy that fails, on its filter, on merging or on making its fields, *stops*: it hears nothing any
-more and lets its records go, which would be true no longer. Whoever publishes, and everybody else,
-never notices.
+A copy that fails, on its filter, on merging or on computing its fields, *stops*: it processes
+nothing more and removes its records, which would no longer be true. Publishers and other
+subscribers do not notice.
 """
 
 from collections.abc import Callable, Iterable, Sequence, Set
@@ -34,14 +34,14 @@ CopyUpdate = tuple[bytes, int, int]
 RELEASED_AT_ONCE = 500
 """Records that are released in one step, some two or three milliseconds of work."""
 NAMES_IN_STEP = 10
-"""For copies of more names than this a step takes longer: fewer records cost more than they are."""
+"""Beyond so many names a step takes longer: a smaller one would cost more than it has records."""
 STEP_ROWS = 250
-"""Records that are taken over or judged in one step: some four microseconds each."""
+"""Records that are copied or evaluated in one step: some four microseconds each."""
 LEAVING_REASONS: tuple[Reason, ...] = ("match", "deleted", "expired")
 
 
 class ConflatedCopy:
-    """Ties an underlying topic, a filter and an interval to the copy they make.
+    """Connects an underlying topic, a filter and an interval with the copy they make.
 
     `copies` are its records under each of its names, all alike.
     """
@@ -78,11 +78,11 @@ class ConflatedCopy:
         self.filled_seq = 0
         """As of which change of the underlying topic the copy was filled."""
         self._noted: dict[str, None] | None = None
-        """While it is filled: records that have changed, and are still to be taken over."""
+        """While it is filled: records that have changed, and are still to be copied."""
         self.stopped = ""
-        """Why it has no records any more, and hears of nothing."""
+        """Why it has no records and processes no changes any more."""
         self.is_clearing = False
-        """It has stopped, and is to let records go or to say so."""
+        """It has stopped, and still has records to remove."""
         if condition is not None and not self.is_external:
             underlying.watched.add(condition.paths)
 
@@ -101,7 +101,7 @@ class ConflatedCopy:
         return None if self.copy.folding.merger is None else self._merge
 
     def _merge(self, current: CopyUpdate, new: CopyUpdate) -> CopyUpdate:
-        """Two updates of one window; a merger that keeps both cannot be heard here."""
+        """Merge two updates of one window; a merger that keeps both has no effect here."""
         merger = self.copy.folding.merger
         assert merger is not None
         body = merger.merge(current[0], new[0])
@@ -110,11 +110,11 @@ class ConflatedCopy:
     # Names.
 
     def is_like(self, other: "ConflatedCopy") -> bool:
-        """Both say the same from now on, whatever they hear."""
+        """Both have the same content from now on, whatever changes."""
         return self._begins_with() is not None and self._begins_with() == other._begins_with()
 
     def _begins_with(self) -> object:
-        """All that makes a difference to what it says; None once it holds or has heard anything."""
+        """All that makes a difference to its content; None once it has any, or has had input."""
         definition = self.copy.definition
         assert isinstance(definition, definitions.ConflatedTopic)
         is_new = not self.conflation.updates_in and not len(self.copy.table)
@@ -135,7 +135,7 @@ class ConflatedCopy:
         self.copies += (copy,)
 
     def take_name(self, copy: Records) -> None:
-        """Put nothing into these records any more; without any, nothing is heard either."""
+        """Put nothing into these records any more; without any, it stops watching."""
         self.copies = tuple(one for one in self.copies if one is not copy)
         if self.copies:
             self.conflation.look_in(self.copy.table.__contains__)
@@ -143,7 +143,7 @@ class ConflatedCopy:
             self.stop()
 
     def parted(self, copy: Records) -> "ConflatedCopy":
-        """A copy of its own for one of several names: as full, and with the same windows."""
+        """Split off a copy for one of several names: as full, and with the same windows."""
         self.take_name(copy)
         definition = copy.definition
         assert isinstance(definition, definitions.ConflatedTopic)
@@ -152,10 +152,10 @@ class ConflatedCopy:
         own.filled_seq = self.filled_seq
         return own
 
-    # Hearing.
+    # Batches.
 
     def on_batch(self, batch: Batch, now_us: int) -> bool:
-        """Take in the underlying topic's changes; True when something waits now, and did not."""
+        """Process the underlying topic's changes; True when something waits now, and did not."""
         changes = batch.changes
         if self.stopped:
             return False
@@ -163,7 +163,7 @@ class ConflatedCopy:
             self._noted.update(dict.fromkeys(changes.identities))
             return False
         if self.is_external:
-            # Whoever conflates reads them from the log.
+            # The external engine reads them from the log.
             self.conflation.count_in(len(changes))
             return False
         try:
@@ -174,9 +174,9 @@ class ConflatedCopy:
         return self.take_in(offered, changes.news is not None, now_us)
 
     def take_in(self, offered: Offered[str, CopyUpdate], are_messages: bool, now_us: int) -> bool:
-        """The same of changes of which somebody knows whether they pass the filter.
+        """Process changes whose filter results are known.
 
-        `are_messages`: the records have not gone from the underlying topic.
+        `are_messages`: the records have not been removed from the underlying topic.
         """
         if self.stopped:
             return False
@@ -188,14 +188,14 @@ class ConflatedCopy:
             return self.stop_for(error)
 
     def _as_merged(self, offered: Offered[str, CopyUpdate]) -> Offered[str, CopyUpdate]:
-        """Messages of the underlying topic as a merge begins with them."""
+        """Messages of the underlying topic in the form that merging starts from."""
         bodies = self._singles([value[0] for value in offered.values])
         columns = zip(bodies, offered.values, strict=True)
         values = [(body, seq, ts_us) for body, (_, seq, ts_us) in columns]
         return Offered(offered.keys, values, offered.passes, offered.reason)
 
     def _singles(self, bodies: Sequence[bytes]) -> Sequence[bytes]:
-        """Messages of the underlying topic as a merge begins with them."""
+        """Messages of the underlying topic in the form that merging starts from."""
         merger = self.copy.folding.merger
         return bodies if merger is None else list(map(merger.single, bodies))
 
@@ -206,12 +206,11 @@ class ConflatedCopy:
     # Filling.
 
     def fill(self, seq: Callable[[], int], copy: Records) -> Task[None]:
-        """Take over the underlying topic under one name, some records in each step, without a
-        window.
+        """Copy the underlying topic under one name, some records in each step, without a window.
 
-        In the last step the copy is as the underlying topic then is, at the change `seq` gives.
-        Records that change meanwhile are only noted when they are heard of, and taken over in the
-        end: in the order in which they came.
+        In the last step the copy equals the underlying topic, at the change `seq` gives. Records
+        that change meanwhile are only noted, and copied at the end: in the order in which they
+        came.
         """
         try:
             yield from self._filling(copy)
@@ -242,14 +241,14 @@ class ConflatedCopy:
         return some
 
     def _take_over(self, identities: Sequence[str], copy: Records) -> None:
-        """Let the copy hold of these records what it would if all windows had ended."""
+        """Let the copy have of these records what it would if all windows had ended."""
         wanted = self._wanted(identities)
         copy.discard(identity for identity in identities if identity not in wanted)
         if wanted:
             self._put(list(wanted), list(wanted.values()), (copy,))
 
     def _wanted(self, identities: Iterable[str]) -> dict[str, CopyUpdate]:
-        """Those of these records that are there and pass the filter, as they stand."""
+        """Those of these records that exist and pass the filter, as they are."""
         table = self.underlying.table
         found = {name: slot for name in identities if (slot := table.slots.get(name)) is not None}
         slots = list(found.values())
@@ -265,8 +264,8 @@ class ConflatedCopy:
     # Stopping.
 
     def stop_for(self, error: Exception) -> bool:
-        """Go on without records, since what they would be cannot be found out; `release` lets them
-        go. Returns whether that is new."""
+        """Go on without records, since their content cannot be determined; `release` removes them.
+        Returns whether that is new."""
         if self.stopped:
             return False
         self.stop()
@@ -283,15 +282,15 @@ class ConflatedCopy:
     # Releasing.
 
     def due_us(self) -> int | None:
-        """When `release` next has something to do; nothing is due while records are changing of
-        which nobody is to see half."""
+        """When `release` next has something to do; nothing is due while a change is incomplete that
+        must not be seen in part."""
         if self.underlying.is_changing or any(copy.is_changing for copy in self.copies):
             return None
         return 0 if self.is_clearing else self.conflation.due_us()
 
     def release(self, now_us: int) -> list[Batch]:
         """Apply to the copy what is due by now, and return it as changes under each name; of many
-        records some, and `due_us` says that there are more."""
+        records a part, and `due_us` says that there are more."""
         count_max = max(1, RELEASED_AT_ONCE // min(len(self.copies), NAMES_IN_STEP))
         if not self.stopped:
             try:
@@ -301,7 +300,7 @@ class ConflatedCopy:
         return self._clear(count_max)
 
     def _clear(self, count_max: int) -> list[Batch]:
-        """Take away records of a copy that has stopped, some under each name."""
+        """Remove records of a copy that has stopped, some under each name."""
         batches = []
         for copy in self.copies:
             table = copy.table
@@ -355,7 +354,7 @@ class ConflatedCopy:
         if self.enrichment is not None:
             bodies = tuple(map(self._as_held, identities, updates))
         columns: Columns = {}
-        # One that has gone from there meanwhile goes from here soon, and is the last until then.
+        # A record that has been removed there will be removed here soon, and is last until then.
         places = _places(self.underlying, identities, seqs)
         births = None if self.underlying.table.shares_places else places
         batches = []
@@ -365,8 +364,8 @@ class ConflatedCopy:
         return batches
 
     def _place(self, copy: Records, batch: Batch, places: Sequence[int]) -> None:
-        """Let records that were put stand among each other as those of the underlying topic do, so
-        that their order is that of a copy which is made anew."""
+        """Give records that were put the same order as those of the underlying topic, so that it is
+        that of a copy which is built from scratch."""
         if self.underlying.table.shares_places:
             stood = _stood(copy, batch.changes, places)
             names = batch.changes.identities
@@ -383,7 +382,7 @@ class ConflatedCopy:
             batch.changes.come_from(stood)
 
     def _as_held(self, identity: str, update: CopyUpdate) -> bytes:
-        """A message as it stands in the copy: with the fields that are made of it."""
+        """A message as the copy holds it: with its computed fields."""
         body, seq, ts_us = update
         if self.enrichment is None:
             return body
@@ -395,8 +394,8 @@ class ConflatedCopy:
     def _drop(self, leaving: Sequence[Removal[str, CopyUpdate]], reason: Reason) -> list[Batch]:
         seqs = [removal.value[1] for removal in leaving]
         ts_us = [removal.value[2] for removal in leaving]
-        # An oof of a record that no longer matches carries its new state, every other one the
-        # state this copy last had.
+        # An oof of a record that no longer matches carries its new state, every other one the state
+        # this copy last had.
         partings = (
             {removal.key: self._as_held(removal.key, removal.value) for removal in leaving}
             if reason == "match"
@@ -411,15 +410,16 @@ class ConflatedCopy:
     # Live changes of the configuration.
 
     def retime(self, definition: definitions.ConflatedTopic, now_us: int) -> None:
-        """Go on with another interval or schedule; what waits begins a window of the new kind."""
+        """Continue with another interval or schedule; what waits begins a window of the new
+        kind."""
         self.conflation.reschedule(self._schedule(definition), now_us)
 
     def remerge(self) -> None:
-        """Go on as the copy's folding has it now."""
+        """Continue with the merger that the copy's policy has now."""
         self.conflation.remerge(self._merge_or_none())
 
     def refocus(self, condition: Filter | None) -> None:
-        """Judge what changes from now on by another filter; `judge_all` does so with the rest."""
+        """Filter what changes from now on by another filter; `judge_all` does so with the rest."""
         self.stop()
         self.stopped = ""
         if condition is not None:
@@ -445,7 +445,7 @@ class ConflatedCopy:
             yield
 
     def _judge(self, identities: Sequence[str], now_us: int) -> None:
-        """Let records enter or leave by the filter, though they have not changed."""
+        """Let records enter or leave by the filter though they have not changed."""
         wanted, table = self._wanted(identities), self.underlying.table
         entering = [name for name in wanted if not self.conflation.will_hold(name)]
         self.conflation.offer(entering, [wanted[name] for name in entering], now_us, None)
@@ -456,14 +456,14 @@ class ConflatedCopy:
                 self.conflation.remove((name,), (now,), "match", now_us)
 
     def stop(self) -> None:
-        """Let the underlying topic forget what this copy wanted of it."""
+        """Stop watching the fields that this copy needs of the underlying topic."""
         if self.condition is not None and not self.is_external and not self.stopped:
             self.underlying.watched.remove(self.condition.paths)
 
 
 def _stood(copy: Records, changes: Changes, absent: Sequence[int]) -> list[int]:
-    """Where records that were put stand until they are given their places: where they stood, if
-    they were there; of one that was not, the place in `absent`."""
+    """The places of records that were put before they are given new ones: their former place; of a
+    new one, the place in `absent`."""
     slots: Sequence[int | None] = changes.slots
     if None in changes.olds:
         put = zip(changes.slots, changes.olds, strict=True)
@@ -473,5 +473,5 @@ def _stood(copy: Records, changes: Changes, absent: Sequence[int]) -> list[int]:
 
 
 def _places(records: Records, identities: Sequence[str], absent: Sequence[int]) -> list[int]:
-    """The places of records in the order of all; of one that is not there, that in `absent`."""
+    """The places of records in the order of all; of one that does not exist, that in `absent`."""
     return records.table.places_of([*get_all(records.table.slots, identities)], absent)

@@ -1,11 +1,11 @@
-"""Lifetimes: which records of a topic expire when.
+"""Expirations: which records of a topic expire when.
 
 A heap of (time, records): records that were published together expire together. An update of a
-record moves its expiry, so an entry may be out of date when its time comes; the topic's table says
-what holds (`Table.expires_us`). When entries out of date outnumber the rest, the heap becomes the
-*old* one, of which every addition sifts a few times its own size into a new one: from its end, so
-that it stays a heap. Additions sift before they add: what is being added is never judged by a table
-that has not got it yet. So nothing here takes longer than what it is asked for.
+record moves its expiry, so an entry may be out of date when its time comes; the topic's table has
+the valid one (`Table.expires_us`). When entries out of date outnumber the rest, the heap becomes
+the *old* one; each addition moves a few times its own size from the end of that into a new one, so
+that the old one stays a heap. Additions do that before they add, so that new records are never
+judged by a table that does not have them yet. So no call takes longer than its own size warrants.
 """
 
 import heapq
@@ -22,15 +22,15 @@ from sow.store.memory import Table
 
 STALE_FACTOR_MAX = 4
 """A record that is published again leaves its older entry behind. Beyond so many for each record
-the heap is sifted."""
+the heap is rebuilt."""
 SIFTED_FACTOR = 8
-"""So much is sifted for each record that is added: twice what makes an old heap go before the new
+"""So many are moved for each record that is added: twice what empties an old heap before the new
 one has grown as large."""
 ENTRIES_MIN = 1024
 """A small heap is left alone."""
 EXPIRED_AT_ONCE = 200
-"""Records of one entry, and entries that are looked at in one go: about a millisecond of work for
-whoever has them removed."""
+"""Records of one entry, and entries that are taken in one step: removing them takes about a
+millisecond."""
 RESTORED_AT_ONCE = 2_000
 """Records of a restored table in one step: half a microsecond each, or two where all have times of
 their own."""
@@ -48,7 +48,7 @@ class Expirations:
         self._count = 0
 
     def __len__(self) -> int:
-        """Records that are waited for, those that are out of date included."""
+        """Records that wait to expire, including those that are out of date."""
         return self._count
 
     def add(self, identities: Sequence[str], expires_us: int | Sequence[int]) -> None:
@@ -69,7 +69,7 @@ class Expirations:
         self._count += len(identities)
 
     def _sift(self, count: int) -> None:
-        """Bring `count` records of the old heap or more into the new one, if they hold."""
+        """Move `count` records or more from the old heap into the new one, if they are valid."""
         while self._old and count > 0:
             expires_us, names = self._old.pop()  # a leaf: what is left is a heap
             count -= len(names)
@@ -79,8 +79,8 @@ class Expirations:
                 heapq.heappush(self._heap, (expires_us, kept))
 
     def restore(self) -> Task[None]:
-        """Take over the expiries that a restored table holds, some in each step; nothing may change
-        between two of them."""
+        """Take over the expiries of a restored table, some in each step; nothing may change between
+        two of them."""
         column, identities = self._table.expires_us, self._table.identities
         self._heap, self._old, self._count = [], [], 0
         if column is None:
@@ -111,7 +111,7 @@ class Expirations:
 
     def take(self, now_us: int) -> list[str]:
         """Records whose time has come: some of them, if they are many. `due_us` says whether there
-        may be more; what was taken does not hold any more when it is called again."""
+        may be more; those that were taken must have been removed before the next call."""
         expired: dict[str, None] = {}
         looked_at = 0
         while looked_at < EXPIRED_AT_ONCE and (heap := self._first()) and heap[0][0] <= now_us:
@@ -122,7 +122,7 @@ class Expirations:
         return list(expired)
 
     def check(self) -> None:
-        """Assert that every record of the table that expires is waited for."""
+        """Assert that every record of the table that expires waits here."""
         column = self._table.expires_us
         waiting = {(at, name) for at, names in (*self._heap, *self._old) for name in names}
         for identity, slot in self._table.slots.items():

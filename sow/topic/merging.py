@@ -1,18 +1,17 @@
-"""Structural conflation: two messages that are "the same" made into one with the sense of both.
+"""Structural conflation: two matching messages merged into one.
 
 They are of one record, unless `<Match>` says otherwise.
 
 A merge is either a list of operations on fields (`<Merge>`: the newer message, but with some fields
-summed, kept, counted …) or a callable of the user's (`<Merger>`). Pairs that were merged are
-remembered, so that a thousand sessions whose queues hold the same two messages cost one merge.
+summed, kept, counted …) or a callable of the user's (`<Merger>`). Merged pairs are cached, so that
+a thousand sessions whose queues hold the same two messages cost one merge.
 
-A merged body says by itself how many messages stand behind it: a field that is counted holds
-their number. So that this goes for the first one too, every message is made a *single* before it is
-merged: the same, but with counts that say one. Two bodies are then merged alike, whether they are
-messages or what others were merged to, and whoever does it (a queue, a window, Spark) comes to the
-same counts.
+A merged body has the number of messages behind it in each field that is counted. So that this holds
+for the first one too, every message is made a *single* before it is merged: the same message with
+counts of one. Two bodies then merge alike, whether they are messages or merged already, and every
+engine (a queue, a window, Spark) gets the same counts.
 
-It is told bodies and answers with one; where the result is put is the queue's business.
+Merging takes bodies and returns one; its position in a queue is decided elsewhere.
 """
 
 import importlib
@@ -31,25 +30,26 @@ from sow.messages.base import MessageType
 from sow.messages.scalars import ONLY_FIELD, OneValue
 
 PAIRS_KEPT_MAX = 10_000
-"""Merges that are remembered, so that those of one pair are made once for all sessions. Sessions
-meet a pair within moments, so the oldest need not be told from the others."""
+"""Merges that are cached, so that each pair is merged once for all sessions. Sessions meet a pair
+within moments, so the oldest need no special treatment."""
 
 Callback = Callable[[Any, Any], Any]
 
 
 class Merger(Protocol):
-    """Makes one body of two, which are singles or were merged. `counts`: singles are told apart."""
+    """Merges two bodies, which are singles or merged already. `counts`: singles differ from
+    messages."""
 
     counts: bool
     errors: int
-    """How often it has failed, and the newer message stood or both stayed."""
+    """How often it has failed; then the newer message stays, or both."""
 
     def merge(self, current: bytes, new: bytes) -> bytes | None:
         """`current`, `new` (the same objects), another body, or None: keep both."""
         ...
 
     def single(self, body: bytes) -> bytes:
-        """What stands for one message; the message itself where nothing is counted."""
+        """The form of one message that merging starts from; itself where nothing is counted."""
         ...
 
 
@@ -81,7 +81,7 @@ class FieldMerger:
             return None
 
     def single(self, body: bytes) -> bytes:
-        """The message itself, but with counts that say one."""
+        """The message with counts of one."""
         if not self.counts:
             return body
         document = self._type.parse(body)
@@ -92,10 +92,10 @@ class FieldMerger:
 
 
 class CallableMerger:
-    """Merges by a callable that is given two parsed messages and returns one of four things.
+    """Merges by a callable that gets two parsed messages and returns one of four things.
 
-    One that raises, or returns what cannot be a message, merges nothing: both messages stay. What
-    it was given is its own: changed in place and returned, it is a merged message.
+    If it raises, or returns what cannot be a message, nothing is merged: both messages stay. Its
+    arguments are its own: changed in place and returned, one is a merged message.
     """
 
     counts = False
@@ -108,12 +108,12 @@ class CallableMerger:
         """How often the callable failed."""
 
     def _given(self, body: bytes) -> Any:
-        """What the callable is given: the document, or the text or number of a type of one."""
+        """The callable's argument: the document, or the text or number of a type with one value."""
         document: Any = self._type.parse(body)
         return document[ONLY_FIELD] if self._is_one_value else document
 
     def merge(self, current: bytes, new: bytes) -> bytes | None:
-        """What the callable says; bodies that it hands back are recognised."""
+        """The callable's result; bodies that it returns unchanged are recognised."""
         before, after = self._given(current), self._given(new)
         try:
             result = self._callback(before, after)
@@ -133,7 +133,7 @@ class CallableMerger:
 
 
 class Verdict(NamedTuple):
-    """What a pair was merged to: one of its own two, another body, or (None) nothing."""
+    """The result of a pair: one of its own two, another body, or (None) both stay."""
 
     body: bytes | None
     is_current: bool
@@ -141,7 +141,7 @@ class Verdict(NamedTuple):
 
 
 class CachedMerger:
-    """Remembers what pairs of messages were merged to."""
+    """Caches the results of pairs of messages."""
 
     def __init__(self, merger: Merger) -> None:
         self.merger = merger
@@ -177,7 +177,7 @@ class CachedMerger:
 
 
 def make_merger(settings: BackPressure, message_type: MessageType) -> CachedMerger | None:
-    """The merger that a topic is configured with, or None; raises ConfigError."""
+    """The merger of a topic's configuration, or None; raises ConfigError."""
     if settings.merger is not None:
         return CachedMerger(CallableMerger(message_type, load_callable(settings.merger)))
     if settings.merges:
@@ -203,7 +203,7 @@ def load_callable(name: str) -> Callback:
 
 
 def _scalar(document: object, path: Path) -> Value:
-    """The field's value; a list as it is in the document, which `concat` wants whole."""
+    """The field's value; a list as it is in the document, which `concat` takes whole."""
     found: Any = document
     for step in path.steps:
         found = found.get(step) if isinstance(found, dict) else None
@@ -218,7 +218,7 @@ def _nested(path: Path, value: object) -> dict[str, Any]:
 
 
 def _number(value: Value) -> int | float | None:
-    """The number a value is, or that its text spells (FIX has nothing but text)."""
+    """The number that a value is, or that its text spells (FIX has nothing but text)."""
     if isinstance(value, str):
         return as_number(value)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
@@ -240,7 +240,7 @@ def _sum(current: Value, new: Value) -> Value:
 
 
 def _extreme(better: Callable[[Any, Any], bool], current: Value, new: Value) -> Value:
-    """The better of two values that can be compared, the first of equals; null says nothing."""
+    """The better of two comparable values, the first of equals; null is ignored."""
     one, other = _rank(current), _rank(new)
     if one is None or other is None:
         return new if one is None else current
@@ -250,9 +250,9 @@ def _extreme(better: Callable[[Any, Any], bool], current: Value, new: Value) -> 
 
 
 def _rank(value: Value) -> tuple[int, object] | None:
-    """What a value is compared by: numbers stand before all texts, and those before booleans.
+    """The rank of a value: numbers stand before all texts, and those before booleans.
 
-    So it never depends on the order of folding which of several is the least or the greatest.
+    So the least or the greatest of several never depends on the order of folding.
     """
     number = _number(value)
     if number is not None:
@@ -269,7 +269,7 @@ def _latest(_current: Value, new: Value) -> Value:
 
 
 def _count(current: Value, new: Value) -> Value:
-    """Both are singles or were merged, so that their counts say how many stand behind them."""
+    """Both are singles or were merged, so their counts have the numbers of messages behind them."""
     return sum(number for value in (current, new) if isinstance(number := _number(value), int))
 
 

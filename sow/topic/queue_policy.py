@@ -1,12 +1,12 @@
 """Queue policy: how a topic's queued updates may become fewer (docs/semantics.md, Rules 12 and 13).
 
     ConflationPolicy   whether and when
-    Match              which queued update is "the same" as a new one; by default of the same record
-    Merge, Merger      what the two become; by default the newer state stands
-    Placement          where the result goes: in the older one's place, or at the end
+    Match              which queued update a new one replaces; by default that of the same record
+    Merge, Merger      what the two become; by default the newer state stays
+    Placement          where the result goes: in the older one's position, or at the end
 
-`QueuePolicy` answers these questions for one topic; who holds a queue, and when it is full, is the
-outbox's business (`sow.streaming.outbox.outbox`).
+`QueuePolicy` has these settings for one topic; the queue itself, and when it is full, is up to the
+outbox (`sow.streaming.outbox.outbox`).
 """
 
 from collections.abc import Sequence
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from sow.messages.base import Decoder
 
 DISPLACEMENTS_MAX = 8
-"""How often an update may be moved to the end before it keeps its place: no key starves."""
+"""How often an update may be moved to the end before it keeps its position: no key starves."""
 
 POLICIES_MAX = 256
-"""Kinds of settings that are kept: a hundred thousand topics of a pattern have one."""
+"""Combinations of settings that are cached: a hundred thousand topics of a pattern have one."""
 
 Key = tuple[object, ...]
 Verdict = Literal["kept current", "kept both"]
 
 
 def key_of(values: Sequence[Value], identity: str) -> Key:
-    """What an update is matched by, from its values of the fields that say so. One that lacks any
-    of them is like nothing but its own record."""
+    """The key by which an update is matched, from its values of the match fields. An update that
+    lacks one of them matches only its own record."""
     texts = tuple(map(key_text, values))
     return (None, identity) if None in texts else texts
 
 
 class QueuePolicy:
-    """The back-pressure settings of one topic at work, or of all that have the same
+    """The back-pressure settings of one topic at runtime, or of all topics with the same ones
     (`queue_policy`)."""
 
     __slots__ = ("_decoder", "_match", "_message_type", "_of_copy", "appends", "merger", "policy")
@@ -58,9 +58,9 @@ class QueuePolicy:
         self._decoder: Decoder | None = message_type.decoder(self._match) if self._match else None
 
     def keys(self, updates: Sequence[Update], by_record: bool) -> list[Key]:
-        """What each update is matched by; equal ones match.
+        """The key of each update; updates with equal keys match.
 
-        `by_record`: whatever the topic says, match records, because the subscriber is told of each.
+        `by_record`: match records whatever the topic's settings, because the subscriber needs each.
         """
         if self._decoder is None or by_record:
             return [(update.identity,) for update in updates]
@@ -71,13 +71,13 @@ class QueuePolicy:
         return key_of([value_at(document, path) for path in self._match], update.identity)
 
     def _counted(self, update: Update, body: bytes) -> bytes:
-        """A body as it is merged. What a conflated copy holds says by itself what it stands for."""
+        """A body as it is merged. A conflated copy's body has its counts already."""
         if self.merger is None or update.merged or self._of_copy:
             return body
         return self.merger.single(body)
 
     def fold(self, current: Update, new: Update, merges: bool = True) -> Update | Verdict:
-        """What two updates that match become; without `merges` the newer state stands."""
+        """Fold two matching updates; without `merges` the newer state stays."""
         folded = compose(current, new)
         if current.new is None or new.new is None or self.merger is None or not merges:
             return folded
@@ -87,13 +87,13 @@ class QueuePolicy:
             return "kept both"
         if body is older:
             return "kept current"
-        # A merged message is no state of the record: it is told whole.
+        # A merged message is no state of the record, so it is sent whole.
         return folded if body is newer else folded._replace(new=body, delta=None, merged=True)
 
 
 def queue_policy(definition: Definition, message_type: MessageType) -> QueuePolicy:
-    """The policy of a definition. Topics with the same settings and messages share it, unless they
-    merge: each counts its own merges."""
+    """The policy of a definition. Topics with the same settings and message type share it, unless
+    they merge: each counts its own merges."""
     of_copy = isinstance(definition, ConflatedTopic)
     if definition.merger is not None or definition.merges:
         return QueuePolicy(definition, of_copy, message_type)

@@ -1,9 +1,9 @@
-"""Records: what a topic holds, its indexes, and how its messages are read.
+"""Records: the content of a topic, its indexes, and how its messages are read.
 
-Both what clients publish to and the copies that conflated topics keep are `Records`, which is why a
-conflated topic can be queried, indexed, subscribed to and conflated again like any other. They turn
-bodies into records and changes; how those are written out is the renderer's business
-(`sow.topic.rendering`), who hears of them the router's, and what may be published the engine's.
+Both topics that clients publish to and the copies that conflated topics keep are `Records`, so a
+conflated topic can be queried, indexed, subscribed to and conflated again like any other. Records
+turn bodies into changes; the renderer writes those out (`sow.topic.rendering`), the router delivers
+them, and the engine decides what may be published.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,17 +34,17 @@ from sow.topic.rendering import Renderer
 
 Columns = dict[Path, Column]
 UNTRACKED_ROWS_MIN = 100
-"""Lists of so many rows are kept from the collector (`sow.core.gc_untracked`): those of a large
-publish wait to be stored all together, and it would look through all of them several times; to say
-so of one takes less than reading a row does. Lists in a column are in no circle with it."""
+"""Lists of so many rows are kept from the cycle collector (`sow.core.gc_untracked`): those of a
+large publish wait to be stored together, and it would traverse all of them several times;
+untracking one takes less than reading a row. Lists in a column are in no cycle with it."""
 INTRODUCED_AT_ONCE = 250
-"""Records that somebody is told of in one step as if they had just come: a millisecond or two."""
+"""Records that are introduced in one step as if they had just come: a millisecond or two."""
 PATHS_MAX = 1024
-"""Lists of paths of definitions that are kept, some hundred bytes each."""
+"""Lists of paths of definitions that are cached, some hundred bytes each."""
 
 
 class CheckedMessages(NamedTuple):
-    """Messages that were found good: their bodies, whose records they are, fields read."""
+    """Messages that were validated: their bodies, the identities of their records, and columns."""
 
     bodies: list[bytes]
     identities: list[str]
@@ -54,11 +54,11 @@ class CheckedMessages(NamedTuple):
 class Records:
     """A topic's records with everything needed to read, index and render them.
 
-    `keys` and `domain` are those of the topic that clients publish to: a conflated topic keeps
-    its underlying topic's SowKeys (docs/semantics.md, Rule 5). `makes_keys`: SowKeys are made of
-    identities, rather than sent by publishers; None: where there are key fields. What its records
-    take is counted in `usage`. `name` is the topic's, where the definition is that of a pattern,
-    which all its topics share.
+    `keys` and `domain` are those of the topic that clients publish to: a conflated topic keeps its
+    underlying topic's SowKeys (docs/semantics.md, Rule 5). `makes_keys`: SowKeys are computed from
+    identities, rather than sent by publishers; None: where there are key fields. `usage` counts the
+    memory of the records. `name` is the topic's, where the definition is that of a pattern, which
+    all its topics share.
     """
 
     __slots__ = (
@@ -109,23 +109,23 @@ class Records:
         self.renderer = Renderer(self.name, message_type, self.keys)
         self.folding = queue_policy(definition, message_type)
         self._reader: tuple[tuple[Path, ...], Decoder] | None
-        """The decoder of the fields that are read, found again without looking at each of them."""
+        """The decoder of the extracted fields, cached with their paths."""
         self._declared: DeclaredFields | None
         self._preprocessing: ComputedFields | None
         self._enrichment: ComputedFields | None
         self.is_timed: bool
-        """Fields are made of the time of arrival before keys are read."""
+        """Fields are computed from the time of arrival before keys are read."""
         self.remake()
         is_own = isinstance(definition, Topic) and definition.system
         self.is_logged = is_persistent(definition) and not is_own
-        """The log holds what is published to it: the numbers of its changes are bookmarks."""
+        """The log has what is published to it: the numbers of its changes are bookmarks."""
         self.retains = not isinstance(definition, Topic) or definition.retain
         self.is_changing = False
-        """Half of a change may be here that nobody may see half of: nothing falls due."""
+        """A change may be incomplete that must not be seen in part: nothing falls due."""
         self.since_seq = 0
         """Log entries of its name up to here are another topic's, or of another time."""
         self.types: ColumnTypes | None = None
-        """What its columns are, once somebody has asked for columns."""
+        """The types of its columns, once a client has requested columns."""
         self.table = Table(
             sow_keys if self.makes_keys else None,
             domain,
@@ -134,9 +134,9 @@ class Records:
         )
         self.indexes = self._make_indexes(definition)
         self._coming: Indexes | None = None
-        """The indexes that will take their place, while they are being made."""
+        """The indexes that will replace them, while they are built."""
         self.watched = ExtractedFields(self.keys)
-        """The fields of every message that are read; their decoder is made when one has come."""
+        """The fields that are extracted from every message; the decoder is made on demand."""
         if self.indexes.watched:
             self.watched.add(self.indexes.watched)
 
@@ -151,20 +151,20 @@ class Records:
         )
 
     def redefine(self, definition: Definition) -> None:
-        """Go on under another definition; `reindex` and `refold` do what it says of those."""
+        """Continue with another definition; `reindex` and `refold` apply it to those."""
         self.definition = definition
 
     def know_columns(self, types: ColumnTypes | None) -> None:
-        """Have `types` hear of all that is put from now on."""
+        """Track the column types of everything that is put from now on in `types`."""
         self.types = types
 
     def refold(self) -> None:
-        """Go on with the queue policy that the definition has now."""
+        """Continue with the queue policy of the present definition."""
         self.folding = queue_policy(self.definition, self.message_type)
 
     def remake(self) -> None:
-        """Make the fields of messages that come from now on as the definition says now; those of a
-        copy are made by whoever puts them there."""
+        """Compute the fields of messages that come from now on by the present definition; those of
+        a copy are computed by its writer."""
         definition, kind = self.definition, self.message_type
         self._declared = self._preprocessing = self._enrichment = None
         if isinstance(definition, Topic):
@@ -179,7 +179,7 @@ class Records:
         self._reader = None
 
     def set_changing(self, is_changing: bool) -> None:
-        """Know whether half of an undivided change may be here."""
+        """Set whether an atomic change may be incomplete."""
         self.is_changing = is_changing
 
     def begin_after(self, seq: int) -> None:
@@ -187,13 +187,13 @@ class Records:
         self.since_seq = seq
 
     def has_logged(self, entry: LogEntry) -> bool:
-        """Whether a log entry is this topic's: of its name, and not from a time in which that was
-        another's."""
+        """Whether a log entry is this topic's: of its name, and not from a time when that was
+        another topic's."""
         return entry.topic == self.name and entry.seq > self.since_seq
 
     def reindex(self, definition: Definition) -> Task[None]:
-        """Make the indexes of another definition beside those there are, which serve until the last
-        step; closed before it, all is as it was."""
+        """Build the indexes of another definition beside the present ones, which serve until the
+        last step; closed before it, nothing has changed."""
         new = self._coming = self._make_indexes(definition)
         self.watched.add(new.watched)
         going = new
@@ -209,8 +209,8 @@ class Records:
         return decoder_of(self.message_type, paths)
 
     def _arriving(self, paths: tuple[Path, ...], times: Iterator[int] | None = None) -> Decoder:
-        """The decoder of what is published: with a Schema it takes only what fits. `times` are
-        those at which messages come, one after the other, where fields are made of them."""
+        """The decoder of what is published: with a Schema it accepts only what fits. `times` are
+        the arrival times of the messages, one by one, where fields depend on them."""
         decoder, declared = self._decoder_of_sent(paths, times), self._declared
         return decoder if declared is None else JudgingDecoder(decoder, declared)
 
@@ -243,9 +243,9 @@ class Records:
         explicit_keys: Sequence[str] | None = None,
         times: Iterable[int] | None = None,
     ) -> "CheckedMessages":
-        """Check bodies and work out whose records they are; raises BadMessage, changes nothing.
+        """Validate bodies and determine their records; raises BadMessage, changes nothing.
 
-        A topic without key fields wants the records' own keys, one for each body, and one that
+        A topic without key fields needs the records' own keys, one for each body, and one that
         `is_timed` the `times` at which they come.
         """
         if (explicit_keys is None) != bool(self.keys):
@@ -291,7 +291,7 @@ class Records:
         )
 
     def check_filter(self, condition: Filter | None) -> None:
-        """Refuse a filter that asks for fields of messages that have none; raises BadFilter."""
+        """Reject a filter on fields of messages that have none; raises BadFilter."""
         if condition is not None and condition.paths and not self.message_type.structured:
             raise BadFilter(
                 f"messages of {self.name} have no fields ({self.message_type.name}), so no filter "
@@ -300,12 +300,12 @@ class Records:
             )
 
     def identities_of(self, bodies: Sequence[bytes]) -> list[str]:
-        """Whose records these bodies are, as they are stored, by their key fields alone."""
+        """The identities of bodies as they are stored, from their key fields alone."""
         return self._identities(bodies, self.decoder(self.keys))
 
     def identities_of_sent(self, bodies: Sequence[bytes]) -> list[str]:
-        """Whose records messages would be that a client sends. Where fields are made of the time of
-        arrival, messages name records as they are stored: none comes at that time again."""
+        """The identities of messages that a client sends. Where fields depend on the time of
+        arrival, messages name records as they are stored: that time does not come again."""
         if self.is_timed:
             return self.identities_of(bodies)
         return self._identities(bodies, self._decoder_of_sent(self.keys))
@@ -327,14 +327,14 @@ class Records:
         fitted: bool = False,
         now_us: int = 0,
     ) -> list[bytes]:
-        """What records become of messages that were read, one after the other: enriched, and
-        deltas, in which an explicit null means `nulls`, merged.
+        """The records that result from messages that were read, in order: enriched, and deltas, in
+        which an explicit null means `nulls`, merged.
 
-        A record that is not there is merged into as if it were empty: what a null means does not
-        depend on what was there. Of types that are sent whole the message is the record. `held` are
-        the bodies that some records are to be taken for, whatever the table has; None: for not
-        there. `now_us` is when they have come. Raises BadMessage with the index of the first one of
-        which something is made that does not fit the Schema; if `fitted`, that is NULL.
+        A record that does not exist is merged into as if it were empty: the meaning of a null does
+        not depend on what was there. Of types that are sent whole the message is the record. `held`
+        has bodies to use for some records in place of the table's; None: as if it did not exist.
+        `now_us` is the time of arrival. Raises BadMessage with the index of the first message with
+        a result that does not fit the Schema; if `fitted`, that is NULL.
         """
         kind = self.message_type
         if not kind.partial:
@@ -380,9 +380,9 @@ class Records:
     ) -> Batch:
         """Insert or replace records; a topic that retains nothing only passes them on.
 
-        All sequences have one place for each record; one may come twice. `columns` are fields of
+        All sequences have one element for each record; one may occur twice. `columns` are fields of
         the bodies that are known already. `expires_us` (when the records expire, 0 for never) and
-        `births` are as `Table.put` says.
+        `births` are those of `Table.put`.
         """
         if self.types is not None:
             self.types.hear(bodies)
@@ -417,10 +417,10 @@ class Records:
         stamp: Callable[[int], tuple[Sequence[int], Sequence[int]]],
         partings: dict[str, bytes] | None = None,
     ) -> Batch | None:
-        """Remove the records that are there; None if none of them is.
+        """Remove the records that exist; None if there are none.
 
-        `reason` says why they leave. `stamp(n)` gives n sequence numbers and times and is asked
-        once it is known how many there are. `partings` are the states that made them leave.
+        `reason` is why they leave. `stamp(n)` gives n sequence numbers and times and is called once
+        it is known how many there are. `partings` are the states that made them leave.
         """
         gone, slots, olds = self.table.drop(identities)
         if not gone:
@@ -434,7 +434,7 @@ class Records:
         return self.batch(changes, {})
 
     def discard(self, identities: Iterable[str]) -> None:
-        """Remove records without a word; for a table that is being rebuilt."""
+        """Remove records without changes; for a table that is being rebuilt."""
         self._unindex(self.table.drop(identities)[1])
 
     def _unindex(self, slots: Sequence[int]) -> None:
@@ -443,7 +443,7 @@ class Records:
             self._coming.drop(slots)
 
     def clear(self) -> None:
-        """Remove all records without a word; for a table that is being rebuilt."""
+        """Remove all records without changes; for a table that is being rebuilt."""
         self.discard(list(self.table.slots))
 
     def batch(self, changes: Changes, columns: Columns) -> Batch:
@@ -457,7 +457,7 @@ class Records:
         seqs: Sequence[int],
         ts_us: Sequence[int],
     ) -> MessageColumns:
-        """Messages of records as filters see them that ask for more than fields."""
+        """Messages of records for filters that use more than fields."""
         return MessageColumns(
             self.name,
             bodies,
@@ -468,12 +468,12 @@ class Records:
         )
 
     def settle(self) -> Task[None]:
-        """Make what is made of records, now that all are there: the table was rebuilt."""
+        """Build what depends on all records, once the table was rebuilt."""
         self.table.settle()
         yield from self.indexes.fill()
 
     def check(self) -> None:
-        """Assert what is always true of records and what hangs on them; reads all of them."""
+        """Assert what is always true of records and their indexes; reads all of them."""
         self.table.check()
         self.indexes.check()
         self.watched.check(self.indexes.watched)
@@ -490,7 +490,7 @@ class Records:
         return list(map(self.sow_key_of, identities))
 
     def sow_key_of(self, identity: str) -> str:
-        """The SowKey of an identity, whether there is such a record or not."""
+        """The SowKey of an identity, whether the record exists or not."""
         if not self.makes_keys:
             return identity
         slot = self.table.slots.get(identity)

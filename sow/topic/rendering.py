@@ -1,13 +1,13 @@
 """Rendering: how one topic's records look in the lines that subscribers and queries get.
 
-A *shape* says which parts of a record's line somebody wants. Bodies are passed on byte for byte
-unless a select list or a delta asks for less of them. A `Renderer` knows how messages of its topic
-are written and nothing of where they are kept: it is handed columns and makes lines of them, for
-batches, feeds, snapshots and the log alike. What stands at a line's head (the subscription's name)
-is put in front of lines that many share.
+A *shape* says which parts of a record's line are wanted. Bodies are passed on byte for byte unless
+a select list or a delta needs less of them. A `Renderer` knows how messages of its topic are
+written and nothing of where they are kept: it gets columns and makes lines of them, for batches,
+feeds, snapshots and the log alike. The head of a line (the subscription's name) is put in front of
+lines that many share.
 
 A subscriber's documents are the *shown* ones, so deltas are differences of these: a field that is
-gone below a selected object can only be told with the whole, one that nobody sees not at all.
+gone below a selected object needs the whole document, one that is not selected is left out.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from sow.messages.json import json_text
 from sow.protocol.encodings import quoted, record_lines, timestamp
 
 Kind = Literal["sow", "p", "delta", "oof"]
-"""What a line says: a record of an answer, a publish, what has changed of a record, its leaving."""
+"""The kinds of line: a record of an answer, a publish, the changes of a record, its leaving."""
 
 
 class Shape(NamedTuple):
@@ -50,9 +50,9 @@ WHOLE = Shape()
 class LineColumns(NamedTuple):
     """What lines are made of, one place for each line.
 
-    `bodies` are messages as they are stored; of deltas, what `Renderer.delta` has made. The other
-    columns may be empty where the kind of line or the shape does not want them. `places` are those
-    in a window, whose lines want them.
+    `bodies` are messages as they are stored; of deltas, what `Renderer.delta` returned. The other
+    columns may be empty where the kind of line or the shape does not need them. `places` are the
+    positions in a window, if the lines have them.
     """
 
     sow_keys: Sequence[str]
@@ -101,20 +101,20 @@ class Renderer:
         return [encode(self.shown_of(shape, document)) for document in whole]
 
     def shown_of(self, shape: Shape, document: Document) -> Document:
-        """The part of a document that a subscriber is shown, and holds then."""
+        """The part of a document that a subscriber is shown, and then holds."""
         return self._rooted(shape.shown(document), document)
 
     def delta(self, shape: Shape, delta: Document, new: Document) -> bytes:
         """The body of a delta of shown documents: the key fields that are shown, then what changed.
 
-        `new` is the whole document as it is now. Where no message could say that nothing changed,
-        all that is shown is told again: merged into itself it stays the same.
+        `new` is the whole document as it is now. Where no message could express that nothing
+        changed, everything shown is sent again: merged into itself it stays the same.
         """
         shown = shape.shown(new)
-        told = merged(key_fields(self.keys, shown), delta)
-        if not told and self._has_root:
-            told = self._rooted(shown, new)
-        return self.message_type.encode(told)
+        document = merged(key_fields(self.keys, shown), delta)
+        if not document and self._has_root:
+            document = self._rooted(shown, new)
+        return self.message_type.encode(document)
 
     def _rooted(self, shown: Document, whole: Document) -> Document:
         """The document `shown`; its bare root where nothing is and no message goes without one."""
@@ -127,14 +127,14 @@ class Renderer:
     # Bodies as JSON.
 
     def json_documents(self, bodies: Sequence[bytes]) -> Sequence[bytes]:
-        """The documents of bodies as JSON texts; of a type without fields, what stands for them."""
+        """The documents of bodies as JSON texts; of a type without fields, the texts for them."""
         kind = self.message_type
         if kind.name == "json" or not kind.structured:
             return self.json_texts(bodies)
         return [json_text(kind.parse(body)) for body in bodies]
 
     def json_texts(self, bodies: Sequence[bytes]) -> Sequence[bytes]:
-        """Bodies as JSON texts: themselves, or the strings that stand for them."""
+        """Bodies as JSON texts: themselves, or strings that represent them."""
         if self.message_type.name == "json":
             return bodies
         return [self.message_type.to_line(body) for body in bodies]

@@ -1,8 +1,8 @@
-"""A focus: the copies of one topic that have one filter.
+"""A shared filter: the conflated copies of one topic that have the same filter.
 
 Whether a record passes is decided once for all of them, and what is offered to them is made once;
-each then folds it into windows of its own. A focus hears whole batches, or, where it was found by
-what a batch holds (`sow.streaming.filtered_copies`), the records of it that may concern its copies:
+each then folds it into windows of its own. A shared filter gets whole batches, or, where an index
+found it (`sow.streaming.filtered_copies`), the records of a batch that may concern its copies:
 those that may pass, and those that one of the copies holds or has waiting.
 """
 
@@ -20,22 +20,22 @@ class SharedFilter:
     __slots__ = ("condition", "copies")
 
     wants_old = False
-    """Who holds a record says so itself; what the record was before does not matter."""
+    """A copy knows which records it holds; their old states do not matter."""
 
     def __init__(self, condition: Filter | None) -> None:
         self.condition = condition
         self.copies: tuple[ConflatedCopy, ...] = ()
 
     def add(self, copy: ConflatedCopy) -> None:
-        """Let a copy hear, after those that do already."""
+        """Add a copy, after the present ones."""
         self.copies += (copy,)
 
     def remove(self, copy: ConflatedCopy) -> None:
-        """Let a copy hear no more."""
+        """Remove a copy."""
         self.copies = tuple(one for one in self.copies if one is not copy)
 
     def on_batch(self, batch: Batch, now_us: int) -> list[ConflatedCopy]:
-        """Tell all copies of a batch; returns those that have something to release now, and had
+        """Offer a batch to all copies; returns those that have something to release now, and had
         nothing."""
         passes: Sequence[bool] | None = None
         if self.condition is not None or batch.changes.news is None:
@@ -52,7 +52,7 @@ class SharedFilter:
         return all(copy.stopped for copy in self.copies)
 
     def _stop_for(self, error: Exception) -> list[ConflatedCopy]:
-        """The filter has failed, which all copies have; nobody else notices."""
+        """The filter has failed, which all copies share; nothing else notices."""
         return [copy for copy in self.copies if copy.stop_for(error)]
 
     def on_some(
@@ -63,10 +63,10 @@ class SharedFilter:
         places: Mapping[str, Sequence[int]],
         now_us: int,
     ) -> list[ConflatedCopy]:
-        """Tell all copies of the records of a batch that concern them.
+        """Offer to all copies the records of a batch that concern them.
 
         `found` are places of records that may pass. `identities` are those of the batch, and
-        `places` where it has each: of a record that comes several times, all changes count.
+        `places` has the places of each: of a record that occurs several times, all changes count.
         """
         if self._has_stopped:
             return []

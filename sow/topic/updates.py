@@ -1,12 +1,11 @@
-"""Updates: one record's change as a subscriber is to be told it, and how two become one.
+"""Updates: one record's change as a subscriber is to get it, and how two become one.
 
-An update says whether the subscriber was told of a record (`told`, and in what state it holds it:
-`old`) and what holds now (`new`). Folding two updates of one record keeps what the first one says
-was told and what the second one says holds, so that what comes out is exact however many were
-folded:
+An update has the state that the subscriber holds (`known`: it holds one, and `old`: which) and the
+state that is true now (`new`). Folding two updates of one record keeps the held state of the first
+and the new state of the second, so the result is exact however many are folded:
 
-    told     new      say
-    -        -        nothing: it came and went unseen
+    known    new      line
+    -        -        none: it came and went unseen
     -        yes      p, the whole record
     yes      yes      p, whole or as a delta
     yes      -        oof
@@ -23,14 +22,13 @@ from sow.core.delta import Document, composed
 class Update(NamedTuple):
     """A change of one record.
 
-    `told`: the subscriber holds an earlier state, `old`, as far as that is known. `new` is None
-    when the record leaves; `reason` then says why, and `parting` is the state that no longer
-    matches, if that is the reason. `delta` holds what the subscriber sees
-    of the fields that changed since the state it holds, and those that changed and changed back;
-    None where the whole record has to say it: it is new to the subscriber, came back after it had
-    left, or lost a field. `merged`: `new` is no state of the record but what several were merged
-    to. `seq` and `ts_us` are of the newest change, the `first_` ones of the oldest one that is
-    folded in.
+    `known`: the subscriber holds an earlier state, `old`, as far as that is known. `new` is None
+    when the record leaves; `reason` is then why, and `parting` is the state that no longer matches,
+    if that is the reason. `delta` has what the subscriber sees of the fields that changed since the
+    state it holds, and of those that changed and changed back; None where the whole record is
+    needed: it is new to the subscriber, came back after it had left, or lost a field. `merged`:
+    `new` is no state of the record but several that were merged. `seq` and `ts_us` are of the
+    newest change, the `first_` ones of the oldest one that is folded in.
     """
 
     identity: str
@@ -48,13 +46,13 @@ class Update(NamedTuple):
 
     @property
     def last(self) -> bytes:
-        """What an oof carries: the state that no longer matches, or of a record that is gone the
-        last one that the subscriber was told."""
+        """What an oof carries: the state that no longer matches, or the last one that the
+        subscriber was sent of a removed record."""
         return (self.parting if self.reason == "match" else self.old) or b""
 
     @property
     def is_void(self) -> bool:
-        """There is nothing to say: the record came and went, and nobody was told."""
+        """There is nothing to send: the record came and went unseen."""
         return self.new is None and not self.known
 
 
@@ -62,7 +60,7 @@ def compose(current: Update, new: Update) -> Update:
     """Both updates as one, with the bookmark and the time of the older one.
 
     Where updates are matched by something else than their record, `new` may be another record's:
-    then it says what it says by itself, in the place of the older one.
+    then it keeps its own content, in the place of the older one.
     """
     known, old, delta = new.known, new.old, new.delta
     if new.identity == current.identity:

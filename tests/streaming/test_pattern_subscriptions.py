@@ -65,5 +65,5 @@ def test_check_finds_another_order(followers):
     followers.add(Follower("a"))
     followers.newest = -5
     followers.add(Follower("b"))
-    with pytest.raises(AssertionError, match="another order"):
+    with pytest.raises(AssertionError, match="out of the order"):
         followers.check()

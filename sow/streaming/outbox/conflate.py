@@ -1,20 +1,21 @@
-"""Folding: how what waits in a queue becomes less, one update at a time.
+"""Conflation in a queue: matching updates become one, one update at a time.
 
-Frames are taken apart into single updates, and those that match become one
-(`sow.topic.queue_policy`), within a *membership*: a session that unsubscribes and comes back begins
-another, so that nothing is moved in front of its new snapshot. An update is taken to an earlier one
-that waits, or to the end, and never in front of another one of the same record: a record does not
-go backwards.
+Frames are split into single updates, and those that match (`sow.topic.queue_policy`) become one,
+within a *membership* (`ChannelEntries`): a session that unsubscribes and subscribes again begins
+another, so that nothing moves in front of its new snapshot. An update goes into an earlier one that
+waits, or to the end, and never in front of another one of the same record: a record does not go
+backwards.
 
-While there is always a commit group on its way to the disk, a record that changes all the time
-would never leave if each change were folded into the one that waits. So an update is not folded
-into one that is on its way, but gets an entry of its own, into which all that follow are folded.
-There are two of a place at most, a *pair*: the older leaves as soon as the disk has it. If it only
-waits for the client, both become one again, in the place in which they would stand had the disk had
-the older one at once: what leaves, and in which order, does not depend on the disk.
+There is always a commit group on its way to disk, so a record that changes all the time would never
+leave if each change were folded into the waiting one. An update is therefore not folded into one
+whose group is being written; it gets an entry of its own, and later updates are folded into that.
+So a place has at most two entries, a *pair*: the older one leaves as soon as its group is durable.
+If it only waits for the client, both become one again, in the position they would have if the older
+one had been durable at once: what leaves, and in which order, does not depend on the disk.
 
-A whole queue is folded in a *passage* through it, some of it in each step. In front stands what was
-gone through, within which updates are folded; between two steps anything may leave or be added.
+A whole queue is folded in a *passage* through it, a part in each step. Entries that were passed
+stand in front, and updates are folded within these; between two steps anything may leave or be
+added.
 """
 
 from collections.abc import Callable, Collection
@@ -27,12 +28,12 @@ from sow.topic.queue_policy import DISPLACEMENTS_MAX
 from sow.topic.updates import Update
 
 MESSAGE_BYTES = 2048
-"""So many bytes of a frame count as a message: a record that is told as a delta, or in part, is
-read for it, some ten microseconds for so many."""
+"""So many bytes of a frame count as a message: a record that is encoded as a delta or in part is
+parsed for it, some ten microseconds for so many."""
 
 
 class Folding:
-    """Folds what waits in `queue`; `released` says up to which group everything is durable."""
+    """Folds what waits in `queue`; everything up to the group `released()` is durable."""
 
     def __init__(self, queue: Queue, released: Callable[[], int]) -> None:
         self._queue = queue
@@ -41,9 +42,8 @@ class Folding:
     # Deliveries.
 
     def go_on(self, passage: int, policies: Collection[Policy], messages_max: int) -> bool:
-        """Go through some of what is still to be gone through in this passage: turn shared frames
-        of these policies into single updates, and fold these into what stands before them; whether
-        there is more."""
+        """Pass some of the unfolded entries: split shared frames of these policies into single
+        updates, and fold these into what stands before them; whether there are more."""
         queue, done = self._queue, 0
         while queue.unfolded and done < messages_max:
             entry = queue.unfolded[0]
@@ -52,7 +52,7 @@ class Folding:
         return bool(queue.unfolded)
 
     def _pass(self, passage: int, policies: Collection[Policy]) -> None:
-        """Go through the first entry that was not."""
+        """Pass the first unfolded entry."""
         before = self._queue.line_count
         entry = self._queue.take_unfolded()
         if isinstance(entry, Foldable):
@@ -61,26 +61,26 @@ class Folding:
             entry.membership.remove(entry.delivery)
             self.spread(entry.membership, entry.delivery, entry.group, entry.since_us)
         elif entry.lives:
-            # What was folded before only has to stay where it is, and to be found.
+            # Folded before: it only has to stay in its position, and be found.
             self._queue.append_folded(entry)
             if isinstance(entry, QueuedUpdate):
                 entry.membership.enter(entry)
                 self._reunite(entry)
             elif isinstance(entry, QueuedDelivery) and entry.delivery.is_dated:
-                # It stays as it is, and nothing that comes after it may go before it.
+                # It stays as it is, and nothing that comes after it may move in front of it.
                 entry.membership.close_places()
         if isinstance(entry, Foldable):
             entry.membership.save(before - self._queue.line_count, entry.since_us)
 
     def pass_unfolded(self, passage: int) -> None:
-        """Go through the first entry that was not, and leave it as it is, since nothing that it
-        could be folded into stands before it."""
+        """Pass the first unfolded entry as it is: no entry that it could be folded into stands
+        before it."""
         self._pass(passage, ())
 
     def spread(
         self, membership: ChannelEntries, delivery: Delivery, group: int, since_us: int
     ) -> None:
-        """Queue the updates of a delivery, or let what waits take them in."""
+        """Queue the updates of a delivery, or fold them into what waits."""
         for lines, place, update in delivery.keyed():
             self._fold(membership, lines, place, update, group, since_us)
 
@@ -95,10 +95,10 @@ class Folding:
         group: int,
         since_us: int,
     ) -> None:
-        """Queue an update, or let an earlier one that matches take it in."""
+        """Queue an update, or fold it into an earlier one that matches."""
 
-        def entry(says: Update = update, moved: int = 0) -> QueuedUpdate:
-            return QueuedUpdate(membership, lines, place, says, group, since_us, moved)
+        def entry(of: Update = update, moved: int = 0) -> QueuedUpdate:
+            return QueuedUpdate(membership, lines, place, of, group, since_us, moved)
 
         current = membership.newest.get(place)
         if current is not None:
@@ -110,7 +110,7 @@ class Folding:
         # Another update of its record waits behind the place into which this one would go.
         overtakes = (older or current).number < last != current.number
         if overtakes and place[-1] == (update.identity,):
-            # Its topic's policy has been another one meanwhile, under which it waits elsewhere.
+            # The topic's policy has changed, and under the former one the record waits elsewhere.
             self._enter(entry())
             return
         if older is None and self._released() < current.group < group:
@@ -142,17 +142,17 @@ class Folding:
     # Pairs.
 
     def _enter_behind(self, entry: QueuedUpdate, older: QueuedUpdate | None, apart: bool) -> None:
-        """Queue an update as the newer one of a pair; `apart`: between the two stands another one
-        of its record, which it must not get in front of."""
+        """Queue an update as the newer one of a pair; `apart`: another update of its record stands
+        between the two, and it must not move in front of that."""
         if older is not None:
             entry.stand_apart(apart)
             self._queue.pair(older, entry)
         self._enter(entry)
 
     def _reunite(self, newer: QueuedUpdate) -> QueuedUpdate | None:
-        """Fold a pair whose older one waits for nothing but the client: into the place that the
-        update would have got at once, had the older one been durable when it came. Returns the
-        newest of their place, None if nothing is left to say of it."""
+        """Fold a pair whose older update waits only for the client: into the position the update
+        would have if the older one had been durable when it came. Returns the newest entry of the
+        place, None if nothing is left to send."""
         older = newer.older
         if older is None or older.group > self._released():
             return newer
@@ -164,7 +164,7 @@ class Folding:
         moves = newer.apart or (lines.queue_policy.appends and not starved)
         if moves and isinstance(folded, Update) and not folded.is_void:
             newer.displace(older)
-            # The newer one may stand in what a passage has still to go through.
+            # The newer one may be among the unfolded entries.
             membership.discard(older)
             self._queue.kill(older)
             self._queue.rewrite(newer, _moved(folded, newer.update), group)
@@ -182,20 +182,20 @@ class Folding:
         return older
 
     def complete(self, older: QueuedUpdate, released: int) -> None:
-        """Let an entry that leaves say what its pair says, if all of that is durable."""
+        """Fold a leaving entry with its pair, if all of that is durable."""
         if older.newer is not None and older.newer.group <= released:
             self._reunite(older.newer)
 
 
 def _is_starved(entry: QueuedUpdate) -> bool:
-    """It was moved to the end so often that it keeps its place; of a pair the newer one stands
+    """It was moved to the end so often that it keeps its position; of a pair the newer one stands
     where the older one was moved to once more."""
     moved = entry.moved if entry.older is None else entry.older.moved + 1 + entry.moved
     return moved >= DISPLACEMENTS_MAX
 
 
 def _moved(folded: Update, newer: Update) -> Update:
-    """What two updates became, in the place of the newer one: so is its bookmark."""
+    """The folded update in the position of the newer one, and so with its bookmark."""
     return folded._replace(first_seq=newer.first_seq)
 
 

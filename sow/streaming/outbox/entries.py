@@ -1,10 +1,9 @@
-"""What waits in an outbox: entries of its queue, and whose they are.
+"""Entries of an outbox, and the channel memberships that they belong to.
 
-An entry is a frame that is not to be touched (`Queued`), frames still to be made, what a strand has
-said at one time, or a single update. The last two are *foldable*: they belong to a membership, from
-a session's joining a strand to its leaving it, within which updates are folded. An entry guards its
-own state; where it stands and what all of them come to is the queue's
-(`sow.streaming.outbox.queue`).
+An entry is an opaque frame (`Queued`), frames that are made on demand, a channel's delivery, or a
+single update. The last two are *foldable*: they belong to a membership, from the session's joining
+a channel to its leaving it, and updates are folded within that. An entry guards its own state; its
+position and the totals are the queue's (`sow.streaming.outbox.queue`).
 """
 
 from abc import abstractmethod
@@ -18,7 +17,7 @@ from sow.streaming.update_encoder import Delivery, FoldPlace, Reencode, UpdateEn
 from sow.topic.updates import Update
 
 FOLDED_AWAY = Update("", False, None, 0, 0, 0, 0)
-"""What an entry says whose update another one has taken in."""
+"""The update of an entry that was folded into another one."""
 
 
 class Queued:
@@ -34,30 +33,30 @@ class Queued:
         self.frame = frame
         self.message_count = message_count
         self.answers = answers
-        """It says records that were found by the rights that its client had."""
+        """It has records that were read under the permissions that its client had then."""
         self.lives = True
-        """It has not been folded into another one."""
+        """It has not been folded into another entry."""
 
     @property
     def policy(self) -> Policy:
-        """What may be done with it under back-pressure."""
+        """What back-pressure may do with it."""
         return "off"
 
     def wait_after(self, other: "Queued") -> None:
-        """It has not waited longer than one that stands before it: a clock may be set back."""
+        """Never be older than an entry that stands before it: a clock may be set back."""
         self.since_us = max(self.since_us, other.since_us)
 
     def wait_before(self, oldest_us: int) -> None:
-        """It has waited as long as what it is put in front of."""
+        """Be as old as the entry that it is put in front of."""
         self.since_us = min(self.since_us, oldest_us)
 
     def reframe(self, frame: bytes) -> None:
-        """Say something else in its place."""
+        """Replace its frame."""
         self.frame = frame
 
 
 class QueuedFrames(Queued):
-    """Frames that are made when they are pulled, and so are not counted until then."""
+    """Frames that are made when they are pulled, and are not counted until then."""
 
     __slots__ = ("frames",)
 
@@ -67,8 +66,8 @@ class QueuedFrames(Queued):
 
 
 class Foldable(Queued):
-    """What a strand has said to a member. Its abstract methods are for the type checker: with
-    `ABC` each `isinstance`, which queues ask of every entry, would take a slower way."""
+    """A channel's output to a member. Its abstract methods are for the type checker: `ABC` would
+    slow down each `isinstance`, and queues call it for every entry."""
 
     __slots__ = ("membership",)
 
@@ -77,26 +76,26 @@ class Foldable(Queued):
     @property
     @abstractmethod
     def source(self) -> object:
-        """What it says, which is another object where it says something else."""
+        """What it was encoded from; another object once that has changed."""
 
     @abstractmethod
-    def said(self) -> Sequence[tuple[UpdateEncoder, Update]]:
-        """Its updates, and what words each."""
+    def updates(self) -> Sequence[tuple[UpdateEncoder, Update]]:
+        """Its updates, each with its encoder."""
 
     @abstractmethod
-    def reencode(self, told: Reencode) -> bool:
-        """Say what becomes of each of its updates; False if that is nothing."""
+    def reencode(self, replace: Reencode) -> bool:
+        """Replace each of its updates by `replace` of it; False if nothing is left."""
 
 
 class QueuedDelivery(Foldable):
-    """A shared frame, and what it was made of."""
+    """A shared frame, and the delivery that it was encoded from."""
 
     __slots__ = ("delivery",)
 
     def __init__(
         self, membership: "ChannelEntries", delivery: Delivery, group: int, since_us: int
     ) -> None:
-        # One is made for each frame and session, so without a call to what it is made from.
+        # One is made for each frame and session, so without calling the base class.
         self.group = group
         self.since_us = since_us
         self.frame = delivery.frame
@@ -107,33 +106,33 @@ class QueuedDelivery(Foldable):
 
     @property
     def policy(self) -> Policy:
-        """What its topics allowed when it was said."""
+        """What its topics allowed when it was sent."""
         return self.delivery.policy
 
     @property
     def source(self) -> object:
-        """What it says."""
+        """Its delivery."""
         return self.delivery
 
-    def said(self) -> Sequence[tuple[UpdateEncoder, Update]]:
-        """Its updates, and what words each."""
+    def updates(self) -> Sequence[tuple[UpdateEncoder, Update]]:
+        """Its updates, each with its encoder."""
         return [(lines, update) for lines, _, update in self.delivery.keyed()]
 
-    def reencode(self, told: Reencode) -> bool:
-        """Say what becomes of each of its updates; False if that is nothing."""
+    def reencode(self, replace: Reencode) -> bool:
+        """Replace each of its updates by `replace` of it; False if nothing is left."""
         self.membership.remove(self.delivery)
-        self.delivery = self.delivery.reencoded(told)
+        self.delivery = self.delivery.reencoded(replace)
         self.membership.add(self.delivery)
         self.message_count, self.frame = self.delivery.message_count, self.delivery.frame
         return self.message_count > 0
 
 
 class QueuedUpdate(Foldable):
-    """A single update, which `lines` words and `frame` is the line of.
+    """A single update; `lines` encodes it, and `frame` is its line.
 
-    The single updates of a membership are numbered in their order (`number`). Two of a place at
-    most are a *pair*: `older` and `newer` are the other one; `apart` says of the newer one that it
-    cannot take the place of the older one. `moved` is how often it was moved to the end.
+    The single updates of a membership are numbered in their order (`number`). At most two of one
+    place are a *pair*: `older` and `newer` refer to the other one; `apart` on the newer one means
+    that it cannot take the older one's position. `moved` counts its moves to the end.
     """
 
     __slots__ = ("apart", "lines", "moved", "newer", "number", "older", "place", "update")
@@ -166,16 +165,16 @@ class QueuedUpdate(Foldable):
 
     @property
     def source(self) -> object:
-        """What it says."""
+        """Its update."""
         return self.update
 
-    def said(self) -> Sequence[tuple[UpdateEncoder, Update]]:
-        """Its update, and what words it."""
+    def updates(self) -> Sequence[tuple[UpdateEncoder, Update]]:
+        """Its update, with its encoder."""
         return ((self.lines, self.update),) if self.lives else ()
 
-    def reencode(self, told: Reencode) -> bool:
-        """Say what becomes of its update; False if that is nothing."""
-        other = told(self.lines, self.update)
+    def reencode(self, replace: Reencode) -> bool:
+        """Replace its update by `replace` of it; False if nothing is left."""
+        other = replace(self.lines, self.update)
         if other is None:
             return False
         if other != (self.lines, self.update):
@@ -185,29 +184,29 @@ class QueuedUpdate(Foldable):
         return True
 
     def rewrite(self, update: Update, group: int) -> None:
-        """Say another update in its place, which was said in `group`."""
+        """Replace its update in its position by another one of `group`."""
         self.frame, self.update = self.lines.shortest_line(update), update
         self.group = max(self.group, group)
 
     def fold_away(self) -> None:
-        """Another one says what it said."""
+        """Another entry has taken its update in."""
         self.lives = False
         self.message_count, self.frame, self.update = 0, b"", FOLDED_AWAY
 
     def follow(self, older: "QueuedUpdate") -> None:
-        """Be the newer one of a pair."""
+        """Become the newer one of a pair."""
         self.older, older.newer = older, self
 
     def stand_apart(self, apart: bool) -> None:
-        """Whether, as the newer one of a pair, it may take the place of the older one."""
+        """Set whether, as the newer one of a pair, it may not take the older one's position."""
         self.apart = apart
 
     def displace(self, older: "QueuedUpdate") -> None:
-        """Take in the older one of its pair, and leave its place."""
+        """Take in the older one of its pair, in its own position."""
         self.moved += older.moved + 1
 
     def part(self) -> bool:
-        """Be no part of a pair any more; False if it was none."""
+        """Leave its pair; False if it had none."""
         newer = self.newer or self
         older = newer.older
         if older is None:
@@ -217,7 +216,7 @@ class QueuedUpdate(Foldable):
 
 
 class ConflationStats(NamedTuple):
-    """What folding has spared a member: so many lines, by such as came from then to then."""
+    """Lines that folding has saved a member, and the times of the first and the last of these."""
 
     lines: int
     since_us: int
@@ -225,10 +224,10 @@ class ConflationStats(NamedTuple):
 
 
 class ChannelEntries:
-    """What a session is told under the name of a strand, from joining it to leaving it.
+    """A session's membership in a channel, from joining to leaving, and its waiting updates.
 
     `eager` counts the waiting frames of topics that are always conflated; `saved` is what folding
-    has spared the member.
+    has saved the member.
     """
 
     __slots__ = ("_number", "_passage", "eager", "name", "newest", "reached", "saved")
@@ -241,7 +240,7 @@ class ChannelEntries:
         self.restart()
 
     def save(self, count: int, came_us: int) -> None:
-        """Folding has spared the member so many lines, by one that came then."""
+        """Count lines that folding has saved the member; they came at `came_us`."""
         if count:
             before = self.saved or ConflationStats(0, came_us, came_us)
             self.saved = ConflationStats(
@@ -251,48 +250,48 @@ class ChannelEntries:
             )
 
     def restart(self) -> None:
-        """Begin to go through what waits: nothing that comes is folded into what is behind it."""
+        """Begin a passage: nothing that comes is folded into entries that are not passed yet."""
         self._number = 0
         self.newest: dict[FoldPlace, QueuedUpdate] = {}
-        """The newest single update of each place, into which later ones are folded."""
+        """The newest single update of each place; later ones are folded into it."""
         self.reached: dict[tuple[UpdateEncoder, str], int] = {}
         """The number of each record's last update: with Match it may wait in several places."""
 
     def begin(self, passage: int) -> None:
-        """The first of its entries is met in a passage through the queue."""
+        """Restart at the first of its entries in a passage through the queue."""
         if self._passage != passage:
             self._passage = passage
             self.restart()
 
     def add(self, delivery: Delivery) -> None:
-        """A frame has begun to wait."""
+        """A frame was queued."""
         self.eager += delivery.policy == "always"
 
     def remove(self, delivery: Delivery) -> None:
-        """A frame has left, or was taken apart."""
+        """A frame has left, or was split."""
         self.eager -= delivery.policy == "always"
 
     def enter(self, entry: QueuedUpdate) -> None:
-        """A single update stands at the end."""
+        """A single update was queued at the end."""
         self._number += 1
         entry.number = self._number
         self.newest[entry.place] = entry
         self.reach(entry)
 
     def reach(self, entry: QueuedUpdate) -> None:
-        """An entry says another update than before."""
+        """An entry has another update than before."""
         record = entry.lines, entry.update.identity
-        # Put in again, so that the numbers stand in order but for few.
+        # Inserted again, so that nearly all numbers stay in order.
         self.reached.pop(record, None)
         self.reached[record] = entry.number
 
     def number_of(self, entry: QueuedUpdate) -> int:
-        """The number of an entry; 0 of one that a passage has still to go through."""
+        """The number of an entry; 0 if a passage has not reached it yet."""
         return entry.number if self.newest.get(entry.place) is entry else 0
 
     def reach_instead(self, entry: QueuedUpdate, number: int) -> None:
-        """An entry says what the one of a number said; behind that one another of its record may
-        stand, under other values."""
+        """An entry has taken over the update of the one with a number; another update of its record
+        may stand behind that, under other values."""
         if self.last(entry.lines, entry.update) <= max(number, entry.number):
             self.reach(entry)
 
@@ -308,16 +307,16 @@ class ChannelEntries:
                 self.reach_instead(older, number)
 
     def discard(self, entry: QueuedUpdate) -> None:
-        """A single update is dropped, and what else waits stays as it is."""
+        """A single update is dropped, and the rest stays as it is."""
         if self.newest.get(entry.place) is entry:
             del self.newest[entry.place]
 
     def last(self, lines: UpdateEncoder, update: Update) -> int:
-        """The number of the last entry that said something of an update's record; 0: none did."""
+        """The number of the last entry with an update of this record; 0: there is none."""
         return self.reached.get((lines, update.identity), 0)
 
     def close_places(self) -> None:
-        """Nothing that comes is folded into what waits already."""
+        """Fold nothing more into what waits already."""
         self.newest.clear()
 
     def forget(self, entry: QueuedUpdate) -> None:
@@ -333,8 +332,8 @@ class ChannelEntries:
     def check(
         self, living: Sequence[Foldable], unfolded: Sequence[Foldable] = (), passage: int = 0
     ) -> None:
-        """Assert what folding relies on; `living` are its entries that wait, in their order, and
-        behind them those that a passage has still to go through."""
+        """Assert what folding relies on; `living` are its entries that wait, in order, `unfolded`
+        those behind them that a passage has not reached."""
         every = [*living, *unfolded]
         frames = [entry for entry in every if isinstance(entry, QueuedDelivery)]
         assert self.eager == sum(entry.policy == "always" for entry in frames)
@@ -342,12 +341,12 @@ class ChannelEntries:
         seqs: dict[tuple[UpdateEncoder, str], int] = {}
         for entry in singles:
             record, seq = (entry.lines, entry.update.identity), entry.update.seq
-            # Windows by another key than the record's hand out its updates in their own order.
+            # Windows by another key than the record's release its updates in their own order.
             if not entry.lines.key.conflation_key:
                 assert seqs.get(record, 0) < seq, f"{record[1]} goes backwards"
                 seqs[record] = seq
         if unfolded and self._passage != passage:
-            assert not living, "it was gone through, and nobody began"
+            assert not living, "entries were passed in a passage that did not begin"
             return
         singles = [entry for entry in living if isinstance(entry, QueuedUpdate)]
         assert all(one.number < other.number for one, other in pairwise(singles))

@@ -1,15 +1,15 @@
-"""The outbox: what waits to be written to one session, in order, bounded.
+"""The outbox: what waits to be written to one session, in order and bounded.
 
-A strand's frames are shared between sessions and held by reference. While a client keeps up nothing
-but references passes through here. When it does not, updates are *folded*
-(`sow.streaming.outbox.conflate`), topic by topic. What must not be touched (acks, snapshots, topics
-with the policy `off`) keeps its place.
+Frames of channels are shared between sessions and held by reference. While a client keeps up,
+nothing but references passes through here. When it does not, updates are *folded*
+(`sow.streaming.outbox.conflate`), topic by topic. Whatever must not be changed (acks, snapshots,
+topics with the policy `off`) keeps its position.
 
-Every entry carries the number of the commit group it was said in; it may leave once that group
-is durable, so that nothing a client has seen can be lost in a crash.
+Every entry has the number of the commit group it belongs to and may leave once that group is
+durable, so that nothing a client has seen can be lost in a crash.
 
-Counts of messages and bytes are exact at all times (`sow.streaming.outbox.queue`). No I/O, no clock
-here.
+Counts of messages and bytes are exact at all times (`sow.streaming.outbox.queue`). There is no I/O
+and no clock here.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -35,23 +35,23 @@ GATHERED_MAX = 500
 """So many single updates leave in one frame, which is written whole before others have a turn."""
 GATHERED_BYTES = 256 * 1024
 """The same in bytes, where they are long: what has left is not counted any more, and sixteen
-megabytes take ten milliseconds to be put together and handed to a socket."""
+megabytes take ten milliseconds to be joined and handed to a socket."""
 FOLDED_AT_ONCE = 50
-"""Messages that are gone through in one step of folding a queue: each takes some seven microseconds
-where it is one update of a frame, and one where it was folded before. A large one counts as
-several (`MESSAGE_BYTES`)."""
+"""Messages that one step of folding passes: each takes some seven microseconds where it is one
+update of a frame, and one where it was folded before. A large one counts as several
+(`MESSAGE_BYTES`)."""
 CONFLATION_BUDGET_FACTOR = 2
-"""A queue so far over its bounds is gone through as it is added to, for each message so many, as
-far as that is allowed in one step, and before more is added (`sow.streaming.conflation_budget`):
-else a busy publisher could be ahead of it for ever."""
+"""A queue that exceeds its bounds by this factor is folded as it is added to, so many messages for
+each new one, within the budget of the step, and before more is added
+(`sow.streaming.conflation_budget`): else a busy publisher could stay ahead of it for ever."""
 
 EAGER: tuple[Policy, ...] = ("always",)
 ALL: tuple[Policy, ...] = ("always", "conflate", "unsubscribe")
-"""Policies of what a passage through the queue folds: as it is queued, and when it is full."""
+"""Policies that a passage through the queue folds: on queueing, and when it is full."""
 
 
 class Pulled(NamedTuple):
-    """A frame that leaves, how many lines it has, and since when it has waited."""
+    """A frame that leaves, its number of lines, and since when it has waited."""
 
     frame: bytes
     message_count: int
@@ -59,8 +59,8 @@ class Pulled(NamedTuple):
 
 
 class Outbox(Queue):
-    """What waits for one socket. `released` says up to which group everything is durable, and
-    `arrears` how much may be folded in one step."""
+    """What waits for one socket. Everything up to the group `released()` is durable;
+    `conflation_budget` bounds the folding of one step."""
 
     def __init__(
         self,
@@ -76,20 +76,20 @@ class Outbox(Queue):
         )
         self._notice: Queued | None = None
         self._memberships: dict[str, ChannelEntries] = {}
-        """By name: of strands that the session is a member of and has been told something by."""
+        """By name: of channels that the session is a member of and has received something from."""
         self._passage = 0
-        """Which passage through the queue is the last one, what it folds, and whether another one
-        is to follow."""
+        """The number of the last passage through the queue, the policies that it folds, and whether
+        another one follows."""
         self._folds: tuple[Policy, ...] = ()
         self._again = False
         self.folded = 0
         """Messages that folding has saved."""
         self.folded_always = 0
-        """Those of them that are folded as they are queued, whether the client reads or not."""
+        """Those of them that were folded on queueing, whether the client reads or not."""
 
     @property
     def _folding(self) -> Folding:
-        """Made each time: it keeps nothing, and would refer to this in a circle."""
+        """Made each time: it has no state, and a reference to it would be a cycle."""
         return Folding(self, self._released)
 
     @property
@@ -102,7 +102,7 @@ class Outbox(Queue):
         )
 
     def has_room(self, message_count: int, size_bytes: int) -> bool:
-        """Whether it is within its bounds with so much more."""
+        """Whether it stays within its bounds with so much more."""
         settings = self._settings
         return (
             self.message_count + message_count <= settings.queue_messages_max
@@ -110,7 +110,7 @@ class Outbox(Queue):
         )
 
     def fills(self, fraction: float) -> bool:
-        """Over this part of one of the bounds."""
+        """Over this fraction of one of the bounds."""
         settings = self._settings
         return (
             self.message_count > fraction * settings.queue_messages_max
@@ -122,16 +122,16 @@ class Outbox(Queue):
     def push(
         self, frame: bytes, message_count: int, group: int, since_us: int, answers: bool = False
     ) -> None:
-        """Queue a frame that is not to be touched; `answers`: it says records."""
+        """Queue an opaque frame; `answers`: it has records of an answer."""
         self.append(Queued(group, since_us, frame, message_count, answers))
 
     def push_first(self, pulled: Iterable[Pulled]) -> None:
-        """Put frames before all others; they have left once already, and may say records."""
+        """Put frames before all others; they have left once already, and may have records."""
         for frame, message_count, since_us in reversed(list(pulled)):
             self.prepend(Queued(0, since_us, frame, message_count, answers=True))
 
     def push_notice(self, frame: bytes, since_us: int) -> None:
-        """Queue a frame that stands for all of its kind: one that still waits is replaced."""
+        """Queue a frame of which only the newest matters: a waiting one is replaced."""
         if self._notice is None:
             self._notice = Queued(0, since_us, frame, 1)
             self.append(self._notice)
@@ -143,15 +143,16 @@ class Outbox(Queue):
         self.prepend(QueuedFrames(0, since_us, frames))
 
     def push_frames(self, frames: Frames, group: int, since_us: int, answers: bool = False) -> None:
-        """Queue frames that are made when they are pulled, and so are not counted until then;
+        """Queue frames that are made when they are pulled, and are not counted until then;
         `answers`: of rows that were found already."""
         self.append(QueuedFrames(group, since_us, frames, answers))
 
     def push_delivery(self, delivery: Delivery, group: int, since_us: int, conflates: bool) -> None:
-        """Queue a strand's frame; may leave the queue over its bounds, which the session judges.
+        """Queue a channel's delivery; may leave the queue over its bounds, for the session to
+        handle.
 
-        Where the topic wants it, its updates are folded at once: among themselves, and into those
-        that wait.
+        Where the topic is always conflated, its updates are folded at once: among themselves, and
+        into those that wait.
         """
         membership = self._memberships.get(delivery.name)
         if membership is None:
@@ -162,7 +163,7 @@ class Outbox(Queue):
                 self._save(membership, delivery.message_count - folded.message_count, since_us)
                 delivery = folded
                 if not delivery.message_count:
-                    # What came and went at once: a frame of nothing would end a stream of events.
+                    # A record came and went at once: an empty frame would end an event stream.
                     return
                 if self and membership.eager:
                     self._begin(EAGER)
@@ -177,8 +178,8 @@ class Outbox(Queue):
             self._fold_allowed(delivery, group)
 
     def _fold_allowed(self, delivery: Delivery, group: int) -> None:
-        """Go on with a passage that is not to fall behind what is added, as far as this step may;
-        the rest is in arrears."""
+        """Continue a passage that must not fall behind what is added, within the budget of the
+        step; the rest is backlog."""
         if self._folds is EAGER:
             wanted = FOLDED_AT_ONCE
         elif self.is_backlogged:
@@ -203,12 +204,12 @@ class Outbox(Queue):
         membership.save(count, came_us)
 
     def saved(self, name: str) -> ConflationStats | None:
-        """What folding has spared the session of what it is told under a name."""
+        """What folding has saved the session under a channel's name."""
         membership = self._memberships.get(name)
         return None if membership is None else membership.saved
 
     def leave(self, name: str) -> None:
-        """The session has left a strand: what waits stays, and nothing is folded into it."""
+        """The session has left a channel: what waits stays, and nothing is folded into it."""
         self._memberships.pop(name, None)
 
     # Out.
@@ -216,8 +217,8 @@ class Outbox(Queue):
     def pull(self, released: int, makes: bool = True) -> Pulled | None:
         """The next frame of a group up to `released`; None when none may leave.
 
-        An empty frame says: ask again soon, there is work to do and nothing yet to show for it.
-        So it is if the next frame has to be made and the caller, not `makes`, has no time for it.
+        An empty frame means: pull again soon, there is work to do and nothing to send yet. So it is
+        if the next frame has to be made and the caller, not `makes`, has no time for it.
         """
         while (head := self._head()) is not None and head.group <= released:
             if isinstance(head, QueuedDelivery):
@@ -245,7 +246,7 @@ class Outbox(Queue):
         return None
 
     def _head(self) -> Queued | None:
-        """What leaves next."""
+        """The next entry to leave."""
         while not self.entries and self.unfolded:
             self._folding.pass_unfolded(self._passage)
         return self.entries[0] if self.entries else None
@@ -273,7 +274,7 @@ class Outbox(Queue):
         return Pulled(frame, len(gathered), gathered[0].since_us)
 
     def clear(self) -> None:
-        """Drop all that waits."""
+        """Drop everything that waits."""
         super().clear()
         self._memberships.clear()
         self._notice = None
@@ -282,7 +283,7 @@ class Outbox(Queue):
 
     @property
     def is_folded_at_once(self) -> bool:
-        """All of it is gone through in a step or two, and this step may do that."""
+        """All of it can be folded in a step or two, and the budget of this step allows that."""
         wanted = self.message_count + self.bytes // MESSAGE_BYTES
         return wanted <= FOLDED_AT_ONCE and bool(
             self._conflation_budget.allowed(self._released(), wanted)
@@ -290,17 +291,17 @@ class Outbox(Queue):
 
     @property
     def is_backlogged(self) -> bool:
-        """So far over its bounds that it has to be gone through before more is added."""
+        """So far over its bounds that it has to be folded before more is added."""
         return self.fills(CONFLATION_BUDGET_FACTOR)
 
     @property
     def is_left_unfolded(self) -> bool:
-        """What is folded as it is queued was more than a step may fold."""
+        """What is folded on queueing exceeded the budget of a step."""
         return bool(self.unfolded) and self._folds is EAGER
 
     def begin_folding(self) -> None:
         """Begin to fold the whole queue, topic by topic; a passage that folds less is ended first,
-        since nothing may be folded into what stands before that which it has passed."""
+        since nothing may be folded into entries before those that it has passed."""
         self._again = bool(self.unfolded) and self._folds is not ALL
         self._begin(ALL)
 
@@ -311,11 +312,11 @@ class Outbox(Queue):
             self._folds = policies
 
     def stop_folding(self) -> None:
-        """What is not folded yet stays as it is."""
+        """Leave what is not folded yet as it is."""
         self._folds, self._again = (), False
 
     def fold_some(self, messages_max: int | None = None) -> bool:
-        """Go on folding the queue; whether there is more of it."""
+        """Continue to fold the queue; whether there is more of it."""
         before = self.line_count
         more = self._folding.go_on(self._passage, self._folds, messages_max or FOLDED_AT_ONCE)
         self.bury()
@@ -328,10 +329,10 @@ class Outbox(Queue):
         return bool(self.unfolded)
 
     def to_give_up(self) -> list[ChannelEntries]:
-        """Memberships with a topic that says that under back-pressure it is given up.
+        """Memberships with a topic that back-pressure unsubscribes.
 
-        What waits of one that has ended stays: it may have been replaced, and what is told under
-        its name since then counts on all that was told before.
+        What waits of one that has ended stays: it may have been replaced, and later lines under its
+        name rely on everything that was sent before.
         """
         found = dict.fromkeys(
             entry.membership
@@ -358,37 +359,37 @@ class Outbox(Queue):
         return before - self.line_count
 
     def take_back_all(self, name: str) -> None:
-        """Drop what waits of a strand, which the session may have left."""
+        """Drop what waits of a channel, even if the session has left it."""
         waiting = (entry for entry in self if isinstance(entry, Foldable))
         self.drop({entry.membership for entry in waiting if entry.membership.name == name})
 
     @property
     def has_answers(self) -> bool:
-        """Whether anything waits that no strand has said: rows of an answer, perhaps."""
+        """Whether anything waits that is not from a channel: rows of an answer, perhaps."""
         return any(not isinstance(entry, Foldable) for entry in self)
 
     @property
     def has_found_records(self) -> bool:
-        """Whether records wait that were found already, as rows of an answer are."""
+        """Whether records of answers wait, which were read already."""
         return any(not isinstance(entry, Foldable) and entry.answers for entry in self)
 
-    # Under other rights.
+    # Under changed permissions.
 
     def sent_under(self, name: str) -> list[Foldable]:
-        """What waits of what a strand has said, which the session may have left."""
+        """What waits of a channel, even if the session has left it."""
         return [
             entry
             for entry in self
             if isinstance(entry, Foldable) and entry.lives and entry.membership.name == name
         ]
 
-    def reencode(self, name: str, told: Reencode) -> None:
-        """Let what a strand has said be told otherwise, each update in its place."""
+    def reencode(self, name: str, replace: Reencode) -> None:
+        """Replace each waiting update of a channel by `replace` of it, in its position."""
 
         def stays(entry: Queued) -> bool:
             if not isinstance(entry, Foldable) or entry.membership.name != name:
                 return True
-            if entry.reencode(told):
+            if entry.reencode(replace):
                 return True
             if isinstance(entry, QueuedUpdate):
                 self.part(entry)

@@ -1,11 +1,11 @@
-"""The queue of an outbox: entries in order, and exact counts of what they hold.
+"""The queue of an outbox: entries in order, with exact counts of messages and bytes.
 
-What was folded away stays where it stands, as nothing, until it is at the head or most of the queue
-is such: taking single entries out of the middle would cost as much as the queue is long. Entries
-have waited the longer the nearer they are to the head. A pair counts as one message.
+An entry that was folded away stays in place, empty, until it is at the head or most of the queue is
+such: removing single entries from the middle would cost as much as the queue is long. Entries are
+older the nearer they are to the head. A pair counts as one message.
 
-While the queue is gone through to fold it, what is still to come stands apart (`unfolded`): behind
-all others, where new entries are put too. It is counted like the rest, and leaves like the rest.
+During a passage that folds the queue, entries that it has not reached are apart (`unfolded`),
+behind all others; new entries are appended there. They count and leave like the rest.
 """
 
 from collections import deque
@@ -16,10 +16,10 @@ from sow.streaming.outbox.entries import Queued, QueuedUpdate
 from sow.topic.updates import Update
 
 DEAD_MIN = 64
-"""Fewer than so many entries that were folded away are not worth a walk through the queue."""
+"""Fewer entries that were folded away are not worth a walk through the queue."""
 NONE_UNFOLDED: deque[Queued] = deque()
-"""What all queues have to go through that are not being folded, and never anything else: an empty
-one takes 760 bytes."""
+"""Shared by all queues that are not being folded, and never added to: an empty deque takes 760
+bytes."""
 
 
 class Queue:
@@ -28,11 +28,11 @@ class Queue:
     def __init__(self) -> None:
         self.entries: deque[Queued] = deque()
         self.unfolded = NONE_UNFOLDED
-        """What stands behind them, to be gone through."""
+        """Entries behind them that a passage has not reached."""
         self._dead = 0
         self._pairs = 0
         self.message_count = 0
-        """The lines that wait, of a pair the newer one alone."""
+        """Lines that wait, of a pair only the newer one."""
         self.bytes = 0
 
     def __bool__(self) -> bool:
@@ -43,7 +43,7 @@ class Queue:
 
     @property
     def line_count(self) -> int:
-        """The lines that wait, of a pair both."""
+        """Lines that wait, of a pair both."""
         return self.message_count + self._pairs
 
     def oldest_us(self) -> int | None:
@@ -53,11 +53,11 @@ class Queue:
     # In and out.
 
     def append(self, entry: Queued) -> None:
-        """Put an entry at the end."""
+        """Append an entry at the end."""
         self._append(self.unfolded or self.entries, entry)
 
     def append_folded(self, entry: Queued) -> None:
-        """Put an entry behind what has been gone through."""
+        """Append an entry behind those that a passage has reached."""
         self._append(self.entries, entry)
 
     def _append(self, entries: deque[Queued], entry: Queued) -> None:
@@ -77,7 +77,7 @@ class Queue:
         self.bytes += len(entry.frame)
 
     def pop(self) -> None:
-        """Take the first entry out."""
+        """Remove the first entry."""
         self._take_first(self.entries)
 
     def _take_first(self, entries: deque[Queued]) -> Queued:
@@ -88,19 +88,19 @@ class Queue:
         return entry
 
     def begin_again(self) -> None:
-        """Begin to go through all entries, unless that is being done."""
+        """Begin a passage through all entries, unless there is one."""
         if not self.unfolded:
             self.entries, self.unfolded = deque(), self.entries
 
     def take_unfolded(self) -> Queued:
-        """Take out the first entry that was not gone through, to be put where it belongs."""
+        """Remove the first unfolded entry, to be put where it belongs."""
         entry = self._take_first(self.unfolded)
         if not self.unfolded:
             self.unfolded = NONE_UNFOLDED
         return entry
 
     def sift(self, wanted: Callable[[Queued], bool]) -> None:
-        """Keep the entries that are wanted, and that say something."""
+        """Keep the entries that live and are `wanted`."""
         for entries in (self.entries, self.unfolded):
             for _ in range(len(entries)):
                 entry = self._take_first(entries)
@@ -108,8 +108,9 @@ class Queue:
                     self._append(entries, entry)
 
     def clear(self) -> None:
-        """Drop all that waits, and leave no circle of it: nobody looks for those of who lives long
-        (`sow.server.loop.gc_pacing`), so that each slow client would leave its whole queue behind.
+        """Drop everything that waits, and leave no cycles: the collector rarely looks for those of
+        long-lived objects (`sow.server.loop.gc_pacing`), so each slow client would leave its whole
+        queue behind.
         """
         for entry in self:
             if isinstance(entry, QueuedUpdate):
@@ -119,21 +120,21 @@ class Queue:
         self.unfolded = NONE_UNFOLDED
         self.message_count = self.bytes = self._dead = self._pairs = 0
 
-    # Entries that wait.
+    # Waiting entries.
 
     def reframe(self, entry: Queued, frame: bytes) -> None:
-        """Have an entry say something else."""
+        """Replace the frame of an entry."""
         self.bytes += len(frame) - len(entry.frame)
         entry.reframe(frame)
 
     def rewrite(self, entry: QueuedUpdate, update: Update, group: int) -> None:
-        """Have a single update say another one, which was said in `group`."""
+        """Replace the update of a single update by one of `group`."""
         self.bytes -= len(entry.frame)
         entry.rewrite(update, group)
         self.bytes += len(entry.frame)
 
     def kill(self, entry: QueuedUpdate) -> None:
-        """Another entry says what this one said."""
+        """Another entry has taken in this one's update."""
         self.part(entry)
         self.message_count -= entry.message_count
         self.bytes -= len(entry.frame)
@@ -141,19 +142,19 @@ class Queue:
         entry.fold_away()
 
     def pair(self, older: QueuedUpdate, newer: QueuedUpdate) -> None:
-        """Two single updates of a place count as one message."""
+        """Count two single updates of a place as one message."""
         newer.follow(older)
         self._pairs += 1
         self.message_count -= 1
 
     def part(self, entry: QueuedUpdate) -> None:
-        """A single update is no part of a pair any more, if it was."""
+        """Dissolve the pair of a single update, if it has one."""
         parted = entry.part()
         self._pairs -= parted
         self.message_count += parted
 
     def bury(self, always: bool = False) -> None:
-        """Take out what was folded away, once it is most of the queue."""
+        """Remove what was folded away, once it is most of the queue."""
         if always or (self._dead > DEAD_MIN and 2 * self._dead > len(self.entries)):
             count = len(self.entries)
             self.entries = deque(entry for entry in self.entries if entry.lives)

@@ -1,1 +1,1 @@
-"""Live windows: a stretch of an ordered topic, kept as it changes."""
+"""Live windows: a range of positions of an ordered topic, kept current."""

@@ -1,13 +1,13 @@
-"""Ordered sets: what passes a filter, in an order, as far as live windows look at it.
+"""Ordered sets: the records that pass a filter, in order, as far as live windows need them.
 
-    batch ──> which of it may stand among the first ──> head ──> windows that reach so far
-                                                          │
+    batch ──> the records that may be among the first ──> head ──> windows that reach so far
+                                                           │
                        too short for its windows: filled by a query, in steps
 
-There is one for each distinct filter and order of a topic, shared by all windows over it. It hears
-every batch, so what a change costs that concerns no window is a comparison with the head's bound.
-The order is the query's (docs/semantics.md, Rule 9), ties by first publication, so a window is
-what the same query answers. Rows of views stand in places of their own, and so in windows, too.
+There is one for each distinct filter and order of a topic, shared by all windows over it. It gets
+every batch, so a change that concerns no window costs a comparison with the head's bound. The order
+is the query's (docs/semantics.md, Rule 9), ties by first publication, so a window shows what the
+same query answers. Rows of views have positions of their own, and so they do in windows.
 """
 
 from collections.abc import Sequence
@@ -27,31 +27,31 @@ from sow.topic.batch import Batch
 from sow.topic.records import Records
 
 SPARE_MIN = 100
-"""So many records more than windows look at are kept, or as many as the longest window has: leavers
-are made up for from these, and a query is needed for one leaver in so many at most."""
+"""So many spare records are kept, or as many as the longest window has: they replace those that
+leave, and a query is needed for one in so many that leave at most."""
 FILLED_AT_ONCE = 10_000
-"""Records of a topic, counted once for each term of the order, from which on a query for the head
-is made in steps: fewer are sorted in some milliseconds."""
+"""Records of a topic, counted once for each term of the order, from which on the query that fills
+the head runs in steps: fewer are sorted in some milliseconds."""
 REFILL_US_MIN = 100_000
 REFILL_REST = 9
-"""So long is waited between two queries of a large topic, and so many times as long as the last one
-took: they take a tenth of the time at most, and what happens in between is told as one turn."""
+"""The pause between two queries of a large topic, and as a multiple of the last one's time: they
+take a tenth of the time at most, and changes in between are reported as one turn."""
 FEW_OF = 8
-"""A record is asked about by itself where those that matter are fewer than one in so many."""
+"""Records are evaluated one by one where fewer than one in so many matter."""
 NUMBERS = (int, float)
 
 
 class WindowReader(Protocol):
-    """A window over a set: it looks at the first `end` records, and has room for `length`."""
+    """A window over a set: it reads the first `end` records, and shows `length`."""
 
     @property
     def first(self) -> int:
-        """The place that it shows first."""
+        """The first position that it shows."""
         ...
 
     @property
     def end(self) -> int:
-        """How many records, from the first, decide what it shows."""
+        """How many records, from the first, determine what it shows."""
         ...
 
     @property
@@ -72,7 +72,7 @@ Reader = TypeVar("Reader", bound=WindowReader)
 
 
 class OrderedSet(Generic[Reader]):
-    """The records of `topic` that pass `condition`, in the order that `terms` say."""
+    """The records of `topic` that pass `condition`, in the order of `terms`."""
 
     def __init__(
         self, topic: Records, condition: Filter | None, terms: tuple[OrderTerm, ...]
@@ -84,10 +84,10 @@ class OrderedSet(Generic[Reader]):
         self.readers: list[Reader] = []
         self._paths = tuple(dict.fromkeys(path for term in terms for path in term.paths))
         self._rows: dict[str, PageRow] = {}
-        """Records that windows have looked at and that have not changed since: windows that overlap
-        look at the same ones."""
+        """Records that windows have read and that have not changed since: overlapping windows read
+        the same ones."""
         self.seq = 0
-        """The number of the newest change that it has heard of."""
+        """The number of the newest change that it has processed."""
         self._filling: Task[None] | None = None
         self._began_us = self._rests_until_us = 0
         self._need = 0
@@ -100,12 +100,12 @@ class OrderedSet(Generic[Reader]):
     # Readers.
 
     def add(self, reader: Reader) -> None:
-        """A window looks at it from now on."""
+        """A window reads it from now on."""
         self.readers.append(reader)
         self._measure()
 
     def remove(self, reader: Reader) -> None:
-        """A window looks at it no more."""
+        """A window no longer reads it."""
         self.readers.remove(reader)
         self._measure()
 
@@ -114,13 +114,13 @@ class OrderedSet(Generic[Reader]):
 
     @property
     def capacity(self) -> int:
-        """How many records are asked for to fill it."""
+        """How many records a query that fills it requests."""
         return capacity_of(self._need, max((one.length for one in self.readers), default=0))
 
-    # Hearing.
+    # Batches.
 
     def on_batch(self, batch: Batch) -> list[Reader]:
-        """Take in a batch; returns the windows that may show something else because of it."""
+        """Process a batch; returns the windows that may show something else because of it."""
         changes = batch.changes
         self.seq = max(self.seq, changes.seqs[-1])
         if changes.news is None:
@@ -137,7 +137,7 @@ class OrderedSet(Generic[Reader]):
         return self._concerned(places)
 
     def _concerned(self, places: Sequence[Places | None]) -> list[Reader]:
-        """The windows that look at one of these places, or at what stands between them."""
+        """The windows that read one of these positions, or one between them."""
         found = [one for one in places if one is not None]
         if not found:
             return []
@@ -145,12 +145,12 @@ class OrderedSet(Generic[Reader]):
         return [one for one in self.readers if first < one.end and one.first <= last]
 
     def _that_matter(self, batch: Batch) -> list[tuple[int, bool]]:
-        """The places in a batch of records that are in the head or may be now, and whether each
-        passes the filter."""
+        """The places in a batch of records that are in the head or may now enter it, and whether
+        each passes the filter."""
         head, identities = self.head, batch.changes.identities
         places = self._inside(batch)
         if len(places) < len(batch) and (places or not head.knows_none(identities)):
-            # What enters may leave again in the same batch, which has each state of a record.
+            # A record that enters may leave in the same batch, which has each of its states.
             enter = {identities[at] for at in places}
             places = [at for at, one in enumerate(identities) if one in enter or one in head]
         if not places:
@@ -173,7 +173,7 @@ class OrderedSet(Generic[Reader]):
         if not self.terms and self.topic.table.is_arranged:
             return range(len(batch))
         if not self.terms:
-            # By first publication, of which a change that lets a record pass takes nothing.
+            # By first publication: a change that lets a record pass does not change that.
             last, slots = head.bound[0], np.asarray(batch.changes.slots, np.int64)
             return [at for at, tie in enumerate(self.topic.table.ties(slots)) if tie <= last]
         term = self.terms[0]
@@ -188,7 +188,7 @@ class OrderedSet(Generic[Reader]):
         return _not_above(values, edge, NUMBERS if kind == 2 else (str,))
 
     def _take(self, batch: Batch, at: int, is_in: bool) -> Places | None:
-        """One record of a batch; returns which places are concerned."""
+        """Process one record of a batch; returns the positions that it concerns."""
         changes = batch.changes
         identity = changes.identities[at]
         self._rows.pop(identity, None)
@@ -198,7 +198,7 @@ class OrderedSet(Generic[Reader]):
         return self.head.put((*ranks, self.topic.table.tie(changes.slots[at]), identity))
 
     def _drop(self, identity: str) -> Places | None:
-        """A record has gone; returns which places are concerned."""
+        """Process a removal; returns the positions that it concerns."""
         self._rows.pop(identity, None)
         return self.head.drop(identity)
 
@@ -206,12 +206,12 @@ class OrderedSet(Generic[Reader]):
 
     @property
     def is_short(self) -> bool:
-        """The head may not hold all that its windows look at: it has to be filled."""
+        """The head may not have all records that its windows read: it has to be filled."""
         return not self.head.complete and len(self.head) < self._need
 
     @property
     def can_be_read(self) -> bool:
-        """What windows look at is there, or at hand."""
+        """What windows read is there, or can be queried at once."""
         return not self.topic.is_changing and (not self.is_short or self._is_small)
 
     @property
@@ -225,8 +225,8 @@ class OrderedSet(Generic[Reader]):
         return self.head.complete or len(self.head) >= end
 
     def rows(self, first: int, last: int) -> dict[str, PageRow]:
-        """The records from the place `first` on, up to `last`, in order and by their identities;
-        only while it can be read."""
+        """The records from position `first` up to `last`, in order and by their identities; only
+        while it can be read."""
         if self.is_short:
             run_to_completion(self._fill())
         known, order = self._rows, self.head.names[first:last]
@@ -240,14 +240,13 @@ class OrderedSet(Generic[Reader]):
     # Filling.
 
     def due_us(self) -> int | None:
-        """When the query goes on that fills the head; None if there is something else to wait
-        for."""
+        """When the query that fills the head continues; None if it waits for something else."""
         if self.topic.is_changing or not self.is_short:
             return None
         return 0 if self._filling is not None else self._rests_until_us
 
     def go_on(self, now_us: int) -> bool:
-        """Take a step towards filling the head, if that is to be done; True when it is full."""
+        """Take a step towards filling the head, if that is needed; True when it is full."""
         if not self.is_short or self.topic.is_changing:
             return False
         if self._filling is None:
@@ -262,7 +261,7 @@ class OrderedSet(Generic[Reader]):
         return False
 
     def close(self) -> None:
-        """Nobody looks at it any more."""
+        """It has no readers any more."""
         if self._filling is not None:
             self._filling.close()
             self._filling = None
@@ -273,7 +272,7 @@ class OrderedSet(Generic[Reader]):
             indexes = self.topic.indexes
             steps = answering(indexes, query)
             try:
-                # Where the topic has other indexes since the configuration changed, begin again.
+                # Start again where the topic has other indexes since a configuration change.
                 while self.topic.indexes is indexes:
                     try:
                         next(steps)
@@ -286,21 +285,21 @@ class OrderedSet(Generic[Reader]):
 
     def begin_with(self, slots: Slots, requested: int, seq: int) -> None:
         """A window opens with what a query for so many records has just found, as of the change
-        `seq`: if that is more than is known, go on from it."""
+        `seq`: continue from that if it is more than is known."""
         self.seq = max(self.seq, seq)
         if self.is_short:
             self.close()
             self._hold(slots, requested)
 
     def succeed(self, known: "OrderedSet[Any]", seq: int) -> None:
-        """A window goes on with what another one of the same filter and order knew until this
-        moment, the change `seq`, when nobody looked at that any more."""
+        """A window continues with what another set of the same filter and order knew until this
+        moment, the change `seq`, when it lost its last reader."""
         if known is not self:
             self.head, self._rows = known.head, known._rows
         self.seq = max(self.seq, seq)
 
     def _hold(self, slots: Slots, requested: int) -> None:
-        """Hold the first records of the set, as a query for so many has just found them."""
+        """Store the first records of the set, as a query for so many has just found them."""
         self.head.fill(self._entries(slots), complete=len(slots) < requested)
         self._rows.clear()
 
@@ -326,7 +325,7 @@ class OrderedSet(Generic[Reader]):
         return list(map(term.rank, term.calculate([*fields, *traits], len(bodies))))
 
     def check(self) -> None:
-        """Assert that the head is what the records say."""
+        """Assert that the head agrees with the records."""
         self.head.check()
         if self.topic.is_changing:
             return
@@ -340,7 +339,7 @@ class OrderedSet(Generic[Reader]):
 
 
 def capacity_of(end: int, length: int) -> int:
-    """How many records a head has that is read by windows up to `end`, of so many rows."""
+    """How many records the head has for windows that read up to `end`, of `length` rows."""
     return end + max(SPARE_MIN, length)
 
 
@@ -349,12 +348,12 @@ def _not_below(values: Column, edge: Any, kinds: tuple[type, ...]) -> list[int]:
     try:
         return [at for at, one in enumerate(values) if not one < edge]
     except TypeError:
-        # Some are of other kinds, and their ranks say where they belong.
+        # Some are of other kinds, whose ranks decide.
         return [at for at, one in enumerate(values) if type(one) not in kinds or not one < edge]
 
 
 def _not_above(values: Column, edge: Any, kinds: tuple[type, ...]) -> list[int]:
-    """The same ascending."""
+    """The same, ascending."""
     try:
         return [at for at, one in enumerate(values) if not one > edge]
     except TypeError:

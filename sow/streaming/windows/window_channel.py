@@ -1,17 +1,17 @@
-"""Window strands: what is said to the members of a live window, and when.
+"""Window channels: what the members of a live window are sent, and when.
 
-    turn's end, or the end of an interval ──> the page as it is now
+    end of the turn, or of an interval ──> the page as it is now
         each member: difference from the page that it holds, unless it does not keep up
 
-A window's lines are never folded in a queue: one that takes the place of another would be seen
-before a record has made room for it. A member that does not keep up is told nothing instead; the
-page that it was last told of is remembered, and once it has taken what waits it is told the
-difference to what the window is then, however much has happened. So what is kept for a slow client
-is one page, and lines only up to where a queue begins to be conflated. A turn that has no room in
-the queue beside what waits is not told either, so that no session is closed for its windows: but
-for one turn that is longer than the whole queue, which is told when nothing waits.
+A window's lines are never folded in a queue: one that replaced another would arrive before a record
+has made room for it. A member that does not keep up is sent nothing instead; the page that it was
+last sent is remembered, and once it has read what waits it gets the difference to the current page,
+however much has happened. So a slow client costs one page, and lines only up to where a queue
+begins to be conflated. A turn without room in the queue is not sent either, so that no session is
+closed because of its windows; only a turn that is longer than the whole queue is sent when nothing
+waits.
 
-`conflation=` is the same for all members: the membership of a window is what is conflated.
+`conflation=` is the same for all members: what is conflated is the window's content.
 """
 
 import weakref
@@ -41,7 +41,7 @@ from sow.topic.updates import Update
 
 WORDED_AT_ONCE = 500
 WORDED_BYTES_AT_ONCE = 256 * 1024
-"""Rows of an answer that are worded in one go, as everywhere; where they are long, fewer."""
+"""Rows of an answer that are encoded in one go, as everywhere; fewer where they are long."""
 
 
 class Room(NamedTuple):
@@ -55,37 +55,38 @@ NOTHING_LACKED = Room(0, 0)
 
 
 class WindowView(Protocol):
-    """What a window's strand shows (`sow.streaming.windows.window_feeds`)."""
+    """What a window's channel shows (`sow.streaming.windows.window_feeds`)."""
 
     lines: UpdateEncoder
 
     @property
     def can_be_read(self) -> bool:
-        """What it shows is there, or at hand."""
+        """What it shows is there, or can be queried at once."""
         ...
 
     @property
     def seq(self) -> int:
-        """The number of the newest change that it knows of."""
+        """The number of the newest change that it includes."""
         ...
 
     def page(self) -> WindowPage:
-        """What it shows now; only while that can be read."""
+        """The current page; only while it can be read."""
         ...
 
     def due_us(self) -> int | None:
-        """When it goes on with what it takes to be read, if that can be by itself."""
+        """When it continues the work before it can be read, if it has any."""
         ...
 
     def go_on(self, now_us: int) -> "Sequence[WindowChannel]":
-        """Take a step towards that; returns whom else that concerns, with the last one."""
+        """Take a step of that work; returns all channels that the last step concerns."""
         ...
 
 
 class PageAnswer:
-    """What somebody is told who begins to look at a page: what leaves, `left`, and the rows of an
-    answer, `come`, each with its place; worded when it is written, some at a time, since a page may
-    have very long records. `last` words the last states of what has gone."""
+    """What a member is sent when it begins to follow a page: the records that leave, `left`, and
+    the rows of an answer, `come`, each with its position; encoded as they are written, some at a
+    time, since a page may have very long records. `last` encodes the last states of removed
+    records."""
 
     def __init__(
         self,
@@ -110,13 +111,13 @@ class PageAnswer:
         return self.rows <= WORDED_AT_ONCE and self.bytes <= WORDED_BYTES_AT_ONCE
 
     def leavings(self) -> Iterator[list[bytes]]:
-        """Lines of what leaves."""
+        """Lines of the records that leave."""
         for start, stop in _pieces([len(update.last) for update, _ in self._left]):
-            said = [
+            rendered = [
                 self._words(update).placed_line(update, [at] if self._positions else (), moved=True)
                 for update, at in self._left[start:stop]
             ]
-            yield [line for line in said if line is not None]
+            yield [line for line in rendered if line is not None]
 
     def _words(self, update: Update) -> UpdateEncoder:
         return self._lines if update.reason == "match" else self._last
@@ -136,7 +137,7 @@ class PageAnswer:
 
 
 def _pieces(sizes_bytes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Where runs of rows of these sizes begin and end that are written in one go; one at least."""
+    """Runs of rows of these sizes that are written in one go, of one row at least."""
     start = size_bytes = 0
     for at, size in enumerate(sizes_bytes):
         size_bytes += size
@@ -148,11 +149,11 @@ def _pieces(sizes_bytes: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _nothing() -> None:
-    """What is shown by a strand that has not been shown anything."""
+    """The view of a channel that shows nothing yet."""
 
 
 class WindowChannel(Channel):
-    """A strand that tells of a window. What it shows (`show`) is known before anybody joins."""
+    """A channel that reports a window. Its view (`show`) is set before the first member joins."""
 
     def __init__(
         self,
@@ -164,47 +165,47 @@ class WindowChannel(Channel):
         super().__init__(name, encoding, on_failure)
         self._key = key
         self._view: Callable[[], WindowView | None] = _nothing
-        """Weakly: it has the strand, and together they would stay when all have left."""
+        """Weakly: the view refers to the channel, and the cycle would outlive all members."""
         self.lines: UpdateEncoder
-        """What words what it tells."""
+        """Encodes its lines."""
         self._held: dict[Session, WindowPage] = {}
-        """The page that each member was last told of."""
+        """The page that each member was last sent."""
         self._newest = EMPTY_PAGE
-        """The page that was told of last: who holds an equal one holds this."""
+        """The page that was sent last: members with an equal one share it."""
         self._lagging: dict[Session, Room] = {}
-        """Members that have not been told of the newest one, and the room that they lacked."""
+        """Members that have not been sent the newest page, and the room that they lacked."""
         self._since_us: int | None = None
-        """When what is shown may first have become another than what was told."""
+        """When the page may first have come to differ from what was sent."""
         self._is_due = False
 
     def show(self, view: WindowView) -> None:
-        """What it tells of."""
+        """Set what it reports."""
         self._view, self.lines = weakref.ref(view), view.lines
 
     @property
     def view(self) -> WindowView:
-        """What it tells of."""
+        """What it reports."""
         view = self._view()
-        assert view is not None, "it is shown nothing any more"
+        assert view is not None, "the view is gone"
         return view
 
-    # Hearing.
+    # Changes.
 
     def notice(self, now_us: int) -> None:
-        """What is shown may be another now."""
+        """The page may have changed."""
         if self._since_us is None:
             self._since_us = now_us
 
     def part_with(self, batch: Batch) -> None:
-        """Records have left the topic; who holds them has to be told why."""
+        """Records have left the topic; members that hold them need the reason."""
         for page in {id(page): page for page in self._held.values()}.values():
             page.part_with(batch)
 
     # Time.
 
     def due_us(self) -> int | None:
-        """When `release` next has something to do; without an interval it is the turn's end that
-        there is to wait for, unless something has to be made first."""
+        """When `release` next has something to do; without an interval it waits for the end of the
+        turn, unless something has to be done first."""
         if self.is_over or self._since_us is None or not self.members:
             return None
         ready_us = None if self.view.can_be_read else self.view.due_us()
@@ -215,11 +216,11 @@ class WindowChannel(Channel):
         return max(self._since_us + self._key.interval_us, ready_us or 0)
 
     def release(self, now_us: int) -> None:
-        """Do what is due: `flush` then tells, if all is there that it takes."""
+        """Do what is due: `flush` then sends, if the page can be read."""
         self.go_on(now_us)
 
     def go_on(self, now_us: int) -> Sequence["WindowChannel"]:
-        """The same; returns others that can tell now, too."""
+        """The same; returns other channels that can send now."""
         others: Sequence[WindowChannel] = ()
         if self.members and not self.view.can_be_read:
             others = self.view.go_on(now_us)
@@ -232,21 +233,21 @@ class WindowChannel(Channel):
 
     @property
     def waiting(self) -> bool:
-        """There is something that `flush` may hand out, and somebody to take it."""
+        """`flush` may have something for somebody."""
         if self.is_over or not self.members or not self.view.can_be_read:
             return False
         return self._reports_all() or any(map(self._takes, self._lagging))
 
     def _reports_all(self) -> bool:
-        """What has changed is to be told now."""
+        """What has changed is to be sent now."""
         if self._since_us is None:
             return False
         return self._is_due or self._key.interval_us is None
 
     def _takes(self, session: Session) -> bool:
-        """Whether a member is told now what there is to tell."""
+        """Whether a member is sent the difference now."""
         if session.holds_back:
-            # What it is told when its rights hold counts from the page that it was told of.
+            # Once its permissions apply, the difference is from the page that it was sent.
             return False
         if self._key.auto:
             return session.idle
@@ -257,11 +258,11 @@ class WindowChannel(Channel):
         return session.keeps_up and session.has_room(*self._lagging.get(session, NOTHING_LACKED))
 
     def _has_room(self, session: Session, room: Room) -> bool:
-        """Whether lines that a member takes may be queued; else it is told later."""
+        """Whether lines for a member may be queued; else it is sent the difference later."""
         return not self._may_lag(session) or session.has_room(*room)
 
     def _may_lag(self, session: Session) -> bool:
-        """Whether a member that does not keep up is told later, and not every turn."""
+        """Whether a member that does not keep up skips turns."""
         policy = self.lines.topic.folding.policy
         return policy not in ("off", "unsubscribe") and session.conflates
 
@@ -271,7 +272,7 @@ class WindowChannel(Channel):
         self._held[session] = EMPTY_PAGE
 
     def leave(self, session: Session) -> None:
-        """Take a member out; what gathered was handed out."""
+        """Remove a member; nothing is pending."""
         super().leave(session)
         self._held.pop(session, None)
         self._lagging.pop(session, None)
@@ -281,7 +282,7 @@ class WindowChannel(Channel):
         return self._held[session]
 
     def take_back(self, session: Session) -> WindowPage:
-        """Let nothing leave that waits for a member; returns the page that it holds then."""
+        """Drop what waits for a member; returns the page that it then holds."""
         waiting = session.outbox.sent_under(self.name)
         turns = [entry.delivery.steps for entry in waiting if isinstance(entry, QueuedDelivery)]
         session.take_back_all(self.name)
@@ -295,9 +296,9 @@ class WindowChannel(Channel):
         from_scratch: bool,
         last: Shape | None = None,
     ) -> "PageAnswer":
-        """Let a member go from a page to the one that is shown now; returns what is to be said.
-        `anew`: it has seen its records otherwise so far; of the last state of one that has gone it
-        may be told what both this and the shape `last` show."""
+        """Move a member from a page to the current one; returns what it is to be sent.
+        `from_scratch`: it has seen its records in another shape so far; of the last state of a
+        removed record it may be sent what both this and the shape `last` show."""
         self._held[session] = now = self._turn_to(now)
         left: list[tuple[Update, int]] = []
         come: list[tuple[str, PageRow, int]] = []
@@ -306,25 +307,25 @@ class WindowChannel(Channel):
                 come.append((step.identity, step.new, step.at))
             elif step.old is not None:
                 left.append((self._leaving(step.identity, step.old, held), step.at))
-        told = self.lines if last is None else self.lines.within(last)
-        return PageAnswer(self.lines, told, self._positions, left, come)
+        encoder = self.lines if last is None else self.lines.within(last)
+        return PageAnswer(self.lines, encoder, self._positions, left, come)
 
-    # Telling.
+    # Sending.
 
     def _turn_to(self, page: WindowPage) -> WindowPage:
-        """What is shown now, as all hold it who hold the same."""
+        """The current page as the object that all members with an equal one share."""
         if page.rows != self._newest.rows:
             self._newest = page
         return self._newest
 
     def flush(self, group: int, now_us: int) -> None:
-        """Tell each member that keeps up what differs from what it holds."""
+        """Send each member that keeps up the difference from what it holds."""
         now, reports_all = self._turn_to(self.view.page()), self._reports_all()
-        told = [*self.members] if reports_all else [*self._lagging]
+        receivers = [*self.members] if reports_all else [*self._lagging]
         if reports_all:
             self._since_us, self._is_due = None, False
         together: dict[int, list[Session]] = {}
-        for session in told:
+        for session in receivers:
             if self._held[session].rows == now.rows:
                 self._lagging.pop(session, None)
                 self._held[session] = now
@@ -335,16 +336,16 @@ class WindowChannel(Channel):
         for sessions in together.values():
             self._send(sessions, now, group, now_us)
         if self._lagging and self._key.interval_us is not None:
-            # They are looked at again when the next interval ends.
+            # They are considered again when the next interval ends.
             self.notice(now_us)
 
     def _send(self, sessions: Iterable[Session], now: WindowPage, group: int, now_us: int) -> None:
-        """Hand members that hold the same page what differs from it."""
+        """Send members that hold the same page the difference from it."""
         sessions = list(sessions)
         held = self._held[sessions[0]]
         steps = [*difference_of(held, now)]
-        said = [self._line(step, held) for step in steps]
-        rendered = [line for line in said if line is not None]
+        encoded = [self._line(step, held) for step in steps]
+        rendered = [line for line in encoded if line is not None]
         if rendered:
             rendered.append(
                 self.encoding.reply(protocol_messages.turn_end(self.name, self.view.seq))
@@ -393,20 +394,20 @@ class WindowChannel(Channel):
         return lines.placed_line(update, places, moved=step.moved and self._positions)
 
     def _leaving(self, identity: str, old: PageRow, held: WindowPage) -> Update:
-        """A record has left the window: it has gone, or others stand there now."""
+        """A record has left the window: it was removed, or others took its position."""
         table = self.lines.topic.table
         slot, parted = table.slots.get(identity), held.parted.get(identity)
         seq, ts_us = old.seq, old.ts_us
         if slot is not None:
             seq, ts_us = int(table.seqs[slot]), int(table.ts_us[slot])
             parted = Parted("match", table.bodies[slot])
-        assert parted is not None, "nobody knows why a record has gone"
+        assert parted is not None, "a removed record without a reason"
         if parted.reason == "match" and not self.lines.may_see(parted.body or b""):
             parted = Parted("entitlement", None)
         return Update(identity, True, None, seq, ts_us, seq, ts_us, *parted, old=old.body)
 
     def _delta(self, old: PageRow, new: PageRow) -> Document | None:
-        """What a member sees of a change, if it wants deltas and one can say it."""
+        """The delta of a change as a member sees it; None if it is sent whole."""
         lines = self.lines
         if not lines.key.delta or not lines.topic.message_type.partial:
             return None
@@ -417,13 +418,13 @@ class WindowChannel(Channel):
         return difference(before, now)
 
     def check(self) -> None:
-        """Assert what telling relies on."""
+        """Assert what sending relies on."""
         super().check()
-        assert self._held.keys() == self.members.keys(), "a page that nobody holds"
-        assert self._lagging.keys() <= self.members.keys(), "one who has left is behind"
+        assert self._held.keys() == self.members.keys(), "pages of other sessions than the members"
+        assert self._lagging.keys() <= self.members.keys(), "a former member lags"
         view = self._view()
         if view is None or not view.can_be_read or self._since_us is not None or self.is_over:
             return
         now = view.page()
         for session, page in self._held.items():
-            assert session in self._lagging or page.rows == now.rows, "a change nobody told of"
+            assert session in self._lagging or page.rows == now.rows, "a change that was not sent"

@@ -1,8 +1,8 @@
 """Window feeds: a topic as a live window sees it.
 
-It looks at a stretch of an ordered set (`sow.streaming.windows.ordered_sets`), which hears the
-topic's changes for it and says when something may have changed there. What that is, the window's
-strand finds out when it is time to tell.
+A window feed reads a range of an ordered set (`sow.streaming.windows.ordered_sets`), which
+processes the topic's changes for it and notifies it when something may have changed there. The
+window's channel finds out what has changed when it is time to send.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ from sow.topic.batch import Batch
 from sow.topic.records import Records
 
 SetKey = tuple[str | None, tuple[OrderTerm, ...], RowPolicy | None]
-"""What makes two windows stretches of one ordered set: filter, order and what may be seen."""
+"""What makes two windows ranges of one ordered set: filter, order and what may be seen."""
 
 
 class WindowFeed(Feed):
-    """The feed of a window's strand, over the set that it is given by the topic's router."""
+    """The feed of a window's channel, over the set that the topic's router gives it."""
 
     channel: WindowChannel
 
@@ -37,7 +37,7 @@ class WindowFeed(Feed):
         channel.show(self)
 
     def look_at(self, ordered: OrderedSet["WindowFeed"] | None) -> None:
-        """Show a stretch of this set from now on, or of none any more."""
+        """Show a range of this set from now on, or of none."""
         if self._ordered is not None:
             self._ordered.remove(self)
         self._ordered = ordered
@@ -46,33 +46,33 @@ class WindowFeed(Feed):
 
     def begin_with(self, slots: Slots, requested: int, seq: int) -> None:
         """A query for so many records has just found these to be the first, as of the change `seq`:
-        the set goes on from them, unless it knows as much."""
+        the set continues from them, unless it knows as much."""
         self.ordered.begin_with(slots, requested, seq)
 
     def succeed(self, known: OrderedSet["WindowFeed"], seq: int) -> None:
-        """What it shows is known to this set, as of the change `seq`, though the last window over
-        that may just have gone."""
+        """This set knows what it shows, as of the change `seq`, even if its last window has just
+        been closed."""
         self.ordered.succeed(known, seq)
 
     @property
     def set_key(self) -> SetKey:
-        """What makes the set that it is a stretch of."""
+        """What identifies the set that it is a range of."""
         return set_key_of(self.key.filter, self.window, self.key.guard)
 
     @property
     def ordered(self) -> OrderedSet["WindowFeed"]:
-        """The set that it is a stretch of; only while it hears its topic."""
+        """The set that it is a range of; only while it follows its topic."""
         assert self._ordered is not None
         return self._ordered
 
     @property
     def first(self) -> int:
-        """The place that it shows first."""
+        """The first position that it shows."""
         return self.window.skip_n
 
     @property
     def end(self) -> int:
-        """How many records, from the first, decide what it shows."""
+        """How many records, from the first, determine what it shows."""
         return self.window.end
 
     @property
@@ -82,25 +82,25 @@ class WindowFeed(Feed):
 
     @property
     def can_be_read(self) -> bool:
-        """What it shows is there, or at hand."""
+        """What it shows is there, or can be queried at once."""
         return self._ordered is not None and self._ordered.can_be_read
 
     def page(self) -> WindowPage:
-        """What it shows now; only while that can be read."""
+        """The current page; only while it can be read."""
         window = self.window
         return WindowPage(self.ordered.rows(window.skip_n, window.end))
 
     @property
     def seq(self) -> int:
-        """The number of the newest change that it knows of."""
+        """The number of the newest change that it includes."""
         return self.ordered.seq
 
     def due_us(self) -> int | None:
-        """When the set goes on with what it takes to be read, if that is what it waits for."""
+        """When the set continues the work before it can be read, if it has any."""
         return None if self._ordered is None else self._ordered.due_us()
 
     def go_on(self, now_us: int) -> Sequence[WindowChannel]:
-        """Take a step towards that; returns all who look at the set, with the last one."""
+        """Take a step of that work; returns all readers of the set, with the last one."""
         is_full = self.ordered.go_on(now_us)
         return [one.channel for one in self.ordered.readers] if is_full else ()
 
@@ -114,7 +114,7 @@ class WindowFeed(Feed):
 
 
 def set_key_of(own: str | None, window: WindowKey, guard: RowPolicy | None) -> SetKey:
-    """The set of a window that keeps to what passes its own filter, and may be seen."""
+    """The set of a window over what passes its own filter, and may be seen."""
     terms = terms_of(window)
     return own, terms if guard is None else guard.order(terms), guard
 

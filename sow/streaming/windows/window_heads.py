@@ -1,9 +1,9 @@
 """Heads: the first records of an order, kept in order while records change.
 
-A head holds every record of the set up to a *bound*: whatever ranks after it is not looked at, and
-costs a comparison. So it does not grow with the topic, and loses records only at its end. What
-leaves a head is not replaced, since nobody knows what stands behind the bound: when it has become
-too short for who reads it, it is *filled* anew from a query.
+A head has every record of the set up to a *bound*: a record that ranks after it costs a comparison
+and is ignored. So a head does not grow with the topic, and loses records only at its end. A record
+that leaves is not replaced, since the records behind the bound are unknown: when the head has
+become too short for its readers, a query *fills* it again.
 
 An entry is a record's ranks, one for each term of the order, then the number of its first
 publication and its identity: entries compare as the query sorts, and no two are equal.
@@ -15,18 +15,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 Places = tuple[int, int]
-"""The first and the last place that shows another record, or another state of one."""
+"""The first and the last position that shows another record, or another state of one."""
 TO_THE_END = sys.maxsize
-"""The last place where all that stand behind have moved up or down."""
+"""The last position where all records behind have moved up or down."""
 Entry = tuple[Any, ...]
 """Ranks, then when the record was first published, then its identity."""
 CROWD_FACTOR = 2
-"""A head is cut when it is so many times as long as it is meant to be: a cut costs a walk."""
+"""A head is cut when it is so many times as long as it has to be: a cut costs a walk."""
 
 
 class WindowHead:
-    """The first records of an order; `complete` when these are all that there are. It knows of
-    none until it is filled."""
+    """The first records of an order; `complete` when there are no others. It is empty until it is
+    filled."""
 
     def __init__(self) -> None:
         self.order: list[Entry] = []
@@ -35,7 +35,7 @@ class WindowHead:
         self._entries: dict[str, Entry] = {}
         self.complete = False
         self.bound: Entry | None = None
-        """The last entry that it certainly has all up to, unless it is complete."""
+        """The entry up to which it has all records, unless it is complete."""
 
     def __len__(self) -> int:
         return len(self.order)
@@ -48,7 +48,7 @@ class WindowHead:
         return self._entries.keys().isdisjoint(identities)
 
     def fill(self, entries: Sequence[Entry], complete: bool) -> None:
-        """Hold these and no others, which stand in order; `complete`: there are no more."""
+        """Replace its records by these, which are in order; `complete`: there are no more."""
         self.order = list(entries)
         self.names = [entry[-1] for entry in entries]
         self._entries = {entry[-1]: entry for entry in entries}
@@ -60,7 +60,7 @@ class WindowHead:
         return self.complete or (self.bound is not None and not self.bound < entry)
 
     def put(self, entry: Entry) -> Places | None:
-        """A record is new or has changed; returns which places are concerned, if any is."""
+        """A record is new or has changed; returns the positions that this concerns, if any."""
         old = self._entries.get(entry[-1])
         if old == entry:
             at = bisect_left(self.order, entry)
@@ -78,7 +78,7 @@ class WindowHead:
         return (stood, at) if stood < at else (at, stood)
 
     def drop(self, identity: str) -> Places | None:
-        """A record has left the set; returns which places are concerned, if any is."""
+        """A record has left the set; returns the positions that this concerns, if any."""
         old = self._entries.pop(identity, None)
         if old is None:
             return None
@@ -87,7 +87,7 @@ class WindowHead:
         return at, TO_THE_END
 
     def cut(self, length: int) -> None:
-        """Let go of what stands behind the first `length`, once that is much."""
+        """Drop the records behind the first `length`, once they are many."""
         if len(self.order) > CROWD_FACTOR * length:
             for identity in self.names[length:]:
                 del self._entries[identity]

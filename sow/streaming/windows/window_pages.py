@@ -1,12 +1,12 @@
-"""Pages: what a live window shows at one time, and what has to be said from one to the next.
+"""Pages: what a live window shows at one time, and the difference between two of them.
 
     held ──┐
-           ├─ difference ─> who leaves, who enters, what has changed; at which places
+           ├─ difference ─> which records leave, enter or have changed, and their positions
     now  ──┘
 
-A client is told in this order, so it never holds more records than the window has room for. Each
-line says where its record stands once that record has been taken out: so lines that are applied
-one after the other end in the page's order, whatever has moved.
+A client is sent the steps in this order, so it never holds more records than the window has room
+for. Each line has the position of its record once that record has been taken out: so lines that are
+applied one after the other end in the page's order, whatever has moved.
 """
 
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ from sow.topic.records import Records
 
 class PageRow(NamedTuple):
     """A record as a page shows it: its body, the number and the time of its last change, and when
-    it was first published or where it was placed. Rows that are equal stand in the same order."""
+    it was first published, or its position. Equal rows have the same order."""
 
     body: bytes
     seq: int
@@ -30,7 +30,7 @@ class PageRow(NamedTuple):
 
 
 def rows_of(topic: Records, identities: Sequence[str]) -> list[PageRow]:
-    """These records as they stand in their topic."""
+    """These records as they are in their topic."""
     table = topic.table
     found = [table.slots[identity] for identity in identities]
     bodies = [table.bodies[slot] or b"" for slot in found]
@@ -40,17 +40,17 @@ def rows_of(topic: Records, identities: Sequence[str]) -> list[PageRow]:
 
 
 class Parted(NamedTuple):
-    """Why a record has left the topic; of one that a conflated topic's filter has removed, the
-    state that no longer matches."""
+    """Why a record has left the topic; if a conflated topic's filter removed it, the state that no
+    longer matches."""
 
     reason: Reason
     body: bytes | None
 
 
 class WindowPage:
-    """Records in order (`rows`, by their identities), as somebody holds them.
+    """Records in order (`rows`, by their identities), as a member holds them.
 
-    `parted` are those of them that have left the topic since: nothing else says why they did.
+    `parted` are those of them that have left the topic since: nothing else has their reasons.
     """
 
     __slots__ = ("parted", "rows")
@@ -71,8 +71,8 @@ class WindowPage:
                 self.parted[identity] = Parted(reason, body)
 
     def lose_all_but(self, there: Container[str]) -> None:
-        """Records that are not there may not be seen any more, if nothing else has become of
-        them."""
+        """Records that are not in `there` may not be seen any more, unless they have left for
+        another reason."""
         for identity in self.rows:
             if identity not in there:
                 self.parted.setdefault(identity, Parted("entitlement", None))
@@ -84,7 +84,7 @@ EMPTY_PAGE = WindowPage({})
 class PageStep(NamedTuple):
     """One line of a difference: a record leaves (no `new`), enters (no `old`) or has changed.
 
-    `at` is its place once it has been taken out of what is held, `stood` the one at which it stood.
+    `at` is its position once it has been taken out of what is held, `stood` its position before.
     """
 
     identity: str
@@ -95,18 +95,18 @@ class PageStep(NamedTuple):
 
     @property
     def moved(self) -> bool:
-        """It stands elsewhere now."""
+        """Its position has changed."""
         return self.at != self.stood
 
 
 def difference_of(
     held: WindowPage, now: WindowPage, from_scratch: bool = False
 ) -> Iterator[PageStep]:
-    """What makes of one page the other, in the order in which it is to be said.
+    """The steps that lead from one page to the other, in the order in which they are sent.
 
-    A record that is put stands right behind the nearest one before it that has settled: that has
-    not changed, and so stands in the same order on both pages, or was put already. `anew`: what
-    stays is said, too, since it is seen otherwise than before.
+    A record is put right behind the nearest one before it that has settled: that has not changed,
+    and so has the same order on both pages, or was put already. `from_scratch`: records that stay
+    are sent, too, since their shape has changed.
     """
     rows, before = now.rows, held.rows
     names, olds = [*rows], [*map(before.get, rows)]
@@ -154,7 +154,7 @@ def page_before(page: WindowPage, turns: Iterable[Sequence[PageStep]]) -> Window
 
 
 def _put(order: list[str], identity: str, last: str | None) -> int:
-    """Put a record right behind another one, or first; returns where it stands."""
+    """Put a record right behind another one, or first; returns its position."""
     at = 0 if last is None else order.index(last) + 1
     order.insert(at, identity)
     return at

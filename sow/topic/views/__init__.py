@@ -1,8 +1,8 @@
 """Views: rows grouped from the records of other topics, kept current change by change.
 
-    producer (one topic, or a join of several) ──> RowChanges ──> groups ──> rows of the view
+    producer (one topic, or a join of several) ──> RowDeltas ──> groups ──> rows of the view
 
-A producer says which input rows have come, changed or gone, with the values of the fields that the
-view wants of them. Groups take the values in and out of their accumulators and know which of them
-have changed; at the end of a turn these become the view's own records.
+A producer yields the input rows that were added, changed or removed, with the values of the fields
+that the view needs. Groups add the values to their accumulators, or remove them, and track which of
+them have changed; at the end of a turn these become the view's own records.
 """

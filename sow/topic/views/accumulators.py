@@ -1,19 +1,18 @@
-"""Accumulators: what is kept of a group of rows so that its aggregates are known at any moment.
+"""Accumulators: the state of a group of rows from which its aggregates can be read at any moment.
 
-A row comes with `add` and goes with `remove`, with the values that it came with; nothing else of it
-is kept. What a group comes to is a function of the rows that are in it, never of those that were:
-whatever came and went, it is bit for bit what a new group of the same rows comes to.
+A row is added with `add` and removed with `remove`, with the values that it was added with; nothing
+else of it is kept. A group's result is a function of the rows that are in it, never of former ones:
+whatever came and went, it is bit for bit what a new group of the same rows yields.
 
     COUNT                                       ValueCount
     SUM, AVG, STDDEV_POP, STDDEV_SAMP           ExactSum
     MIN, MAX, ANY, UNIQUE, COUNT_DISTINCT       DistinctValues
-    GROUP_CONCAT                                Appearances
+    GROUP_CONCAT                                DistinctOrdered
     a path alone                                LastByChange, one for all of them
 
-Aggregates of one argument share what they keep. A batch concerns many groups, few rows of each: so
-it goes in an argument at a time, the values of all rows beside what their groups keep of it, and
-columns of plain numbers, which most are, without a call for each. Knows nothing of records or
-topics.
+Aggregates of one argument share their state. A batch concerns many groups, few rows of each: so it
+is added an argument at a time, the values of all rows beside the states of their groups, and
+columns of plain numbers, which most are, without a call for each.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -28,7 +27,7 @@ from sow.topic.views.last_by_change import LastByChange
 
 Columns = Sequence[Sequence[Value]]
 NUMBER_KINDS: tuple[set[type], ...] = ({float}, {int})
-"""Kinds of values of which a column is taken as a whole: all of its values are of this one."""
+"""Kinds of values whose columns are added as a whole: all values of a column are of one kind."""
 
 
 class ValueCount:
@@ -40,65 +39,64 @@ class ValueCount:
         self.count = 0
 
     def add(self, value: Value, _born: int = 0) -> None:
-        """A value has come."""
+        """A value was added."""
         self.count += not _is_null(value)
 
     def remove(self, value: Value, _born: int = 0) -> None:
-        """A value that came has gone."""
+        """A value was removed."""
         self.count -= not _is_null(value)
 
     def replace(self, was: Value, now: Value, _born: int = 0) -> None:
-        """A value has become another one."""
+        """A value was replaced."""
         self.count += _is_null(was) - _is_null(now)
 
     @staticmethod
     def add_numbers(these: Iterable["ValueCount"], _values: Sequence[Any]) -> None:
-        """To each of these a number has come."""
+        """A number was added to each of these."""
         for one in these:
             one.count += 1
 
     @staticmethod
     def replace_numbers(*_: object) -> None:
-        """Numbers have become others: as many as before."""
+        """Numbers were replaced: the count stays."""
 
     def state(self) -> int:
-        """All there is to know of it."""
+        """The whole state."""
         return self.count
 
     def restore(self, state: int) -> None:
-        """Go on with what another one was."""
+        """Continue from another one's state."""
         self.count = state
 
 
 BY_COLUMN = (ValueCount, ExactSum, DistinctValues)
-"""What takes a column of numbers as a whole."""
+"""What adds a column of numbers as a whole."""
 
 
 class Kept(NamedTuple):
-    """What is kept of one argument: what makes it, and the argument's number."""
+    """The state for one argument: what makes it, and the argument's number."""
 
     make: Callable[[], Any]
     argument: int
 
 
 class ReadOff(NamedTuple):
-    """How an aggregate is read: what reads it off a column of groups, of which of the things that
-    are kept."""
+    """How an aggregate is read: a function of a column of groups, and the state that it reads."""
 
     read: Callable[[list[Any]], list[Any]]
     at: int
 
 
 NEWEST = -1
-"""Where the newest row is kept: behind all others."""
+"""The place of the newest row's state: behind all others."""
 
 
 class Keeping:
-    """What is to be kept of each group, how it is taken in, and how each aggregate is read off it.
+    """The states that each group keeps, how rows are added, and how aggregates are read.
 
-    A row has one value for each of the projection's `arguments`. Its `identity` tells it from all
-    other rows of the group, `born` says when it first came, and `seq` is the number of its newest
-    change. Columns have one place for each row, `groups` what is kept of the group that it is in.
+    A row has one value for each of the projection's `arguments`. Its `identity` is unique in the
+    group, `born` is when it first came, and `seq` the number of its newest change. Columns have one
+    place for each row, `groups` the accumulators of its group.
     """
 
     def __init__(self, projection: Projection, keeps_newest: bool = False) -> None:
@@ -108,19 +106,19 @@ class Keeping:
         self._readers: list[ReadOff] = [self._reader(one, aggregates) for one in aggregates]
         self._kinds: list[Any] = [type(one.make()) for one in self._kept]
         self.arguments = [one.argument for one in self._kept]
-        """Of each of the things that are kept, the number of its argument."""
+        """For each state, the number of its argument."""
         kinds = zip(self.arguments, self._kinds, strict=True)
         self._by_column = {argument for argument, kind in kinds if kind in BY_COLUMN}
         sizes = [SIZES[kind] for kind in self._kinds]
         if self.has_newest:
             sizes.append(SIZES[LastByChange])
         self.group_bytes = sum(size.group_bytes for size in sizes)
-        """What is kept of a group takes about so much, beside its rows."""
+        """The memory of a group's states, about, beside its rows."""
         self.row_bytes = sum(size.row_bytes for size in sizes)
-        """And what is kept of each of its rows."""
+        """The memory of each of its rows in these states."""
 
     def group(self) -> "Accumulators":
-        """What is kept of a group without rows."""
+        """The accumulators of a group without rows."""
         return Accumulators(self, [one.make() for one in self._kept])
 
     def _reader(self, one: Aggregate, others: Sequence[Aggregate]) -> ReadOff:
@@ -153,7 +151,7 @@ class Keeping:
         borns: Sequence[int],
         seqs: Sequence[int],
     ) -> None:
-        """Rows have come: a column of values for each argument."""
+        """Add rows: a column of values for each argument."""
         are_numbers = {
             argument: {*map(type, columns[argument])} in NUMBER_KINDS
             for argument in self._by_column
@@ -177,8 +175,8 @@ class Keeping:
         borns: Sequence[int],
         seqs: Sequence[int],
     ) -> None:
-        """Rows have changed that stay in their groups: a column of values for each argument, as
-        they were and as they are."""
+        """Replace the values of rows that stay in their groups: a column of old and one of new
+        values for each argument."""
         are_numbers = {
             argument: {*map(type, olds[argument]), *map(type, news[argument])} in NUMBER_KINDS
             for argument in self._by_column
@@ -210,16 +208,16 @@ class Keeping:
             LastByChange.add_each(_newest(groups), identities, rows, borns, seqs)
 
     def _columns(self, groups: Sequence["Accumulators"]) -> list[Any]:
-        """What is kept of groups, a column for each thing."""
+        """The states of groups, a column for each."""
         if not groups:
             return [()] * len(self._kept)
         return [*zip(*[one.kept for one in groups], strict=True)]
 
-    # What it comes to.
+    # Results.
 
     def results(self, groups: Sequence["Accumulators"]) -> list[list[Value]]:
-        """What each of the projection's `aggregates` comes to in each of these groups: a column
-        for each aggregate."""
+        """The results of the projection's `aggregates` in each of these groups: a column for each
+        aggregate."""
         kept = self._columns(groups)
         if self.has_newest:
             kept.append(LastByChange.each(_newest(groups)))
@@ -227,8 +225,8 @@ class Keeping:
 
 
 class Accumulators:
-    """What is kept of one group for all aggregates of a projection: `kept` of each argument, and
-    the `newest` row."""
+    """The states of one group for all aggregates of a projection: one for each argument (`kept`),
+    and the `newest` row."""
 
     __slots__ = ("_keeping", "kept", "newest")
 
@@ -238,14 +236,14 @@ class Accumulators:
         self.newest = LastByChange() if keeping.has_newest else None
 
     def add(self, values: Sequence[Value], identity: Hashable, born: int, seq: int) -> None:
-        """A row has come."""
+        """A row was added."""
         for one, argument in zip(self.kept, self._keeping.arguments, strict=True):
             one.add(values[argument], born)
         if self.newest is not None:
             self.newest.add(identity, values, born, seq)
 
     def remove(self, values: Sequence[Value], identity: Hashable, born: int) -> None:
-        """A row that was added with just these values has gone."""
+        """A row that was added with just these values was removed."""
         for one, argument in zip(self.kept, self._keeping.arguments, strict=True):
             one.remove(values[argument], born)
         if self.newest is not None:
@@ -263,11 +261,11 @@ class Accumulators:
             self.newest.add(identity, new, born, seq)
 
     def states(self) -> list[Any]:
-        """What is kept, as numbers, texts and lists of them, of aggregates that are `ORDERLESS`."""
+        """The states, as numbers, texts and lists of them, of aggregates that are `ORDERLESS`."""
         return [one.state() for one in self.kept]
 
     def restore(self, states: Sequence[Any]) -> None:
-        """Go on, while nothing has come, with what was kept elsewhere for the same projection."""
+        """Continue, while it is empty, from states that were saved for the same projection."""
         for one, state in zip(self.kept, states, strict=True):
             one.restore(state)
 
@@ -277,12 +275,12 @@ class Accumulators:
         return 0 if self.newest is None else self.newest.seq
 
     def results(self) -> list[Value]:
-        """What each of the projection's `aggregates` comes to."""
+        """The results of the projection's `aggregates`."""
         return [column[0] for column in self._keeping.results([self])]
 
 
 class Size(NamedTuple):
-    """What is kept takes in memory, about: of a group with one row, and of each row more."""
+    """The memory of a state, about: of a group with one row, and of each further row."""
 
     group_bytes: int
     row_bytes: int
@@ -295,16 +293,16 @@ SIZES: Mapping[type, Size] = {
     DistinctOrdered: Size(200, 400),
     LastByChange: Size(200, 260),
 }
-"""As measured with different values; equal ones take less."""
+"""As measured with distinct values; equal ones take less."""
 
 
 def goes_by_newest(projection: Projection) -> bool:
-    """Whether it asks which record of a group is the newest."""
+    """Whether it has an aggregate of the newest record of a group."""
     return any(one.kind == LAST for one in projection.aggregates)
 
 
 def looks_through(projection: Projection) -> bool:
-    """Whether all values of a group may be looked through when its aggregates are read."""
+    """Whether reading its aggregates may scan all values of a group."""
     return any(one.kind in DISTINCT or one.kind == "GROUP_CONCAT" for one in projection.aggregates)
 
 
@@ -314,7 +312,7 @@ SUMS: dict[str, Callable[[list[ExactSum]], list[Any]]] = {
     "STDDEV_SAMP": lambda these: [one.deviation(of_sample=True) for one in these],
     "SUM": ExactSum.totals,
 }
-"""What is read off sums."""
+"""What is read from sums."""
 DISTINCT: dict[str, Callable[[list[DistinctValues]], list[Any]]] = {
     "ANY": lambda these: [one.any() for one in these],
     "COUNT_DISTINCT": lambda these: [one.count() for one in these],
@@ -322,7 +320,7 @@ DISTINCT: dict[str, Callable[[list[DistinctValues]], list[Any]]] = {
     "MIN": DistinctValues.leasts,
     "UNIQUE": lambda these: [one.unique() for one in these],
 }
-"""What is read off different values."""
+"""What is read from distinct values."""
 
 
 def _counts(these: list[ValueCount] | list[ExactSum]) -> list[Any]:
@@ -330,7 +328,7 @@ def _counts(these: list[ValueCount] | list[ExactSum]) -> list[Any]:
 
 
 def _newest(groups: Sequence[Accumulators]) -> list[LastByChange]:
-    """What is kept of the newest row of groups of which it is kept."""
+    """The newest-row states of groups that have one."""
     return [one.newest for one in groups if one.newest is not None]
 
 

@@ -1,7 +1,7 @@
-"""Appearances: the different values of a group as texts, in the order in which they first came.
+"""Distinct texts of a group, in the order in which they first came.
 
-A text came when the first of the rows that have it now came. What has been said is kept as long as
-no text comes or goes and none has another first row.
+A text came when the first of the rows that now have it came. The order is cached until a text is
+added or removed, or gets another first row.
 """
 
 from sow.core.paths import Value
@@ -9,12 +9,12 @@ from sow.expressions import as_text
 from sow.topic.views.sorted_multiset import SortedMultiset
 
 CONCATENATED_CHARS_MAX = 64 * 1024
-"""Of the text of a group: it is written whole with every change of one of its values, and longer
-ones would keep everybody else waiting. A longer one is NULL."""
+"""Characters of the text of a group: it is written whole with every change of one of its values,
+and longer ones would block all others. A longer one is NULL."""
 
 
 class DistinctOrdered:
-    """The texts of a group, each with when the rows that have it came."""
+    """The texts of a group, each with the births of the rows that have it."""
 
     __slots__ = ("_borns", "_chars", "_order")
 
@@ -24,7 +24,7 @@ class DistinctOrdered:
         self._order: list[str] | None = None
 
     def add(self, value: Value, born: int) -> None:
-        """A row with this value has come."""
+        """A row with this value was added."""
         text = _text(value)
         if text is None:
             return
@@ -39,7 +39,7 @@ class DistinctOrdered:
         self._order = None
 
     def remove(self, value: Value, born: int) -> None:
-        """A row that came with this value has gone."""
+        """A row that was added with this value was removed."""
         text = _text(value)
         if text is None:
             return
@@ -51,7 +51,7 @@ class DistinctOrdered:
             self._chars -= len(text)
 
     def replace(self, was: Value, now: Value, born: int) -> None:
-        """A row has another value."""
+        """The value of a row was replaced."""
         self.add(now, born)
         self.remove(was, born)
 
@@ -63,7 +63,7 @@ class DistinctOrdered:
             return None
         if self._order is None:
             borns = self._borns
-            # Rows that were joined may have come at once.
+            # Rows of a join may have the same birth.
             self._order = sorted(borns, key=lambda text: (borns[text].least(), text))
         return separator.join(self._order)
 

@@ -1,18 +1,18 @@
-"""The different values of a group: the least, the greatest, how many, and whether there is but one.
+"""The distinct values of a group: the least, the greatest, their number, and the only one.
 
 Values compare as the operators do (`sow.expressions.compare`): numbers by size, true and false as 1
 and 0, two texts as texts, a text and a number as numbers if the text spells one, and else the text
-is the greater. So what a text ranks as depends on whether there are numbers: as long as there are
-both, texts are kept by the numbers that they spell as well. Equal values are one, and what is
-written for it depends on what is there alone:
+is greater. So the rank of a text depends on whether there are numbers: as long as there are both,
+texts are also kept by the numbers that they spell. Equal values are one, and its form depends only
+on the values that are there:
 
     1, 2          numbers of one kind        as they are
     1, 2.5, 2.0   of several kinds           whole ones without a fraction
     1, '1'        numbers and texts          the number
     '1', '1.0'    texts alone                two values
 
-NaN is counted beside the others: it compares with nothing, and makes the least and the greatest
-NaN. NULLs do not count, and a list counts by its first value.
+NaN is counted separately: it compares with nothing, and makes the least and the greatest NaN. NULLs
+do not count, and a list counts by its first value.
 """
 
 from collections.abc import Sequence
@@ -24,12 +24,12 @@ from sow.expressions import as_number
 from sow.topic.views.sorted_multiset import SortedMultiset
 
 _EXACT = 2**53
-"""Doubles up to here are written as whole numbers where both are there: larger ones would get many
+"""Doubles up to here are written as integers where both kinds are there: larger ones would get many
 digits."""
 
 
 class DistinctValues:
-    """The values of a group, each with how often it is there."""
+    """The values of a group with their counts."""
 
     __slots__ = (
         "_booleans",
@@ -51,22 +51,22 @@ class DistinctValues:
         self._spelled: SpelledNumbers | None = None
 
     def add(self, value: Value, _born: int = 0) -> None:
-        """A value has come."""
+        """A value was added."""
         self._change(value, 1)
 
     def remove(self, value: Value, _born: int = 0) -> None:
-        """A value that came has gone."""
+        """A value was removed."""
         self._change(value, -1)
 
     def replace(self, was: Value, now: Value, _born: int = 0) -> None:
-        """A value has become another one."""
-        # First what comes: a greatest that grows is then never looked for among all.
+        """A value was replaced."""
+        # The new value first: then a growing maximum never needs a scan.
         self._change(now, 1)
         self._change(was, -1)
 
     @staticmethod
     def add_numbers(these: Sequence["DistinctValues"], values: Sequence[Any]) -> None:
-        """To each of these a number has come, all of one kind: whole numbers or doubles."""
+        """A number was added to each of these, all of one kind: integers or doubles."""
         if values[0].__class__ is not float or isnan(sum(values)):
             # A sum with NaN in it is NaN.
             for one, value in zip(these, values, strict=True):
@@ -80,7 +80,7 @@ class DistinctValues:
     def replace_numbers(
         these: Sequence["DistinctValues"], olds: Sequence[Any], news: Sequence[Any]
     ) -> None:
-        """Of each of these a number has become another one, all of one kind."""
+        """A number of each of these was replaced, all of one kind."""
         if olds[0].__class__ is float and isnan(sum(olds) + sum(news)):
             # A sum with NaN in it is NaN.
             for one, was, now in zip(these, olds, news, strict=True):
@@ -116,7 +116,7 @@ class DistinctValues:
             self._numbers.remove(value)
 
     def _change_other(self, value: Value, sign: int) -> None:
-        """The first of a list, or a double that knows how it was written; NULL is passed over."""
+        """The first of a list, or a double that has its spelling; NULL is ignored."""
         if isinstance(value, float):
             self._change(float(value), sign)
         elif isinstance(value, list) and value and not isinstance(value[0], list):
@@ -127,16 +127,16 @@ class DistinctValues:
         if change(text) and self._spelled is not None:
             self._spelled.change(text, sign)
 
-    # Kept elsewhere.
+    # Saved state.
 
     def state(self) -> list[Any]:
-        """All there is to know of them, as numbers, texts and lists: what `restore` takes."""
+        """The whole state as numbers, texts and lists, for `restore`."""
         kinds = [self._whole, self._doubles, self._booleans, self._nans]
         counts = [list(one.counts.items()) for one in (self._numbers, self._texts)]
         return [kinds, *counts]
 
     def restore(self, state: list[Any]) -> None:
-        """Go on with what the values of another group were."""
+        """Continue from another group's state."""
         kinds, numbers, texts = state
         self._whole, self._doubles, self._booleans, self._nans = kinds
         self._numbers.counts.update(numbers)
@@ -144,7 +144,7 @@ class DistinctValues:
         self._others = self._whole + self._booleans + self._nans
         self._others += sum(self._texts.counts.values())
 
-    # What they come to.
+    # Results.
 
     @staticmethod
     def leasts(these: Sequence["DistinctValues"]) -> list[Scalar]:
@@ -183,16 +183,16 @@ class DistinctValues:
         return spelled.text_of(largest) if largest > number else self._written(number)
 
     def any(self) -> Scalar:
-        """One of the values: the least that is a number or a text, NaN if nothing else is there."""
+        """One of the values: the least that is a number or a text, NaN if there is nothing else."""
         value = self._least()
         return nan if value is None and self._nans else value
 
     def unique(self) -> Scalar:
-        """The value, if there is but one; None otherwise."""
+        """The value, if there is only one; None otherwise."""
         return self._least() if not self._nans and self.count() == 1 else None
 
     def count(self) -> int:
-        """How many different values there are."""
+        """How many distinct values there are."""
         numbers, texts = len(self._numbers.counts), len(self._texts.counts)
         count = numbers + texts + (self._nans > 0)
         if numbers and texts:
@@ -212,8 +212,8 @@ class DistinctValues:
         return self._written(number)
 
     def _written(self, number: int | float) -> Scalar:
-        """A number that is there, as one of the kinds that are there. Which of equal ones the
-        dictionary holds depends on which came first."""
+        """A number in the form of the kinds that are there. Which of equal numbers the dictionary
+        holds depends on which came first."""
         if not self._whole and not self._booleans:
             return number + 0.0  # minus zero is zero
         if not self._doubles:
@@ -223,7 +223,7 @@ class DistinctValues:
         return int(number)
 
     def _by_number(self) -> "SpelledNumbers":
-        """The texts by what they spell: made when numbers first meet texts, kept from then on."""
+        """The texts by the numbers they spell: made when numbers first meet texts, then kept."""
         if self._spelled is None:
             self._spelled = SpelledNumbers()
             for text in self._texts.counts:
@@ -232,7 +232,7 @@ class DistinctValues:
 
 
 class SpelledNumbers:
-    """Different texts by the numbers that they spell, and those that spell none: `words`."""
+    """Distinct texts by the numbers that they spell, and those that spell none: `words`."""
 
     __slots__ = ("_texts", "numbers", "words")
 
@@ -242,7 +242,7 @@ class SpelledNumbers:
         self._texts: dict[int | float, dict[str, None]] = {}
 
     def change(self, text: str, sign: int) -> None:
-        """A text has come that was not there, or the last one of its kind has gone."""
+        """A text was added that was not there, or the last one of its kind was removed."""
         number = as_number(text)
         if number is None:
             change = self.words.add if sign > 0 else self.words.remove
@@ -257,7 +257,7 @@ class SpelledNumbers:
                 del self._texts[number]
 
     def text_of(self, number: int | float) -> str:
-        """The first, as texts stand, of those that spell a number."""
+        """The first, in the order of texts, of those that spell a number."""
         return min(self._texts[number])
 
     def count_of(self, numbers: SortedMultiset) -> int:

@@ -1,11 +1,11 @@
-"""Exact sums: numbers come and go, and the sum is that of the numbers that are there.
+"""Exact sums: numbers are added and removed, and the sum is that of the present numbers.
 
-A sum of doubles that is kept running drifts: what was rounded away when a number came does not come
-back when it goes. So doubles are added as what they are, whole numbers divided by a power of two,
-in one whole number of Python's that is as long as it has to be, and rounding happens once, when the
-sum is asked for: `math.fsum` of the numbers that are there, bit for bit, whatever came and went.
-Whole numbers stay whole numbers. What has no place in a sum (NaN, the infinities, text that is no
-number) is counted beside it, and makes the sum what it is for as long as it is there.
+A running sum of doubles drifts: what was rounded away when a number was added does not come back
+when it is removed. So doubles are added exactly, as integers over a power of two, in one Python
+integer of the necessary length, and the sum is rounded once, when it is read: `math.fsum` of the
+present numbers, bit for bit, whatever came and went. Integers stay integers. Values without a place
+in a sum (NaN, the infinities, text that is no number) are counted separately, and determine the sum
+as long as there are any.
 """
 
 import math
@@ -22,7 +22,7 @@ _SCALE_BITS_MAX = 1024
 
 
 class ExactSum:
-    """The sum of values, with how many they are; of their squares too if they are `squared`.
+    """The sum of values with their count; also of their squares if `squared`.
 
     NULLs do not count. A list counts by its first value, text by the number that it spells.
     """
@@ -54,21 +54,21 @@ class ExactSum:
         self._doubles = self._infinite = self._minus_infinite = self._strange = 0
 
     def add(self, value: Value, _born: int = 0) -> None:
-        """A value has come."""
+        """A value was added."""
         self._change(value, 1)
 
     def remove(self, value: Value, _born: int = 0) -> None:
-        """A value that came has gone."""
+        """A value was removed."""
         self._change(value, -1)
 
     def replace(self, was: Any, now: Any, _born: int = 0) -> None:
-        """A value has become another one."""
+        """A value was replaced."""
         self._change(now, 1)
         self._change(was, -1)
 
     @staticmethod
     def add_numbers(these: Sequence["ExactSum"], values: Sequence[Any]) -> None:
-        """To each of these a number has come, all of one kind: whole numbers or doubles."""
+        """A number was added to each of these, all of one kind: integers or doubles."""
         rows = zip(these, values, strict=True)
         if these[0]._squared:
             for one, value in rows:
@@ -93,7 +93,7 @@ class ExactSum:
     def replace_numbers(
         these: Sequence["ExactSum"], olds: Sequence[Any], news: Sequence[Any]
     ) -> None:
-        """Of each of these a number has become another one, all of one kind."""
+        """A number of each of these was replaced, all of one kind."""
         rows = zip(these, olds, news, strict=True)
         if these[0]._squared:
             for one, was, now in rows:
@@ -108,7 +108,7 @@ class ExactSum:
             more = now * scale
             if more.is_integer():
                 try:
-                    # What was there has no more bits than the scale has room for.
+                    # The old value has no more bits than the scale has room for.
                     one._scaled += int(more) - int(was * scale)
                     continue
                 except (ValueError, OverflowError):
@@ -120,7 +120,7 @@ class ExactSum:
         kind = value.__class__
         if kind is float:
             try:
-                # Times a power of two: exact, or not whole, or beyond all doubles.
+                # Times a power of two: exact, or no integer, or beyond all doubles.
                 scaled = value * self._scale
                 whole = int(scaled)
             except (ValueError, OverflowError):
@@ -143,7 +143,7 @@ class ExactSum:
             self._change_other(value, sign)
 
     def _change_unusual(self, value: float, sign: int) -> None:
-        """A double that has more bits than any before, a large one beside a small one, NaN, or an
+        """A double with more bits than any before, a large one beside a small one, NaN, or an
         infinity."""
         self.count += sign
         try:
@@ -161,7 +161,7 @@ class ExactSum:
             self._scaled_squares += sign * whole * whole
 
     def _change_other(self, value: Value, sign: int) -> None:
-        """What is neither a whole number nor a double."""
+        """A value that is neither an integer nor a double."""
         if isinstance(value, list):
             first = value[0] if value else None
             if not isinstance(first, list):
@@ -196,24 +196,24 @@ class ExactSum:
         self._bits, self._unit = bits, 1 << bits
         self._scale = 2.0**bits if bits < _SCALE_BITS_MAX else nan
 
-    # Kept elsewhere.
+    # Saved state.
 
     def state(self) -> list[int]:
-        """All there is to know of it, as whole numbers: what `restore` takes."""
+        """The whole state, as integers, for `restore`."""
         return [
             self.count, self._bits, self._scaled, self._scaled_squares, self._whole,
             self._whole_squares, self._doubles, self._infinite, self._minus_infinite, self._strange,
         ]  # fmt: skip
 
     def restore(self, state: list[int]) -> None:
-        """Go on with what another sum was."""
+        """Continue from another sum's state."""
         (
             self.count, bits, self._scaled, self._scaled_squares, self._whole,
             self._whole_squares, self._doubles, self._infinite, self._minus_infinite, self._strange,
         ) = state  # fmt: skip
         self._set_scale(bits)
 
-    # What it comes to.
+    # Results.
 
     @staticmethod
     def totals(these: Sequence["ExactSum"]) -> list[Number | None]:
@@ -228,7 +228,7 @@ class ExactSum:
 
     @staticmethod
     def averages(these: Sequence["ExactSum"]) -> list[float | None]:
-        """The same of averages."""
+        """The same for averages."""
         try:
             return [
                 one._scaled / (one.count * one._unit)
@@ -240,7 +240,7 @@ class ExactSum:
             return [one.average() for one in these]
 
     def total(self) -> Number | None:
-        """The sum; None of no values. A double if one of the values is, or has to be one."""
+        """The sum; None without values. A double if one of the values is, or has to be one."""
         if not self.count:
             return None
         unusual = self._unusual()
@@ -251,7 +251,7 @@ class ExactSum:
         return quotient(self._scaled + self._whole * self._unit, self._unit)
 
     def average(self) -> float | None:
-        """The sum divided by how many they are, rounded once; None of no values."""
+        """The sum divided by the count, rounded once; None without values."""
         if not self.count:
             return None
         unusual = self._unusual()
@@ -273,7 +273,7 @@ class ExactSum:
         return root_of_quotient(spread, (self.count * divisor) << 2 * self._bits)
 
     def _unusual(self) -> float | None:
-        """What the sum is because of what is no number, or an infinity; None without such."""
+        """The sum because of a value that is no number, or an infinity; None without such."""
         if self._strange or (self._infinite and self._minus_infinite):
             return nan
         if self._infinite:
@@ -293,7 +293,7 @@ def root_of_quotient(numerator: int, denominator: int) -> float:
     """The double nearest to the square root of a fraction that is not negative."""
     if not numerator:
         return 0.0
-    # A root of some 110 bits: one more that says whether any are missing makes the rounding right.
+    # A root of some 110 bits, and one more for whether any are missing, which makes rounding right.
     shift = (numerator.bit_length() - denominator.bit_length() - 220) // 2
     if shift >= 0:
         denominator <<= 2 * shift

@@ -1,13 +1,13 @@
-"""RowGroups: which input rows of a view are in which group, and what each group comes to.
+"""Row groups: which input rows of a view are in which group, and the result of each group.
 
-Row changes are taken as they come: values go in and out of the accumulators of the groups that
-they concern, and those groups are *dirty* until somebody asks what has become of them. A group is
-a function of the rows that are in it, whatever came and went: its row, its place in the order of
-all rows (that of the row in it that first appeared), and which spelling it shows of a value that
-several rows spell differently. A group without rows is forgotten, with all that was kept of it.
+Row deltas are applied as they come: values are added to and removed from the accumulators of the
+groups that they concern, and those groups are *dirty* until they are released. A group is a
+function of its present rows, whatever came and went: its row, its position in the order of all rows
+(that of its row that first appeared), and the spelling that it shows of a value that several rows
+spell differently. A group without rows is dropped, with all its state.
 
-Values make the same group that are the same text in a key (`sow.core.keys`); NULL, missing and
-empty are one value, and so is what is no single value.
+Values are in one group if they are the same text in a key (`sow.core.keys`); NULL, missing and
+empty are one value, and so is anything that is no single value.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,21 +26,21 @@ from sow.topic.views.accumulators import Accumulators, Columns, Keeping, looks_t
 from sow.topic.views.row_deltas import RowDeltas
 
 KEY_LENGTH_MAX = 16 * 1024
-"""Characters of the values that make a group: they are held as its key and as its fields. What has
-more is left out of the view, and counted."""
+"""Characters of the values of a group: they are held as its key and as its fields. A row with more
+is left out of the view, and counted."""
 PLAIN = frozenset({str, type(None)})
 VALUES_AS_ROW = 50
-"""Values of a group that are looked through, to find the least, in the time that a row takes."""
+"""Values of a group that a scan for the least passes in the time that a row takes."""
 GROUP_BYTES = 500
-"""What a group takes beside its key and what is kept for its aggregates, about, measured."""
+"""The memory of a group beside its key and the states of its aggregates, about, measured."""
 ROW_BYTES = 50
-"""What the place of a row in its group takes, about, measured."""
+"""The memory of a row's place in its group, about, measured."""
 FORGOTTEN_ROWS = 10_000
-"""Rows of groups that are forgotten in one step: what is kept of each takes a tenth of a
-microsecond or two to free."""
+"""Rows of groups that are dropped in one step: the state of each takes a tenth of a microsecond or
+two to free."""
 GROUP_OBJECTS, ARGUMENT_OBJECTS, VALUE_OBJECTS = 10, 3, 2
-"""Objects that Python's collector knows of, at most: of a group, of what a group keeps for an
-argument, and of a record's value in it or its place among what it joins."""
+"""Objects that Python's cycle collector tracks, at most: of a group, of its state for an argument,
+and of a record's value in that or its place among what it joins."""
 
 Spelling = tuple[tuple[str, str], ...]
 """How a row writes the values that it is grouped by: the type and the text of each."""
@@ -49,7 +49,7 @@ Spelling = tuple[tuple[str, str], ...]
 class GroupedRows(NamedTuple):
     """Rows before or after their changes, as columns of equal length.
 
-    `keys` say which groups they are in, None for one that is too long; `texts` has a column for
+    `keys` are the keys of their groups, None for one that is too long; `texts` has a column for
     each field that they are grouped by, and `spelled` its values, where they are not the texts
     themselves. `arguments` has a column for each argument.
     """
@@ -60,13 +60,13 @@ class GroupedRows(NamedTuple):
     arguments: Columns
 
     def values(self) -> Sequence[tuple[Value, ...]]:
-        """By row what it has for the arguments."""
+        """By row its values for the arguments."""
         count = len(self.keys)
         return list(zip(*self.arguments, strict=True)) if self.arguments else [()] * count
 
 
 class RowGroup:
-    """The rows of one group, of which `count` are there; changed last by the change `seq`."""
+    """A group of `count` rows; `seq` is the number of its last change."""
 
     __slots__ = (
         "_gone", "_order", "_shown", "accumulators", "count", "grouped", "reason", "seq",
@@ -76,14 +76,14 @@ class RowGroup:
     def __init__(self, accumulators: Accumulators, grouped: tuple[Value, ...]) -> None:
         self.accumulators = accumulators
         self.grouped = grouped
-        """The values that all rows have in common, as texts."""
+        """The values that all its rows share, as texts."""
         self.count = 0
         self.seq = self.ts_us = 0
         self.reason: Reason = "match"
-        """Why the last row left that has left."""
+        """Why the last row that left did so."""
         self.spellings: dict[Spelling, list[int | tuple[Value, ...]]] | None = None
         self._shown: tuple[Value, ...] | None = None
-        """The values that are shown of them, as long as none comes or goes."""
+        """The values that are shown of them, until one comes or goes."""
         self._order: list[int] = []
         """A heap of the births of its rows, and of those in `_gone`."""
         self._gone: dict[int, int] | None = None
@@ -94,7 +94,7 @@ class RowGroup:
             self.seq, self.ts_us = seq, ts_us
 
     def enter(self, born: int) -> None:
-        """A row more."""
+        """Add a row."""
         self.count += 1
         gone = self._gone
         if gone and born in gone:
@@ -103,7 +103,7 @@ class RowGroup:
             heappush(self._order, born)
 
     def leave(self, born: int) -> None:
-        """A row less."""
+        """Remove a row."""
         self.count -= 1
         if not self.count:
             self._order.clear()
@@ -119,7 +119,7 @@ class RowGroup:
             self._tidy()
 
     def _tidy(self) -> None:
-        """Forget births of rows that have gone, which would gather below the top of the heap."""
+        """Drop births of removed rows, which would collect below the top of the heap."""
         gone, kept = self._gone or {}, []
         for born in self._order:
             if born in gone:
@@ -131,11 +131,11 @@ class RowGroup:
 
     @property
     def born(self) -> int:
-        """When the row first appeared that appeared first of those that are there."""
+        """The birth of the first of its rows."""
         return self._order[0]
 
     def spell(self, values: tuple[Value, ...] | None, times: int) -> None:
-        """Rows more or less, by `times`, that write the values they are grouped by in this way."""
+        """Add or remove rows, `times`, that spell the values they are grouped by in this way."""
         if values is None:
             return
         if self.spellings is None:
@@ -147,11 +147,11 @@ class RowGroup:
         if not found[0]:
             del self.spellings[spelling]
 
-    # Kept elsewhere, where nobody asks which row came first or changed last.
+    # Saved state, without the order and the newest row.
 
     def change(self, values: Sequence[Value], spelled: tuple[Value, ...] | None, sign: int) -> None:
-        """A row more (1), or one of those that came less (-1), with what it has for the arguments
-        and how it writes what it is grouped by."""
+        """Add (1) or remove (-1) a row with its values for the arguments and its spelling of the
+        values it is grouped by."""
         self.count += sign
         if sign > 0:
             self.accumulators.add(values, None, 0, 0)
@@ -160,18 +160,18 @@ class RowGroup:
         self.spell(spelled, sign)
 
     def state(self) -> list[Any]:
-        """All there is to know of such a group, as numbers, texts and lists of them."""
+        """The whole state of such a group, as numbers, texts and lists of them."""
         spellings = list((self.spellings or {}).values())
         return [self.count, spellings, self.accumulators.states()]
 
     def restore(self, state: Sequence[Any]) -> None:
-        """Go on, while nothing has come, with what such a group was."""
+        """Continue, while it is empty, from such a group's state."""
         self.count, spellings, states = state
         self.accumulators.restore(states)
         for times, values in spellings:
             self.spell(tuple(values), times)
 
-    # What it shows.
+    # Results.
 
     def values(self) -> Sequence[Value]:
         """The values of the fields that it is grouped by: a number before a text that spells it."""
@@ -185,9 +185,9 @@ class RowGroup:
 
 
 class RowGroups:
-    """All groups of a view with this projection; `keeping` says what is kept of each.
-    `keeps_newest`: the number of the newest row of each is asked for, whatever the projection says.
-    What they take is counted in `usage`, too.
+    """All groups of a view with this projection; `keeping` has the states of each.
+    `keeps_newest`: the number of the newest row of each is kept, whatever the projection. Their
+    memory is counted in `usage`, too.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class RowGroups:
         """Rows that are in no group, since their key is too long."""
         self.keeping = Keeping(projection, keeps_newest)
         self.kept_bytes = 0
-        """What they take, about; that of a row of the view is not in it."""
+        """Their memory, about, without that of the view's rows."""
         self._usage = usage or Usage()
         self._group_bytes = GROUP_BYTES + self.keeping.group_bytes
         self._row_bytes = ROW_BYTES + self.keeping.row_bytes
@@ -206,7 +206,7 @@ class RowGroups:
         self._looks_through = looks_through(projection)
         self._groups: dict[str, RowGroup] = {}
         self._empty = 0
-        """How many of them have no rows: they are forgotten when the turn ends."""
+        """How many of them have no rows: they are dropped when the turn ends."""
         self._dirty: dict[str, None] = {}
 
     def __len__(self) -> int:
@@ -216,7 +216,7 @@ class RowGroups:
         return key in self._groups
 
     def objects_max(self, records: int) -> int:
-        """How many objects the groups may hold that are made of so many records."""
+        """How many objects groups of so many records may hold."""
         arguments = len(self.projection.arguments)
         of_groups = len(self) * (GROUP_OBJECTS + ARGUMENT_OBJECTS * arguments)
         return of_groups + records * VALUE_OBJECTS * (arguments + 1)
@@ -240,8 +240,8 @@ class RowGroups:
 
     def take_dirty(self, limit: int) -> list[tuple[str, RowGroup]]:
         """Some groups that have changed, in the order in which they did, one at least; those
-        without rows are forgotten by it. `taken_weight` is what it takes to read them, which is
-        about `limit` at most: as many rows as that, where nothing is looked through for them."""
+        without rows are dropped. `taken_weight` is the cost of reading them, about `limit` at most:
+        as many rows as that, where reading scans nothing."""
         some = [*islice(self._dirty, limit)]
         found = []
         self.taken_weight = 0
@@ -261,8 +261,8 @@ class RowGroups:
         return found
 
     def forget_some(self, count: int) -> None:
-        """Forget so many groups of a view that has gone or stopped, or all that are left; fewer
-        where they have many rows, of each of which something may be kept."""
+        """Drop so many groups of a view that was removed or has stopped, or all that are left;
+        fewer where they have many rows, since each may have state."""
         rows = 0
         for _ in range(min(count, len(self._groups))):
             key, group = self._groups.popitem()
@@ -278,17 +278,17 @@ class RowGroups:
         self._usage.count(by_bytes)
 
     def let_go(self, key: str, seq: int, ts_us: int) -> None:
-        """A row of this key is there, made by other groups, and there is no such group: it goes,
-        unless rows enter the group before that is told."""
+        """A row with this key exists, made by other groups, and has no group here: it is removed,
+        unless rows enter the group before its release."""
         if key not in self._groups:
             group = self._made(key, parted(key, len(self.projection.grouping)))
             group.touch(seq, ts_us)
             self._dirty[key] = None
 
-    # Taking row changes.
+    # Row deltas.
 
     def take(self, changes: RowDeltas) -> None:
-        """Let rows enter, change, move and leave."""
+        """Apply rows that enter, change, move and leave."""
         if self._all_stay(changes) and self._take_values(changes):
             return
         before = self._side(changes.olds, len(changes))
@@ -299,8 +299,8 @@ class RowGroups:
             self._take_one_by_one(changes, before or _no_rows(changes), after or _no_rows(changes))
 
     def _all_stay(self, changes: RowDeltas) -> bool:
-        """Whether all rows were there and are, and what they are grouped by has not changed, nor
-        how it is written. More than that may stay; this is soon seen."""
+        """Whether all rows exist before and after, with the same values and spellings of what they
+        are grouped by. Rows may stay otherwise, too; this is a quick check."""
         olds, news, count = changes.olds, changes.news, len(self.projection.grouping)
         return (
             olds is not None
@@ -318,7 +318,7 @@ class RowGroups:
         return [one.values(columns, count) for one in self.projection.arguments]
 
     def _take_one_by_one(self, changes: RowDeltas, before: GroupedRows, after: GroupedRows) -> None:
-        """Rows of which each may come, change, move or leave, in the order in which they do."""
+        """Apply rows that may come, change, move or leave, in order."""
         groups, dirty = self._groups, self._dirty
         olds, news = before.values(), after.values()
         columns = zip(
@@ -344,8 +344,8 @@ class RowGroups:
                 self._enter(changes, after, at, new)
 
     def _take_values(self, changes: RowDeltas) -> bool:
-        """Rows that stay in their groups: what happens most, in the quickest way. False if one of
-        them is in no group."""
+        """Apply rows that stay in their groups: the most common case, in the quickest way. False if
+        one of them is in no group."""
         count, olds, news = len(changes), changes.olds, changes.news
         assert olds is not None
         assert news is not None
@@ -370,7 +370,7 @@ class RowGroups:
         return True
 
     def _take_new(self, changes: RowDeltas, after: GroupedRows) -> None:
-        """Rows that were not there: what a view is filled with, in the quickest way."""
+        """Apply rows that are new: how a view is filled, in the quickest way."""
         keys, find = after.keys, self._groups.get
         groups = [
             find(key) or self._group(key, after, at)  # type: ignore[arg-type]
@@ -453,11 +453,11 @@ class RowGroups:
         that were made of them."""
         held = set(keys)
         assert self._dirty.keys() <= self._groups.keys()
-        assert held <= self._groups.keys(), "a row of a group that is forgotten"
+        assert held <= self._groups.keys(), "a row of a group that was dropped"
         clean = self._groups.keys() - self._dirty.keys()
-        assert clean <= held, "a group without a row that waits for nothing"
+        assert clean <= held, "a clean group without a row"
         for key, group in self._groups.items():
-            assert group.count or key in self._dirty, "an empty group that nobody forgets"
+            assert group.count or key in self._dirty, "an empty group that is not dropped"
             assert group.count >= 0
         assert self._empty == sum(not group.count for group in self._groups.values())
         rows = sum(group.count for group in self._groups.values())
@@ -466,7 +466,7 @@ class RowGroups:
 
 
 def grouped_rows(projection: Projection, columns: Columns, count: int) -> GroupedRows:
-    """So many rows, of which there is a column for each of the projection's inputs."""
+    """Rows from a column for each of the projection's inputs."""
     grouped = columns[: len(projection.grouping)]
     texts = list(map(_texts, grouped))
     arguments = [one.values(columns, count) for one in projection.arguments]
@@ -474,7 +474,7 @@ def grouped_rows(projection: Projection, columns: Columns, count: int) -> Groupe
 
 
 def _no_rows(changes: RowDeltas) -> GroupedRows:
-    """Of rows that are not there, before or after."""
+    """Rows that do not exist, before or after."""
     nones = [None] * len(changes)
     return GroupedRows(nones, (), nones, ())
 
@@ -497,7 +497,7 @@ def _keys(texts: Sequence[list[str]], count: int) -> Sequence[str | None]:
 
 
 def _spelled(columns: Sequence[Sequence[Value]], count: int) -> Sequence[tuple[Value, ...] | None]:
-    """By row the values, None for those that are texts or nothing."""
+    """By row its values, None for those that are texts or nothing."""
     if all(set(map(type, column)) <= PLAIN for column in columns):
         return [None] * count
     rows = zip(*[map(_single, column) for column in columns], strict=True)
@@ -505,7 +505,7 @@ def _spelled(columns: Sequence[Sequence[Value]], count: int) -> Sequence[tuple[V
 
 
 def _single(value: Value) -> Value:
-    """A value that may be shown as that of a group."""
+    """A value that may be shown as a group's."""
     return None if value == "" or isinstance(value, list) else value
 
 

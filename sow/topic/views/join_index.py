@@ -1,14 +1,14 @@
-"""The index of one side of a join: which records have which values in the fields that it joins by.
+"""The index of one side of a join: records by their values in the fields of the join.
 
-Values meet as texts, spelled as in keys: 1 and 1.0 are one, and '01' another. Of an array it is the
-first, as everywhere but in functions of arrays. NULL, the empty text and a field that is not there
-are one, NULL, and meet nothing; or, where a view says so, each other.
+Values match as texts, spelled as in keys: 1 and 1.0 are one, and '01' another. An array stands for
+its first value, as everywhere but in functions of arrays. NULL, the empty text and a missing field
+are one, NULL, and match nothing; or, where a view is configured so, each other.
 
-Beside `sow.indexes.hash`, which serves queries, for three reasons: that one finds what is *equal*,
-so that 1 meets '01'; it links what has moved when the server is idle, and a join asks at every
-change; and its records are in slots, which are used again while a join still knows who was there.
-A value of one record costs its text and a place in a dictionary; of many, a place each in another.
-That is counted with what records take.
+It exists beside `sow.indexes.hash`, which serves queries, for three reasons: that one finds *equal*
+values, so that 1 matches '01'; it links what has moved when the server is idle, and a join looks up
+at every change; and its records are in slots, which are reused while a join still needs their
+former records. A value of one record costs its text and a place in a dictionary; of many, a place
+each in another. That is counted with the memory of records.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,14 +23,14 @@ JoinKey = str | tuple[str, ...]
 """The texts of one field or several; NULL is the empty text."""
 NOBODY: tuple[str, ...] = ()
 PLACE_BYTES = 100
-"""What a record takes in an index beside the text of its key, about: 94 were measured where no two
-have a key in common, 139 for two of one key, 26 for a thousand."""
+"""The memory of a record in an index beside the text of its key, about: 94 were measured where no
+two have a key in common, 139 for two of one key, 26 for a thousand."""
 FORGOTTEN_AT_ONCE = 10_000
-"""Records with one key that are forgotten in one step: a millisecond. It may have a million."""
+"""Records with one key that are dropped in one step: a millisecond. It may have a million."""
 
 
 def join_keys(columns: Sequence[Column], joins_nulls: bool) -> list[JoinKey | None]:
-    """What records join by that have these values in the fields of a join; None: nothing."""
+    """The keys of records with these values in the fields of a join; None: it matches nothing."""
     texts = list(map(_texts, columns))
     keys: list[JoinKey | None]
     if len(texts) == 1:
@@ -55,7 +55,7 @@ def _text(value: Value) -> str:
 
 
 class JoinIndex:
-    """Identities of records by what they join by; what it takes is counted in `usage` too."""
+    """Identities of records by their join keys; its memory is counted in `usage` too."""
 
     __slots__ = ("_held", "_usage", "bytes")
 
@@ -70,7 +70,7 @@ class JoinIndex:
         self._usage.count(by_bytes)
 
     def forget(self) -> None:
-        """The index goes with all that is in it: it is counted no more."""
+        """The index is dropped: it counts no more."""
         self._grow(-self.bytes)
 
     def __len__(self) -> int:
@@ -87,11 +87,11 @@ class JoinIndex:
         return (held,) if held.__class__ is str else held
 
     def each(self, keys: Sequence[JoinKey | None]) -> list[str | dict[str, None] | None]:
-        """For each key the record that has it, or all of them; valid as what `get` gives."""
+        """For each key the record that has it, or all of them; valid like the result of `get`."""
         return list(map(self._held.get, keys))  # type: ignore[arg-type]  # None is no key
 
     def add(self, key: JoinKey | None, identity: str) -> None:
-        """A record that is not here has this key; with None it is not taken in."""
+        """A record that is not here has this key; with None it is not added."""
         if key is None:
             return
         held = self._held.get(key)
@@ -106,7 +106,7 @@ class JoinIndex:
             held[identity] = None
 
     def discard(self, key: JoinKey | None, identity: str) -> None:
-        """A record that was added with this key has it no more."""
+        """A record that was added with this key no longer has it."""
         if key is None:
             return
         held = self._held[key]
@@ -120,7 +120,7 @@ class JoinIndex:
             self._held[key] = next(iter(held))
 
     def forget_some(self, count: int) -> None:
-        """Forget so many entries of an index that nobody asks any more: keys, or records of one."""
+        """Drop so many entries of an index that is no longer used: keys, or records of one."""
         for _ in range(count):
             key, held = self._held.popitem()
             if isinstance(held, dict) and len(held) > FORGOTTEN_AT_ONCE:

@@ -1,25 +1,25 @@
-"""The flow of a join: which rows a change concerns, worked out from the records that are there.
+"""The propagation of changes through a join: which joined rows a change concerns.
 
-Topics stand in a tree (`sow.core.join_tree`), and so a row is a tuple of identities, one of each
-topic, None where nothing meets what stands before. Of the rows of the topics up to one, those up to
-the next are made by looking up what meets each of them:
+Topics form a tree (`sow.core.join_tree`), and a row is a tuple of identities, one of each topic,
+None where nothing matches. The rows of the topics up to one are extended by the next topic by
+looking up what matches each of them:
 
     orders      quotes             ratings                (orders left quotes left ratings)
     (o1)   ──>  (o1, ACME)   ──>   (o1, ACME, A+)         made by all three
-    (o2)   ──>  (o2, None)   ──>   (o2, None, None)       nothing meets o2
+    (o2)   ──>  (o2, None)   ──>   (o2, None, None)       nothing matches o2
 
-No row is kept. A change of a topic concerns the rows up to it that hold the record, found by
+No row is kept. A change of a topic concerns the rows up to it that have the record, found by
 following fields up the tree and down again; these flow on through the topics behind it. Where a
-record is the first one that meets others, or was the last, the rows that these make without it go,
-or come in its place: what goes flows first. Changes are carried out one after the other, topic by
-topic, which is the rule for products, (A + a)(B + b) = AB + aB + (A + a)b: nobody ever needs two
-versions of a topic.
+record is the first or the last one that matches others, the rows that these make without it are
+removed, or replace it: removals flow first. Changes are applied one after the other, topic by
+topic, which is the rule for products, (A + a)(B + b) = AB + aB + (A + a)b: two versions of a topic
+are never needed.
 
-One change may concern very many rows, so they flow as they are asked for. Where many are looked
-through of which nothing comes, signs flow in their place, so that whoever asks can pause.
+One change may concern very many rows, so they flow on demand. Where many are scanned without a
+result, signs flow in their place, so that the caller can pause.
 
-What happens most is that records of the first topic change and join as before, a few rows each:
-then the same rows hold them, nothing comes or goes, and all rows are found at once, as columns.
+The most common case is that records of the first topic change and match as before, a few rows each:
+then the same rows have them, nothing comes or goes, and all rows are found at once, as columns.
 """
 
 from collections import Counter
@@ -35,22 +35,23 @@ from sow.topic.views.join_state import STATE_BORN, Fields, JoinState, RecordChan
 JoinedRow = tuple[str | None, ...]
 """Identities of records, one of each topic up to some level."""
 Flowing = tuple[int, JoinedRow]
-"""What becomes of a row, or one of two signs, which hold none."""
+"""The change of a row, or one of two signs, which have none."""
 ENTERS, STAYS, LEAVES, REPLACED = 1, 0, -1, -2
-"""A row comes; stays with other values; goes; goes since another stands in its place."""
+"""A row comes; stays with other values; goes; goes since another one replaces it."""
 NO_ROW: Flowing = (2, ())
-"""A row was looked at, and nothing came of it."""
+"""A row was scanned without a result."""
 NEXT: Flowing = (3, ())
-"""What follows comes of the next change."""
+"""What follows results from the next change."""
 FETCHED_AT_ONCE = 250
-"""Records that are read together to find what meets them: as many as a step has rows."""
+"""Records that are read together to find their matches: as many as a step has rows."""
 
 Item = TypeVar("Item", bound=Hashable)
 Keys = dict[str, JoinKey | None]
 
 
 class ChangedKeys:
-    """By what changed records of a topic joined, and join now, for each index of the topic."""
+    """The keys by which changed records of a topic joined, and now join, for each of its
+    indexes."""
 
     def __init__(self, topic: JoinState, changes: dict[str, RecordChange]) -> None:
         self.topic = topic
@@ -70,26 +71,26 @@ class ChangedKeys:
             before = self.olds[fields] = topic.keys(olds, fields)
             staying = {name for name in staying if before[name] == keys[name]}
         self.staying = staying
-        """Those that were and are there, and join as before: the same rows hold them."""
+        """Those that exist before and after, with the same keys: the same rows have them."""
 
     @property
     def all_stay(self) -> bool:
-        """Whether all of the records do."""
+        """Whether this holds for all of the records."""
         return len(self.staying) == len(self.changes)
 
     def take_out(self, name: str) -> None:
-        """Let the record stand under no key any more."""
+        """Remove the record's old keys from the indexes."""
         for fields, index in self.topic.indexes.items():
             index.discard(self.olds[fields][name], name)
 
     def take_in(self, name: str) -> None:
-        """Let the record stand under its new keys."""
+        """Add the record's new keys to the indexes."""
         for fields, index in self.topic.indexes.items():
             index.add(self.news[fields][name], name)
 
 
 class JoinPropagation:
-    """The rows that `topics` make, which meet as `levels` say: one for each."""
+    """The rows of `topics`, joined by `levels`: one for each."""
 
     def __init__(self, topics: Sequence[JoinState], levels: Sequence[JoinLevel]) -> None:
         self._topics = topics
@@ -98,22 +99,22 @@ class JoinPropagation:
         self._parent_fields = [fields_of(level.parent_fields) for level in levels]
         self._meeting: list[Counter[JoinKey]] = [Counter() for _ in levels]
         """Of a full join, how many rows of the topics before it have each key: its records make
-        rows of their own as long as there is none."""
+        rows of their own as long as there are none."""
 
     def keys(self, at: int, changes: dict[str, RecordChange]) -> ChangedKeys:
-        """By what these records of the topic at `at` joined, and join now."""
+        """The keys by which these records of the topic at `at` joined, and now join."""
         return ChangedKeys(self._topics[at], changes)
 
     def of(self, at: int, keys: ChangedKeys) -> Iterator[Flowing]:
-        """What becomes of rows as records of the topic at `at` change, in this order; NEXT
-        before each of them. The indexes of the topic change with it."""
+        """The changes of rows as records of the topic at `at` change, in this order; NEXT before
+        each record. The topic's indexes change with it."""
         flow = self._root(keys) if at == 0 else self._level(at, keys)
         for behind in range(at + 1, len(self._levels)):
             flow = self._through(behind, flow, at, keys)
         return flow
 
     def staying(self, at: int, keys: ChangedKeys, most: int) -> list[JoinedRow] | None:
-        """The rows that hold these records, in the order of `of`; None where they are more than
+        """The rows that have these records, in the order of `of`; None where they are more than
         `most`, or not all of them stay, or are of another topic than the first."""
         if at or not keys.all_stay:
             return None
@@ -128,7 +129,7 @@ class JoinPropagation:
     def _staying_through(
         self, at: int, rows: list[JoinedRow], keys: ChangedKeys, most: int
     ) -> list[JoinedRow] | None:
-        """These rows with all that they meet in the topic at `at`, up to `most`."""
+        """These rows with all their matches in the topic at `at`, up to `most`."""
         level, fields = self._levels[at], self._parent_fields[at]
         index, parent = self._topics[at].indexes[self._fields[at]], level.parent
         names = [row[parent] for row in rows]
@@ -181,7 +182,7 @@ class JoinPropagation:
                 keys.take_in(name)
 
     def _without(self, at: int, name: str, key: JoinKey | None) -> Iterator[Flowing]:
-        """A record has gone: what it met stands by itself if nothing else meets it."""
+        """A record was removed: what it matched stands alone if nothing else matches it."""
         is_last = self._is_alone(at, key)
         found = False
         for kind, row in self._before(at, key):
@@ -196,7 +197,7 @@ class JoinPropagation:
             yield LEAVES, (None,) * at + (name,)
 
     def _with(self, at: int, name: str, key: JoinKey | None) -> Iterator[Flowing]:
-        """A record is to come: what it meets stands by itself no more, if it did."""
+        """A record is about to be added: what it matches no longer stands alone."""
         is_first = self._is_alone(at, key)
         found = False
         for kind, row in self._before(at, key):
@@ -219,7 +220,7 @@ class JoinPropagation:
     # The topics before it.
 
     def _before(self, at: int, key: JoinKey | None) -> Iterator[Flowing]:
-        """The rows of all topics before `at` that a record with this key meets."""
+        """The rows of all topics before `at` that match a record with this key."""
         if key is None:
             return iter(())
         parent = self._levels[at].parent
@@ -230,7 +231,7 @@ class JoinPropagation:
         return flow
 
     def _holding(self, at: int, names: Iterable[str]) -> Iterator[Flowing]:
-        """The rows of the topics up to `at` that hold these records of it."""
+        """The rows of the topics up to `at` that have these records of it."""
         if at == 0:
             for name in names:
                 yield STAYS, (name,)
@@ -251,8 +252,8 @@ class JoinPropagation:
     def _through(
         self, at: int, flow: Iterator[Flowing], changing: int = -1, keys: ChangedKeys | None = None
     ) -> Iterator[Flowing]:
-        """Rows of the topics before `at` with all that they meet there. `keys` are those of the
-        topic at `changing`, whose records have others before and after."""
+        """Rows of the topics before `at` with all their matches there. `keys` are those of the
+        topic at `changing`, whose records have different ones before and after."""
         level, fields = self._levels[at], self._parent_fields[at]
         index = self._topics[at].indexes[self._fields[at]]
         is_inner, is_full = level.type == "inner", level.type == "full"
@@ -284,16 +285,16 @@ class JoinPropagation:
                     yield from self._unmet(at, index, key)
 
     def _keys_in(self, flow: Sequence[Flowing], at: int, fields: Fields) -> Keys:
-        """By what the records of the topic at `at` join that are in these rows."""
+        """The keys of the records of the topic at `at` in these rows."""
         return self._keys_of([row[at] for kind, row in flow if kind <= ENTERS], at, fields)
 
     def _keys_of(self, names: Iterable[str | None], at: int, fields: Fields) -> Keys:
-        """By what these records of the topic at `at` join."""
+        """The keys of these records of the topic at `at`."""
         topic, names = self._topics[at], dict.fromkeys(names)
         return topic.keys(topic.states([name for name in names if name is not None]), fields)
 
     def _met(self, at: int, index: JoinIndex, key: JoinKey) -> Iterator[Flowing]:
-        """A row comes: the records that it is the first one to meet are alone no more."""
+        """A row comes: the records that it is the first to match no longer stand alone."""
         meeting = self._meeting[at]
         meeting[key] += 1
         if meeting[key] == 1:
@@ -301,7 +302,7 @@ class JoinPropagation:
                 yield REPLACED, (None,) * at + (name,)
 
     def _unmet(self, at: int, index: JoinIndex, key: JoinKey) -> Iterator[Flowing]:
-        """A row has gone: the records that it was the last one to meet are alone."""
+        """A row has gone: the records that it was the last to match stand alone."""
         meeting = self._meeting[at]
         meeting[key] -= 1
         if not meeting[key]:
@@ -317,7 +318,7 @@ class JoinPropagation:
             assert self._levels[at].type == "full" or not meeting
             for key, count in meeting.items():
                 rows = [row for kind, row in self._before(at, key) if kind == STAYS]
-                assert len(rows) == count > 0, f"{key} is met by {len(rows)} rows, not {count}"
+                assert len(rows) == count > 0, f"{key} matches {len(rows)} rows, not {count}"
 
 
 def fields_of(texts: Sequence[str]) -> Fields:
@@ -326,7 +327,7 @@ def fields_of(texts: Sequence[str]) -> Fields:
 
 
 def in_parts(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """Items in lists of some, each made when it is asked for."""
+    """Items in lists of some, each made on demand."""
     rest = iter(items)
     while some := list(islice(rest, FETCHED_AT_ONCE)):
         yield some

@@ -1,17 +1,17 @@
-"""A joined topic: what one of the topics of a join has been seen to hold, without a copy of it.
+"""The state of one topic of a join, as far as the join has applied its changes, without a copy.
 
-A join takes changes in a bounded number at a time, and the topics go on changing meanwhile. So for
-the join a topic is not as it stands, but as it was *applied*: what has been heard of and is not
-applied yet is noted with the values before, and these count until its turn has come. For all other
-records the table itself says what they are. Notes of one record become one, from its first old
-state to its newest: what was in between, nobody is told.
+A join applies changes in bounded steps, and the topics go on changing meanwhile. So the join's
+state of a topic is not the present one but the *applied* one: changes that came and are not applied
+yet are noted with the values before, and these count until the change is applied. For all other
+records the table itself has the state. Notes of one record become one, from its first old state to
+its newest: states in between are never seen.
 
-Changes are applied in two heaps. Those that are *taken* are being applied; what is heard from then
-on waits for the next time. So after the last of what is taken, the join is as all its topics were
-at the moment of taking, though all of them have changed since.
+Changes are applied from two dictionaries. Those that are *taken* are being applied; what comes from
+then on waits for the next time. So after the last of the taken changes, the join is as all its
+topics were at the moment of taking, though all of them have changed since.
 
-The indexes by which the join finds records hold what is applied, too. What follows from a change is
-not known here.
+The indexes by which the join finds records have the applied state, too. The consequences of a
+change are not determined here.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,21 +35,20 @@ Values = tuple[Value, ...]
 
 
 RecordState = tuple[Values, int, int, int]
-"""A record as it is applied: its values, then numbers of its table: when it was born, how new it
-is, and the time of its last change. These two may be newer where it has changed since: then it
-comes again when that change is applied. A tuple without names: one is made for each record of each
-row."""
+"""A record as it is applied: its values, then numbers of its table: its birth, the number and the
+time of its last change. These two may be newer where it has changed since: then it comes again when
+that change is applied. A tuple without names: one is made for each record of each row."""
 STATE_VALUES: Final = 0
 STATE_BORN: Final = 1
 STATE_SEQ: Final = 2
 STATE_TS_US: Final = 3
-"""The places in it."""
+"""The indexes of these."""
 
 
 class RecordChange(NamedTuple):
-    """What has become of a record, from one state to another; None: it was not, or is not there.
+    """The change of a record, from one state to another; None: it did, or does not exist.
 
-    `seq` and `ts_us` are of the newest change, `reason` says why the record has gone, if it has.
+    `seq` and `ts_us` are of the newest change, `reason` is why the record has left, if it has.
     """
 
     old: RecordState | None
@@ -62,8 +61,8 @@ class RecordChange(NamedTuple):
 class JoinState:
     """One topic of a join.
 
-    `wanted` are the fields of it that rows are made of, `joined` lists the fields of each index
-    that the join needs, which is counted in `usage`.
+    `wanted` are its fields that rows consist of, `joined` has the fields of each index that the
+    join needs, which is counted in `usage`.
     """
 
     __slots__ = ("_joins_nulls", "_pending", "_places", "_taken", "indexes", "paths", "records")
@@ -86,18 +85,18 @@ class JoinState:
         records.watched.add(self.paths)
 
     def stop(self) -> None:
-        """The join goes: the topic need not read its fields any more, and what is kept of it counts
-        no more."""
+        """The join is removed: the topic need not read its fields any more, and the indexes are no
+        longer counted."""
         for index in self.indexes.values():
             index.forget()
         self.records.watched.remove(self.paths)
 
     def __len__(self) -> int:
-        """How much is kept of its records."""
+        """How much state it has of its records."""
         return sum(map(len, self.indexes.values())) + len(self._pending) + len(self._taken)
 
     def forget_some(self, count: int) -> None:
-        """Forget so much, once it has been stopped."""
+        """Drop so much of it, once it has been stopped."""
         for index in self.indexes.values():
             going = min(count, len(index))
             index.forget_some(going)
@@ -109,10 +108,10 @@ class JoinState:
             count -= going
 
     def place(self, path: Path) -> int:
-        """Where the values of a field stand among those of a record."""
+        """The place of a field's value among those of a record."""
         return self._places[path]
 
-    # What was heard.
+    # Batches.
 
     def on_batch(self, batch: Batch) -> None:
         """Note a batch of its changes."""
@@ -136,7 +135,7 @@ class JoinState:
             pending[identity] = RecordChange(was, now, seq, ts_us, reason)
 
     def _rows_of(self, batch: Batch, old: bool) -> list[Values | None]:
-        """The values of each record of a batch; None where it was not there."""
+        """The values of each record of a batch; None where it did not exist."""
         batch.read(self.paths, old=old)
         column = batch.old_column if old else batch.column
         rows: list[Values | None] = list(zip(*map(column, self.paths), strict=True))
@@ -151,27 +150,27 @@ class JoinState:
         return bool(self._pending or self._taken)
 
     def take(self) -> None:
-        """All that has been heard so far is to be applied."""
+        """Everything noted so far is to be applied."""
         assert not self._taken
         self._taken, self._pending = self._pending, {}
 
     def next_taken(self, count: int) -> dict[str, RecordChange]:
-        """Up to `count` of the changes that were taken; they count as applied, but for the indexes,
-        which whoever carries them out brings up to date one by one."""
+        """Up to `count` of the changes that were taken; they count as applied, except in the
+        indexes, which the caller updates one by one."""
         names = list(islice(self._taken, count))
         return {name: self._taken.pop(name) for name in names}
 
     def arrivals(self, identities: Iterable[str]) -> dict[str, RecordChange]:
-        """Those of these records that are there, as changes from nothing."""
+        """Those of these records that exist, as changes from nothing."""
         return {
             name: RecordChange(None, state, state[STATE_SEQ], state[STATE_TS_US], None)
             for name, state in self.states(identities).items()
         }
 
-    # What is applied.
+    # Applied state.
 
     def states(self, identities: Iterable[str]) -> dict[str, RecordState]:
-        """These records as they are applied, those that are there."""
+        """These records as they are applied, those that exist."""
         found: dict[str, RecordState] = {}
         there = identities
         if self._taken or self._pending:
@@ -197,7 +196,7 @@ class JoinState:
         return found
 
     def keys(self, states: dict[str, RecordState], fields: Fields) -> dict[str, JoinKey | None]:
-        """By which key of `fields` each record joins."""
+        """The key of `fields` by which each record joins."""
         if not states:
             return {}
         columns = self._columns(states, fields)
@@ -206,8 +205,8 @@ class JoinState:
     def join_alike(
         self, olds: dict[str, RecordState], news: dict[str, RecordState], fields: Fields
     ) -> bool:
-        """Whether the same records say the same in these fields. More than that may join alike;
-        this is soon seen."""
+        """Whether the same records have the same values in these fields. Their keys may be equal
+        otherwise, too; this is a quick check."""
         columns = self._columns(olds, fields), self._columns(news, fields)
         return all(map(are_written_alike, *columns))
 
@@ -216,7 +215,7 @@ class JoinState:
         return [[state[STATE_VALUES][at] for state in states.values()] for at in places]
 
     def check(self) -> None:
-        """Assert that each index holds what is applied; reads all records."""
+        """Assert that each index has the applied state; reads all records."""
         names = {*self.records.table.slots, *self._pending, *self._taken}
         states = self.states(names)
         for fields, index in self.indexes.items():

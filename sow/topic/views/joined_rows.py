@@ -1,11 +1,11 @@
-"""The rows of a join as columns: which values they have, and which numbers.
+"""The rows of a join as columns: their values and numbers.
 
-A row is born with its records: rows stand in the order of the records of the topic named first,
-then of those of the second, and so on; one that is not there comes after all that are. Its number
-is that of the newest change among its records. So both are functions of the records that are there,
-and of nothing that has been.
+The birth of a row consists of those of its records: rows are in the order of the records of the
+first topic, then of those of the second, and so on; a missing one comes after all others. Its
+number is that of the newest change among its records. So both are functions of the present records,
+and of nothing else.
 
-Which rows there are is not known here (`sow.topic.views.join_propagation`).
+Which rows there are is determined by `sow.topic.views.join_propagation`.
 """
 
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ from sow.topic.views.row_deltas import RowDeltas
 BIRTH_BITS = 63
 """Births are numbers of 64 bits with a sign, and none is negative."""
 NOT_THERE = 2**BIRTH_BITS - 1
-"""The birth of no record."""
+"""The birth of a missing record."""
 States = list[RecordState]
 """Of one topic, the record of each row."""
 
 
 class JoinedRows:
-    """Some rows that concern a few changes of the topic at `at`, with the change that each comes
-    of. All that leave do so for one reason."""
+    """Some rows that a few changes of the topic at `at` concern, each with the change that causes
+    it. All that leave do so for one reason."""
 
     __slots__ = ("_stays", "at", "causes", "changes", "kinds", "reason", "rows")
 
@@ -46,17 +46,17 @@ class JoinedRows:
         self.causes: list[RecordChange] = []
         self.reason: Reason | None = None
         self._stays = False
-        """All records are where they were."""
+        """All records keep their positions."""
 
     def stay(self, rows: list[JoinedRow]) -> None:
-        """Take in rows that stay, all that hold the changed records of the first topic."""
+        """Add rows that stay, all that have the changed records of the first topic."""
         self._stays = True
         self.kinds = [STAYS] * len(rows)
         self.rows = rows
         self.causes = [self.changes[row[0] or ""] for row in rows]
 
     def add(self, one: Flowing, cause: RecordChange) -> bool:
-        """Take a row in; False: it leaves for another reason than those that are here."""
+        """Add a row; False: it leaves for another reason than those that are here."""
         kind, row = one
         if kind < STAYS:
             reason: Reason = cause.reason or "match" if kind == LEAVES else "match"
@@ -71,8 +71,8 @@ class JoinedRows:
     def as_columns(
         self, topics: Sequence[JoinState], columns: Sequence[tuple[int, int]]
     ) -> RowDeltas:
-        """The rows with their values: for each column, the topic and the place among what is read
-        of its records."""
+        """The rows with their values: for each column, the topic and the place among the fields
+        read of its records."""
         kinds = self.kinds
         was_in, is_in = [kind <= STAYS for kind in kinds], [kind >= STAYS for kind in kinds]
         befores = [self._states(at, topic, True) for at, topic in enumerate(topics)]
@@ -126,7 +126,7 @@ class JoinedRows:
         return newest
 
     def _stamps(self, newest: States) -> tuple[list[int], list[int]]:
-        """The newest change that made each row what it is, or made it leave."""
+        """The newest change that made each row what it is, or removed it."""
         seqs: list[int] = []
         ts_us: list[int] = []
         for state, cause in zip(newest, self.causes, strict=True):
@@ -140,13 +140,13 @@ class JoinedRows:
 
 
 def _has_moved(change: RecordChange) -> bool:
-    """Whether a record, the row of a view, stands elsewhere than before."""
+    """Whether a record, the row of a view, has another position than before."""
     old, new = change.old, change.new
     return old is not None and new is not None and old[STATE_BORN] != new[STATE_BORN]
 
 
 def _of_those(columns: list[Column], there: Sequence[bool]) -> list[Column] | None:
-    """Columns with the values of rows that are there, None if none is."""
+    """Columns with the values of rows that exist, None if none does."""
     if all(there):
         return columns
     if not any(there):
@@ -158,7 +158,7 @@ def _of_those(columns: list[Column], there: Sequence[bool]) -> list[Column] | No
 
 
 def _births(states: Sequence[States]) -> list[int]:
-    """Numbers in the order of the rows: the births of their records, one behind the other."""
+    """Numbers in the order of the rows: the births of their records, concatenated."""
     births = [state[STATE_BORN] for state in states[0]]
     for more in states[1:]:
         pairs = zip(births, more, strict=True)

@@ -1,16 +1,16 @@
-"""Joins: what goes into the grouping of a view over several topics.
+"""Joins: the input of the grouping of a view over several topics.
 
-Changes of all topics are noted as they are heard of. When a turn has ended, `work` carries them out
-in steps and says what has become of the rows that the records make together. What is heard between
-two steps is left to the next time, so that after the last one the rows are those of one moment.
+Changes of all topics are noted as they come. When a turn has ended, `work` applies them in steps
+and yields the changes of the joined rows. What comes between two steps is left to the next time, so
+that after the last one the rows are those of one moment.
 
-    batches ──> joined_topic   what has changed, and was before
-                join_flow      which rows that concerns
-                joined_rows    which values these have ──> RowDeltas
+    batches ──> join_state         what has changed, and its old state
+                join_propagation   which rows that concerns
+                joined_rows        their values ──> RowDeltas
 
 One record may be part of very many rows. That takes as many steps as it takes; but more rows of one
-change than `fan_out_max` are a mistake, such as a field that says 'N/A' on both sides, which makes
-the square of what there is. Nobody should wait for that, nor hold it in memory.
+change than `fan_out_max` are a mistake, such as a field that is 'N/A' on both sides, which makes
+the square of its records. It would take too long, and too much memory.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,11 +32,11 @@ ROWS_AT_ONCE = 250
 
 
 class Joins:
-    """The rows that the records of `topics` make, which meet as `levels` say: one for each.
+    """The rows of the records of `topics`, joined by `levels`: one for each.
 
-    `wanted` are the fields of a row, each with the name of its topic. `joins_nulls`: NULL meets
-    NULL; a record that is not there has no fields, and meets nothing all the same. `fan_out_max`
-    gives how many rows a change of one record may concern. What indexes take is counted in `usage`.
+    `wanted` are the fields of a row, each with the name of its topic. `joins_nulls`: NULL matches
+    NULL; a missing record has no fields, and matches nothing all the same. `fan_out_max` gives how
+    many rows a change of one record may concern. The memory of indexes is counted in `usage`.
     """
 
     def __init__(
@@ -66,32 +66,32 @@ class Joins:
             (self._by_name[name], self._topics[self._by_name[name]].place(path))
             for name, path in wanted
         ]
-        """Of each field of a row, its topic and its place among what is read of a record."""
+        """Of each field of a row, its topic and its place among the fields read of a record."""
 
     def stop(self) -> None:
-        """The view goes: the topics need not read its fields any more."""
+        """The view is removed: the topics need not read its fields any more."""
         for topic in self._topics:
             topic.stop()
 
     def kept(self) -> Iterable[Forgettable]:
-        """What is kept of each topic."""
+        """The states of all topics."""
         return self._topics
 
     def on_batch(self, batch: Batch) -> Iterable[RowDeltas]:
-        """Note a batch of changes of one of the topics; `work` says what it means."""
+        """Note a batch of changes of one of the topics, for `work` to apply."""
         self._topics[self._by_name[batch.changes.topic]].on_batch(batch)
         return ()
 
     @property
     def is_behind(self) -> bool:
-        """Something was heard of that `work` has not told."""
+        """Noted changes are left for `work`."""
         return any(topic.is_behind for topic in self._topics)
 
     def work(self) -> Iterator[RowDeltas]:
-        """What has become of rows by all that was heard until now, some of them at a time.
+        """The changes of rows from everything noted until now, some of them at a time.
 
-        To be taken to the end. Raises TooLarge where a change concerns more rows than it may: there
-        is no going on after it.
+        To be iterated to the end. Raises TooLarge where a change concerns more rows than it may:
+        the join cannot continue after it.
         """
         for topic in self._topics:
             topic.take()
@@ -100,19 +100,19 @@ class Joins:
                 yield from self._carry_out(at, changes)
 
     def rows(self) -> Iterator[RowDeltas]:
-        """All rows that there are, as having come, some at a time, for a join that knows of none.
+        """All rows as if they had just come, some at a time, for a join that has none.
 
-        Changes that are heard meanwhile are left to `work`. Raises what that does.
+        Changes that come meanwhile are left to `work`. Raises what that does.
         """
         held = [topic.records.table.held_names(ROWS_AT_ONCE) for topic in self._topics]
-        # What stands first comes last: so hardly any row comes before what it meets.
+        # The first topic comes last: so hardly any row comes before its matches.
         for at in reversed(range(len(self._topics))):
             for some in held[at]:
                 yield from self._carry_out(at, self._topics[at].arrivals(some))
 
     def filling(self, take: Take) -> Task[None]:
-        """Give `take` all rows that there are, some in each step, while records change. What is
-        heard in the last steps may be left to `work`."""
+        """Give `take` all rows, some in each step, while records change. What comes in the last
+        steps may be left to `work`."""
         for changes in self.rows():
             take(changes)
             yield
@@ -122,7 +122,7 @@ class Joins:
 
     @property
     def kept_bytes(self) -> int:
-        """What its indexes take."""
+        """The memory of its indexes."""
         indexes = (index for topic in self._topics for index in topic.indexes.values())
         return sum(index.bytes for index in indexes)
 
@@ -131,8 +131,8 @@ class Joins:
         self._flow.check()
 
     def _carry_out(self, at: int, changes: dict[str, RecordChange]) -> Iterator[RowDeltas]:
-        """What comes of changes of the topic at `at`, each time of so many rows that were looked at
-        or changed, and that leave for one reason."""
+        """The rows that result from changes of the topic at `at`, a bounded number of scanned or
+        changed rows each, which leave for one reason."""
         keys, most = self._flow.keys(at, changes), self._fan_out_max()
         some = JoinedRows(at, changes)
         staying = self._flow.staying(at, keys, min(most, ROWS_AT_ONCE))
@@ -171,7 +171,8 @@ class Joins:
 
 
 def _looked_up(at: int, levels: Sequence[JoinLevel]) -> list[Fields]:
-    """By which fields records of the topic at `at` are looked up: from above, and from below."""
+    """The fields by which records of the topic at `at` are looked up: from above, and from
+    below."""
     own = [] if at == 0 else [levels[at].fields]
     return list(
         dict.fromkeys(

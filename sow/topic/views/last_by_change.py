@@ -1,9 +1,9 @@
 """The newest row: of the rows of a group, the one that changed last.
 
-Rows change in the order of their numbers, nearly always: so each stands in a dictionary from the
-time of its newest change on, and the last in it is the newest. A row that comes with an older
-number (a group is filled in the order of its rows, and a join gives many rows the number of one
-change) waits on a heap beside it. Both are looked at, and nothing is ever sorted.
+Rows nearly always change in the order of their numbers, so each is moved to the end of a dictionary
+with its newest change, and the last one is the newest. A row that comes with an older number (a
+group is filled in the order of its rows, and a join gives many rows the number of one change) waits
+on a heap beside it. Both are considered, and nothing is ever sorted.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -14,14 +14,14 @@ from sow.expressions import sort_key
 
 Values = Sequence[Value]
 Entry = tuple[int, int, tuple[object, ...], int, Hashable, Values]
-"""Of a row that waits, the newest first: its number and when it first came, both turned round; its
-values as they sort, which tells apart rows of one change; and what is told of it."""
+"""Of a late row, the newest first: its number and its birth, both negated; its values as they sort,
+which distinguishes rows of one change; a counter, its identity and its values."""
 GONE_MIN = 64
-"""Entries of rows that have gone, before the heap is made anew."""
+"""Entries of removed rows, before the heap is rebuilt."""
 
 
 class LastByChange:
-    """The rows of a group, of which `values` are those of the newest."""
+    """The rows of a group; `values` are those of the newest."""
 
     __slots__ = ("_count", "_in_order", "_late", "_waiting")
 
@@ -32,7 +32,7 @@ class LastByChange:
         self._count = 0
 
     def add(self, identity: Hashable, values: Values, born: int, seq: int) -> None:
-        """A row has come, or has changed."""
+        """A row was added, or has changed."""
         rows = self._in_order
         if rows:
             rows.pop(identity, None)  # to stand behind all others
@@ -53,8 +53,8 @@ class LastByChange:
         borns: Sequence[int],
         seqs: Sequence[int],
     ) -> None:
-        """To each of these a row has come, or one of its rows has changed: where that is all there
-        is, without a call for each."""
+        """To each of these a row was added, or one of its rows has changed: where there is only
+        one, without a call for each."""
         columns = zip(these, identities, rows, borns, seqs, strict=True)
         for one, identity, values, born, seq in columns:
             there = one._in_order
@@ -74,7 +74,7 @@ class LastByChange:
             heappush(self._waiting, entry)
 
     def remove(self, identity: Hashable) -> None:
-        """A row has gone."""
+        """A row was removed."""
         if self._in_order.pop(identity, None) is None:
             del self._late[identity]
 

@@ -1,18 +1,18 @@
-"""Row changes: what goes into the grouping of a view, as columns.
+"""Row deltas: the input of the grouping of a view, as columns.
 
 An *input row* is what a view groups: a record of its underlying topic, or a combination of records
-that a join has made. A change of one is (row, before, after), as a change of a record is; but of
-the messages only the fields are left that the view wants, and whether the row took part. Rows that
-the view's filter does not let in are not here at all, before or after.
+made by a join. A change of one is (row, before, after), like a change of a record; but only the
+fields that the view needs are left of the messages, and whether the row took part. Rows that the
+view's filter rejects are not here at all, before or after.
 
     was_in  is_in    what happens in the grouping
-    -       yes      the row enters the group that its new values name
+    -       yes      the row enters the group of its new values
     yes     yes      it changes there, or moves from one group to another
-    yes     -        it leaves the group that its old values name
+    yes     -        it leaves the group of its old values
     -       -        nothing
 
-Who makes them is a producer: of one topic `sow.topic.views.single_source`, of several
-`sow.topic.views.joins`. Who takes them is `sow.topic.views.groups`. Nothing here computes.
+They are made by a producer: of one topic `sow.topic.views.single_source`, of several
+`sow.topic.views.joins`. They are applied by `sow.topic.views.groups`. Nothing here computes.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -26,27 +26,25 @@ from sow.topic.batch import Batch
 from sow.topic.records import Records
 
 RowIdentity = Hashable
-"""What tells an input row from all others while it is there: the identity of a record, or a tuple
-of those that were joined. One that has gone and comes again may be another row."""
+"""The identity of an input row while it exists: that of a record, or a tuple of those that were
+joined. One that was removed and comes again may be another row."""
 
 
 @dataclass(slots=True)
 class RowDeltas:
     """Changes of input rows, in the order in which they take effect; columns of equal length.
 
-    `olds` and `news` hold one column for each field that the view wants, in its order: the values
+    `olds` and `news` have one column for each field that the view needs, in its order: the values
     before and after, None where the row was not in; None altogether where no row was, or is. A row
-    may come several times: what it was is then what it became before.
-    `borns` say when the rows first appeared: the order of the rows that are there, and the same for
-    a row as long as it is, but for `old_borns`. `seqs` and `ts_us` are the newest change and its
-    time of what each row is made of; of one that leaves, of the change that made it leave. Where
-    records meet, a row may come because another one has gone: `newest_seqs` are then of the records
-    that each row is made of alone, by which is known which of the rows that are there changed last;
-    None: they are `seqs`.
-    `old_borns` are what `borns` were before, where that differs: a row of a view may come to stand
-    elsewhere.
-    `reason` says why the rows leave that do; ``match`` where a filter does not let in what they are
-    now, or where another row stands in their place.
+    may occur several times: its old state is then the former new one.
+    `borns` are when the rows first appeared: the order of the rows, which is constant for a row as
+    long as it exists, except for `old_borns`. `seqs` and `ts_us` are the newest change and its time
+    of each row; if it leaves, those of the change that made it leave. Where records join, a row may
+    come because another one was removed: `newest_seqs` are then of the records of each row alone,
+    which decide which row changed last; None: they are `seqs`.
+    `old_borns` are the former `borns`, where they differ: a row of a view may change its position.
+    `reason` is why rows leave; ``match`` where a filter rejects their new state, or where another
+    row replaces them.
     """
 
     identities: Sequence[RowIdentity]
@@ -66,75 +64,76 @@ class RowDeltas:
 
 
 class Forgettable(Protocol):
-    """What a view keeps, of which there may be millions: it takes long to forget."""
+    """State of a view, possibly millions of entries: it takes long to drop."""
 
     def __len__(self) -> int:
         """How much is left."""
         ...
 
     def forget_some(self, count: int) -> None:
-        """Forget so much, or all that is left; nobody asks for it any more."""
+        """Drop so much, or all that is left; it is not used any more."""
         ...
 
 
 Take = Callable[[RowDeltas], None]
-"""Takes row changes that somebody else drives out of a producer."""
+"""Applies row deltas that a producer is driven to yield."""
 
 
 class RowProducer(Protocol):
-    """Makes row changes of what becomes of the records of one topic or several.
+    """Makes row deltas from the changes of one topic or several.
 
-    Made from what its view wants of each topic, in the order in which columns are to have it. It
-    has the topics watch the fields that it reads (`Records.watched`) until it is stopped.
+    Made from the fields that its view needs of each topic, in the order of its columns. It makes
+    the topics extract these fields (`Records.watched`) until it is stopped.
     """
 
     @property
     def underlyings(self) -> Sequence[Records]:
-        """The topics of which it hears, each once."""
+        """The topics that it processes, each once."""
         ...
 
     def on_batch(self, batch: Batch) -> Iterable[RowDeltas]:
-        """What a batch of changes of one of the topics means, a bounded number of rows in each; to
-        be taken before the next batch is heard. What takes longer to find out is left to `work`.
+        """The row deltas of a batch of changes of one of the topics, a bounded number of rows each;
+        to be applied before the next batch. What takes longer is left to `work`.
         """
         ...
 
     @property
     def kept_bytes(self) -> int:
-        """What it keeps of records, which counts as if they took it."""
+        """Its state of records, which is counted like theirs."""
         ...
 
     @property
     def is_behind(self) -> bool:
-        """Something was heard of that is left to `work`."""
+        """Changes are left to `work`."""
         ...
 
     def work(self) -> Iterator[RowDeltas]:
-        """What was left of all that was heard until the first of it is asked for, a bounded number
-        of rows in each; to be taken to the end. What is heard meanwhile is left to the next time.
+        """The row deltas of the changes that were left until the first one is requested, a bounded
+        number of rows each; to be iterated to the end. Later changes are left to the next time.
 
-        Raises TooLarge where a change means more than it may: the producer is of no use then.
+        Raises TooLarge where a change has more consequences than it may: the producer is then of no
+        use any more.
         """
         ...
 
     def rows(self) -> Iterator[RowDeltas]:
-        """All rows that there are now, as having come; a bounded number in each.
+        """All rows as if they had just come; a bounded number in each.
 
         For a view that is filled in one go, while nothing changes: after a restart.
         """
         ...
 
     def filling(self, take: Take) -> Task[None]:
-        """Give `take` all rows that there are, some in each step, while records change: after the
-        last step it has been given what makes all rows as they then are. `hear` may be called
-        between two steps; it gives nothing of what the filling will see anyway.
+        """Give `take` all rows, some in each step, while records change: after the last step the
+        deltas amount to the rows of that moment. `on_batch` may be called between two steps; it
+        gives nothing that the filling will see anyway.
         """
         ...
 
     def stop(self) -> None:
-        """The view goes: the topics need not read its fields any more."""
+        """The view is removed: the topics need not extract its fields any more."""
         ...
 
     def kept(self) -> Iterable[Forgettable]:
-        """What is to be forgotten, once it has been stopped."""
+        """The state to drop, once it has been stopped."""
         ...

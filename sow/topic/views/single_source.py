@@ -1,7 +1,7 @@
-"""Single rows: the input rows of a view of one topic, each a record that its filter lets in.
+"""The input rows of a view of one topic, each a record that its filter passes.
 
-While a view is filled beside a topic that goes on changing, records that have been given are known
-by their slots; of one that changes, what was given is noted once, and put right in the end.
+While a view is filled beside a topic that goes on changing, records that were given are tracked by
+their slots; if one of them changes, what was given is noted once, and corrected at the end.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ from sow.topic.records import Records
 from sow.topic.views.row_deltas import Forgettable, RowDeltas, Take
 
 STEP_ROWS = 250
-"""Records that are given in one step: two milliseconds or so with what a view makes of them."""
+"""Records that are given in one step: two milliseconds or so with the view's own work."""
 
 
 class Noted:
@@ -42,7 +42,7 @@ class SingleSource:
         self._paths = tuple(paths)
         self._condition = condition
         self._given: NDArray[np.bool_] | None = None
-        """While the view is filled, by slot: the record there has been given as it is."""
+        """While the view is filled, by slot: the record there was given as it is."""
         self._noted: dict[str, Noted] = {}
         self._watched = (*self._paths, *(condition.paths if condition is not None else ()))
         underlying.watched.add(self._watched)
@@ -53,14 +53,14 @@ class SingleSource:
         return (self._underlying,)
 
     def stop(self) -> None:
-        """Let the topic forget what was wanted of it."""
+        """Make the topic stop extracting its fields."""
         self._underlying.watched.remove(self._watched)
 
     def kept(self) -> Iterable[Forgettable]:
-        """Nothing is kept of records."""
+        """It has no state of records."""
         return ()
 
-    # Hearing.
+    # Batches.
 
     def on_batch(self, batch: Batch) -> Iterable[RowDeltas]:
         """The changes of a batch."""
@@ -98,12 +98,12 @@ class SingleSource:
 
     @property
     def kept_bytes(self) -> int:
-        """Nothing is kept."""
+        """It has no state."""
         return 0
 
     @property
     def is_behind(self) -> bool:
-        """Never: what a batch means is known at once."""
+        """Never: a batch is applied at once."""
         return False
 
     def work(self) -> Iterator[RowDeltas]:
@@ -113,7 +113,7 @@ class SingleSource:
     # Filling.
 
     def rows(self) -> Iterator[RowDeltas]:
-        """All records, as having come."""
+        """All records, as if they had just come."""
         slots = self._underlying.table.live().tolist()
         for start in range(0, len(slots), STEP_ROWS):
             found = self._rows_in(slots[start : start + STEP_ROWS])
@@ -128,7 +128,7 @@ class SingleSource:
         try:
             for start in range(0, len(slots), STEP_ROWS):
                 some = slots[start : start + STEP_ROWS]
-                # Those that have changed are given in the end.
+                # Those that have changed are given at the end.
                 there = [
                     slot
                     for slot in some.tolist()
@@ -149,7 +149,7 @@ class SingleSource:
             self._noted.clear()
 
     def _note(self, batch: Batch, given: NDArray[np.bool_]) -> None:
-        """Remember what was given of records that have changed."""
+        """Note what was given of records that have changed."""
         changes = batch.changes
         stood = changes.stood or self._underlying.table.order[list(changes.slots)].tolist()
         for identity, slot, old, place in zip(
@@ -184,7 +184,7 @@ class SingleSource:
         self._given[there] = True
 
     def _reserve(self, count: int) -> None:
-        """Know of at least so many slots."""
+        """Track at least so many slots."""
         assert self._given is not None
         more = count - len(self._given)
         if more > 0:
@@ -196,7 +196,7 @@ class SingleSource:
             take(found)
 
     def _rows_in(self, slots: list[int]) -> RowDeltas | None:
-        """The records in these slots, as having come; None if the filter lets none in."""
+        """The records in these slots, as if they had just come; None if the filter passes none."""
         table = self._underlying.table
         if not slots:
             return None

@@ -1,10 +1,10 @@
-"""Counts of values, of which the least and the greatest are known.
+"""Counts of values with their least and greatest.
 
-A dictionary of each value that is there to how often, and the two extremes kept as long as they
-stay. When one leaves, the values that are there are looked through again. That is soon done for
-few, and rarely needed for many; where it is needed too often they are put on a heap besides, once:
-a value that comes is pushed, one that has gone is passed over when it comes up. Values compare with
-each other: numbers without NaN, or texts.
+A dictionary of each value to its count, and the two extremes cached as long as they stay. When one
+is removed, the values are scanned again. That is quick for few, and rarely needed for many; where
+it is needed too often they are put on a heap besides, once: a value that is added is pushed, one
+that was removed is skipped when it comes up. Values compare with each other: numbers without NaN,
+or texts.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,14 +12,14 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 FEW = 64
-"""Values that are looked through as soon as something is pushed on a heap."""
+"""Values that are scanned as quickly as one is pushed on a heap."""
 RESCANNED_MAX = 100_000
-"""Values looked through before they are put on a heap: some 2 ms of work in all, which a heap of
-100,000 takes once."""
+"""Values scanned before they are put on a heap: some 2 ms of work in all, which a heap of 100,000
+takes once."""
 
 
 class SortedMultiset:
-    """How often each value is there. `counts` is only read from outside."""
+    """How often each value occurs. `counts` is only read from outside."""
 
     __slots__ = ("_greatest", "_highest", "_is_heaped", "_least", "_lowest", "_rescanned", "counts")
 
@@ -35,7 +35,7 @@ class SortedMultiset:
         """There is one of the two."""
 
     def add(self, value: Any) -> bool:
-        """One more; whether it is the first of its kind."""
+        """Add one; whether it is the first of its kind."""
         counts = self.counts
         count = counts.get(value)
         if count is not None:
@@ -43,7 +43,7 @@ class SortedMultiset:
             return False
         counts[value] = 1
         if len(counts) == 1:
-            # From here on both are known: who only comes is never looked through.
+            # From here on both are known: a multiset that only grows is never scanned.
             self._least = self._greatest = value
             return True
         if self._least is not None and value < self._least:
@@ -58,7 +58,7 @@ class SortedMultiset:
 
     @staticmethod
     def add_each(these: Sequence["SortedMultiset"], values: Sequence[Any]) -> None:
-        """To each of these a value has come: mostly without a call for each."""
+        """Add a value to each of these: mostly without a call for each."""
         for one, value in zip(these, values, strict=True):
             counts = one.counts
             if value in counts or not counts or one._is_heaped:
@@ -71,7 +71,7 @@ class SortedMultiset:
                 one._greatest = value
 
     def remove(self, value: Any) -> bool:
-        """One less; whether it was the last of its kind."""
+        """Remove one; whether it was the last of its kind."""
         counts = self.counts
         count = counts[value]
         if count > 1:
@@ -79,7 +79,7 @@ class SortedMultiset:
             return False
         del counts[value]
         if not counts:
-            # They hold values that have gone, of which there may be very many.
+            # They have removed values, possibly very many.
             self._lowest = self._highest = None
             self._is_heaped = False
         if value == self._least:
@@ -92,7 +92,7 @@ class SortedMultiset:
     def replace_each(
         these: Sequence["SortedMultiset"], olds: Sequence[Any], news: Sequence[Any]
     ) -> None:
-        """Of each of these a value has become another one: without a call for each."""
+        """Replace a value of each of these: without a call for each."""
         for one, was, now in zip(these, olds, news, strict=True):
             if was == now:
                 continue
@@ -100,7 +100,7 @@ class SortedMultiset:
             times = counts.pop(was)
             if times > 1 or now in counts or one._is_heaped:
                 counts[was] = times
-                # First what comes: a greatest that grows is then never looked for among all.
+                # The new value first: then a growing maximum never needs a scan.
                 one.add(now)
                 one.remove(was)
                 continue
@@ -132,7 +132,7 @@ class SortedMultiset:
         return self._greatest
 
     def _looked_through(self) -> bool:
-        """Whether all values have been looked through too often to do so again."""
+        """Whether all values have been scanned too often to do so again."""
         if len(self.counts) <= FEW:
             return False
         self._rescanned += len(self.counts)
@@ -140,8 +140,8 @@ class SortedMultiset:
 
 
 class Heap:
-    """Values, as what `turned` makes of them, of which the first is found; of those that have gone
-    too until they come up."""
+    """Values, ordered by `turned` of them, with the first on top; removed ones stay until they come
+    up."""
 
     __slots__ = ("_entries", "_turned")
 
@@ -151,15 +151,15 @@ class Heap:
         self._fill(counts)
 
     def push(self, value: Any, counts: dict[Any, int]) -> None:
-        """A value has come."""
+        """A value was added."""
         if len(self._entries) > 2 * len(counts) + FEW:
-            # Most of them have gone, and did not come up.
+            # Most of them were removed, and did not come up.
             self._fill(counts)
         else:
             heappush(self._entries, (self._turned(value), value))
 
     def top(self, counts: dict[Any, int]) -> Any:
-        """The first of the values that are there, of which there is one at least."""
+        """The first of the present values; there is at least one."""
         while self._entries[0][1] not in counts:
             heappop(self._entries)
         return self._entries[0][1]
@@ -170,7 +170,7 @@ class Heap:
 
 
 class Mirrored:
-    """A text that stands before those that it stands behind."""
+    """A text in reverse order."""
 
     __slots__ = ("text",)
 

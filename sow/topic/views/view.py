@@ -1,9 +1,9 @@
-"""A view at work: the rows that are made of other topics' records, one for each group of them.
+"""A view at runtime: rows made from other topics' records, one for each group of them.
 
-It hears of every batch of changes of its underlying topics and lets its groups take it in at once;
-what its records say changes at the end of the turn, when whoever looks after it has them released:
-of each group that has changed, what it is by then, once. The rows are records like any
-(`sow.topic.records`), so to everyone else the view is an ordinary topic.
+It processes every batch of changes of its underlying topics at once in its groups; its records
+change at the end of the turn, when they are released: one change for each group that has changed,
+to its state by then. The rows are records like any (`sow.topic.records`), so to everything else the
+view is an ordinary topic.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
@@ -27,26 +27,26 @@ from sow.topic.views.groups import RowGroup, RowGroups
 from sow.topic.views.row_deltas import Forgettable, RowDeltas, RowProducer
 
 BIRTH_BITS = 63
-"""Births are numbers of 64 bits with a sign, and none is negative; joined rows have those of all
-their records, one behind the other."""
+"""Births are non-negative signed numbers of 64 bits; joined rows have those of all their records,
+concatenated."""
 RELEASED_AT_ONCE = 250
 """Rows that are made in one step, some two milliseconds of work."""
 INHERITED_AT_ONCE = 1_000
-"""Rows of the view before that are looked for among the groups in one step: a millisecond at most,
+"""Rows of the former view that are looked up among the groups in one step: a millisecond at most,
 as much as making `RELEASED_AT_ONCE`."""
 LEAVING_REASONS: tuple[Reason, ...] = ("match", "deleted", "expired")
 
 
 class MaterializedView:
-    """Ties what a view is made of to its rows.
+    """Connects a view's sources with its rows.
 
-    `rows` are its records, `producer` says what becomes of what it groups. `rank` says when it is
-    released among others. It is made of the topics `sources`, directly or not, and waits for those
-    of them that are views. `wake` is called when it has something to
-    release, and had nothing. `reports_newest`: a view over this one asks which row is the newest,
-    so each is told as new as the newest record of its group, though it be as it was otherwise. What
-    is kept of its groups is counted in `usage`; `check_groups` raises TooLarge or Full for more
-    groups than there may be, and then the view stops.
+    `rows` are its records, `producer` yields the deltas of what it groups. `rank` is its place in
+    the order of releases. It is made from the topics `sources`, directly or not, and waits for
+    those of them that are views. `wake` is called when it has something to release, and had
+    nothing. `reports_newest`: a view over this one has an aggregate of the newest row, so each row
+    has the age of the newest record of its group, even if it is otherwise unchanged. The state of
+    its groups is counted in `usage`; `check_groups` raises TooLarge or Full for more groups than
+    there may be, and then the view stops.
     """
 
     def __init__(
@@ -66,24 +66,25 @@ class MaterializedView:
         self.groups = RowGroups(projection, reports_newest, usage)
         self.reports_newest = reports_newest
         self.filled_seq = 0
-        """As of which change the view was filled: no row says that it is older."""
+        """As of which change the view was filled: no row is older."""
         self.rank = rank
         self.sources = sources
         self.updates_in = self.updates_out = 0
-        """Changes of its underlying topics that it has heard of, and of its rows."""
+        """Changes of its underlying topics that it has processed, and of its rows."""
         self._is_filling = False
         self.stopped = ""
-        """Why it has no rows any more, and hears of nothing."""
+        """Why it has no rows and processes no changes any more."""
         self.looked_at = 0
-        """Rows, its own or joined ones, that the last release was about, or what took as long."""
+        """Rows, its own or joined ones, that the last release was about, or work that took as
+        long."""
         self._inherited: Iterator[list[str]] | None = None
-        """Keys of rows that another view has made, of which this one may have no group, some at a
-        time; and the change as of which they are no longer told, with its time."""
+        """Keys of rows that another view has made, possibly without a group here, some at a time;
+        and the change that removes them, with its time."""
         self._inherited_stamp = (0, 0)
         self._working: Iterator[RowDeltas] | None = None
-        """What the producer finds out that it had left."""
+        """The work that the producer had left."""
         self._place_shift = BIRTH_BITS * (len(producer.underlyings) - 1)
-        """A joined row is born with the record of its first topic."""
+        """The birth of a joined row begins with that of its record of the first topic."""
         self._wake = wake
         self._check_groups = check_groups
         self._is_of_client = False
@@ -94,15 +95,15 @@ class MaterializedView:
         """Its name."""
         return self.rows.name
 
-    # Hearing.
+    # Batches.
 
     def bound(self, check: Callable[[RowGroups], None]) -> None:
-        """The view was made for a client, who may have as many groups as `check` lets him."""
+        """The view was made for a client; `check` bounds its groups."""
         self._check_groups = check
         self._is_of_client = True
 
     def reconsider(self) -> None:
-        """Other bounds hold from now on, which it may be over."""
+        """Other bounds apply from now on, which it may exceed."""
         if not self.stopped:
             try:
                 self._check_bounds()
@@ -118,7 +119,7 @@ class MaterializedView:
             self._check_groups(self.groups)
 
     def on_batch(self, batch: Batch, _now_us: int) -> bool:
-        """Take in changes of an underlying topic. Never due by itself: a turn has an end."""
+        """Process changes of an underlying topic. Never due by itself: a turn has an end."""
         self.updates_in += len(batch)
         if self.stopped:
             return False
@@ -142,17 +143,17 @@ class MaterializedView:
 
     @property
     def is_of_one_moment(self) -> bool:
-        """What its rows say is of one moment, though something more may have been heard since."""
+        """Its rows are of one moment, though more changes may have come since."""
         if self.stopped:
             return not self.is_dirty
         return not self.groups.dirty_count and self._working is None
 
     def waits_for(self, dirty: Set[str], between: Set[str]) -> bool:
-        """Whether what it is made of has to be released first. `dirty` are views that have
-        something to release, `between` those of them that are not of one moment.
+        """Whether its sources have to be released first. `dirty` are views that have something to
+        release, `between` those of them that are not of one moment.
 
-        Whatever it is made of by way of one topic is as old as that topic's rows, so any moment of
-        these will do. What is made of several is not to show them at different ones.
+        Whatever it is made from by way of one topic is as old as that topic's rows, so any moment
+        of these will do. The parts of a join must not be shown at different ones.
         """
         is_of_one = len(self.producer.underlyings) == 1
         return not self.sources.isdisjoint(between if is_of_one else dirty)
@@ -195,7 +196,7 @@ class MaterializedView:
         self._is_filling = False
 
     def fill_groups(self) -> Task[None]:
-        """The same but for the rows: those that are there are another view's (`succeed`)."""
+        """The same without the rows: the present ones are another view's (`succeed`)."""
         self._is_filling = True
         try:
             yield from self.producer.filling(self._take)
@@ -203,8 +204,8 @@ class MaterializedView:
             self._stop_for(error)
 
     def succeed(self, seq: int, ts_us: int) -> None:
-        """Go on with the rows of the view that was there before, as of the change `seq` and its
-        time: what this one makes of them is released like any change."""
+        """Continue with the rows of the former view, as of the change `seq` and its time: the
+        differences are released like any change."""
         if not self.stopped and len(self.rows.table):
             self._inherited = self.rows.table.held_names(INHERITED_AT_ONCE)
             self._inherited_stamp = seq, ts_us
@@ -216,8 +217,8 @@ class MaterializedView:
     # Releasing.
 
     def release(self, most: int = RELEASED_AT_ONCE) -> list[Batch]:
-        """Let the records say what has become of groups that have changed, of so many at a time;
-        returns what that changes. There are more while it `is_dirty`."""
+        """Update the records from groups that have changed, so many at a time; returns the changes.
+        There are more while it `is_dirty`."""
         if not self.stopped:
             try:
                 return self._released(most)
@@ -252,7 +253,7 @@ class MaterializedView:
         return batches
 
     def _let_go_inherited(self, inherited: Iterator[list[str]]) -> int:
-        """Let rows of the view before go that this one does not make: of some, and of how many."""
+        """Remove rows of the former view that this one does not have: some, returns how many."""
         table, some = self.rows.table, next(inherited, None)
         if some is None:
             self._inherited = None
@@ -263,8 +264,8 @@ class MaterializedView:
         return len(some)
 
     def _is_worked_off(self) -> bool:
-        """Go on with what the producer has left to find out, and only when it has been found out
-        say what it comes to: rows are those of the end of a turn, none of the middle."""
+        """Continue the work that the producer has left, and apply the result only when it is
+        complete: rows are those of the end of a turn, none of the middle."""
         if self._working is None:
             if self.groups.dirty_count or not self.producer.is_behind:
                 return True
@@ -280,9 +281,8 @@ class MaterializedView:
         return True
 
     def _stop_for(self, error: Exception) -> None:
-        """Go on without rows, since what they would be is too much to find out, or the server fails
-        on it. Rows that are no longer true would be worse; nothing of what they were made of is
-        lost, and nobody else notices."""
+        """Continue without rows, since they would take too much, or the server fails on them. Rows
+        that are no longer true would be worse; no record is lost, and nothing else notices."""
         if isinstance(error, TooLarge | Full):
             why = error.detail
         else:
@@ -299,7 +299,7 @@ class MaterializedView:
             self._wake(self)
 
     def _clear(self) -> list[Batch]:
-        """Take away rows of a view that has stopped, some at a time."""
+        """Remove rows of a view that has stopped, some at a time."""
         table = self.rows.table
         some = [*islice(table.slots, RELEASED_AT_ONCE)]
         self.looked_at = len(some)
@@ -308,8 +308,8 @@ class MaterializedView:
         return [] if batch is None else [batch]
 
     def _put(self, there: dict[str, RowGroup]) -> list[Batch]:
-        """Have the rows of these groups say what they have become, those that say something else or
-        stand elsewhere: windows and views over this one go by their places."""
+        """Update the rows of these groups that have changed or moved: windows and views over this
+        one depend on their positions."""
         keys, groups, table = list(there), list(there.values()), self.rows.table
         bodies = self._bodies(groups)
         places = [group.born >> self._place_shift for group in groups]
@@ -345,7 +345,7 @@ class MaterializedView:
         stood: Sequence[int],
         newest: Sequence[int] | None,
     ) -> list[bool]:
-        """Of each row, whether there is something to tell of it."""
+        """Of each row, whether it has to be released."""
         table = self.rows.table
         held = table.bodies
         before = [None if slot is None else held[slot] for slot in slots]
@@ -354,12 +354,12 @@ class MaterializedView:
             differ = list(map(or_, differ, map(ne, stood, places)))
         if newest is not None:
             known = table.newest
-            told = [None if slot is None else int(known[slot]) for slot in slots]
-            differ = list(map(or_, differ, map(ne, told, newest)))
+            stood_newest = [None if slot is None else int(known[slot]) for slot in slots]
+            differ = list(map(or_, differ, map(ne, stood_newest, newest)))
         return differ
 
     def _newest(self, groups: Iterable[RowGroup]) -> list[int] | None:
-        """The numbers of the newest records of groups, if anybody asks for them."""
+        """The numbers of the newest records of groups, if a view over this one needs them."""
         if not self.reports_newest:
             return None
         return [group.accumulators.newest_seq for group in groups]
@@ -373,17 +373,17 @@ class MaterializedView:
         return [] if batch is None else [batch]
 
     def kept(self) -> Iterable[Forgettable]:
-        """What is to be forgotten once it has gone or stopped, by who has let it go: there may be
-        millions."""
+        """The state to drop once it was removed or has stopped: there may be millions of
+        entries."""
         return (self.groups, *self.producer.kept())
 
     def end(self) -> None:
-        """The view is about to go with all its rows: it makes none any more."""
+        """The view is about to be removed with all its rows: it makes none any more."""
         self.stop()
         self.stopped = self.stopped or f"the view {self.name} is being removed"
 
     def stop(self) -> None:
-        """The view goes: its underlying topics need not read its fields any more."""
+        """The view is removed: its underlying topics need not extract its fields any more."""
         if not self.stopped:
             self.producer.stop()
 
@@ -400,12 +400,12 @@ class MaterializedView:
         table = self.rows.table
         for key, slot in table.slots.items():
             newest = self.groups[key].accumulators.newest_seq
-            assert table.newest[slot] == newest, "a row that says it is another one's age"
+            assert table.newest[slot] == newest, "a row with the age of another one"
 
 
 class RowWriter:
-    """Writes the rows of a projection as messages of a type, made of what `keeping` says is kept of
-    their groups."""
+    """Writes the rows of a projection as messages of a type, from the states that `keeping` reads
+    of their groups."""
 
     def __init__(self, message_type: MessageType, projection: Projection, keeping: Keeping) -> None:
         self._type = message_type
@@ -415,8 +415,8 @@ class RowWriter:
         """JSON has no NaN, and is written with null in its place."""
 
     def __call__(self, groups: Sequence[RowGroup]) -> list[bytes]:
-        """The rows of groups. What the type cannot hold, such as a separator in the value of a FIX
-        field, is NULL, and so is what is no finite number."""
+        """The rows of groups. A value that the type cannot hold, such as a separator in the value
+        of a FIX field, is NULL, and so is a number that is not finite."""
         grouped = [group.values() for group in groups]
         results = self._keeping.results([group.accumulators for group in groups])
         documents = self._projection.documents(grouped, results)
@@ -429,7 +429,7 @@ class RowWriter:
             return list(map(self._encoded, documents))
 
     def _encoded(self, document: dict[str, Any]) -> bytes:
-        """A row of which some fields may be such as the type cannot hold."""
+        """A row with fields that the type may not be able to hold."""
         try:
             return self._type.encode(document)
         except BadMessage:
@@ -438,7 +438,7 @@ class RowWriter:
             return self._type.encode(document)
 
     def _let_go(self, document: dict[str, Any], target: Path) -> None:
-        """Make a field NULL that cannot be written."""
+        """Set a field to NULL if it cannot be written."""
         *outer, name = target.steps
         inner = document
         for step in outer:
