@@ -101,7 +101,7 @@ class Channel:
 
     @property
     def waiting(self) -> bool:
-        """`flush` has lines for somebody. Lines that were appended before the first member, at the
+        """`flush` has lines to deliver. Lines that were appended before the first member, at the
         end of a replay, wait for it."""
         return bool(self.rendered and self.members)
 

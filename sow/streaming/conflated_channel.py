@@ -127,7 +127,7 @@ class ConflatedChannel(Channel):
 
     @property
     def waiting(self) -> bool:
-        """`flush` has something for somebody."""
+        """`flush` has something to deliver."""
         if self.is_over or not self.members:
             return False
         return bool(self._released) or self._client_is_ready()
@@ -245,7 +245,7 @@ class ConflatedChannel(Channel):
 
     @staticmethod
     def _encoded(updates: Iterable[tuple[UpdateEncoder, Update]]) -> tuple[list[bytes], list[Part]]:
-        """Encode updates, leaving out those that say nothing to the subscriber."""
+        """Encode updates, leaving out those without a line."""
         rendered: list[bytes] = []
         parts: list[Part] = []
         for lines, update in updates:

@@ -236,7 +236,7 @@ class UpdateEncoder:
     def _oof_line(self, update: Update, places: Sequence[int] = ()) -> bytes:
         body = update.last
         if not body and update.reason == "entitlement":
-            # Nobody knows what was sent of it: a topic that stores nothing.
+            # What was sent of it is unknown: a topic that stores nothing.
             body = self.topic.message_type.encode({})
         return self._line("oof", self._oof_head(update), update, body, places)
 

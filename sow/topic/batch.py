@@ -125,7 +125,7 @@ class Batch:
         if known is None:
             changes = self.changes
             # A feed with such a trait tracks what it has sent (`Filter.steady`).
-            assert not old or trait not in UNSTEADY, "nobody knows what it was before"
+            assert not old or trait not in UNSTEADY, "its old value is unknown"
             bodies = changes.olds if old else changes.news
             assert bodies is not None
             messages = MessageColumns(

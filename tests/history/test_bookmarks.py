@@ -38,7 +38,7 @@ def journal(first_seq=1):
     return made
 
 
-def told(text, first_seq=1, not_found="fail"):
+def parsed(text, first_seq=1, not_found="fail"):
     """The changes that a bookmark asks for, or why it is refused."""
     try:
         span = parse_bookmark(text, journal(first_seq), NEWEST, not_found)
@@ -82,7 +82,7 @@ def test_every_range_holds_what_its_ends_say(first_seq):
     for opening, start, end, closing in product("[(", PLACES, PLACES, "])"):
         for blank in ("", " "):
             text = f"{opening}{blank}{start}{blank}:{blank}{end}{blank}{closing}"
-            found = told(text, first_seq)
+            found = parsed(text, first_seq)
             last = NUMBERS.get(end, 0) - (closing == ")")
             if is_reversed(start, end):
                 assert f"ends at {end}, before its beginning {start};" in found, text
@@ -103,7 +103,7 @@ def test_every_range_holds_what_its_ends_say(first_seq):
 @pytest.mark.parametrize("first_seq", [1, 4])
 def test_every_place_begins_after_a_bookmark_and_with_a_time(first_seq):
     for place in PLACES[1:]:
-        found = told(place, first_seq)
+        found = parsed(place, first_seq)
         bracket = "(" if place in NUMBERS else "["
         if is_kept(place, bracket, first_seq):
             expected = [s for s in TIMES if s >= first_seq and is_after_start(s, place, bracket)]
@@ -126,21 +126,21 @@ def test_a_start_that_has_no_end_of_its_own_is_any_form_but_a_range():
 
 def test_a_list_begins_after_the_oldest():
     for one, other in product(PLACES[1:], repeat=2):
-        parts = [told(one), told(other)]
+        parts = [parsed(one), parsed(other)]
         if all(isinstance(part, list) for part in parts):
-            assert told(f"{one}, {other}") == max(parts, key=len), (one, other)
+            assert parsed(f"{one}, {other}") == max(parts, key=len), (one, other)
 
 
 def test_a_number_may_name_its_log_wherever_it_stands():
     for place in NUMBERS:
-        assert told(f"{LOG}-{place}") == told(place)
+        assert parsed(f"{LOG}-{place}") == parsed(place)
         for text in ("{0}:", ":{0}", "{0}:{0}", "{0}:now", "1:{0}", "{0}:1970-01-01T00:04"):
             for opening, closing in product("[(", "])"):
                 bare = f"{opening}{text.format(place)}{closing}"
                 named = f"{opening}{text.format(f'{LOG}-{place}')}{closing}"
-                assert told(named).__class__ is told(bare).__class__, named
-                assert told(named) == told(bare) or isinstance(told(bare), str), named
-        assert told(f"{LOG}-{place}, 6, {LOG}-3") == told(f"{place},6,3")
+                assert parsed(named).__class__ is parsed(bare).__class__, named
+                assert parsed(named) == parsed(bare) or isinstance(parsed(bare), str), named
+        assert parsed(f"{LOG}-{place}, 6, {LOG}-3") == parsed(f"{place},6,3")
 
 
 @pytest.mark.parametrize("not_found", ["fail", "epoch", "now"])
@@ -161,7 +161,7 @@ def test_a_number_of_another_log_is_refused_whatever_it_is(text, not_found):
     ["aa-3", f"{LOG}-", f"{LOG}-now", f"{LOG}-x", f"{LOG.upper()}-3", f"-{LOG}-3", f"{LOG}--3"],
 )
 def test_what_does_not_name_a_log_as_logs_are_named_is_no_bookmark(text):
-    assert "is not a bookmark" in told(text)
+    assert "is not a bookmark" in parsed(text)
     assert not is_time(text)
 
 
@@ -199,10 +199,10 @@ def test_who_goes_on_in_a_range_of_a_log_asks_for_the_rest_of_it():
 @pytest.mark.parametrize("not_found", ["epoch", "now"])
 def test_what_is_not_kept_is_made_up_for_as_was_said(not_found):
     for text in ("1", "[1:5]", "(1:]", "[3:4)", "[1:)"):
-        assert "is not kept" in told(text, 4)
+        assert "is not kept" in parsed(text, 4)
         until = {"[1:5]": 5, "[3:4)": 3}.get(text, NEWEST)
         expected = list(range(4, until + 1)) if not_found == "epoch" else []
-        assert told(text, 4, not_found) == expected, text
+        assert parsed(text, 4, not_found) == expected, text
 
 
 @pytest.mark.parametrize(
@@ -210,14 +210,14 @@ def test_what_is_not_kept_is_made_up_for_as_was_said(not_found):
     ["", "x", "1,", "[1]", "[1:2", "1:2", "[1:2],[3:4]", "[a:2]", "[1:b]", "[1,2:3]", "-1", "[::]"],
 )
 def test_what_is_no_bookmark_is_refused_with_what_to_write(text):
-    assert "is not a bookmark; write one that the server gave" in told(text)
+    assert "is not a bookmark; write one that the server gave" in parsed(text)
 
 
 def test_a_long_text_is_not_sent_back():
-    assert len(told("9" * 10_000)) < 300
-    assert len(told(f"[{'x:' * 5_000}]")) < 300
-    assert len(told(f"[{':' * 10_000_000}]")) < 300, "and costs nobody anything"
-    assert "at most 100" in told("1," * 1_000_000)
+    assert len(parsed("9" * 10_000)) < 300
+    assert len(parsed(f"[{'x:' * 5_000}]")) < 300
+    assert len(parsed(f"[{':' * 10_000_000}]")) < 300, "and costs nobody anything"
+    assert "at most 100" in parsed("1," * 1_000_000)
 
 
 def test_microseconds_are_not_rounded():

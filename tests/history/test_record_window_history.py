@@ -19,31 +19,31 @@ def came(*times_us, counts=None):
     ]
 
 
-def told(updates, schedule="per-key", since_us=None):
+def windows(updates, schedule="per-key", since_us=None):
     found = windows_of(updates, schedule, INTERVAL_US, since_us)
     return [(one.opened_us, one.ends_us, [u.bookmark for u in one.updates]) for one in found]
 
 
 def test_a_window_opens_at_its_first_update_and_ends_an_interval_later():
     updates = came(100, 500, 1099, 1100, 5000)
-    assert told(updates) == [(100, 1100, [1, 2, 3]), (1100, 2100, [4]), (5000, 6000, [5])]
+    assert windows(updates) == [(100, 1100, [1, 2, 3]), (1100, 2100, [4]), (5000, 6000, [5])]
 
 
 def test_a_tick_ends_windows_at_multiples_of_the_interval():
     updates = came(100, 999, 1000, 5000)
-    assert told(updates, "tick") == [(100, 1000, [1, 2]), (1000, 2000, [3]), (5000, 6000, [4])]
+    assert windows(updates, "tick") == [(100, 1000, [1, 2]), (1000, 2000, [3]), (5000, 6000, [4])]
 
 
 def test_what_does_not_pass_opens_a_window_only_where_it_takes_something_away():
     updates = came(100, 3000, 6000, counts=[True, False, False])
-    assert told(updates) == [(100, 1100, [1]), (3000, 4000, [2])]
+    assert windows(updates) == [(100, 1100, [1]), (3000, 4000, [2])]
 
 
 def test_where_windows_touch_those_before_a_pause_are_not_sent():
     updates = came(1500, 2400, 3300, 5000, 5100)
-    assert told(updates, since_us=1000) == [(5000, 6000, [4, 5])]
-    assert told(updates, since_us=500)[0] == (1500, 2500, [1, 2])
-    assert told(came(1500, 2400), since_us=1000) == []
+    assert windows(updates, since_us=1000) == [(5000, 6000, [4, 5])]
+    assert windows(updates, since_us=500)[0] == (1500, 2500, [1, 2])
+    assert windows(came(1500, 2400), since_us=1000) == []
 
 
 def test_after_a_pause_it_is_known_what_the_last_update_left_there():
@@ -51,7 +51,7 @@ def test_after_a_pause_it_is_known_what_the_last_update_left_there():
     nobody knows whether it takes anything away, of the second one it is plain."""
     updates = came(1500, 1510, 5000, 5010, 9000, counts=[False, True] * 2 + [True])
     for schedule in SCHEDULES:
-        assert [bookmarks for *_, bookmarks in told(updates, schedule, since_us=1000)][-2:] == [
+        assert [bookmarks for *_, bookmarks in windows(updates, schedule, since_us=1000)][-2:] == [
             [3, 4],
             [5],
         ]

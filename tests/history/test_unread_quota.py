@@ -1,4 +1,4 @@
-"""What clients have asked for and not read is counted, and bounded for each and for all."""
+"""What clients have requested and not read is counted, and bounded for each and for all."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Sessions, strands and feeds for the tests of how updates are handed out: no engine, no socket."""
+"""Sessions, channels and feeds for tests of delivery, without an engine or a socket."""
 
 import json
 
@@ -91,7 +91,7 @@ class Subscription:
         return self.feed.on_batch(batch, now_us)
 
     def said(self, now_us=0):
-        """What its member is told once everything is handed out."""
+        """What its member is sent once everything is delivered."""
         self.channel.release(now_us)
         self.channel.flush(0, now_us)
         return said(self.session)

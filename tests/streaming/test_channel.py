@@ -1,4 +1,4 @@
-"""A strand gathers what its feeds say in one order and hands all members the same bytes."""
+"""A channel collects the lines of its feeds in one order and sends all members the same bytes."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from tests.topic.making import ORDERS, put, records
 
 
 class Several:
-    """A strand over topics, one feed each."""
+    """A channel over topics, one feed each."""
 
     def __init__(self, *definitions):
         self.channel = Channel("sub", LINES)
@@ -41,7 +41,7 @@ def test_lines_come_in_the_order_of_the_changes_whatever_their_topic():
     ]
 
 
-def test_what_comes_of_others_stands_behind_a_topic_that_is_heard_alone():
+def test_what_comes_of_others_waits_behind_an_exclusive_topic():
     several, client = Several(ORDERS, other("trades")), session()
     several.channel.join_at(client, 0)
     several.channel.hold_others(several.topics[0])

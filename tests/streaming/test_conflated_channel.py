@@ -1,4 +1,4 @@
-"""Windows of a subscription: what waits, when it is said, and what a newcomer is told of it."""
+"""Windows of a subscription: what waits, when it is sent, and what a newcomer gets of it."""
 
 import pytest
 

@@ -28,15 +28,15 @@ def test_a_window_reports_its_end_to_who_knows_its_beginning(before, log):
     subscription.said(SECOND)
     was, now = before[-1], log[-1]
     played(subscription, log)
-    told = subscription.said(3 * SECOND)
+    sent = subscription.said(3 * SECOND)
     held, holds = was is not None and was > 3, now is not None and now > 3
     if holds:
-        assert told == [("p", {"id": 1, "px": now})] or (held and told == [])
-        assert told
+        assert sent == [("p", {"id": 1, "px": now})] or (held and sent == [])
+        assert sent
     elif held:
-        assert [kind for kind, _ in told] in (["match"], ["deleted"])
+        assert [kind for kind, _ in sent] in (["match"], ["deleted"])
     else:
-        assert told == []
+        assert sent == []
 
 
 def test_who_did_not_ask_is_not_sent_that_a_record_left():

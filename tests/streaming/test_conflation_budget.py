@@ -1,4 +1,4 @@
-"""Arrears: all sessions together fold so much in a step, and what they owe comes before more."""
+"""Conflation budget: sessions share the folding of a step, and backlogs come before new changes."""
 
 from sow.core.definitions import SessionSettings, Topic
 from sow.protocol.publish_batching import read_frames
@@ -95,7 +95,7 @@ class Crowd:
 
 
 def last_sent(client):
-    """By record, what a client was told last."""
+    """By record, what a client was sent last."""
     return {line["d"]["id"]: line["d"]["n"] for line in client.lines() if line["c"] == "p"}
 
 
@@ -126,7 +126,7 @@ def test_a_publisher_does_not_fold_for_hundreds_in_one_step(monkeypatch):
     assert 0 < step <= 2 * 100
     assert 0 < settled <= FOLDED_TOGETHER + 2 * 100
     bound = 400
-    assert max(crowd.waiting()) <= 3 * bound, "nothing is added to what is in arrears"
+    assert max(crowd.waiting()) <= 3 * bound, "nothing is added to a backlog"
     assert not any(client.session.ended for client in crowd.clients)
     newest = {n % 40: n for n in range(1, crowd.numbers + 1)}
     assert all(last_sent(client) == newest for client in crowd.clients), "nothing is lost"

@@ -1,4 +1,4 @@
-"""Feeds hear the same with and without the index, of what comes, changes and leaves."""
+"""Feeds report the same with and without the index: records that come, change and leave."""
 
 import json
 from dataclasses import replace
@@ -49,9 +49,9 @@ def test_feeds_hear_the_same_with_and_without_the_index(retain, conflation, monk
         with_index, without = World(topic), World(topic)
         index = without.engine.topics["orders"].router._attributes = FeedIndex()
         index.add = lambda feed: False
-        assert heard(with_index, subscriptions, log) == heard(without, subscriptions, log)
+        assert received(with_index, subscriptions, log) == received(without, subscriptions, log)
 
-    def heard(world, subscriptions, log):
+    def received(world, subscriptions, log):
         client = world.client()
         for condition, oof in subscriptions:
             command = "sow_and_subscribe" if retain else "subscribe"

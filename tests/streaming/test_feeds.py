@@ -86,7 +86,7 @@ def test_who_had_no_snapshot_is_sent_of_what_it_was_sent_alone():
     subscription = Subscription("/px > 3", oof=True, accounts=True)
     topic = subscription.topic
     assert subscription.feed.can_be_joined()
-    # The record was in focus before, but this subscriber has never heard of it.
+    # The record was in focus before, but this subscriber has never received it.
     subscription.on_batch(changed(topic, documents(5, 1)))
     assert subscription.said() == []
     subscription.on_batch(changed(topic, documents(1, 5)))

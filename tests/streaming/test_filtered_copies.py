@@ -1,4 +1,4 @@
-"""The copies of a topic hear what concerns them, whether their filter is found or asked."""
+"""The copies of a topic get what concerns them, whether their filter is indexed or evaluated."""
 
 from dataclasses import replace
 from random import Random
@@ -53,7 +53,7 @@ class Following:
 
 @pytest.fixture(params=[1, 2, 100])
 def crowd(request, monkeypatch):
-    """Filters are found, all or from the second on; or asked."""
+    """Filters are indexed, all or from the second on; or evaluated."""
     monkeypatch.setattr(filtered_copies, "CROWD_MIN", request.param)
     return request.param
 

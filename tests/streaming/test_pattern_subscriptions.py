@@ -8,7 +8,7 @@ from sow.streaming.pattern_subscriptions import PatternSubscriptions
 class Place:
     def __init__(self):
         self.met = 0
-        self.heard = []
+        self.met_by = []
 
 
 class Follower:
@@ -16,7 +16,7 @@ class Follower:
         self.name = name
 
     def meet(self, place):
-        place.heard.append(self.name)
+        place.met_by.append(self.name)
 
     def awaits(self, place):
         return self.name != "b"
@@ -37,7 +37,7 @@ def test_a_place_meets_each_once_in_the_order_in_which_they_came(followers):
     assert place.met < followers.newest
     followers.meet(place)
     followers.meet(place)
-    assert place.heard == ["a", "b", "c"]
+    assert place.met_by == ["a", "b", "c"]
     assert place.met == followers.newest
     followers.check()
 
@@ -49,7 +49,7 @@ def test_who_has_gone_is_not_met(followers):
     followers.remove(one)
     followers.remove(one)
     followers.meet(place)
-    assert place.heard == ["c"]
+    assert place.met_by == ["c"]
 
 
 def test_who_waits_to_be_met_is_counted(followers):

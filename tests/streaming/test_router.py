@@ -1,4 +1,4 @@
-"""Who hears of a batch: listeners, feeds that are found by an index, and all others."""
+"""A batch reaches listeners, feeds that the index finds, and all other feeds."""
 
 import pytest
 
@@ -16,7 +16,7 @@ FILED, UNFILED = "/symbol = 'A'", "/px > 3"
 
 
 class Following:
-    """A router, and feeds that tell under which names they have heard."""
+    """A router, and feeds that record the batches that reach them."""
 
     def __init__(self):
         self.topic = records()
@@ -29,7 +29,7 @@ class Following:
         self.router.add(made)
         return made
 
-    def heard(self, *documents, seq=1):
+    def reached(self, *documents, seq=1):
         batch = put(self.topic, *documents, seq=seq)
         return sorted(feed.name for feed in self.router.route(batch, 0)[0])
 
@@ -40,12 +40,12 @@ def following():
 
 
 def test_feeds_hear_what_they_want_whether_they_are_found_or_requested(following):
-    for name, condition in (("all", None), ("filed", FILED), ("asked", UNFILED)):
+    for name, condition in (("all", None), ("filed", FILED), ("unfiled", UNFILED)):
         following.feed(name, condition)
-    assert following.heard({"id": 1, "symbol": "A", "px": 1}) == ["all", "filed"]
-    assert following.heard({"id": 2, "symbol": "B", "px": 5}, seq=2) == ["all", "asked"]
+    assert following.reached({"id": 1, "symbol": "A", "px": 1}) == ["all", "filed"]
+    assert following.reached({"id": 2, "symbol": "B", "px": 5}, seq=2) == ["all", "unfiled"]
     both = ({"id": 3, "symbol": "B", "px": 1}, {"id": 4, "symbol": "A", "px": 9})
-    assert following.heard(*both, seq=3) == ["all", "asked", "filed"]
+    assert following.reached(*both, seq=3) == ["all", "filed", "unfiled"]
 
 
 def test_who_was_removed_hears_no_more_and_wants_no_fields(following):
@@ -55,7 +55,7 @@ def test_who_was_removed_hears_no_more_and_wants_no_fields(following):
     for feed in made:
         following.router.remove(feed)
         following.router.remove(feed)
-    assert following.heard({"id": 1, "symbol": "A", "px": 5}) == ["stays"]
+    assert following.reached({"id": 1, "symbol": "A", "px": 5}) == ["stays"]
     assert [feed.name for feed in following.router.feeds()] == ["stays"]
     assert set(following.topic.read([b'{"id":1}']).columns) == fields
 
@@ -72,7 +72,7 @@ def test_a_feed_that_has_given_account_is_not_shared(following):
     one = following.feed("one", accounts=True, oof=True)
     key = FeedKey(accounts=True, oof=True)
     assert following.router.shared(key, ()) is one
-    following.heard({"id": 1})
+    following.reached({"id": 1})
     assert following.router.shared(key, ()) is None
 
 
@@ -90,5 +90,5 @@ def test_listeners_hear_before_feeds(following):
 
     following.feed("all")
     following.router.follow(Listener())
-    following.heard({"id": 1}, {"id": 2})
+    following.reached({"id": 1}, {"id": 2})
     assert order == [("listener", 2, 0)]

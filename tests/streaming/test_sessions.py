@@ -54,7 +54,7 @@ def test_who_hears_of_the_end_still_finds_what_waits():
     waiting = []
     ended = Ended()
     one = filled(2, ended)
-    ended.sessions = waiting  # a list that takes what is there when it is told
+    ended.sessions = waiting  # a list that takes what is there when it is called
     one._on_end = lambda session: waiting.append(session.outbox.message_count)
     one.end("because", 0)
     assert waiting == [2]
@@ -262,8 +262,8 @@ def test_a_client_is_sent_once_what_it_will_not_see():
     one.dropped = 3
     one.conflate(0)
     one.conflate(0)
-    told = [line for frame in pulled(one) for line in frame if line["c"] == "heartbeat"]
-    assert told == [{"c": "heartbeat", "conflated": 0, "dropped": 3}]
+    notices = [line for frame in pulled(one) for line in frame if line["c"] == "heartbeat"]
+    assert notices == [{"c": "heartbeat", "conflated": 0, "dropped": 3}]
 
 
 def test_while_rights_change_nothing_leaves_and_what_has_to_be_made_is_not_made():

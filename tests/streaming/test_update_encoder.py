@@ -88,15 +88,15 @@ def test_a_line_of_a_batch_is_the_line_of_its_update():
     assert one == other
     assert said(one)["k"] == batch.keys()[0]
     pair = changed(wording.topic, (ONE, TWO))
-    told = update(ONE, TWO, seq=1, delta={"px": 2})
-    assert said(lines(delta=True).of_batch(pair, 0, told)[0])["delta"] is True
+    sent = update(ONE, TWO, seq=1, delta={"px": 2})
+    assert said(lines(delta=True).of_batch(pair, 0, sent)[0])["delta"] is True
 
 
 def test_updates_are_matched_by_the_subscriptions_key_where_it_has_one():
     updates = [update(None, {"id": 1, "symbol": "A"}), update(None, {"id": 1})]
     assert lines().keys(updates) == [("1",), ("1",)]
     assert lines(conflation_key=("/symbol",)).keys(updates) == [("A",), (None, "1")]
-    # Who is told of each record cannot have one stand for another.
+    # A subscriber that needs each record cannot have one replaced by another.
     assert lines(conflation_key=("/symbol",), oof=True).keys(updates) == [("1",), ("1",)]
     assert lines(conflation_key=("/id",)).conflation_key == ()
 
@@ -135,7 +135,7 @@ def test_a_delivery_without_two_of_one_record_is_folded_as_it_is():
 
 
 def test_a_delivery_is_folded_once_for_all_who_want_it():
-    told = Sent({"id": 1, "v": 1}, {"id": 1, "v": 2})
+    sent = Sent({"id": 1, "v": 1}, {"id": 1, "v": 2})
     calls = []
 
     def fold(delivery):
@@ -143,15 +143,15 @@ def test_a_delivery_is_folded_once_for_all_who_want_it():
         (wording, _, _), (_, _, last) = delivery.keyed()
         return [(wording, last)]
 
-    folded = told.delivery.folded(fold)
-    assert told.delivery.folded(fold) is folded
+    folded = sent.delivery.folded(fold)
+    assert sent.delivery.folded(fold) is folded
     assert (len(calls), folded.message_count) == (1, 1)
     assert json.loads(unframed(folded.frame))["d"] == {"id": 1, "v": 2}
 
 
 def test_a_delivery_is_dated_once_its_topics_policy_is_another():
-    told = Sent({"id": 1})
-    assert told.delivery.policy == "conflate"
-    assert not told.delivery.is_dated
-    allow(told.lines.topic, "off")
-    assert told.delivery.is_dated
+    sent = Sent({"id": 1})
+    assert sent.delivery.policy == "conflate"
+    assert not sent.delivery.is_dated
+    allow(sent.lines.topic, "off")
+    assert sent.delivery.is_dated

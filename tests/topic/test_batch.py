@@ -112,9 +112,9 @@ def test_once_many_were_requested_for_one_by_one_all_lines_are_made_together(mon
     monkeypatch.setattr(Renderer, "lines", lines)
     for shape, times in ((Shape(), [1, 1, 32]), (Shape(select=("/id",)), [1] * 32)):
         batch = put(records(), *({"id": at} for at in range(32)))
-        told = [batch.tail("p", shape, at) for at in range(32)]
+        singles = [batch.tail("p", shape, at) for at in range(32)]
         assert rendered == times
-        assert told == batch.tails("p", shape)
+        assert singles == batch.tails("p", shape)
         rendered.clear()
 
 

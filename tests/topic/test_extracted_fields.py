@@ -69,7 +69,7 @@ def test_how_many_fields_filters_may_name_is_bounded(monkeypatch):
 def test_who_is_over_the_bound_already_may_ask_for_what_is_read(monkeypatch):
     monkeypatch.setattr(extracted_fields, "WATCHED_MAX", 1)
     fields = ExtractedFields(KEYS)
-    fields.add(paths("a", "b"))  # by indexes, of which there may be more
+    fields.add(paths("a", "b"))  # by indexes, which may be more
     fields.check_room("orders", compile_filter("/a = 1 AND /b = 1"))
 
 

@@ -17,7 +17,7 @@ COPY = ConflatedTopic("copy", "json", "orders", interval_us=SECOND)
 
 
 class Focused:
-    """A topic, a focus of two copies of different intervals, and one more copy that hears alone."""
+    """A topic, a focus of two copies of different intervals, and one more copy of its own."""
 
     def __init__(self, text):
         self.source = records()
@@ -36,7 +36,7 @@ class Focused:
         return ConflatedCopy(kept, self.source, definition, self.condition)
 
     def tell(self, batch, some):
-        """Let them hear: of all of it, or of those that may pass and whom somebody has."""
+        """Offer all of it, or the records that may pass or that a copy has."""
         self.alone.on_batch(batch, self.now_us)
         if not some:
             return self.focus.on_batch(batch, self.now_us)

@@ -78,11 +78,11 @@ def test_folded_deltas_say_what_changed_since_the_first(one, two, three):
 
 
 def test_where_one_of_them_needs_the_whole_both_do():
-    told = update(BEFORE, AFTER, 1, {"a": 1})
+    partial = update(BEFORE, AFTER, 1, {"a": 1})
     whole = update(BEFORE, AFTER, 2)
-    assert compose(told, whole).delta is None
-    assert compose(whole, told).delta is None
-    assert compose(told, update(BEFORE, AFTER, 2, {"b": 2})).delta == {"a": 1, "b": 2}
+    assert compose(partial, whole).delta is None
+    assert compose(whole, partial).delta is None
+    assert compose(partial, update(BEFORE, AFTER, 2, {"b": 2})).delta == {"a": 1, "b": 2}
 
 
 def test_an_update_of_another_record_says_what_it_says_in_the_place_of_the_older_one():

@@ -233,7 +233,7 @@ class WindowChannel(Channel):
 
     @property
     def waiting(self) -> bool:
-        """`flush` may have something for somebody."""
+        """`flush` may have something to deliver."""
         if self.is_over or not self.members or not self.view.can_be_read:
             return False
         return self._reports_all() or any(map(self._takes, self._lagging))

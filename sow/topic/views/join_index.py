@@ -21,7 +21,7 @@ from sow.store.memory import Usage
 
 JoinKey = str | tuple[str, ...]
 """The texts of one field or several; NULL is the empty text."""
-NOBODY: tuple[str, ...] = ()
+NO_RECORDS: tuple[str, ...] = ()
 PLACE_BYTES = 100
 """The memory of a record in an index beside the text of its key, about: 94 were measured where no
 two have a key in common, 139 for two of one key, 26 for a thousand."""
@@ -83,7 +83,7 @@ class JoinIndex:
         """The records with this key; valid until the next change of the index."""
         held = self._held.get(key)
         if held is None:
-            return NOBODY
+            return NO_RECORDS
         return (held,) if held.__class__ is str else held
 
     def each(self, keys: Sequence[JoinKey | None]) -> list[str | dict[str, None] | None]:
@@ -132,7 +132,7 @@ class JoinIndex:
     def check(self, keys: dict[str, JoinKey | None]) -> None:
         """Assert that just these records are here, each under its key; reads all of them."""
         found = {(key, name) for key, held in self._held.items() for name in self.get(key)}
-        assert all(self._held.values()), "a key is kept for nobody"
+        assert all(self._held.values()), "a key without records"
         texts = sum(map(_length, self._held))
         assert self.bytes == PLACE_BYTES * len(found) + texts, "what it takes is counted wrongly"
         assert found == {(key, name) for name, key in keys.items() if key is not None}

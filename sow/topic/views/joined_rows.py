@@ -106,15 +106,15 @@ class JoinedRows:
 
     def _states(self, at: int, topic: JoinState, before: bool) -> States:
         """The records of a topic in the rows, before or after the change."""
-        nobody = ((None,) * len(topic.paths), NOT_THERE, 0, 0)
+        missing = ((None,) * len(topic.paths), NOT_THERE, 0, 0)
         names = [row[at] for row in self.rows]
         if at != self.at:
             found = topic.states([name for name in dict.fromkeys(names) if name is not None])
-            return [nobody if name is None else found[name] for name in names]
+            return [missing if name is None else found[name] for name in names]
         changes = self.changes
         if before:
-            return [nobody if name is None else changes[name].old or nobody for name in names]
-        return [nobody if name is None else changes[name].new or nobody for name in names]
+            return [missing if name is None else changes[name].old or missing for name in names]
+        return [missing if name is None else changes[name].new or missing for name in names]
 
     @staticmethod
     def _newest(states: Sequence[States]) -> States:

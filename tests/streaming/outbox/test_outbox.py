@@ -141,7 +141,7 @@ class Table:
         self.by_symbol = {}
         self.newest = {}
 
-    def hear(self, line):
+    def apply(self, line):
         kind = line["c"]
         if kind == "ack":
             # A subscription ends and another begins.
@@ -186,9 +186,9 @@ def test_who_hears_of_leavings_ends_with_what_the_topic_holds(
         if act[0] == "again":
             since = player.numbers
         for line in player.play(*act):
-            table.hear(line)
+            table.apply(line)
     for line in player.rest():
-        table.hear(line)
+        table.apply(line)
     held = sorted(world.records("t"), key=lambda document: document["id"])
     if not table.complete:
         held = [document for document in held if document["n"] > since]
@@ -206,11 +206,11 @@ def test_with_match_the_newest_of_what_matches_arrives(acts, placement, policy):
             wanted.clear()
         before = len(player.published)
         for line in player.play(*act):
-            table.hear(line)
+            table.apply(line)
         for document in player.published[before:]:
             wanted[document.get("sym", ("none", document["id"]))] = document["n"]
     for line in player.rest():
-        table.hear(line)
+        table.apply(line)
     assert table.by_symbol == wanted
 
 

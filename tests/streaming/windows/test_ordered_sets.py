@@ -1,4 +1,4 @@
-"""Ordered sets: shared, found by their bound, filled anew when they are short."""
+"""Ordered sets: shared, found by their bound, filled again when they are short."""
 
 import pytest
 
@@ -159,7 +159,7 @@ def test_who_scrolls_within_what_is_known_has_nothing_sorted(monkeypatch):
     requested.clear()
     readers[0].scroll(skip_n=20)
     readers[0].check(world)
-    assert requested == [(26, 1)], "beyond it the query is asked"
+    assert requested == [(26, 1)], "beyond it the query runs"
     another = reader_of(world, skip_n=18)
     another.check(world)
     assert requested[1:] == [(0, 0)], "and who opens a window has it from those that look there"

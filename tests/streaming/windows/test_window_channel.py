@@ -1,4 +1,4 @@
-"""What a window's members are told, and when: slow ones, intervals, lost sockets."""
+"""What a window's members are sent, and when: slow ones, intervals, lost sockets."""
 
 import pytest
 

@@ -32,7 +32,7 @@ def joins_of(texts, types):
 
 
 class Joined:
-    """Topics T0, T1 … that are joined, and the rows that were told of."""
+    """Topics T0, T1 … that are joined, and the rows that were reported."""
 
     def __init__(self, texts, types, joins_nulls=False, fan_out_max=10**9):
         self.levels = join_levels(joins_of(texts, types))
@@ -45,7 +45,7 @@ class Joined:
         wanted = [(level.topic, parse_path(field)) for level in self.levels for field in FIELDS]
         self.joins = joins.Joins(self.topics, self.levels, wanted, joins_nulls, lambda: fan_out_max)
         self.seq = 0
-        self.told = {}
+        self.reported = {}
         """By their identities: values, birth, newest number."""
 
     def put(self, name, *documents):
@@ -68,27 +68,27 @@ class Joined:
             self.joins.on_batch(batch)
 
     def work(self):
-        """Have all told that has been heard."""
+        """Work off everything that was noted."""
         for changes in self.joins.work():
             self.take(changes)
-        return self.told
+        return self.reported
 
     def take(self, changes):
-        """Know of changes of rows; what they say of before has to be what was told."""
+        """Apply changes of rows; their old state has to be what was reported."""
         for at, row in enumerate(changes.identities):
             if changes.was_in[at]:
-                values, born, _ = self.told.pop(row)
+                values, born, _ = self.reported.pop(row)
                 assert values == tuple(column[at] for column in changes.olds), row
                 assert born == changes.borns[at]
             if changes.is_in[at]:
-                assert row not in self.told, f"{row} comes twice"
+                assert row not in self.reported, f"{row} comes twice"
                 values = tuple(column[at] for column in changes.news)
-                self.told[row] = values, changes.borns[at], changes.newest_seqs[at]
+                self.reported[row] = values, changes.borns[at], changes.newest_seqs[at]
             assert changes.seqs[at] >= changes.newest_seqs[at]
         assert len(changes.borns) == len(changes.seqs) == len(changes.ts_us) == len(changes)
 
     def expected(self):
-        """The rows by nested loops over all records, as `told` has them."""
+        """The rows by nested loops over all records, as `reported` has them."""
         rows = [(record,) for record in self._records(0)]
         for at in range(1, len(self.levels)):
             rows = self._met(at, rows)
@@ -136,11 +136,11 @@ class Joined:
         return values, born, max(one[3] for one in row if one is not None)
 
     def check(self):
-        """What was told is what there is, and so is what is kept of it."""
+        """What was reported is what there is, and so is the state kept of it."""
         expected = self.expected()
-        assert self.told.keys() == expected.keys()
+        assert self.reported.keys() == expected.keys()
         for row, what in expected.items():
-            assert self.told[row] == what, row
+            assert self.reported[row] == what, row
         self.joins.check()
 
 

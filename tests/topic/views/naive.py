@@ -1,4 +1,5 @@
-"""Aggregates of the rows of a group, each computed anew from all of them, by its definition."""
+"""Aggregates of the rows of a group, each computed from scratch from all of them, by its
+definition."""
 
 import math
 import statistics

@@ -1,4 +1,4 @@
-"""What the rows of a view are, worked out anew from the records that there are: the plain way.
+"""What the rows of a view are, computed again from the records that there are: the plain way.
 
 Written without a line of what is tested but the reading of expressions: columns and increments play
 no part here. The laws of views compare with it.

@@ -1,5 +1,5 @@
-"""Law: a group comes to what its rows come to, computed anew from all of them, bit for bit; however
-they came, changed and went. Faults that are planted are found."""
+"""Law: a group comes to what its rows come to, computed from scratch from all of them, bit for bit;
+however they came, changed and went. Faults that are planted are found."""
 
 import math
 import random
@@ -223,7 +223,7 @@ def planted(monkeypatch, fault):
             monkeypatch.setitem(SUMS, "SUM", lambda these: [*map(running.total, these)])
         case "NaN does not go":
             monkeypatch.setattr(ExactSum, "_change_strange", _not_going)
-        case "the newest row that goes is still told":
+        case "the newest row that goes is still reported":
             monkeypatch.setattr(LastByChange, "remove", lambda self, identity: None)
         case "a text keeps the place of a row that has gone":
             monkeypatch.setattr(DistinctOrdered, "remove", lambda self, value, born: None)
@@ -249,7 +249,7 @@ def _not_going(self, value, sign):
         "a value that goes stays among the different ones",
         "the sum is a running double",
         "NaN does not go",
-        "the newest row that goes is still told",
+        "the newest row that goes is still reported",
         "a text keeps the place of a row that has gone",
     ],
 )

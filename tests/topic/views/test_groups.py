@@ -245,7 +245,7 @@ def test_groups_of_many_rows_are_forgotten_fewer_at_a_time(monkeypatch):
         left.append(len(found))
         found.forget_some(3)
     assert left == [4, 2]
-    assert found.dirty_count == 0, "and nothing is told of them"
+    assert found.dirty_count == 0, "and nothing is reported of them"
 
 
 def test_fewer_groups_are_taken_at_once_whose_values_are_looked_through():

@@ -9,7 +9,7 @@ WORDS = {ENTERS: "+", STAYS: "=", LEAVES: "-", REPLACED: "~"}
 
 
 def flow(joined, at):
-    """What becomes of rows by what was heard of one topic, one letter an identity."""
+    """The changes of rows from those of one topic, one letter an identity."""
     topic = joined.joins._topics[at]
     topic.take()
     said = []

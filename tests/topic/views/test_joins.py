@@ -1,7 +1,7 @@
-"""Joins: after any history, the rows that were told of are those that nested loops find.
+"""Joins: after any history, the reported rows are those that nested loops find.
 
 Histories are random: puts, several of one record in a batch, moves from one key to another, NULLs,
-deletes; and what is heard while the work of before goes on, in the smallest steps, is not seen.
+deletes; and what comes while earlier work goes on, in the smallest steps, is not seen.
 """
 
 import pytest
@@ -64,7 +64,7 @@ def run(joined, history):
                 if left < 0:
                     break
             else:
-                assert {row: what[:2] for row, what in joined.told.items()} == expected
+                assert {row: what[:2] for row, what in joined.reported.items()} == expected
                 working = None
             left = 2
     for changes in working or ():

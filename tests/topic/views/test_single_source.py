@@ -1,4 +1,4 @@
-"""Single rows: the records of a topic that a filter lets in, heard of or given in steps."""
+"""Single rows: the records of a topic that a filter passes, from batches or given in steps."""
 
 import pytest
 
@@ -15,28 +15,28 @@ def rows_of(topic, condition=None):
     return SingleSource(topic, PATHS, compile_filter(condition) if condition else None)
 
 
-def heard(rows, batch):
+def deltas_of(rows, batch):
     return [(c.olds, c.news, c.was_in, c.is_in, c.borns) for c in rows.on_batch(batch)]
 
 
 def test_a_change_has_the_values_before_and_after():
     topic = records()
     rows = rows_of(topic)
-    found = heard(rows, put(topic, {"id": 1, "desk": "a", "qty": 2}))
+    found = deltas_of(rows, put(topic, {"id": 1, "desk": "a", "qty": 2}))
     assert found == [(None, [["a"], [2]], [False], [True], [1])]
-    found = heard(rows, put(topic, {"id": 1, "desk": "b"}, seq=5))
+    found = deltas_of(rows, put(topic, {"id": 1, "desk": "b"}, seq=5))
     assert found == [([["a"], [2]], [["b"], [None]], [True], [True], [1])]
-    found = heard(rows, topic.drop(["1"], "expired", lambda _: ([6], [6])))
+    found = deltas_of(rows, topic.drop(["1"], "expired", lambda _: ([6], [6])))
     assert found == [([["b"], [None]], None, [True], [False], [1])]
 
 
 def test_only_what_passes_the_filter_is_in():
     topic = records()
     rows = rows_of(topic, "/qty > 2")
-    assert heard(rows, put(topic, {"id": 1, "qty": 1})) == []
-    (found,) = heard(rows, put(topic, {"id": 1, "qty": 3}, {"id": 2, "qty": 1}, seq=2))
+    assert deltas_of(rows, put(topic, {"id": 1, "qty": 1})) == []
+    (found,) = deltas_of(rows, put(topic, {"id": 1, "qty": 3}, {"id": 2, "qty": 1}, seq=2))
     assert found[2:4] == ([False, False], [True, False])
-    (found,) = heard(rows, put(topic, {"id": 1, "qty": 0}, seq=4))
+    (found,) = deltas_of(rows, put(topic, {"id": 1, "qty": 0}, seq=4))
     assert (found[1], found[3]) == (None, [False])
 
 
@@ -73,10 +73,10 @@ def test_a_filling_gives_what_is_there_in_the_end_whatever_happens_between_two_s
     steps = rows.filling(taken.append)
 
     def meanwhile(seq):
-        assert heard(rows, put(topic, {"id": seq % 6, "desk": "b", "qty": 1}, seq=seq)) == []
+        assert deltas_of(rows, put(topic, {"id": seq % 6, "desk": "b", "qty": 1}, seq=seq)) == []
         batch = topic.drop([str(seq % 5)], "deleted", lambda _: ([seq + 1], [0]))
-        assert heard(rows, batch) == [] if batch else True
-        assert heard(rows, put(topic, {"id": 90 + seq, "qty": 2}, seq=seq + 2)) == []
+        assert deltas_of(rows, batch) == [] if batch else True
+        assert deltas_of(rows, put(topic, {"id": 90 + seq, "qty": 2}, seq=seq + 2)) == []
 
     for at, _ in enumerate(steps):
         if at <= step:

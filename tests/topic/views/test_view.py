@@ -104,14 +104,14 @@ def test_rows_stand_in_the_order_of_their_oldest_records():
 def test_a_view_that_is_filled_is_as_one_that_has_heard_all_and_no_older():
     topic = records()
     put(topic, *[{"id": at, "desk": str(at % 3), "qty": 0.1 * at} for at in range(600)])
-    heard, filled, beside = made(topic), made(topic), made(topic)
+    routed, filled, beside = made(topic), made(topic), made(topic)
     for batch in topic.introduced():
-        heard.on_batch(batch, 0)
-    while heard.groups.dirty_count:
-        heard.release()
+        routed.on_batch(batch, 0)
+    while routed.groups.dirty_count:
+        routed.release()
     run_to_completion(filled.fill(1000))
     run_to_completion(beside.fill_beside(lambda: 1000))
-    assert held(heard.rows) == held(filled.rows) == held(beside.rows)
+    assert held(routed.rows) == held(filled.rows) == held(beside.rows)
     assert set(filled.rows.table.seqs[:3].tolist()) == {1000}
     assert not filled.groups.dirty_count
 
@@ -119,16 +119,16 @@ def test_a_view_that_is_filled_is_as_one_that_has_heard_all_and_no_older():
 def test_filling_ends_however_much_changes_between_its_steps():
     topic, many = records(), 8 * RELEASED_AT_ONCE
     put(topic, *[{"id": at, "desk": at, "qty": 1} for at in range(many)])
-    view, seq, told = made(topic), many, []
+    view, seq, newest_seqs = made(topic), many, []
     steps = view.fill_beside(lambda: seq)
     for _ in islice(steps, 200):
         some = [(seq + at) % many for at in range(2 * RELEASED_AT_ONCE)]
         batch = put(topic, *[{"id": at, "desk": at, "qty": seq} for at in some], seq=seq + 1)
         seq += len(some)
         view.on_batch(batch, 0)
-        told.append(view.rows.table.seqs.max(initial=0))
+        newest_seqs.append(view.rows.table.seqs.max(initial=0))
     assert next(steps, "over") == "over"
-    assert len(told) < 60
+    assert len(newest_seqs) < 60
     while view.is_dirty:
         view.release()
     assert sorted(held(view.rows), key=str) == sorted(
