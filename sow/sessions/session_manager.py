@@ -265,7 +265,7 @@ class SessionManager:
 
     def _report(self, session: Session, what: str) -> None:
         box = session.outbox
-        line = f"{_called(session)} {what}; {box.message_count} messages, {box.bytes} bytes waited"
+        line = f"{_called(session)} {what}; {box.message_count} messages, {box.size_bytes} bytes waited"
         for heard in self._notices:
             heard(line)
 

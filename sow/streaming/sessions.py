@@ -22,7 +22,7 @@ from sow.errors import described
 from sow.protocol.encodings import Encoding, Frames
 from sow.security.authorization import EVERYTHING, Permissions
 from sow.streaming.conflation_budget import ConflationBudget
-from sow.streaming.outbox.outbox import Outbox
+from sow.streaming.outbox.outbox import NotYet, Outbox
 from sow.streaming.recovery_buffer import RecoveryBuffer
 from sow.streaming.update_encoder import Delivery
 
@@ -375,7 +375,7 @@ class Session:
 
     # Writing.
 
-    def pull(self, released: int, now_us: int, makes: bool = True) -> bytes | None:
+    def pull(self, released: int, now_us: int, makes: bool = True) -> bytes | NotYet | None:
         """The next frame for the socket, or None when none may leave; see `Outbox.pull`."""
         if self.holds_back:
             # It may not be allowed any more.
@@ -385,8 +385,8 @@ class Session:
         except Exception as error:
             self.fail(error, now_us)
             pulled = self.outbox.pull(released, makes)
-        if pulled is None:
-            return None
+        if not pulled:
+            return pulled
         if self.named and pulled.message_count:
             self.recovery.add(pulled, now_us)
         return pulled.frame
@@ -493,7 +493,7 @@ class Session:
             self.fail(error, now_us)
         if self.ended is None and self._conflating and not self.folds:
             self._conflating = False
-            self._folded_to = (self.outbox.message_count, self.outbox.bytes)
+            self._folded_to = (self.outbox.message_count, self.outbox.size_bytes)
             self._send_notice(now_us)
         return self.folds
 
@@ -529,11 +529,11 @@ class Session:
         return (
             self.outbox.message_count - message_count
             > AGAIN_FRACTION * self.settings.queue_messages_max
-            or self.outbox.bytes - size > AGAIN_FRACTION * self.settings.queue_bytes_max
+            or self.outbox.size_bytes - size > AGAIN_FRACTION * self.settings.queue_bytes_max
         )
 
     def _bursts(self) -> bool:
-        return self.outbox.bytes > BURST_FACTOR * self.settings.queue_bytes_max
+        return self.outbox.size_bytes > BURST_FACTOR * self.settings.queue_bytes_max
 
     def _send_notice(self, now_us: int) -> None:
         """Notify the client of how much it will not get."""

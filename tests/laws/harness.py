@@ -314,7 +314,7 @@ class Client:
     @property
     def first_frame(self):
         """The frame that waits at the head of its outbox."""
-        return self.session.outbox.entries[0].frame
+        return self.session.outbox.queue.entries[0].frame
 
     def say(self, **header):
         """Send one line; returns the lines that came back, its acks among them."""

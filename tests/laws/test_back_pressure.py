@@ -38,7 +38,7 @@ def test_bytes_are_a_bound_of_their_own():
     client = slow(world)
     for px in range(30):
         world.publish("t", {"id": 1, "px": px, "text": "x" * 100})
-        assert client.session.outbox.bytes <= 1000
+        assert client.session.outbox.size_bytes <= 1000
         world.check()
     assert client.data()[-1][1]["px"] == 29
 
@@ -270,10 +270,10 @@ def test_what_is_folded_as_it_is_queued_costs_the_same_however_much_waits():
         world.publish("t", {"id": number})
     world.publish("a", {"id": 0})
     outbox = client.session.outbox
-    outbox.entries = waiting = Counted(outbox.entries)
+    outbox.queue.entries = waiting = Counted(outbox.queue.entries)
     for number in range(50):
         world.publish("a", {"id": number % 5})
-    assert outbox.entries is waiting
+    assert outbox.queue.entries is waiting
     assert waiting.walks == 0
     assert outbox.message_count == 105
 

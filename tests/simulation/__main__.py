@@ -26,7 +26,8 @@ class Digest:
         def heard(session, released, now_us):
             frame = pull(session, released, now_us)
             if frame is not None:
-                add(b"%d %d %b" % (now_us, len(frame), frame))
+                text = frame or b""  # of a frame that is not made yet
+                add(b"%d %d %b" % (now_us, len(text), text))
             return frame
 
         Session.pull = heard

@@ -188,7 +188,7 @@ def describe_session(session: Session, subscriptions: int, now_us: int) -> dict[
         "connected_ms": max(0, now_us - session.connected_us) / 1000,
         "subscriptions": subscriptions,
         "queue_messages": session.outbox.message_count,
-        "queue_bytes": session.outbox.bytes,
+        "queue_bytes": session.outbox.size_bytes,
         "conflated": session.conflates,
         "conflated_messages": session.outbox.folded,
         "dropped_messages": session.dropped,

@@ -166,7 +166,7 @@ def _waiting(session: Session, now_us: int) -> Iterator[str]:
     if oldest_us is None:
         yield "nothing waits for it: it keeps up"
     else:
-        waiting = f"{counted(outbox.message_count, 'message')} ({size(outbox.bytes)})"
+        waiting = f"{counted(outbox.message_count, 'message')} ({size(outbox.size_bytes)})"
         yield (
             f"waiting: {waiting}, the first since {timestamp(oldest_us)} "
             f"({_ago(now_us - oldest_us)}), as its client reads more slowly than updates come; "

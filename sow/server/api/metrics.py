@@ -279,7 +279,7 @@ SERVER_METRICS = (
         GaugeMetricFamily,
         "sow_queue_bytes",
         "Bytes waiting in outboxes.",
-        _of_sessions(lambda session: session.outbox.bytes),
+        _of_sessions(lambda session: session.outbox.size_bytes),
     ),
     ServerMetric(
         CounterMetricFamily,

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.connection_supervisor import SupervisedProtocol
 from sow.sessions.executor import Executor
+from sow.streaming.outbox.outbox import NOT_YET
 from sow.streaming.sessions import Session
 
 SOCKET_BUFFER_BYTES = 256 * 1024
@@ -128,7 +129,7 @@ class SessionWriter:
             if frame is None:
                 self._look_whether_empty()
                 return False
-            if not frame:
+            if frame is NOT_YET:
                 return True
             self._transport.write(frame)
             room -= len(frame)
@@ -142,7 +143,7 @@ class SessionWriter:
             if frame is None:
                 self._look_whether_empty()
                 return False
-            if frame:
+            if frame is not NOT_YET:
                 self._transport.write(frame)
             if loop.time() >= until_s:
                 return True

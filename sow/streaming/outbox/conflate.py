@@ -35,6 +35,8 @@ parsed for it, some ten microseconds for so many."""
 class Folding:
     """Folds what waits in `queue`; everything up to the group `released()` is durable."""
 
+    __slots__ = ("_queue", "_released")
+
     def __init__(self, queue: Queue, released: Callable[[], int]) -> None:
         self._queue = queue
         self._released = released

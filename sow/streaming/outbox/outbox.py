@@ -13,7 +13,8 @@ and no clock here.
 """
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, NamedTuple
+from enum import Enum
+from typing import Any, Literal, NamedTuple
 
 from sow.core.definitions import Policy, SessionSettings
 from sow.protocol.encodings import Frames
@@ -50,6 +51,19 @@ ALL: tuple[Policy, ...] = ("always", "conflate", "unsubscribe")
 """Policies that a passage through the queue folds: on queueing, and when it is full."""
 
 
+class NotYet(Enum):
+    """The result of pulling when there is work to do and nothing to send yet: pull again soon."""
+
+    NOT_YET = "not yet"
+
+    def __bool__(self) -> Literal[False]:
+        """It is no frame."""
+        return False
+
+
+NOT_YET = NotYet.NOT_YET
+
+
 class Pulled(NamedTuple):
     """A frame that leaves, its number of lines, and since when it has waited."""
 
@@ -58,7 +72,7 @@ class Pulled(NamedTuple):
     since_us: int
 
 
-class Outbox(Queue):
+class Outbox:
     """What waits for one socket. Everything up to the group `released()` is durable;
     `conflation_budget` bounds the folding of one step."""
 
@@ -68,8 +82,9 @@ class Outbox(Queue):
         released: Callable[[], int] = lambda: 0,
         conflation_budget: ConflationBudget[Any] | None = None,
     ) -> None:
-        super().__init__()
         self._settings = settings
+        self.queue = Queue()
+        self._folding = Folding(self.queue, released)
         self._released = released
         self._conflation_budget: ConflationBudget[Any] = (
             ConflationBudget() if conflation_budget is None else conflation_budget
@@ -87,34 +102,48 @@ class Outbox(Queue):
         self.folded_always = 0
         """Those of them that were folded on queueing, whether the client reads or not."""
 
+    def __bool__(self) -> bool:
+        # Tested for every frame, so without a call to the queue's.
+        queue = self.queue
+        return len(queue.entries) + len(queue.unfolded) > queue.dead
+
     @property
-    def _folding(self) -> Folding:
-        """Made each time: it has no state, and a reference to it would be a cycle."""
-        return Folding(self, self._released)
+    def message_count(self) -> int:
+        """The lines that wait, of a pair only the newer one."""
+        return self.queue.message_count
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the frames that wait."""
+        return self.queue.bytes
+
+    def oldest_us(self) -> int | None:
+        """Since when the head of the queue has waited; nothing has waited longer."""
+        return self.queue.oldest_us()
 
     @property
     def full(self) -> bool:
         """Over one of the bounds."""
-        settings = self._settings
+        settings, queue = self._settings, self.queue
         return (
-            self.message_count > settings.queue_messages_max
-            or self.bytes > settings.queue_bytes_max
+            queue.message_count > settings.queue_messages_max
+            or queue.bytes > settings.queue_bytes_max
         )
 
     def has_room(self, message_count: int, size_bytes: int) -> bool:
         """Whether it stays within its bounds with so much more."""
-        settings = self._settings
+        settings, queue = self._settings, self.queue
         return (
-            self.message_count + message_count <= settings.queue_messages_max
-            and self.bytes + size_bytes <= settings.queue_bytes_max
+            queue.message_count + message_count <= settings.queue_messages_max
+            and queue.bytes + size_bytes <= settings.queue_bytes_max
         )
 
     def fills(self, fraction: float) -> bool:
         """Over this fraction of one of the bounds."""
-        settings = self._settings
+        settings, queue = self._settings, self.queue
         return (
-            self.message_count > fraction * settings.queue_messages_max
-            or self.bytes > fraction * settings.queue_bytes_max
+            queue.message_count > fraction * settings.queue_messages_max
+            or queue.bytes > fraction * settings.queue_bytes_max
         )
 
     # In.
@@ -123,29 +152,29 @@ class Outbox(Queue):
         self, frame: bytes, message_count: int, group: int, since_us: int, answers: bool = False
     ) -> None:
         """Queue an opaque frame; `answers`: it has records of an answer."""
-        self.append(Queued(group, since_us, frame, message_count, answers))
+        self.queue.append(Queued(group, since_us, frame, message_count, answers))
 
     def push_first(self, pulled: Iterable[Pulled]) -> None:
         """Put frames before all others; they have left once already, and may have records."""
         for frame, message_count, since_us in reversed(list(pulled)):
-            self.prepend(Queued(0, since_us, frame, message_count, answers=True))
+            self.queue.prepend(Queued(0, since_us, frame, message_count, answers=True))
 
     def push_notice(self, frame: bytes, since_us: int) -> None:
         """Queue a frame of which only the newest matters: a waiting one is replaced."""
         if self._notice is None:
             self._notice = Queued(0, since_us, frame, 1)
-            self.append(self._notice)
+            self.queue.append(self._notice)
         else:
-            self.reframe(self._notice, frame)
+            self.queue.reframe(self._notice, frame)
 
     def push_frames_first(self, frames: Frames, since_us: int) -> None:
         """Put frames that are made when they are pulled before all others."""
-        self.prepend(QueuedFrames(0, since_us, frames))
+        self.queue.prepend(QueuedFrames(0, since_us, frames))
 
     def push_frames(self, frames: Frames, group: int, since_us: int, answers: bool = False) -> None:
         """Queue frames that are made when they are pulled, and are not counted until then;
         `answers`: of rows that were found already."""
-        self.append(QueuedFrames(group, since_us, frames, answers))
+        self.queue.append(QueuedFrames(group, since_us, frames, answers))
 
     def push_delivery(self, delivery: Delivery, group: int, since_us: int, conflates: bool) -> None:
         """Queue a channel's delivery; may leave the queue over its bounds, for the session to
@@ -167,14 +196,14 @@ class Outbox(Queue):
                     return
                 if self and membership.eager:
                     self._begin(EAGER)
-                if self and not self.unfolded:
+                if self and not self.queue.unfolded:
                     if self._conflation_budget.allowed(group, delivery.message_count):
                         self._push_folded(membership, delivery, group, since_us)
                         return
                     self._begin(EAGER)
             membership.add(delivery)
-        self.append(QueuedDelivery(membership, delivery, group, since_us))
-        if self.unfolded:
+        self.queue.append(QueuedDelivery(membership, delivery, group, since_us))
+        if self.queue.unfolded:
             self._fold_allowed(delivery, group)
 
     def _fold_allowed(self, delivery: Delivery, group: int) -> None:
@@ -193,10 +222,10 @@ class Outbox(Queue):
     def _push_folded(
         self, membership: ChannelEntries, delivery: Delivery, group: int, since_us: int
     ) -> None:
-        before = self.line_count + delivery.message_count
+        before = self.queue.line_count + delivery.message_count
         self._folding.spread(membership, delivery, group, since_us)
-        self.bury()
-        self._save(membership, before - self.line_count, since_us)
+        self.queue.compact()
+        self._save(membership, before - self.queue.line_count, since_us)
 
     def _save(self, membership: ChannelEntries, count: int, came_us: int) -> None:
         self.folded += count
@@ -214,16 +243,17 @@ class Outbox(Queue):
 
     # Out.
 
-    def pull(self, released: int, makes: bool = True) -> Pulled | None:
+    def pull(self, released: int, makes: bool = True) -> Pulled | NotYet | None:
         """The next frame of a group up to `released`; None when none may leave.
 
-        An empty frame means: pull again soon, there is work to do and nothing to send yet. So it is
-        if the next frame has to be made and the caller, not `makes`, has no time for it.
+        NOT_YET where the next frame has to be made and the caller, not `makes`, has no time for it,
+        or takes more steps to make.
         """
+        queue = self.queue
         while (head := self._head()) is not None and head.group <= released:
             if isinstance(head, QueuedDelivery):
                 # First, since nearly every entry is one while clients keep up.
-                self.pop()
+                queue.pop()
                 if head.membership.eager:
                     head.membership.remove(head.delivery)
                 return Pulled(head.frame, head.message_count, head.since_us)
@@ -233,13 +263,13 @@ class Outbox(Queue):
                     return pulled
             elif isinstance(head, QueuedFrames):
                 if not makes:
-                    return Pulled(b"", 0, head.since_us)
+                    return NOT_YET
                 made = next(head.frames, None)
                 if made is not None:
-                    return Pulled(*made, head.since_us)
-                self.pop()
+                    return Pulled(*made, head.since_us) if made[0] else NOT_YET
+                queue.pop()
             else:
-                self.pop()
+                queue.pop()
                 if head is self._notice:
                     self._notice = None
                 return Pulled(head.frame, head.message_count, head.since_us)
@@ -247,24 +277,26 @@ class Outbox(Queue):
 
     def _head(self) -> Queued | None:
         """The next entry to leave."""
-        while not self.entries and self.unfolded:
+        queue = self.queue
+        while not queue.entries and queue.unfolded:
             self._folding.pass_unfolded(self._passage)
-        return self.entries[0] if self.entries else None
+        return queue.entries[0] if queue.entries else None
 
     def _gather(self, released: int) -> Pulled | None:
         """One frame of the single updates at the head; None if all of them were folded away."""
+        queue = self.queue
         gathered: list[QueuedUpdate] = []
         size = 0
-        while len(gathered) < GATHERED_MAX and size < GATHERED_BYTES and self.entries:
-            entry = self.entries[0]
+        while len(gathered) < GATHERED_MAX and size < GATHERED_BYTES and queue.entries:
+            entry = queue.entries[0]
             if not isinstance(entry, QueuedUpdate) or entry.group > released:
                 break
-            before = self.line_count
+            before = queue.line_count
             self._folding.complete(entry, released)
-            self._save(entry.membership, before - self.line_count, entry.since_us)
-            self.pop()
+            self._save(entry.membership, before - queue.line_count, entry.since_us)
+            queue.pop()
             if entry.lives:
-                self.part(entry)
+                queue.part(entry)
                 entry.membership.forget(entry)
                 gathered.append(entry)
                 size += len(entry.frame)
@@ -275,7 +307,7 @@ class Outbox(Queue):
 
     def clear(self) -> None:
         """Drop everything that waits."""
-        super().clear()
+        self.queue.clear()
         self._memberships.clear()
         self._notice = None
 
@@ -284,7 +316,7 @@ class Outbox(Queue):
     @property
     def is_folded_at_once(self) -> bool:
         """All of it can be folded in a step or two, and the budget of this step allows that."""
-        wanted = self.message_count + self.bytes // MESSAGE_BYTES
+        wanted = self.queue.message_count + self.queue.bytes // MESSAGE_BYTES
         return wanted <= FOLDED_AT_ONCE and bool(
             self._conflation_budget.allowed(self._released(), wanted)
         )
@@ -297,17 +329,17 @@ class Outbox(Queue):
     @property
     def is_left_unfolded(self) -> bool:
         """What is folded on queueing exceeded the budget of a step."""
-        return bool(self.unfolded) and self._folds is EAGER
+        return bool(self.queue.unfolded) and self._folds is EAGER
 
     def begin_folding(self) -> None:
         """Begin to fold the whole queue, topic by topic; a passage that folds less is ended first,
         since nothing may be folded into entries before those that it has passed."""
-        self._again = bool(self.unfolded) and self._folds is not ALL
+        self._again = bool(self.queue.unfolded) and self._folds is not ALL
         self._begin(ALL)
 
     def _begin(self, policies: tuple[Policy, ...]) -> None:
-        if not self.unfolded:
-            self.begin_again()
+        if not self.queue.unfolded:
+            self.queue.begin_again()
             self._passage += 1
             self._folds = policies
 
@@ -317,16 +349,16 @@ class Outbox(Queue):
 
     def fold_some(self, messages_max: int | None = None) -> bool:
         """Continue to fold the queue; whether there is more of it."""
-        before = self.line_count
+        before = self.queue.line_count
         more = self._folding.go_on(self._passage, self._folds, messages_max or FOLDED_AT_ONCE)
-        self.bury()
-        self.folded += before - self.line_count
+        self.queue.compact()
+        self.folded += before - self.queue.line_count
         if self._folds is EAGER:
-            self.folded_always += before - self.line_count
+            self.folded_always += before - self.queue.line_count
         if not more and self._again:
             self._again = False
             self._begin(ALL)
-        return bool(self.unfolded)
+        return bool(self.queue.unfolded)
 
     def to_give_up(self) -> list[ChannelEntries]:
         """Memberships with a topic that back-pressure unsubscribes.
@@ -336,42 +368,42 @@ class Outbox(Queue):
         """
         found = dict.fromkeys(
             entry.membership
-            for entry in self
+            for entry in self.queue
             if isinstance(entry, Foldable) and entry.policy == "unsubscribe"
         )
         return [one for one in found if self._memberships.get(one.name) is one]
 
     def drop(self, memberships: Collection[ChannelEntries]) -> int:
         """Drop what waits of memberships; returns how many lines that were."""
-        before = self.line_count
+        before = self.queue.line_count
 
         def stays(entry: Queued) -> bool:
             if not isinstance(entry, Foldable) or entry.membership not in memberships:
                 return True
             if isinstance(entry, QueuedUpdate):
-                self.part(entry)
+                self.queue.part(entry)
             elif isinstance(entry, QueuedDelivery):
                 entry.membership.remove(entry.delivery)
             entry.membership.restart()
             return False
 
-        self.sift(stays)
-        return before - self.line_count
+        self.queue.filter(stays)
+        return before - self.queue.line_count
 
     def take_back_all(self, name: str) -> None:
         """Drop what waits of a channel, even if the session has left it."""
-        waiting = (entry for entry in self if isinstance(entry, Foldable))
+        waiting = (entry for entry in self.queue if isinstance(entry, Foldable))
         self.drop({entry.membership for entry in waiting if entry.membership.name == name})
 
     @property
     def has_answers(self) -> bool:
         """Whether anything waits that is not from a channel: rows of an answer, perhaps."""
-        return any(not isinstance(entry, Foldable) for entry in self)
+        return any(not isinstance(entry, Foldable) for entry in self.queue)
 
     @property
     def has_found_records(self) -> bool:
         """Whether records of answers wait, which were read already."""
-        return any(not isinstance(entry, Foldable) and entry.answers for entry in self)
+        return any(not isinstance(entry, Foldable) and entry.answers for entry in self.queue)
 
     # Under changed permissions.
 
@@ -379,7 +411,7 @@ class Outbox(Queue):
         """What waits of a channel, even if the session has left it."""
         return [
             entry
-            for entry in self
+            for entry in self.queue
             if isinstance(entry, Foldable) and entry.lives and entry.membership.name == name
         ]
 
@@ -392,19 +424,19 @@ class Outbox(Queue):
             if entry.reencode(replace):
                 return True
             if isinstance(entry, QueuedUpdate):
-                self.part(entry)
+                self.queue.part(entry)
                 entry.membership.discard(entry)
             return False
 
-        self.sift(stays)
+        self.queue.filter(stays)
 
     def check(self) -> None:
         """Assert what everything above relies on."""
-        super().check()
-        assert self._notice is None or self._notice in self
+        self.queue.check()
+        assert self._notice is None or self._notice in self.queue
         assert all(one.name == name for name, one in self._memberships.items())
-        foldable = [one for one in self if one.lives and isinstance(one, Foldable)]
-        folded = len([one for one in self.entries if one.lives and isinstance(one, Foldable)])
+        foldable = [one for one in self.queue if one.lives and isinstance(one, Foldable)]
+        folded = len([one for one in self.queue.entries if one.lives and isinstance(one, Foldable)])
         for membership in {entry.membership for entry in foldable} | {*self._memberships.values()}:
             living, unfolded = (
                 [entry for entry in part if entry.membership is membership]

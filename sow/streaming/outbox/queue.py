@@ -25,18 +25,21 @@ bytes."""
 class Queue:
     """Entries, how many messages they are, and the bytes of their frames."""
 
+    __slots__ = ("_pairs", "bytes", "dead", "entries", "message_count", "unfolded")
+
     def __init__(self) -> None:
         self.entries: deque[Queued] = deque()
         self.unfolded = NONE_UNFOLDED
         """Entries behind them that a passage has not reached."""
-        self._dead = 0
+        self.dead = 0
+        """Entries that were folded away and are still in place."""
         self._pairs = 0
         self.message_count = 0
         """Lines that wait, of a pair only the newer one."""
         self.bytes = 0
 
     def __bool__(self) -> bool:
-        return len(self.entries) + len(self.unfolded) > self._dead
+        return len(self.entries) + len(self.unfolded) > self.dead
 
     def __iter__(self) -> Iterator[Queued]:
         return chain(self.entries, self.unfolded)
@@ -82,7 +85,7 @@ class Queue:
 
     def _take_first(self, entries: deque[Queued]) -> Queued:
         entry = entries.popleft()
-        self._dead -= not entry.lives
+        self.dead -= not entry.lives
         self.message_count -= entry.message_count
         self.bytes -= len(entry.frame)
         return entry
@@ -99,7 +102,7 @@ class Queue:
             self.unfolded = NONE_UNFOLDED
         return entry
 
-    def sift(self, wanted: Callable[[Queued], bool]) -> None:
+    def filter(self, wanted: Callable[[Queued], bool]) -> None:
         """Keep the entries that live and are `wanted`."""
         for entries in (self.entries, self.unfolded):
             for _ in range(len(entries)):
@@ -118,7 +121,7 @@ class Queue:
                 entry.membership.close_places()
         self.entries.clear()
         self.unfolded = NONE_UNFOLDED
-        self.message_count = self.bytes = self._dead = self._pairs = 0
+        self.message_count = self.bytes = self.dead = self._pairs = 0
 
     # Waiting entries.
 
@@ -138,7 +141,7 @@ class Queue:
         self.part(entry)
         self.message_count -= entry.message_count
         self.bytes -= len(entry.frame)
-        self._dead += 1
+        self.dead += 1
         entry.fold_away()
 
     def pair(self, older: QueuedUpdate, newer: QueuedUpdate) -> None:
@@ -153,12 +156,12 @@ class Queue:
         self._pairs -= parted
         self.message_count += parted
 
-    def bury(self, always: bool = False) -> None:
+    def compact(self, always: bool = False) -> None:
         """Remove what was folded away, once it is most of the queue."""
-        if always or (self._dead > DEAD_MIN and 2 * self._dead > len(self.entries)):
+        if always or (self.dead > DEAD_MIN and 2 * self.dead > len(self.entries)):
             count = len(self.entries)
             self.entries = deque(entry for entry in self.entries if entry.lives)
-            self._dead -= count - len(self.entries)
+            self.dead -= count - len(self.entries)
 
     def check(self) -> None:
         """Assert what everything above relies on."""
@@ -166,7 +169,7 @@ class Queue:
         singles = [entry for entry in living if isinstance(entry, QueuedUpdate)]
         assert self.line_count == sum(entry.message_count for entry in entries)
         assert self.bytes == sum(len(entry.frame) for entry in entries)
-        assert self._dead == len(entries) - len(living)
+        assert self.dead == len(entries) - len(living)
         pairs = [(e.older, e) for e in singles if e.older is not None]
         assert self._pairs == len(pairs) == sum(e.newer is not None for e in singles)
         assert all(older.newer is newer and older.lives for older, newer in pairs)

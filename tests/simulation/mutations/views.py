@@ -30,8 +30,8 @@ VIEWS = (
     Mutation(
         "a sum that was kept elsewhere has lost its scale",
         "sow/topic/views/exact_sum.py",
-        "        self._set_scale(bits)\n\n    # What it comes to.",
-        "        self._bits = bits\n\n    # What it comes to.",
+        "        self._set_scale(bits)\n\n    # Results.",
+        "        self._bits = bits\n\n    # Results.",
     ),
     Mutation(
         "a row that moves stays in the group that it was in",

@@ -6,8 +6,8 @@ WINDOWS = (
     Mutation(
         "a live window is told who enters before who leaves",
         "sow/streaming/windows/window_channel.py",
-        "said = [self._line(step, held) for step in steps]",
-        "said = [self._line(step, held) for step in reversed(steps)]",
+        "encoded = [self._line(step, held) for step in steps]",
+        "encoded = [self._line(step, held) for step in reversed(steps)]",
     ),
     Mutation(
         "a record that moves down an order concerns none of those that it passes",

@@ -61,7 +61,7 @@ class Waiting:
         self.queue.begin_again()
         while self.folding.go_on(passage, policies, at_once):
             self.queue.check()
-        self.queue.bury(always=True)
+        self.queue.compact(always=True)
         self.queue.check()
 
     def leave(self):

@@ -306,7 +306,7 @@ def test_the_queue_holds_what_a_naive_one_does(acts, placement, match):
 def waiting(box):
     """The documents of the updates that wait."""
     updates = []
-    for entry in box.entries:
+    for entry in box.queue.entries:
         if isinstance(entry, QueuedDelivery):
             updates += [update for _, _, update in entry.delivery.keyed()]
         elif isinstance(entry, QueuedUpdate) and entry.lives:

@@ -78,10 +78,10 @@ def test_the_dead_are_taken_out_once_they_are_most_of_it(monkeypatch):
         queue.append(entry)
     for entry in entries[:2]:
         queue.kill(entry)
-    queue.bury()
+    queue.compact()
     assert len(queue.entries) == 5
     queue.kill(entries[2])
-    queue.bury()
+    queue.compact()
     assert list(queue) == entries[3:]
     queue.check()
 
@@ -141,7 +141,7 @@ def test_only_what_is_wanted_is_kept_wherever_it_stands():
     queue.take_unfolded()  # which says nothing any more
     for _ in range(2):
         queue.append_folded(queue.take_unfolded())
-    queue.sift(lambda entry: entry.frame != b"b")
+    queue.filter(lambda entry: entry.frame != b"b")
     assert [len(part) for part in (queue.entries, queue.unfolded)] == [1, 1]
     assert [one.frame for one in queue] == [b"a", b"c"]
     queue.check()

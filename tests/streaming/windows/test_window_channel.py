@@ -43,7 +43,7 @@ def test_members_of_one_window_are_handed_the_same_bytes():
     world = world_of()
     first, second = reader_of(world), reader_of(world)
     churn(world, 1)
-    frames = [one.client.session.outbox.entries[0].frame for one in (first, second)]
+    frames = [one.client.session.outbox.queue.entries[0].frame for one in (first, second)]
     assert frames[0] is frames[1]
 
 
