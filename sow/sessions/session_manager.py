@@ -265,7 +265,8 @@ class SessionManager:
 
     def _report(self, session: Session, what: str) -> None:
         box = session.outbox
-        line = f"{_called(session)} {what}; {box.message_count} messages, {box.size_bytes} bytes waited"
+        waited = f"{box.message_count} messages, {box.size_bytes} bytes waited"
+        line = f"{_called(session)} {what}; {waited}"
         for heard in self._notices:
             heard(line)
 

@@ -6,7 +6,7 @@ from tests.simulation.mutations import MUTATIONS
 from tests.simulation.planted import found_once, survives
 
 SAMPLE = (
-    ("folding takes the newer `told`", "tests/laws/test_conflated_subscriptions.py"),
+    ("folding takes the newer `known`", "tests/laws/test_conflated_subscriptions.py"),
     ("a key is held for ten intervals", "tests/conflated_topics/test_conflator.py"),
     ("bytes of a rewritten update are counted wrongly", "tests/laws/test_back_pressure.py"),
 )

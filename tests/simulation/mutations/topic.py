@@ -22,7 +22,7 @@ TOPIC = (
         "            pass",
     ),
     Mutation(
-        "folding takes the newer `told`",
+        "folding takes the newer `known`",
         "sow/topic/updates.py",
         "known, old = current.known, current.old",
         "old = current.old",
