@@ -13,9 +13,8 @@ from sow.errors import TooLarge
 from sow.expressions import Filter
 from sow.streaming.channel import Channel
 from sow.streaming.conflated_channel import ConflatedChannel
-from sow.streaming.conflated_feeds import ConflatedFeed
 from sow.streaming.feed_index import FeedIndex
-from sow.streaming.feeds import Feed
+from sow.streaming.feeds import ConflatedFeed, Feed
 from sow.streaming.filtered_copies import FilteredCopies
 from sow.streaming.pattern_subscriptions import PatternSubscriptions
 from sow.streaming.update_encoder import FeedKey

@@ -7,8 +7,7 @@ from sow.expressions import compile_filter
 from sow.protocol.encodings import LINES
 from sow.streaming.channel import Channel
 from sow.streaming.conflated_channel import ConflatedChannel
-from sow.streaming.conflated_feeds import ConflatedFeed
-from sow.streaming.feeds import Feed
+from sow.streaming.feeds import ConflatedFeed, Feed
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey, UpdateEncoder
 from tests.topic.making import ORDERS, records

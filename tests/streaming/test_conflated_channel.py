@@ -5,7 +5,7 @@ import pytest
 from sow.protocol.encodings import LINES
 from sow.streaming import conflated_channel
 from sow.streaming.conflated_channel import ConflatedChannel
-from sow.streaming.conflated_feeds import ConflatedFeed
+from sow.streaming.feeds import ConflatedFeed
 from sow.streaming.update_encoder import FeedKey
 from tests.streaming.making import SECOND, Subscription, pulled, said, session
 from tests.topic.making import put, records

@@ -6,7 +6,7 @@ from sow.expressions import compile_filter
 from sow.protocol.encodings import LINES
 from sow.streaming.channel import Channel
 from sow.streaming.conflated_channel import ConflatedChannel
-from sow.streaming.conflated_feeds import ConflatedFeed
+from sow.streaming.feeds import ConflatedFeed
 from sow.streaming.pattern_subscriptions import PatternSubscriptions
 from sow.streaming.router import Router
 from sow.streaming.update_encoder import FeedKey
