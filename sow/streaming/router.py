@@ -28,8 +28,8 @@ from sow.topic.records import Records
 
 NO_FEEDS: dict[FeedKey, list[Feed]] = {}
 NONE_UNFILED: dict[Feed, None] = {}
-"""Shared by all routers without subscribers, and never added to: most topics of a pattern, of which
-there may be a hundred thousand, are only stored."""
+"""Shared by all routers without subscribers, and never added to: a hundred thousand topics of a
+pattern may only be stored."""
 
 
 NONE_ORDERED: "dict[SetKey, OrderedSet[WindowFeed]]" = {}

@@ -76,7 +76,7 @@ class ConflatedCopy:
         )
         self.is_external = definition.engine != "embedded"
         self.filled_seq = 0
-        """As of which change of the underlying topic the copy was filled."""
+        """The change of the underlying topic as of when the copy was filled."""
         self._noted: dict[str, None] | None = None
         """While it is filled: records that have changed, and are still to be copied."""
         self.stopped = ""

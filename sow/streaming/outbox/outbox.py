@@ -160,7 +160,7 @@ class Outbox:
             self.queue.prepend(Queued(0, since_us, frame, message_count, answers=True))
 
     def push_notice(self, frame: bytes, since_us: int) -> None:
-        """Queue a frame of which only the newest matters: a waiting one is replaced."""
+        """Queue a frame that replaces a waiting one of its kind."""
         if self._notice is None:
             self._notice = Queued(0, since_us, frame, 1)
             self.queue.append(self._notice)

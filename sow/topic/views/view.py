@@ -66,7 +66,7 @@ class MaterializedView:
         self.groups = RowGroups(projection, reports_newest, usage)
         self.reports_newest = reports_newest
         self.filled_seq = 0
-        """As of which change the view was filled: no row is older."""
+        """The change as of when the view was filled: no row is older."""
         self.rank = rank
         self.sources = sources
         self.updates_in = self.updates_out = 0
