@@ -1,4 +1,4 @@
-"""A disk without room: known by its errors, and told by whoever leaves nothing half written.
+"""A full disk: recognised by its errors, and reported by code that leaves nothing half written.
 
 What the server does about a full disk is another matter (`sow.engine.disk_reserve`, `sow.store`).
 """
@@ -30,6 +30,6 @@ def written_whole(path: object) -> Iterator[None]:
 def _is_no_room(error: BaseException | None) -> bool:
     if error is None or isinstance(error, DiskFull):
         return error is not None
-    # LMDB's errors have a code, and ours tell theirs as the cause.
+    # LMDB's errors have a code; a StoreError has the original as its cause.
     number = getattr(error, "errno", None) or getattr(error, "code", None)
     return number in NO_ROOM or _is_no_room(error.__cause__)

@@ -1,10 +1,10 @@
 """Untracked lists: those that Python's collector of cycles does not look through.
 
-The collector visits every item of each list it comes to, while everybody waits: a million items,
-all over the memory, take it tens of milliseconds, and two hundred held answers of a million each
-take seconds. Bytes, texts and numbers are part of no cycle, so a list of nothing else need not be
-looked at: of tuples and dictionaries the collector finds that out by itself, of a list it has to be
-told. It is freed when nobody refers to it any more, like any other.
+The collector visits every item of each list while all clients wait: a million items, all over the
+memory, take tens of milliseconds, and two hundred held answers of a million each take seconds.
+Bytes, texts and numbers are part of no cycle, so a list of nothing else need not be looked at: the
+collector finds that out by itself for tuples and dictionaries, but not for lists. The list is freed
+by its reference count, like any other.
 
 This module does not look at what is in the list: of one that holds anything else, whatever is in a
 circle with it would never be freed.

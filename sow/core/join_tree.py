@@ -21,9 +21,9 @@ MEETS_NONE = -1
 class JoinLevel:
     """A topic in the tree. `parent` is the place of the level that it meets; the first MEETS_NONE.
 
-    Its records meet those of which `parent_fields` have the texts that `fields` have here: path
-    texts, as many as these. `type` says whose records are kept without a match: those of all that
-    stand before (``left``), nobody's (``inner``), or also its own (``full``).
+    Its records match those whose `parent_fields` have the texts that `fields` have here: path
+    texts, as many as these. `type` says which records are kept without a match: those of all
+    sources before it (``left``), none (``inner``), or also its own (``full``).
     """
 
     topic: str

@@ -1,8 +1,8 @@
 """Options of message types across time and distance: written as JSON, read again, and compared.
 
-The manifest keeps with a topic what its stored messages were read by, and Spark asks the server for
-it. The options of a composite have those of its parts in them, so whoever has them needs nothing
-else.
+The manifest keeps with a topic the options by which its stored messages were read, and Spark
+queries the server for them. The options of a composite contain those of its parts, so a reader
+needs nothing else.
 """
 
 from collections.abc import Iterable, Mapping

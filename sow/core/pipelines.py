@@ -20,7 +20,7 @@ TimeUnit = Literal["s", "ms", "us", "ns"]
 UNITS: tuple[TimeUnit, ...] = get_args(TimeUnit)
 
 TRIGGER_US = 1_000_000
-"""How often Spark makes a batch unless it is told: about the least that it holds with state."""
+"""Spark's default trigger interval: about the shortest that it sustains with state."""
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 ARROW_SCHEMES = {
     "s3": "s3",
@@ -43,7 +43,7 @@ SPARKS_FORMATS = (
 )  # fmt: skip
 """Formats of Spark's and of packages that many use."""
 UNTOLD = "***"
-"""What is told of the value of an option."""
+"""How the value of an option is described."""
 SOURCE_VIEW = "source"
 """The view of a source that has no name."""
 TIME_COLUMNS = {"sow": "ts", "kafka": "timestamp", "rate": "timestamp"}
@@ -57,7 +57,7 @@ def has_scheme(path: str) -> bool:
 
 
 def located(path: str, directory: str) -> str:
-    """A path of a pipeline as Spark is told it: a relative one starts at `directory`."""
+    """A path of a pipeline as it is passed to Spark: a relative one starts at `directory`."""
     return path if has_scheme(path) else os.path.join(directory, path)
 
 
@@ -179,10 +179,10 @@ class Pipeline:
         which of them is a secret, such as the password of a database."""
         return replace(
             self,
-            sources=tuple(replace(one, options=_untold(one.options)) for one in self.sources),
-            statics=tuple(replace(one, options=_untold(one.options)) for one in self.statics),
-            sink=replace(self.sink, options=_untold(self.sink.options)),
-            settings=_untold(self.settings),
+            sources=tuple(replace(one, options=_redacted(one.options)) for one in self.sources),
+            statics=tuple(replace(one, options=_redacted(one.options)) for one in self.statics),
+            sink=replace(self.sink, options=_redacted(self.sink.options)),
+            settings=_redacted(self.settings),
         )
 
     def described(self) -> dict[str, object]:
@@ -201,5 +201,5 @@ class Pipeline:
         }
 
 
-def _untold(options: Sequence[PipelineOption]) -> tuple[PipelineOption, ...]:
+def _redacted(options: Sequence[PipelineOption]) -> tuple[PipelineOption, ...]:
     return tuple(replace(one, value=UNTOLD) for one in options)

@@ -1,7 +1,7 @@
-"""A user: who asks, as whoever checked his password, token or certificate has found out.
+"""A user, as authenticated by password, token or certificate.
 
-What he may do is not known here (`sow.security.authorization`), nor how it was found out
-(`sow.security.authentication`).
+Permissions are the business of `sow.security.authorization`, authentication of
+`sow.security.authentication`.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """`claims` are what else is known of a user, by name, as text. Past `expires_us`, microseconds
-    since 1970, it is no longer known that it is he; None: as long as the configuration says so."""
+    """`claims` are what else is known of a user, by name, as text. The authentication expires at
+    `expires_us`, microseconds since 1970; None: it holds as long as the configuration allows."""
 
     name: str
     groups: frozenset[str] = frozenset()

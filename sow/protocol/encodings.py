@@ -17,7 +17,7 @@ from sow.core import protocol_messages
 from sow.core.protocol_messages import Reply
 
 Frames = Iterator[tuple[bytes, int]]
-"""Frames for a socket, each with the number of its lines; made when they are asked for."""
+"""Frames for a socket, each with the number of its lines; made lazily."""
 
 
 def timestamp(ts_us: int) -> str:

@@ -117,12 +117,12 @@ def read_frame(frame: bytes) -> Iterable[Command | Refused]:
 
 
 def read_lines(lines: LineSplitter) -> Iterator[Command | Refused | None]:
-    """The commands of a frame's lines, each read when it is asked for.
+    """The commands of a frame's lines, each parsed when the iterator reaches it.
 
     None while the bodies that follow one are being cut, a piece of the frame at a time.
 
-    Of a frame that is full of mistakes only the first are told, and the rest is not read: it costs
-    its sender nothing to make, and everybody else the time in which it is refused.
+    For a frame full of mistakes only the first errors are reported and the rest is not parsed: such
+    a frame costs its sender nothing, and all other clients the time of its errors.
     """
     refused = 0
     while (line := lines.next()) is not None:
@@ -292,7 +292,7 @@ OUTLINE = msgspec.json.Decoder(Outline)
 
 
 def _outline(line: bytes) -> tuple[str | None, int | None]:
-    """The cid, and how many bodies follow (None: not to be told), of a line that is refused."""
+    """The cid of an invalid line, and how many bodies follow it (None: unknown)."""
     try:
         found = OUTLINE.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -315,7 +315,7 @@ def _value(text: msgspec.Raw) -> Any:
 
 
 def read_acks(requested: str | list[str]) -> frozenset[str]:
-    """The kinds of acks that a client asks for; raises ClientError."""
+    """The kinds of acks that a client requests; raises ClientError."""
     return _known_acks(requested if isinstance(requested, str) else ",".join(requested))
 
 

@@ -1,9 +1,9 @@
 """Rights: what a user may do, by the roles that he has.
 
-Roles are read once into what they allow; the rights of a user are made of it when he comes, and
-asked at every door: `may` and `check`. A topic of which a user may do nothing does not exist for
-him: it is refused as one that is not there, and no list, count or suggestion knows it. Without
-roles everybody may do everything, and nothing is asked.
+Roles are parsed once; the permissions of a user are computed at logon and checked at every
+endpoint: `may` and `check`. A topic that a user has no permission for does not exist for that user:
+it gives the error of an unknown topic, and no list, count or suggestion includes it. Without
+authentication every client may do everything.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ USERS_KEPT = 100
 they take tens of milliseconds to make, and may keep as much as what is said of so many topics."""
 EVERY_TOPIC = ".*"
 TOPICS_KEPT = 10_000
-"""Topics of which what a user may do is kept: then each is asked of its roles once."""
+"""Topics whose permissions are cached for a user, so that roles are evaluated once for each."""
 
 
 class Allowed:
@@ -39,7 +39,7 @@ class Allowed:
         self.verbs = frozenset(verb for verb in OF_TOPICS if verb in allow.verbs)
         self.topic = allow.topic
         self._expression = re2.compile(allow.topic)
-        # Whoever writes .* means topics of his own.
+        # A pattern such as .* means topics of the user's own.
         self._takes_systems = allow.topic.lstrip("^(").startswith(SYSTEM_PREFIX)
         self._rows = None if allow.filter is None else read_condition(allow.filter)
         self._check = None if allow.check is None else read_condition(allow.check)
@@ -52,8 +52,8 @@ class Allowed:
         return self._expression.fullmatch(topic) is not None
 
     def given(self, claims: Mapping[str, str]) -> "Given | None":
-        """What it gives to a user of whom this is known; None where something is not, so that
-        nothing can be compared with it."""
+        """What it gives to a user with these claims; None where one is missing, so that nothing can
+        be compared with it."""
         bound = [None if one is None else bind(one, claims) for one in (self._rows, self._check)]
         if any(
             read is not None and found is None
@@ -77,7 +77,7 @@ class Given(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The same for users to whom it gives the same."""
+        """Equal for users with equal permissions."""
         return f"{self.allowed}\n{self.rows}\n{self.select}\n{self.check}"
 
 
@@ -108,7 +108,7 @@ class Permissions:
     """
 
     is_open = False
-    """Everything, whoever he is."""
+    """All permissions of one user."""
 
     def __init__(
         self,
@@ -132,18 +132,18 @@ class Permissions:
 
     @property
     def is_somebody(self) -> bool:
-        """Whether it is known who he is, or is not asked."""
+        """Whether the user is known, or authentication is off."""
         return self.is_open or self.user is not None
 
     @property
     def owner(self) -> tuple[str, ...]:
-        """Whose a session or a snapshot is that was made with these rights: nobody else may have
-        it. Nothing where nobody is asked."""
+        """The owner of a session or a snapshot made with these permissions: no other user may use
+        it. Empty without authentication."""
         return tuple(one.name for one in (self.user, self.by) if one is not None)
 
     @property
     def owner_text(self) -> str:
-        """The same as a text to keep, of which no name makes another's; empty for nothing."""
+        """The owner as an unambiguous text for storage; empty for none."""
         return orjson.dumps(self.owner).decode() if self.owner else ""
 
     @property
@@ -243,7 +243,7 @@ class Permissions:
 
 
 class Open(Permissions):
-    """The rights of everybody where nobody is asked who he is."""
+    """The permissions of every client where there is no authentication."""
 
     is_open = True
 
@@ -272,20 +272,20 @@ EVERYTHING.text = "everything"  # no Allow says so, and who has none may nothing
 
 
 class RoleSet:
-    """What the roles of a configuration give to whom."""
+    """The roles of a configuration, and the permissions that they give to users."""
 
     def __init__(self, security: Security) -> None:
-        self.asks = security.authentication is not None
-        """Whether users have to say who they are."""
+        self.authenticates = security.authentication is not None
+        """Whether users have to authenticate."""
         self._roles = [(role, [*map(Allowed, role.allows)]) for role in security.roles]
         self._shared = SharedRowPolicies()
         self._kept: dict[tuple[User, User | None], Permissions] = {}
-        """From the one that was asked for the longest ago."""
+        """Least recently used first."""
 
     def rights(self, user: User | None, by: User | None = None) -> Permissions:
-        """The rights of a user, for whom `by` may act; None: of somebody who has not said who he
-        is."""
-        if not self.asks:
+        """The permissions of a user, on whose behalf `by` may act; None: of a client that has not
+        authenticated."""
+        if not self.authenticates:
             return EVERYTHING
         if user is None:
             return Permissions(None)

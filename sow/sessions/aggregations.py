@@ -2,12 +2,13 @@
 
     projection=[SUM(/qty) AS /qty,/desk],grouping=[/desk]
 
-What is asked for is a view without a name of its own (`sow.engine.hidden_topics`): it is made, and
-the command goes on as one about that topic, so that everything else, order, pages, deltas, oof,
-conflation, is what it is for any topic. The filter is about the records that are grouped.
+An aggregation is an anonymous view (`sow.engine.hidden_topics`): the view is created, and the
+command continues on that topic, so order, pages, deltas, oof and conflation work as for any topic.
+The filter applies to the records that are grouped.
 
-A query is answered from the records as of one moment, by a view that hears of nothing. Who
-subscribes has one that goes on hearing; equal ones share it, and with the last of them it goes.
+A query is answered from the records as of one moment, by a view that receives no updates. A
+subscription has one that is updated; equal subscriptions share it, and it ends with the last of
+them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -46,13 +47,13 @@ GROUPS_MAX = 1_000_000
 """Groups of one that is made for a client: some kilobyte each. A view of the configuration may have
 more (`Limits/ViewGroups`)."""
 MEMORY_SHARE = 4
-"""What is kept of groups for all clients is at most this part of `Limits/Memory`: who asks is not
-to keep others from publishing."""
+"""The groups of all clients take at most this part of `Limits/Memory`, so that queries cannot stop
+publishing."""
 Admit = Callable[[int], None]
 
 
 class Share:
-    """A part in a view that was made for a client, until it is let go of."""
+    """A reference to a view that was created for a client, until it is released."""
 
     def __init__(self, topic: ViewTopic, let_go: Callable[[], None]) -> None:
         self.topic = topic
@@ -67,7 +68,7 @@ class Share:
 
 @dataclass(eq=False)
 class Aggregation:
-    """A view that goes on hearing, or will when the steps of its `filling` are taken."""
+    """A view that follows its topic, or will once the steps of its `filling` are done."""
 
     filling: Task[ViewTopic]
     members: int = 0
@@ -75,8 +76,8 @@ class Aggregation:
     error: Exception | None = None
 
     def fill(self) -> Task[ViewTopic]:
-        """The view, once it is filled. Whoever waits takes the steps: so it does not matter who
-        of several waits no longer."""
+        """The view, once it is filled. Each waiter takes the steps, so any of several may stop
+        waiting."""
         while self.topic is None:
             if self.error is not None:
                 raise self.error
@@ -94,8 +95,8 @@ class Aggregation:
 
 @dataclass(frozen=True)
 class AggregatedQuestion:
-    """What is asked of the groups of one topic's records: its definition as a view, and the filter
-    of those records."""
+    """A requested aggregation of one topic's records: its definition as a view, and the filter of
+    those records."""
 
     view: View
     topic: LiveTopic
@@ -121,8 +122,8 @@ def about_rows(command: Command, share: Share) -> Command:
 
 
 class Aggregations:
-    """Views that clients' questions have made, of one engine. `end` is told of each that has
-    stopped, and why: it has no rows any more."""
+    """The views created for clients' aggregations, of one engine. `end` is called for each that has
+    stopped, with the reason: it has no rows any more."""
 
     def __init__(self, engine: Engine, end: Callable[[ViewTopic, str], None]) -> None:
         self._engine = engine
@@ -133,7 +134,7 @@ class Aggregations:
         engine.views.on_stopped(lambda _why: self._end_stopped())
 
     def question(self, command: Command) -> AggregatedQuestion:
-        """What a command asks for; raises ClientError with what speaks against it."""
+        """The aggregation of a command; raises ClientError if it is not valid."""
         options = command.options
         _check_form(command)
         projected, grouping = options.projection or (), options.grouping or ()
@@ -195,7 +196,7 @@ class Aggregations:
         return topic
 
     def computed(self, question: AggregatedQuestion, admit: Admit) -> Task[Share]:
-        """The rows as of one moment, for who asks once."""
+        """The rows as of one moment, for a query."""
         shared = self._shared.get(question.key)
         if shared is not None and _is_current(shared.topic):
             return (yield from self.followed(question))
@@ -228,7 +229,7 @@ class Aggregations:
         return Share(view, lambda: self._changes.remove_private(view))
 
     def followed(self, question: AggregatedQuestion) -> Task[Share]:
-        """The rows, which go on hearing of the topic; shared by who asks the same."""
+        """The rows, which follow the topic; shared by equal subscriptions."""
         key = question.key
         shared = self._shared.get(key)
         if shared is None or not self._is_there(shared):
@@ -253,7 +254,7 @@ class Aggregations:
     def _check_grown(self, groups: RowGroups) -> None:
         """The same while they are followed: where all have too many, those that take most go."""
         limit = self._engine.capacity.limit_bytes
-        # Asked by each at every publish: mostly that is all.
+        # Called for each view at every publish: mostly this is all.
         if limit is None or self._usage.bytes <= limit // MEMORY_SHARE:
             self._check_groups(groups, 0)
             return
@@ -271,7 +272,7 @@ class Aggregations:
         limit = self._engine.capacity.limit_bytes
         if limit is not None and used_bytes > limit // MEMORY_SHARE:
             raise Full(
-                f"groups that clients ask for take {used_bytes} bytes, and a quarter of "
+                f"the groups of clients' queries take {used_bytes} bytes, and a quarter of "
                 f"{limit} bytes (Limits/Memory) is theirs; group by fields with fewer values, "
                 "filter the records, or have a View configured that all can follow"
             )
@@ -307,7 +308,7 @@ class Aggregations:
     def check(self) -> None:
         """Assert what is always true between two steps."""
         for shared in self._shared.values():
-            assert shared.members > 0, "a view that nobody follows"
+            assert shared.members > 0, "a view without followers"
 
 
 def _is_current(topic: ViewTopic | None) -> bool:
@@ -346,7 +347,7 @@ AGGREGATED = ("sow", "sow_and_subscribe", "sow_and_delta_subscribe")
 def _compiled(
     projected: Sequence[str], grouping: Sequence[str], topics: Mapping[str, str]
 ) -> Projection:
-    """The projection; what is wrong is told of the list that it stands in."""
+    """The projection; an error names the list that it is in."""
     try:
         compile_projection((), grouping, topics)
     except ClientError as error:
@@ -363,7 +364,7 @@ def _check_steady(condition: Filter) -> None:
     """What a record was before has to say whether it passed."""
     for trait in sorted(UNSTEADY.intersection(condition.traits)):
         raise ClientError(
-            f"an aggregated subscription cannot ask for {trait}(), which is another one at each "
+            f"an aggregated subscription cannot use {trait}(), which differs at each "
             "change of a record; compare a field",
             reason="invalid options",
             position=condition.position_of({trait}),

@@ -1,11 +1,10 @@
 """The audit log: who logged on, was refused, administered, deleted by filter, and for whom.
 
-It is a topic of the server's own, `/sow/audit`, to be queried and followed like any by whoever has
-a role for it. It holds the latest records of each deed and no more, each in the place of one that
-came long before; so whoever is refused again and again, which anybody can be, has nothing go out of
-it but refusals. What somebody can have written as often as he likes is bounded, too: beyond that it
-is counted, and the next record tells how many were left out. Where nobody is asked who he is,
-nothing is noted.
+It is a topic of the server's own, `/sow/audit`, queried and followed like any other by users with a
+role for it. It holds the latest records of each kind of event, each in the place of a much older
+one, so repeated refusals, which any client can cause, push out nothing but refusals. Events that a
+client can cause at will are rate-limited, too: beyond the limit they are counted, and the next
+record holds how many were left out. Without authentication nothing is recorded.
 """
 
 from bisect import bisect_left
@@ -63,8 +62,8 @@ class Audit:
         self._left_out = 0
 
     def note(self, deed: Deed, rights: Permissions, what: str, **more: object) -> None:
-        """Note what somebody with these rights has done, or tried to; a record that the disk does
-        not take is left out."""
+        """Record what a user with these permissions has done, or tried to; a record that the disk
+        does not take is left out."""
         engine = self._engine
         topic = engine.topics.get(AUDIT.name)
         if rights.is_open or topic is None:

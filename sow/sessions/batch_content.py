@@ -1,4 +1,4 @@
-"""What a batch of staged rows holds, told from any other: a number of rows and a sum of digests.
+"""A fingerprint of the rows of a staged batch: the number of rows and a sum of digests.
 
 The same rows have the same content, in whatever parts, chunks and order they come, and one row
 more, less or other is another content. So it can be known much later whether a batch that comes

@@ -1,8 +1,8 @@
-"""Subscriptions that begin at a bookmark: told by the log first, then live.
+"""Subscriptions that begin at a bookmark: a replay of the log, then live updates.
 
 The frames of a replay (`sow.sessions.log_replay`) are made as the client takes them. With the last
-one the feeds join their routers, in one step of the engine, so no change is missed and none comes
-twice; or, where a range was asked for, the subscription is over.
+one the feeds join their routers, in one step of the engine, so no change is missed or repeated; a
+replay of a range ends the subscription instead.
 """
 
 from sow.core.cooperative import Task
@@ -60,7 +60,7 @@ class BookmarkSubscriber:
         self._stream(session, command, subscription, replay, span)
 
     def _feed(self, subscription: Subscription, name: str) -> Feed | None:
-        """The feed of a topic that the log tells of; None for one that is not followed."""
+        """The feed of a topic in the log; None for one that is not followed."""
         feed = subscription.feeds.get(name)
         if feed is not None:
             return feed

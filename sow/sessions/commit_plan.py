@@ -1,9 +1,8 @@
 """The plan of a commit: what a staged batch does to a topic, worked out before any of it is done.
 
-Messages are enriched, deltas are merged, and it is found out which of the records to delete there
-are, as if what comes before in the batch had been done. So what the log will hold is known as a
-whole, and so is the room that it takes. Nobody else changes the topic meanwhile
-(`sow.engine.atomic_change`).
+Messages are enriched, deltas merged, and the records to delete looked up, as if the preceding rows
+of the batch had been applied. So the log entries of the batch are known as a whole, and so is the
+room that they take. Nothing else changes the topic meanwhile (`sow.engine.atomic_change`).
 
 Nothing is changed here, but for records that are being removed already and are changed by the
 batch: these go first.
@@ -27,7 +26,7 @@ from sow.topic.records import CheckedMessages
 KEYED_AT_ONCE = 2_000
 """Records of one step that are taken into the dictionary of SowKeys: half a millisecond."""
 FOUND_AT_ONCE = 1_000
-"""Records of one step of which it is asked whether the batch names them: half a millisecond."""
+"""Records of one step that are looked up in the batch: half a millisecond."""
 
 
 class Piece(NamedTuple):
@@ -66,7 +65,7 @@ class Piece(NamedTuple):
     def store(
         self, engine: Engine, topic: SourceTopic, seqs: Sequence[int], now_us: int, expires_us: int
     ) -> None:
-        """Do it, and tell."""
+        """Apply the change, and notify the followers."""
         if self.reason is not None:
             batch = topic.drop(self.messages.identities, self.reason, seqs, now_us)
             assert batch is not None
@@ -134,7 +133,7 @@ class Plan:
         return found
 
     def _make_way(self) -> Task[None]:
-        """Records that wait to be removed and are stored anew go before anything else."""
+        """Records pending removal that are stored again are removed first."""
         for step in self._steps:
             if step.operation not in DELETIONS:
                 names = step.messages.identities

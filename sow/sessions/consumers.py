@@ -1,11 +1,10 @@
 """Named consumers of the log: how far each has come, so that what it has not read is kept.
 
 A consumer is a record in a topic of the server's own, so it is as durable as any other. While it is
-there, and comes forward now and then, retention lets nothing go that comes after its position.
-Anybody may name one, and most are forgotten by those who did; so patience ends
-(`ConsumerPatience`): a consumer that has not come forward in `TransactionLog/ConsumerExpiration` is
-waited for no longer. It stays where it is, and may still find everything there. If not, it is told
-when it comes back.
+there, and advances now and then, retention keeps everything after its position. Any client may
+create one, and most are abandoned; so waiting ends (`ConsumerPatience`): retention ignores a
+consumer that has not advanced in `TransactionLog/ConsumerExpiration`. It keeps its position, and
+may still find everything there. If not, it gets an error when it returns.
 
 A name is meant for one reader. Where several use it, the one that is furthest behind counts, so
 that none of them loses what it has not read; one of them that never comes back holds the others
@@ -26,11 +25,13 @@ CONSUMERS_MAX = 1_000
 NAME_CHARS_MAX = 255
 """As many as a topic's name may have."""
 READERS_MAX = 20
-"""So many share a name at most: those who came forward last. Others have long begun anew."""
+"""Maximum number of readers that share a name: the ones that advanced last. Others have long
+started again."""
 RENEWED_US = 60_000_000
 """One that stays where it is is written down again after so long, since it was there."""
 CHANCE_US = 3_600_000_000
-"""While the server was away nobody could come forward; nor while the clock was set forward."""
+"""Grace period: no consumer could advance while the server was down, or while the clock was set
+forward."""
 SOON_PART = 0.75
 """So much of its time has passed when it is said that it will end."""
 
@@ -42,7 +43,7 @@ class Consumer(NamedTuple):
     bookmark: int
     moved_us: int
     owner: str = ""
-    """The user who has named it, where users are asked who they are."""
+    """The user who created it, where there is authentication."""
 
 
 class Overtaken(ClientError):
@@ -91,10 +92,9 @@ class Consumers:
     ) -> int:
         """Note how far a consumer has come; one that is new is kept for from here on.
 
-        `reader` tells apart those who share the name: where they are at different places, the
-        lowest counts, of those who have come forward lately. Returns that. `oldest` is the first
-        bookmark that the log can still go on from. Raises Overtaken for a consumer that the log has
-        not waited for.
+        `reader` distinguishes readers that share the name: the lowest position of those that
+        advanced lately counts, and is returned. `oldest` is the first bookmark that the log can
+        still continue from. Raises Overtaken for a consumer that retention has overtaken.
         """
         if not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable():
             raise ClientError(
@@ -110,7 +110,7 @@ class Consumers:
         slot = table.slots.get(name)
         if slot is None and len(table) >= CONSUMERS_MAX:
             raise TooLarge(
-                f"there are {CONSUMERS_MAX} consumers, and no more are kept; let go of those that "
+                f"there are {CONSUMERS_MAX} consumers, and no more are kept; delete those that "
                 "are not wanted (DELETE /v1/log/consumers/{name})"
             )
         if slot is None and 0 < bookmark < oldest:
@@ -162,14 +162,14 @@ class Consumers:
 
 
 def no_consumer(name: str) -> UnknownRecord:
-    """There is none of that name, at least for who asks."""
+    """No consumer of that name is visible to the user."""
     return UnknownRecord(f"no consumer {shown(name)}; GET /v1/log/consumers lists them")
 
 
 class ConsumerPatience:
     """How long the log waits for each consumer. Says by `notice` what an operator should know.
 
-    Time in which nobody could come forward does not count: after a start, and after the clock was
+    Time in which no consumer could advance does not count: after a start, and after the clock was
     set forward, each has at least an hour.
     """
 
@@ -178,7 +178,7 @@ class ConsumerPatience:
         self._notice = notice
         self._since_us = now_us
         self._stepped_us = 0
-        self._sent: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
 
     def waited_for(self, now_us: int, stepped_us: int) -> dict[str, int]:
         """The positions of those the log is kept for. `stepped_us` is by how much the clock was
@@ -190,22 +190,22 @@ class ConsumerPatience:
         if lasts_us is None:
             return {one.name: one.bookmark for one in consumers}
         found: dict[str, int] = {}
-        told, self._sent = self._sent, {}
+        before, self._reported = self._reported, {}
         for one in consumers:
             idle_us = now_us - one.moved_us
             has_had_a_chance = now_us - self._since_us > min(CHANCE_US, lasts_us)
             if idle_us <= lasts_us or not has_had_a_chance:
                 found[one.name] = one.bookmark
             if idle_us > SOON_PART * lasts_us and one.bookmark < self._engine.seq:
-                self._tell(told, one, idle_us, lasts_us, one.name in found)
+                self._report_change(before, one, idle_us, lasts_us, one.name in found)
         return found
 
-    def _tell(
-        self, told: dict[str, str], one: Consumer, idle_us: int, lasts_us: int, waits: bool
+    def _report_change(
+        self, before: dict[str, str], one: Consumer, idle_us: int, lasts_us: int, waits: bool
     ) -> None:
         becomes = "will not be kept" if waits else "is not kept any more"
-        self._sent[one.name] = becomes
-        if told.get(one.name) != becomes:
+        self._reported[one.name] = becomes
+        if before.get(one.name) != becomes:
             self._notice(
                 f"consumer {one.name}, which is {self._engine.seq - one.bookmark} records behind, "
                 f"has not come forward for {idle_us // 1_000_000:,} s: the log {becomes} for it"

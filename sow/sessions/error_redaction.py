@@ -1,8 +1,8 @@
-"""Telling: what a user is told of an error is about no topic but those that he sees.
+"""Redaction of errors: an error mentions no topic that its user may not see.
 
-An error is worded where it is raised, by whoever knows all topics. At the door it is known who
-asks: there suggestions are made anew of what he may see, and of topics that others are made of he
-is not told the names. Where nobody is asked who he is, errors stay as they are.
+An error is raised where all topics are known. Before it is sent to a user, its suggestions are made
+again from the topics that the user may see, and the names of dependent topics are left out. Without
+authentication errors stay as they are.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from sow.errors import InvalidTopic, SowError, UnknownTopic
 from sow.security.authorization import Permissions
 
 LOOKED_AT_MAX = 1_000
-"""Names that are asked whether the user sees them: some microseconds each, once."""
+"""Maximum number of names checked for visibility: some microseconds each, once."""
 COMPARED_MAX = 200
 """Comparing a mistyped name takes some 10 us a name."""
 

@@ -56,8 +56,8 @@ FAILED_DETAIL = "the server failed on this command; its log says why"
 
 
 class Executor:
-    """What the sessions of one engine may ask for; `new_name` and `boot` are for `sessions`, and
-    refusals are counted in `refused`, with those of others."""
+    """Executes the commands of one engine's sessions; `new_name` and `boot` are for `sessions`, and
+    errors are counted in `refused`, with those of others."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Executor:
         self.role_set = RoleSet(engine.configuration.security)
         self.audit = Audit(engine)
         self._named: Callable[[str], User] = User
-        """Whom a name means, for whom another acts: of which groups he is."""
+        """The user of a name who is impersonated, with groups."""
         self.rates = RateLimiter(lambda: engine.configuration.limits)
         self.refused: Counter[str] = Counter() if refused is None else refused
         """Commands and requests that were refused, by the reason of each kind of error."""
@@ -80,13 +80,13 @@ class Executor:
         self.subscriptions = Subscriptions(engine, journal, self._fail)
         self.sessions = SessionManager(engine, self.subscriptions, new_name, boot, self._fail)
 
-    def on_internal_error(self, heard: Callable[[str], None]) -> None:
-        """Call `heard` with a sentence for each bug of ours that has failed one client."""
-        self._failures.append(heard)
+    def on_internal_error(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with a sentence for each internal error that has failed one client."""
+        self._failures.append(listener)
 
     def _fail(self, line: str) -> None:
-        for heard in self._failures:
-            heard(line)
+        for listener in self._failures:
+            listener(line)
 
     def reconfigure(
         self,
@@ -121,7 +121,7 @@ class Executor:
         return [] if prepared is None else self.sessions.go_on_with(prepared)
 
     def set_user_lookup(self, named: Callable[[str], User]) -> None:
-        """From now on `named` says whom a name means."""
+        """From now on `named` resolves names of impersonated users."""
         self._named = named
 
     def settle(self, session: Session) -> Task[None]:
@@ -129,7 +129,7 @@ class Executor:
         return self.subscriptions.reguard(session)
 
     def rights(self, user: User | None, acts_as: str | None = None) -> Permissions:
-        """The rights of a user, or of the one for whom he acts; raises NotEntitled."""
+        """The permissions of a user, or of the impersonated one; raises NotEntitled."""
         rights = self.role_set.rights(user)
         if user is None or acts_as is None or rights.is_open:
             return rights
@@ -137,7 +137,7 @@ class Executor:
         return self.role_set.rights(self._named(acts_as), user)
 
     def reguard(self, session: Session, rights: Permissions) -> Task[None]:
-        """Let a session go on with these rights: what it follows is told apart anew.
+        """Apply new permissions to a session: its subscriptions are replaced.
 
         Rows that its user may not see any more leave with the reason ``entitlement``, those that he
         may see now arrive. Where its rights change once more before that is done, the next goes on.
@@ -333,8 +333,8 @@ class Executor:
                 session.say(said)
 
     def _identity(self, session: Session, command: Command) -> dict[str, object]:
-        """What an ack tells the client of its session: its secret name, what others call it, and
-        the log of its bookmarks; and which options of the logon were ignored."""
+        """The fields of a logon's ack: the session's secret name, its public id, and the log of its
+        bookmarks; and which options of the logon were ignored."""
         names = {"session": session.name, "id": session.id}
         ignored = command.options.ignored or None
         return {**names, "log": self._log_id, "version": __version__, "ignored": ignored}
@@ -349,7 +349,7 @@ class Executor:
             self._refuse_resume(session, command, self.sessions.why_gone(name))
             return None
         if old.rights.owner != session.rights.owner:
-            # To nobody else it is there.
+            # For all other users it does not exist.
             self._refuse_resume(session, command, self.sessions.why_gone(""))
             return None
         if old.ended is not None:
@@ -493,7 +493,7 @@ class Executor:
             self.engine.reach(now_us)
             condition = None if filter_text is None else self.engine.filter(filter_text)
             query = Query(filter=condition, keys=sow_keys)
-            # By what he may not see nobody finds out about records, not even about his own.
+            # Hidden fields must reveal nothing about records, not even about the user's own.
             if rights.may("read", topic.name):
                 query = restrict_query(query, row_policy_for(rights, topic.records))
             if permit is not None:
@@ -509,7 +509,7 @@ class Executor:
             slots = np.fromiter(there, np.int64, len(there))
         check_still()
         if filter_text is not None:
-            # Before the first goes: nobody has to wait for the end of it.
+            # Before the first is removed, so that no client waits for the end.
             self.audit.note(
                 "delete",
                 rights,

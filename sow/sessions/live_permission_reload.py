@@ -1,9 +1,9 @@
 """Entitling: which rights a live session has, when users and roles have been read again.
 
-To find out who somebody is may take a while, and so may making rights of many roles. So the rights
-of all sessions are prepared first, while the old ones hold, and put into force together, in one
-step (`OpenSessions.go_on_with`). What sessions follow goes over to them after that, one after the
-other (`sow.sessions.reapply_permissions`); until it has, they are told nothing.
+Authentication may take a while, and so may computing the permissions of many roles. So the new
+permissions of all sessions are prepared first, while the old ones hold, and take effect together,
+in one step (`OpenSessions.go_on_with`). Subscriptions are replaced after that, one session after
+the other (`sow.sessions.reapply_permissions`); until then the session is sent nothing.
 """
 
 from collections.abc import Callable
@@ -34,8 +34,9 @@ def prepare(
     role_set: RoleSet,
     named: Callable[[str], User],
 ) -> PreparedPermissions:
-    """The rights of a session by these roles, whose client was `found` to be once more by what it
-    had `shown`; None: nobody. `named` says whom a name means, for whom another acts."""
+    """The permissions of a session by these roles. `found` is the user that its credentials,
+    `shown`, authenticate now; None: they no longer do. `named` resolves the name of an impersonated
+    user."""
     had = session.rights
     return PreparedPermissions(had, shown, _rights(had, found, role_set, named))
 
@@ -43,11 +44,11 @@ def prepare(
 def _rights(
     had: Permissions, found: User | None, role_set: RoleSet, named: Callable[[str], User]
 ) -> Permissions | None:
-    if not role_set.asks or (had.user is None and not had.is_open):
+    if not role_set.authenticates or (had.user is None and not had.is_open):
         return role_set.rights(None)
     was = had.by or had.user
     if found is None or was is None or had.user is None or found.name != was.name:
-        # Or what it has shown is somebody else's now.
+        # Or the credentials belong to another user now.
         return None
     rights = role_set.rights(found)
     if had.by is None:

@@ -1,9 +1,9 @@
 """Windowing: a live window is opened, and scrolled.
 
-What a window shows at first is a query's answer, and what the query has found is what the window's
-ordered set begins with. Where there is a set that knows as much, nothing is sorted: the query only
-counts. To scroll is to replace a window by another one over the same topic in the
-same order: the session is told the difference between the pages, and no record twice.
+A window first shows a query's answer, and its ordered set starts with the records that the query
+found. Where an existing set already has them, nothing is sorted: the query only counts. Scrolling
+replaces a window by another one over the same topic in the same order: the session is sent the
+difference between the pages, and no record twice.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,8 +37,8 @@ their client holds, some dozen microseconds each."""
 
 
 class Opened(NamedTuple):
-    """A window that was asked for: its topic, itself, and what a query has found for it; or the set
-    that is `known` to hold what it shows."""
+    """A requested window: its topic, its definition, and the records that a query found for it; or
+    the existing set, `known`, that holds them."""
 
     requested: TopicSelection
     window: WindowKey
@@ -140,7 +140,7 @@ class LiveWindows:
         if count >= WINDOWS_MAX:
             raise TooLarge(
                 f"the session has {count} live windows, as many as one may have; unsubscribe those "
-                "that nobody looks at, or scroll one with replace"
+                "that are not in use, or scroll one with replace"
             )
 
     def _go_on(
@@ -153,8 +153,9 @@ class LiveWindows:
         from_scratch: bool = False,
         last: Shape | None = None,
     ) -> None:
-        """Take the step in which a session goes from what it holds to what the window shows. `last`
-        is how it was told of records that have gone, where that may have been less."""
+        """Take the step in which a session changes from the records that it holds to those of the
+        window. `last` encodes removed records as they were last sent, where that may have been with
+        fewer fields."""
         engine, window = self._engine, opened.window
         topic = engine.topic(subscription.topic)
         subscription.follow(topic.router)
@@ -204,18 +205,18 @@ def _check_alike(old: Subscription, command: Command) -> None:
     window = old.key.window
     if window is None:
         raise ClientError(
-            "only a live window can be replaced by one; unsubscribe, and subscribe anew",
+            "only a live window can be replaced by one; unsubscribe, and subscribe again",
             reason="invalid options",
         )
     if old.topic != command.topic:
         raise ClientError(
             f"a live window stays over its topic, which is {old.topic}; unsubscribe, and subscribe "
-            "anew",
+            "again",
             reason="invalid options",
         )
     if window.order_by != command.order_by:
         raise ClientError(
             f"a live window keeps its order, which is {window.order_by or 'first publication'}; "
-            "unsubscribe, and subscribe anew",
+            "unsubscribe, and subscribe again",
             reason="bad orderby",
         )

@@ -1,12 +1,12 @@
 """Replays: a bookmark subscription on its way from the log to the present.
 
-The log is read piece by piece, as fast as the client takes it, and told by the subscription's own
-feeds, so filters, select lists and conflation mean what they mean live; windows of a conflated
-replay are cut on the times of the log. What is still on its way to the disk is heard after it, and
-said when it is there. Having reached the end, the feeds join their routers within one step of the
-engine: no change is missed and none comes twice.
+The log is read in pieces, as fast as the client takes it, and encoded by the subscription's own
+feeds, so filters, select lists and conflation mean the same as live; windows of a conflated replay
+follow the times of the log. Entries that are still on their way to the disk are fed after it, and
+sent once durable. At the end the feeds join their routers within one step of the engine: no change
+is missed or repeated.
 
-Only publishes are told: what had been told before a bookmark is not known, so there are neither
+Only publishes are sent: what the client knew at its bookmark is not known, so there are neither
 deltas nor out-of-focus messages.
 """
 
@@ -26,16 +26,17 @@ from sow.topic.batch import Batch
 from sow.topic.updates import Update
 
 RECORDS_AT_ONCE = 250
-"""So many records are heard in one step, wanted or not: a millisecond or two."""
+"""Records processed in one step, matching or not: a millisecond or two."""
 READ_AHEAD = 2_000
-"""Records that are fetched from the log at once and kept until they are heard: finding a place in
-it costs as much as hearing some hundreds. A client that does not read holds so many, or a block."""
+"""Records fetched from the log at once and buffered: a seek in the log costs as much as processing
+some hundreds. A client that does not read holds this many, or a block."""
 LAST_RECORDS = 1_000
-"""When so few are left they are heard at once: who publishes all the time is caught up with."""
+"""A rest this small is processed in one step, so that a replay catches up with continuous
+publishers."""
 
 
 class Replay:
-    """What a strand is told by the log, while its feeds hear nothing yet.
+    """The replay of a channel from the log, while its feeds have not joined their routers yet.
 
     `feed_of` gives the feed of a topic by its name; None for one that is not followed.
     """
@@ -56,17 +57,17 @@ class Replay:
         self._until = span.until
         self._lines: list[bytes] = []
         self._kept: list[tuple[UpdateEncoder, Update]] = []
-        """What was heard by other rights, as it may be told by those of now."""
+        """What was read under previous permissions, restricted to the current ones."""
         self._ahead: deque[LogEntry] = deque()
         self._stopped = False
 
     def stop(self) -> None:
-        """Read no more: nobody follows it."""
+        """Stop reading: nothing follows it any more."""
         self._stopped = True
 
     def say_all(self, as_seen: Callable[[UpdateEncoder, bytes], UpdateEncoder | None]) -> None:
-        """Let nothing wait of what was heard: from now on it is heard otherwise. `as_seen` words
-        a record in a state that was heard of, or says that it may not be told."""
+        """Flush what waits, before the feeds change. `as_seen` encodes a record in a state that was
+        read, or returns None if it may not be sent."""
         self._channel.release_all()
         self._kept += self._channel.gathered()
         seen = [(as_seen(lines, said.new or b""), said) for lines, said in self._kept]
@@ -80,17 +81,17 @@ class Replay:
         """
         try:
             while not self._stopped:
-                heard = self._hear_some()
+                fed = self._feed_some()
                 is_over = self._is_over()
                 if is_over:
-                    # In the step in which the last was heard; what it hands out stands behind.
+                    # In the step that processed the last entry; what this yields comes after it.
                     on_live()
                     if self._until is not None:
                         self._release_all()
                 yield self._frame()
                 if is_over:
                     return
-                if not heard:
+                if not fed:
                     for _ in self._engine.undivided.let_all_by():
                         yield b"", 0
                     # What is missing of a range is on its way to the disk.
@@ -107,24 +108,24 @@ class Replay:
         return (self._channel.encoding.frame(lines), len(lines)) if lines else (b"", 0)
 
     def _is_over(self) -> bool:
-        """Whether everything was heard, what is on its way to the disk included."""
+        """Whether everything was processed, entries on their way to the disk included."""
         if self._is_past():
             return True
-        # What is logged, but not stored yet, would be heard again by who is live.
+        # An entry that is logged, but not stored yet, would be received a second time live.
         return self._reached == self._engine.seq and self._engine.undivided.topic is None
 
     def _is_past(self) -> bool:
         return self._until is not None and self._reached >= self._until
 
-    def _hear_some(self) -> int:
-        """Let the feeds hear what comes next; returns how many records that were."""
+    def _feed_some(self) -> int:
+        """Feed the next entries; returns the number of records."""
         left = self._engine.seq - self._reached
         room = most = left if left <= LAST_RECORDS else RECORDS_AT_ONCE
         while room > 0 and not self._is_past():
             if not self._ahead and not self._fetch():
                 break
             entry = self._ahead[0]
-            room -= self._hear(entry, room)
+            room -= self._feed_entry(entry, room)
             if self._reached >= entry.seq + len(entry) - 1:
                 self._ahead.popleft()
         if self._reached <= self._journal.last_seq:
@@ -152,14 +153,14 @@ class Replay:
         return self._journal.read(self._reached)
 
     def _unstored(self) -> Iterator[LogEntry]:
-        """What is on its way to the disk; a range is told from the log alone."""
+        """Entries on their way to the disk; a range is read from the log alone."""
         if self._until is None:
             for entry in self._engine.in_flight():
                 if entry.seq + len(entry) - 1 > self._reached:
                     yield entry
 
-    def _hear(self, entry: LogEntry, at_most: int) -> int:
-        """Tell the feed of an entry's topic what the strand has not heard yet, or so much of it."""
+    def _feed_entry(self, entry: LogEntry, at_most: int) -> int:
+        """Pass the unprocessed part of an entry to its topic's feed, at most `at_most` records."""
         start = max(0, self._reached + 1 - entry.seq)
         stop = len(entry)
         if self._until is not None:
@@ -170,10 +171,10 @@ class Replay:
         due_us = self._channel.due_us()
         if due_us is not None and due_us <= entry.ts_us:
             self._channel.release(entry.ts_us)
-        heard = self._feed_of(entry.topic)
-        is_its_own = heard is not None and heard.topic.has_logged(entry)
-        if heard is not None and is_its_own and entry.op == "publish":
-            heard.hear(_batch(heard, entry, start, stop), entry.ts_us)
+        feed = self._feed_of(entry.topic)
+        is_its_own = feed is not None and feed.topic.has_logged(entry)
+        if feed is not None and is_its_own and entry.op == "publish":
+            feed.hear(_batch(feed, entry, start, stop), entry.ts_us)
         self._reached = entry.seq + stop - 1
         return stop - start
 
@@ -183,7 +184,7 @@ class Replay:
 
 
 def _batch(feed: Feed, entry: LogEntry, start: int, stop: int) -> Batch:
-    """Records of a log entry as changes of which nobody knows what was before."""
+    """Records of a log entry as changes without a known old state."""
     topic, bodies = feed.topic, list(entry.bodies[start:stop])
     identities = (
         topic.identities_of(bodies)

@@ -25,16 +25,16 @@ SETTLED_AT_ONCE = 200
 class ResultSnapshot:
     """The snapshots of one answer, in the order in which they were first taken.
 
-    `tells`: it is to be known which records they hold, for as long as these stay where they are.
+    `tracks`: keep which records they hold, for as long as these stay in their slots.
     """
 
-    def __init__(self, reports: bool = False) -> None:
+    def __init__(self, tracks: bool = False) -> None:
         self.matches = 0
         """Records that match, whether they are in the answer or not."""
         self.returned = 0
-        self.told: dict[str, Slots] = {}
+        self.slots: dict[str, Slots] = {}
         """The slots of the rows of each topic, where that is to be known."""
-        self._reports = reports
+        self._tracks = tracks
         self._snapshots: dict[LiveTopic, tuple[Snapshot, int]] = {}
 
     def __contains__(self, topic: LiveTopic) -> bool:
@@ -60,15 +60,15 @@ class ResultSnapshot:
             self._count(*held, -1)
         self._snapshots[topic] = snapshot, matches
         self._count(snapshot, matches, 1)
-        if self._reports:
-            self.told[topic.name] = snapshot.slots
+        if self._tracks:
+            self.slots[topic.name] = snapshot.slots
 
     def drop(self, topic: LiveTopic) -> None:
         """A topic has gone."""
         held = self._snapshots.pop(topic, None)
         if held is not None:
             self._count(*held, -1)
-            self.told.pop(topic.name, None)
+            self.slots.pop(topic.name, None)
 
     def _count(self, snapshot: Snapshot, matches: int, times: int) -> None:
         self.matches += times * matches
@@ -89,7 +89,7 @@ class ResultSnapshot:
                 yield snapshot.lines(encoding, head, shape, start, stop)
 
     def frames(self, encoding: Encoding, name: str, shape_of: Callable[[Records], Shape]) -> Frames:
-        """All rows in frames, each made when it is asked for."""
+        """All rows in frames, each made lazily."""
         lines: list[bytes] = []
         made, made_max = (
             0,
@@ -105,7 +105,7 @@ class ResultSnapshot:
             yield encoding.frame(lines), len(lines)
 
     def settle(self) -> Task[None]:
-        """Let go of what was taken hold of and is in no row, now that the moment has passed."""
+        """Release pinned records that are in no row, now that the moment has passed."""
         yield
         for at, snapshot in enumerate(self):
             yield from snapshot.settle()

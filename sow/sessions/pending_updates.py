@@ -1,14 +1,14 @@
 """Waiting: what waits in the windows of a subscription, made known while it goes on.
 
-Very many updates may wait, and whoever replaces the subscription needs all of them as of one
-moment. So they are written down before it, as columns, some in each step; the strand notes at which
-places something changes meanwhile, and these are looked at again. At the moment itself few are
-left. What is known then is what a look at all of them in one step would find, but for their order.
-Where a record stands is known too, so whoever changes it has to tell (`hear`).
+Very many updates may wait, and replacing a subscription needs all of them as of one moment. So they
+are copied into columns beforehand, some in each step; the channel notes which places change
+meanwhile, and these are read again. At the moment itself few are left. The result equals a read of
+all of them in one step, except for their order. The slots of records are part of it, so changes of
+slots have to be reported (`hear`).
 
-A session whose rights change is told nothing meanwhile (`Session.hold_back`): what its strands have
-said since waits like what is in a window, before it; and before that, what of its queue may not
-leave any more (`sow.sessions.unsent_updates`).
+A session whose permissions change is sent nothing meanwhile (`Session.hold_back`): what its
+channels have emitted since waits like what is in a window, before it; and before that, the part of
+its queue that may not leave any more (`sow.sessions.unsent_updates`).
 """
 
 from array import array
@@ -44,7 +44,7 @@ class PendingColumns(NamedTuple):
     slots: Slots
     updates: Sequence[Update | None]
     rows: NDArray[np.int64]
-    told: NDArray[np.bool_]
+    held: NDArray[np.bool_]
     to_come: NDArray[np.bool_]
     first_seqs: NDArray[np.int64]
     first_ts_us: NDArray[np.int64]
@@ -65,7 +65,7 @@ class PendingColumns(NamedTuple):
             self.slots[order],
             self.updates,
             self.rows[order],
-            self.told[order],
+            self.held[order],
             self.to_come[order],
             self.first_seqs[order],
             self.first_ts_us[order],
@@ -79,7 +79,7 @@ class PendingUpdates:
         self._rows: dict[Key, int] = {}
         self._slots = array("q")
         self._updates: list[Update | None] = []
-        self._waits, self._sent, self._to_come = bytearray(), bytearray(), bytearray()
+        self._waits, self._held, self._to_come = bytearray(), bytearray(), bytearray()
         self._first_seqs, self._first_ts_us = array("q"), array("q")
 
     def put_before(self, key: Key, update: Update, slot: int) -> None:
@@ -101,13 +101,13 @@ class PendingUpdates:
             self._slots.append(slot)
             self._updates.append(update)
             self._waits.append(True)
-            self._sent.append(update.told)
+            self._held.append(update.told)
             self._to_come.append(update.new is not None)
             self._first_seqs.append(update.first_seq)
             self._first_ts_us.append(update.first_ts_us)
             return
         self._slots[row], self._updates[row], self._waits[row] = slot, update, True
-        self._sent[row], self._to_come[row] = update.told, update.new is not None
+        self._held[row], self._to_come[row] = update.told, update.new is not None
         self._first_seqs[row], self._first_ts_us[row] = update.first_seq, update.first_ts_us
 
     def columns(self) -> PendingColumns:
@@ -117,7 +117,7 @@ class PendingUpdates:
             np.array(self._slots, np.int64)[rows],
             self._updates,
             rows,
-            np.array(self._sent, np.bool_)[rows],
+            np.array(self._held, np.bool_)[rows],
             np.array(self._to_come, np.bool_)[rows],
             np.array(self._first_seqs, np.int64)[rows],
             np.array(self._first_ts_us, np.int64)[rows],
@@ -133,7 +133,7 @@ class PendingUpdates:
 
 
 class ReportedSince:
-    """What a strand has said to a session that is told nothing meanwhile, one update a key."""
+    """What a channel has emitted for a session that is sent nothing meanwhile, one update a key."""
 
     def __init__(self, session: Session, name: str) -> None:
         self._session = session
@@ -176,7 +176,7 @@ NO_ROWS = PendingUpdates()
 
 
 class PendingKnown:
-    """What waits for a session in the strand of a subscription; `unsent`: and in its queue, as far
+    """What waits for a session in the channel of a subscription; `unsent`: and in its queue, as far
     as it may not leave."""
 
     def __init__(self, unsent: UnsentUpdates | None = None) -> None:
@@ -190,7 +190,7 @@ class PendingKnown:
         """Those at which something has changed since."""
         self._topics: dict[UpdateEncoder, PendingUpdates] = {}
         self._lines: dict[Records, UpdateEncoder] = {}
-        """How the subscription sees each of the topics of which something is known."""
+        """How the subscription sees each of the topics with pending updates."""
         self._keys: dict[tuple[UpdateEncoder, str], dict[Key, None]] = {}
         """Where records may wait, if not at keys of their own."""
 
@@ -206,7 +206,7 @@ class PendingKnown:
         return len(self._left) + len(self._noted)
 
     def catch_up(self, channel: Channel, session: Session) -> Task[None]:
-        """Look at what has not been, in steps, until little is left; of another strand at all.
+        """Read what is new, in steps, until little is left; everything, for another channel.
 
         In each step it is looked at more places than have come to be noted since the last one, so
         that it comes to an end however fast others publish.
@@ -243,8 +243,8 @@ class PendingKnown:
     def as_of_now(
         self, unsent: Iterable[tuple[UpdateEncoder, Update]] = ()
     ) -> dict[UpdateEncoder, PendingUpdates]:
-        """All that waits of each topic, for whoever takes it out in this step; `unsent` was taken
-        out of the queue."""
+        """Everything that waits of each topic, for the caller to take out in this step; `unsent`
+        was taken out of the queue."""
         self._look(self._count)
         assert self._said is not None
         self._said.look_at_all()
@@ -286,7 +286,7 @@ class PendingKnown:
         self._topics, self._lines, self._keys = {}, {}, {}
 
     def settle(self) -> Task[None]:
-        """Forget what was known, and what nobody is going to be told."""
+        """Drop what was read, and what will not be sent any more."""
         channel, topics = self._channel, self._topics
         self.close()
         for rows in topics.values():

@@ -31,8 +31,8 @@ def execute_query(
 ) -> Task[QueryResult]:
     """What a query names of a topic; raises UnknownTopic and ClientError.
 
-    `with_keys`: SowKeys, bookmarks and times are wanted, too. `admit` is told how many rows there
-    are before they are taken hold of, and raises what speaks against it.
+    `with_keys`: with SowKeys, bookmarks and times. `admit` is called with the number of rows before
+    they are pinned, and may raise.
     """
     answer = yield from engine.queries.answering(name, query)
     admit(len(answer.slots))

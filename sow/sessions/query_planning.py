@@ -1,4 +1,4 @@
-"""Questions: what a command asks for, read against the topics that there are.
+"""Query planning: a command's request, resolved against the existing topics.
 
 Which topics it names, which records of them, seen how; what speaks against it is raised before
 anything is done. An answer is taken at one moment, and said between two marks. Nothing here is
@@ -60,7 +60,8 @@ class TopicSelection(NamedTuple):
 
 
 class QueryPlanner:
-    """Reads commands, and answers those that ask once. What is given out counts as `unread`."""
+    """Plans the queries of commands, and executes one-time queries. Rows handed out count as
+    `unread`."""
 
     def __init__(self, engine: Engine, journal: Journal, register: Register) -> None:
         self._engine = engine
@@ -92,7 +93,8 @@ class QueryPlanner:
         return None if command.filter is None else self._engine.filter(command.filter)
 
     def is_steady(self, command: Command) -> bool:
-        """Whether a record's body and key say if it was in focus, or somebody has to note it."""
+        """Whether a record's body and key decide if it was in focus; otherwise that has to be
+        recorded."""
         condition = self.condition(command)
         return condition is None or condition.steady
 
@@ -102,7 +104,7 @@ class QueryPlanner:
         condition = self.condition(command)
         topic.records.check_filter(condition)
         if condition is not None and options.oof:
-            check_deterministic(condition, "a subscription that asks for oof")
+            check_deterministic(condition, "a subscription with oof")
         if condition is not None and command.name != "sow":
             topic.records.watched.check_room(topic.name, condition, self._register.pattern_paths)
         if options.select is not None:
@@ -119,7 +121,7 @@ class QueryPlanner:
             )
 
     def span(self, command: Command, topics: list[LiveTopic]) -> Span:
-        """The part of the log that a bookmark subscription asks for."""
+        """The part of the log that a bookmark subscription requests."""
         if command.options.oof or command.kind.is_delta:
             raise ClientError(
                 "neither oof nor deltas can begin at a bookmark: the log does not say what a "
@@ -142,8 +144,8 @@ class QueryPlanner:
         return self._engine.catalog.is_pattern(command)
 
     def requested(self, command: Command) -> Task[TopicSelection]:
-        """The topics that a command names, one or those of a pattern, of which some are looked at
-        in each step; raises ClientError.
+        """The topics that a command names, one or those of a pattern, checked in steps; raises
+        ClientError.
 
         They are those of the last step, in which all of them are whole.
         """
@@ -223,7 +225,7 @@ class QueryPlanner:
     def take_all(
         self, session: Session, command: Command
     ) -> Task[tuple[TopicSelection, ResultSnapshot]]:
-        """What a command asks for of its topics, held as of the last step; raises ClientError.
+        """The answer of a command from its topics, pinned as of the last step; raises ClientError.
 
         Each topic is taken hold of by itself. Those that change before the last one is are taken
         again, and in the last step those that have changed since.
@@ -232,7 +234,7 @@ class QueryPlanner:
         query = query.at(self._engine.now_us)
         partly = query.keys is not None or query.top_n is not None or query.skip_n > 0
         partly |= not self.is_steady(command)
-        taken = ResultSnapshot(reports=partly)
+        taken = ResultSnapshot(tracks=partly)
         with self._engine.noting() as noted:
             for at, topic in enumerate(requested.topics):
                 if at % TAKEN_AT_ONCE == TAKEN_AT_ONCE - 1:
@@ -331,8 +333,8 @@ def check_still_permitted(session: Session, command: Command) -> None:
 
 
 def acknowledge(session: Session, command: Command, *kinds: str, **more: object) -> None:
-    """Say the acks of these kinds that were asked for; `processed` when none was. That one names
-    the options that were ignored."""
+    """Send the requested acks of these kinds, by default `processed`. That one names the ignored
+    options."""
     for kind in acks_of(command.acks, command.cid is not None):
         if kind in kinds:
             ignored = (command.options.ignored or None) if kind == ACKS[0] else None
@@ -351,8 +353,8 @@ def sow_keys(command: Command) -> tuple[str, ...] | None:
 def feed_key(command: Command, encoding: Encoding, complete: bool, steady: bool = True) -> FeedKey:
     """What a subscription's command says about its feeds; raises ClientError.
 
-    `complete`: it was given all that is in focus. `steady`: the old state of a record says whether
-    it was, so that nobody has to note it (`Filter.steady`).
+    `complete`: it was sent everything in focus. `steady`: the old state of a record decides whether
+    it was in focus, so that this need not be recorded (`Filter.steady`).
     """
     options, delta = command.options, command.kind.is_delta
     if options.no_empties and not delta:

@@ -1,9 +1,9 @@
 """Rates: how many messages a user may publish a second, `Limits/PublishesPerSecond`.
 
-Each user has a bucket that holds as many as he may publish in a second and fills at that pace. Who
-has anything left may publish whatever his batch holds, and then waits until that is made up for: so
-a batch that is larger than a second's worth can be published at all. Where nobody is asked who he
-is, all are one user. Time is a parameter.
+A token bucket for each user holds as many messages as the user may publish in a second and refills
+at that rate. A user with any tokens left may publish a whole batch, and then waits until the debt
+is paid: so a batch larger than a second's worth can be published at all. Without authentication all
+clients are one user. Time is a parameter.
 """
 
 import math

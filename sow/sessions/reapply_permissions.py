@@ -1,10 +1,11 @@
 """Reguarding: what a session follows goes on under other rights of its user.
 
-Each subscription is replaced by itself with its new guard (`sow.sessions.replace_subscription`):
-what its user has lost leaves with the reason ``entitlement`` and the state that he was last told,
-what he has won arrives, if he was given everything before. So it is exact whatever waits in
-windows, and for sessions that nobody is connected to as for others. One whose topic he may not read
-any more ends, and so does one that cannot be replaced.
+Each subscription is replaced by itself with its new row policy
+(`sow.sessions.replace_subscription`): records that the user may no longer see leave with the reason
+``entitlement`` and the state that was last sent; newly visible ones arrive, if the session had
+everything before. So it is exact whatever waits in windows, and for disconnected sessions, too. A
+subscription to a topic that the user may not read any more ends, and so does one that cannot be
+replaced.
 """
 
 from dataclasses import replace
@@ -52,9 +53,9 @@ class PermissionReapplier:
     def reguard(self, session: Session) -> Task[None]:
         """Let a session go on with the rights that it has now, one subscription after the other.
 
-        Until that is done it is told nothing of what has changed since: closed before, it is told
-        nothing any more, until somebody takes up where this has ended. So it is where its rights
-        change once more meanwhile: who changes them begins anew.
+        Until that is done the session is sent nothing of later changes: if this is closed early, it
+        is sent nothing until another call completes the work. The same holds when its permissions
+        change once more meanwhile: that change starts from scratch.
         """
         session.hold_back()
         rights = session.rights
@@ -94,9 +95,9 @@ class PermissionReapplier:
             subscription.be_guarded_by(rights)
             return
         if is_hidden(requested.topic):
-            raise Busy("the groups that were asked for are being answered; ask again")
+            raise Busy("the aggregation is still being answered; request it again")
         if subscription.replay is not None:
-            # The log tells it; what it says from now on goes by the new rights.
+            # It is replayed from the log; from now on under the new permissions.
             subscription.be_guarded_by(rights)
             subscription.feeds.clear()
             subscription.replay.say_all(partial(self._as_seen, subscription, rights))
@@ -116,7 +117,7 @@ class PermissionReapplier:
     def _as_seen(
         subscription: Subscription, rights: Permissions, lines: UpdateEncoder, body: bytes
     ) -> UpdateEncoder | None:
-        """What words a record in a state that the log has told of; None: it may not be seen."""
+        """Encodes a record in a state read from the log; None: it may not be seen."""
         records = lines.topic
         if not shows(row_policy_for(rights, records), records, body):
             return None

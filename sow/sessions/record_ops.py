@@ -1,8 +1,8 @@
 """One record by its SowKey: put, merged or deleted, if it is what the client takes it for.
 
-It is a publish of one message, or a removal of one record, like any other: the same rights, limits
-and order. What is new is a *look*: whoever asks is shown the record in the step in which it is to
-change, and may raise what speaks against it. Nothing comes between the look and the change.
+It is a publish of one message, or a removal of one record, like any other: the same permissions,
+limits and order. In addition a *look* is called with the record in the step that changes it, and
+may raise. Nothing comes between the look and the change.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from sow.sessions.row_policy_rewrite import permit_for, row_policy_for, shows
 from sow.topic.records import CheckedMessages, Records
 
 KEYED_AT_ONCE = 2_000
-"""Records of which one step makes the SowKeys known: a fraction of a millisecond."""
+"""Records whose SowKeys one step looks up: a fraction of a millisecond."""
 Look = Callable[[Records, int | None], object]
 """Is shown the slot of a record that is about to change, None if there is none; raises."""
 
@@ -90,9 +90,9 @@ def delete(
 ) -> Task[int]:
     """Remove the record of a SowKey; returns 1.
 
-    `rights` are asked for when everything is there that has to be waited for, since they may be
-    others by then: a record that they show and do not let go is refused, one that they do not show
-    is not there. Raises UnknownRecord, NotEntitled, what `Engine.removal` and `look` do.
+    `rights` is called after everything that has to be waited for, since permissions may change
+    meanwhile: a visible record that may not be deleted raises NotEntitled, an invisible one
+    UnknownRecord. Raises also what `Engine.removal` and `look` raise.
     """
     # What this client has left of a publish came before.
     yield from engine.publications.finish_left(name)

@@ -1,10 +1,10 @@
 """Replacing: a subscription goes on under its name with another filter, at once.
 
-There is neither gap nor repeat. What has to be known is made ready in steps, while the subscription
-goes on; then, in one step, it is worked out what its session holds: all that it was told, and what
-waits to be told. The subscription ends, another begins under its name, and of each record is said
-what differs (`sow.sessions.subscription_diff`): that it has left the focus, how it stands now, or
-nothing. Many lines are made as the client takes them, before all that is said of later changes.
+There is neither gap nor repeat. Preparation is done in steps, while the subscription goes on; then,
+in one step, the state of its client is computed: what was sent, and what waits to be sent. The
+subscription ends, another begins under its name, and the difference is sent for each record
+(`sow.sessions.subscription_diff`): that it has left the focus, its current state, or nothing. Many
+lines are made lazily as the client takes them, before all later changes.
 """
 
 import dataclasses
@@ -64,16 +64,16 @@ TOPICS_MAX = 1_000
 """What is held of each has to be compared in one step, some fifty microseconds each."""
 
 GONE = -1
-"""The slot of a record that the log has told of, and that is not there any more."""
+"""The slot of a record from the log that does not exist any more."""
 
 Answers = Mapping[Question, QueryAnswer]
 
 
 class Replacement(NamedTuple):
-    """What is to take the place of `old`, as a `command` asks for it.
+    """The replacement of `old` that a `command` requests.
 
-    `topics` are those that it names, and `followed` those that `old` may have told of. `condition`
-    is its filter, `whole` what its answer would be without a page, both as of one moment.
+    `topics` are those that it names, and `followed` those that `old` may have sent records of.
+    `condition` is its filter, `whole` its answer without a page, both as of one moment.
     """
 
     old: Subscription
@@ -84,12 +84,12 @@ class Replacement(NamedTuple):
     condition: Filter | None
     whole: Query
     reguards: bool = False
-    """The rights of its user have changed, and nothing else: what he has won he is told as it
-    stands, if he was told all before, and of what he has lost that he may not see it any more."""
+    """Only the permissions of its user have changed: newly visible records are sent as they stand,
+    if the session had everything before; records that may not be seen any more are removed."""
 
     @property
     def wins(self) -> bool:
-        """Whether he is told what he has won."""
+        """Whether newly visible records are sent."""
         return self.reguards and self.old.complete
 
     def condition_for(self, records: Records) -> Filter | None:
@@ -150,7 +150,7 @@ class SubscriptionReplacer:
         old_of: Callable[[], Subscription],
         reguards: bool = False,
     ) -> Task[None]:
-        """Change what a subscription follows to what was asked for, without gap or repeat.
+        """Replace a subscription by the requested one, without gap or repeat.
 
         `old_of` finds the subscription, which may have ended between two steps, or raises. Whatever
         is wrong is raised before anything is changed.
@@ -184,7 +184,7 @@ class SubscriptionReplacer:
                 _check_many(replacement)
                 yield from together.make_ready(replacement.questions())
                 replacement = yield from self._catch_up(replacement, requested, noted)
-                # Of what it has followed so far nothing is to be half told, either.
+                # The old subscription must not be left half sent, either.
                 yield from undivided.let_all_by()
                 old = old_of()
                 while waiting.is_behind(old.channel):
@@ -195,13 +195,13 @@ class SubscriptionReplacer:
                 noted.clear()
                 answers = together.answers(replacement.questions())
             _check_many(replacement)
-            told, taken = self._change(session, requested, replacement, answers, waiting, unsent)
+            diff, taken = self._change(session, requested, replacement, answers, waiting, unsent)
             yield from waiting.settle()
-        yield from told.settle()
+        yield from diff.settle()
         yield from taken.settle()
 
     def _followed(self, old: Subscription) -> Task[list[LiveTopic]]:
-        """The topics that a subscription may have told of."""
+        """The topics that a subscription may have sent records of."""
         if old.pattern is None:
             return [self._engine.topic(old.topic)]
         return [*(yield from self._questions.found(_is_followed_by(old)))]
@@ -269,9 +269,9 @@ class SubscriptionReplacer:
         if replacement.reguards:
             complete = old.complete
         new = self._following.begin(session, command, requested, complete, name=old.name)
-        told = DiffMessages(session.encoding, oldest if with_snapshot else None)
+        diff = DiffMessages(session.encoding, oldest if with_snapshot else None)
         for records, update in gone:
-            told.take_update(_last_lines(replacement, _lines(new, records)), update)
+            diff.take_update(_last_lines(replacement, _lines(new, records)), update)
         taken = ResultSnapshot()
         for topic, differs in found.items():
             if with_snapshot:
@@ -281,44 +281,44 @@ class SubscriptionReplacer:
             feed = new.feeds[topic.name]
             if feed.told is not None:
                 feed.keep_account_of(differs.places(topic.records))
-            told.take(feed.lines, differs, _last_lines(replacement, feed.lines))
+            diff.take(feed.lines, differs, _last_lines(replacement, feed.lines))
         for records, had in held.items():
             differs = all_lost(records, had)
             differs = self._as_seen(records, replacement, answers, had, differs)
             left = _lines(new, records)
-            told.take(left, differs, _last_lines(replacement, left))
+            diff.take(left, differs, _last_lines(replacement, left))
         self._following.join(new)
         if unsent:
             unsent.leave_rest(partial(_lines, new))
-        self._say(session, replacement, new, told, taken)
-        return told, taken
+        self._send(session, replacement, new, diff, taken)
+        return diff, taken
 
-    def _say(
+    def _send(
         self,
         session: Session,
         replacement: Replacement,
         new: Subscription,
-        told: DiffMessages,
+        diff: DiffMessages,
         taken: ResultSnapshot,
     ) -> None:
         """Say what differs: little at once, much as the client takes it."""
         command = replacement.command
         acknowledge(session, command, "processed", s=new.name)
-        if told.is_short:
-            for some in told.lines():
+        if diff.is_short:
+            for some in diff.lines():
                 session.say_records(some)
         else:
-            frames = self._questions.unread.hold(session.id, told.weight, told.frames())
+            frames = self._questions.unread.hold(session.id, diff.weight, diff.frames())
             session.stream(frames, self._engine.group, self._engine.now_us)
         if replacement.with_snapshot:
             self._questions.say_answer(session, taken, new.name, command)
         acknowledge(session, command, *ACKS[1:], s=new.name, **counts_of(taken))
 
     def _say_all(self, replacement: Replacement) -> None:
-        """Tell the session what has gathered, and does not wait any more."""
+        """Send the session the collected difference."""
         old = replacement.old
         if old.pattern is not None:
-            # What it holds of topics matters now that have had nothing to tell.
+            # From now on the held records of topics without a feed matter, too.
             for topic in replacement.followed:
                 old.follow(topic.router)
         self._engine.flush_channel(old.channel)
@@ -364,7 +364,7 @@ class SubscriptionReplacer:
         held: ClientState,
         differs: ClientDiff,
     ) -> ClientDiff:
-        """The same where of what may not be seen nothing new is told."""
+        """The same where nothing new is sent of records that may not be seen."""
         if is_hidden(records.name):
             hides, visible = replacement.reguards, None
         else:
@@ -383,7 +383,7 @@ def _check_many(replacement: Replacement) -> None:
     if most > TOPICS_MAX:
         raise TooLarge(
             f"the pattern names {most} topics, and {TOPICS_MAX} are the most of a subscription "
-            "that is replaced; unsubscribe, and subscribe anew"
+            "that is replaced; unsubscribe, and subscribe again"
         )
 
 
@@ -418,7 +418,7 @@ def _sight(replacement: Replacement, answers: Answers) -> Callable[[Records, int
 
 
 def _lines_now(old: Subscription, lines: UpdateEncoder) -> UpdateEncoder:
-    """What words what a subscription says of a topic, of which `lines` have worded something."""
+    """The encoder of a subscription for a topic; `lines` is an encoder that it has used."""
     feed = old.feeds.get(lines.topic.name)
     return lines if feed is None or feed.topic is not lines.topic else feed.lines
 
@@ -428,7 +428,8 @@ def _lines(new: Subscription, records: Records) -> UpdateEncoder:
 
 
 def _last_lines(replacement: Replacement, lines: UpdateEncoder) -> UpdateEncoder:
-    """What words the last states that were told, which under other rights may be of less."""
+    """The encoder of the last states that were sent, which may have had fewer fields under other
+    permissions."""
     if not replacement.reguards:
         return lines
     return lines.within(replacement.old.seen(lines.topic)[0].shape)
@@ -443,12 +444,12 @@ def _held(
         return ClientState(NO_SLOTS, frozenset(feed.told), waiting, False)
     if feed.told is not None:
         find = records.table.slots.get
-        told = np.array([find(one, GONE) if isinstance(one, str) else one for one in feed.told])
-        told = told[told != GONE].astype(np.int64)
-        return ClientState(told, frozenset(), waiting, feed.knows_what_is_held)
+        held = np.array([find(one, GONE) if isinstance(one, str) else one for one in feed.told])
+        held = held[held != GONE].astype(np.int64)
+        return ClientState(held, frozenset(), waiting, feed.knows_what_is_held)
     if replacement.old.complete:
-        told = answers[replacement.held_of(records)].slots
-        return ClientState(told, frozenset(), waiting, feed.knows_what_is_held)
+        held = answers[replacement.held_of(records)].slots
+        return ClientState(held, frozenset(), waiting, feed.knows_what_is_held)
     return ClientState(NO_SLOTS, frozenset(), waiting, False)
 
 

@@ -1,8 +1,8 @@
-"""Seeing: what somebody asks of one topic, as far as he may see it.
+"""Row-policy rewrite: a request to one topic, restricted to what its user may see.
 
-His guard (`sow.security.row_level_security`) joins what he asks in one place for each form of
-asking: a query, the shape of lines, the key and the condition of a feed. Who may see all asks what
-he asked, and pays nothing.
+The user's row policy (`sow.security.row_level_security`) is applied in one place for each form of
+request: a query, the shape of lines, the key and the condition of a feed. A user who may see
+everything keeps the request unchanged, at no cost.
 """
 
 from dataclasses import replace
@@ -40,7 +40,7 @@ def is_visible(rights: Permissions, topic: Records) -> bool:
 
 
 def row_policy_of(command: Command, topic: Records) -> RowPolicy | None:
-    """The same for whoever has given a command."""
+    """The same for the sender of a command."""
     return row_policy_for(command.rights, topic)
 
 
@@ -59,7 +59,7 @@ def restrict_shape(shape: Shape, guard: RowPolicy | None) -> Shape:
 
 
 def restrict_key(key: FeedKey, guard: RowPolicy | None) -> FeedKey:
-    """The key of a feed that tells what may be seen."""
+    """The key of a feed that sends only what may be seen."""
     return (
         key if guard is None else key._replace(guard=guard, shape=restrict_shape(key.shape, guard))
     )

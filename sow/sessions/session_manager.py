@@ -1,9 +1,9 @@
 """The sessions that there are, from the first word of a client until they are gone for good.
 
-A session whose socket has gone is kept for a while, collecting what it follows, for its client to
-take up again with a logon. Of those that are gone it is known why, as long as their clients may
-still ask. What sessions ask for is carried out elsewhere (`sow.sessions.executor`), and what waits
-for one of them is its own matter (`sow.streaming.sessions`).
+A session whose socket is closed is kept for a while and goes on collecting updates, until its
+client resumes it with a logon. The reason why a session ended is kept for as long as its client may
+still return. Commands are executed elsewhere (`sow.sessions.executor`), and each session owns its
+queue (`sow.streaming.sessions`).
 """
 
 from collections import Counter, deque
@@ -33,7 +33,7 @@ GONE_MAX = 100
 
 
 class GoneSession(NamedTuple):
-    """What is told of a session that is gone."""
+    """The record of a session that has ended."""
 
     id: str
     client: str | None
@@ -69,16 +69,16 @@ class EntitledSession:
         return self.session.rights.expires_us
 
 
-NOBODY = Permissions(None)
+ANONYMOUS = Permissions(None)
 """The rights of a client that has not said who it is, and has to."""
 
 
 class SessionManager:
     """Sessions of one engine, found by their ids and their names.
 
-    `new_name` gives names that nobody can guess: a name is all that taking a session up needs. Ids
-    tell one life of the server from another by `boot`. With a session end its `subscriptions`.
-    `fail` is called with a sentence for each that ends by a bug of ours.
+    `new_name` makes unguessable names: a name is all that resuming a session needs. `boot` makes
+    ids differ between runs of the server. The `subscriptions` of a session end with it. `fail` is
+    called with a sentence for each session that ends by an internal error.
     """
 
     def __init__(
@@ -172,8 +172,8 @@ class SessionManager:
         )
         self._by_id[session.id] = self._by_name[session.name] = session
         if rights is None:
-            asks = engine.configuration.security.authentication is not None
-            rights = NOBODY if asks else EVERYTHING
+            authenticates = engine.configuration.security.authentication is not None
+            rights = ANONYMOUS if authenticates else EVERYTHING
         self.entitle(session, rights, shown)
         return session
 
@@ -190,9 +190,10 @@ class SessionManager:
             self._engine.timers.note(waiting)
 
     def go_on_with(self, prepared: Mapping[Session, PreparedPermissions]) -> list[Session]:
-        """Let all sessions have the rights that were prepared for them, in one step, from which on
-        nobody is told anything that his rights do not allow; returns those that go on. Whose rights
-        are not known ends, and so does who waits for an answer that was found under others."""
+        """Put prepared permissions into effect for all sessions in one step; from then on nothing
+        is sent that they do not allow. Returns the sessions that continue. A session without
+        prepared permissions ends, and so does one that waits for an answer computed under the old
+        ones."""
         going_on: list[Session] = []
         for session in self:
             found = prepared.get(session)
@@ -215,8 +216,8 @@ class SessionManager:
             self.bar(session)
 
     def bar(self, session: Session, why: str = BARRED) -> None:
-        """The user of a session is known no longer, or `why`: it ends, and nothing that waits is
-        told."""
+        """End a session whose user is not authenticated any more, or for the reason `why`; nothing
+        that waits is sent."""
         self._stop_waiting(session)
         session.bar([*self._subscriptions.of(session)], self._engine.now_us, why)
         self._engine.touch(session)
@@ -266,35 +267,35 @@ class SessionManager:
     def _report(self, session: Session, what: str) -> None:
         box = session.outbox
         line = f"{_called(session)} {what}; {box.message_count} messages, {box.bytes} bytes waited"
-        for heard in self._notices:
-            heard(line)
+        for listener in self._notices:
+            listener(line)
 
-    def on_slow_client(self, heard: Callable[[str], None]) -> None:
-        """Call `heard` with each sentence that an operator should be able to read of them."""
-        self._notices.append(heard)
+    def on_slow_client(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with each sentence about slow clients for the operator's log."""
+        self._notices.append(listener)
 
-    def on_session_change(self, heard: Callable[[str], None]) -> None:
-        """Call `heard` with a sentence for each client that has said who it is, and for each that
-        is gone without having been given up, of which `on_slow_client` tells."""
-        self._coming_listeners.append(heard)
+    def on_session_change(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with a sentence for each client that logs on, and for each session that
+        ends, except those dropped as slow (`on_slow_client`)."""
+        self._coming_listeners.append(listener)
 
     def note_logon(self, session: Session, address: str | None) -> None:
         """The client of a session has said who it is."""
         user = session.rights.user
         as_user = f" as {clipped(user.name)}" if user is not None else ""
         whence = f" from {address}" if address else ""
-        for heard in self._coming_listeners:
-            heard(f"{_called(session)} has logged on{as_user}{whence}")
+        for listener in self._coming_listeners:
+            listener(f"{_called(session)} has logged on{as_user}{whence}")
 
-    def _tell_gone(self, session: Session, why: str) -> None:
+    def _report_gone(self, session: Session, why: str) -> None:
         # In a place of its own: the log bounds each place, and who leaves is not to hide who comes.
-        for heard in self._coming_listeners:
-            heard(f"{_called(session)} is gone: {why}")
+        for listener in self._coming_listeners:
+            listener(f"{_called(session)} is gone: {why}")
 
     def drop(self, session: Session, now_us: int) -> bool:
         """The session's socket has gone; True if the session is kept for its client to return.
 
-        One that follows nothing has nothing to collect: its client begins anew.
+        One without subscriptions has nothing to collect and ends: its client starts again.
         """
         timeout_us = session.settings.reconnect_timeout_us
         kept = session.named and self._subscriptions.of(session) and timeout_us
@@ -319,7 +320,7 @@ class SessionManager:
         if self.forget(session):
             self.closed[_because(session, why)] += 1
             if session.ended is None:
-                self._tell_gone(session, why)
+                self._report_gone(session, why)
                 self._note_left_behind(session, why)
             self.gone.append(_gone(session, why, self._engine.now_us))
             self._folded_before += session.outbox.folded
@@ -335,7 +336,7 @@ class SessionManager:
         self.come_back(session)
 
     def end(self, session: Session, reason: str) -> None:
-        """Give a session up for a reason it is told."""
+        """End a session, for a reason that is sent to it."""
         session.end(reason, self._engine.now_us)
         self._engine.touch(session)
         if not session.connected:
@@ -363,15 +364,16 @@ class SessionManager:
                 break
         return bool(self._lagging)
 
-    def on_backlog(self, heard: Callable[[], None]) -> None:
-        """Call `heard` when a queue is so long that it has to be folded in steps (`fold_some`)."""
-        self._folding_listeners.append(heard)
+    def on_backlog(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when a queue is so long that it has to be folded in steps
+        (`fold_some`)."""
+        self._folding_listeners.append(listener)
 
     def _note_folding(self, session: Session) -> None:
         self._folding[session] = None
         self._engine.conflation_budget.note(session)
-        for heard in self._folding_listeners:
-            heard()
+        for listener in self._folding_listeners:
+            listener()
 
     def fold_some(self, now_us: int) -> bool:
         """Go on folding one of the queues that are being folded, by a step; whether there is more

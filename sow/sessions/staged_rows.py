@@ -1,7 +1,7 @@
 """Staged rows: what tasks of a batch hand over, read and checked before it is committed.
 
-Rows are publishes, deltas and deletes of one topic, as columns. They are read in runs of which all
-do the same, as many at a time as one step of the commit stores.
+Rows are publishes, deltas and deletes of one topic, as columns. They are read in runs of one
+operation, at most as many as one step of the commit stores.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,8 @@ STORED_AT_ONCE = SLICE_ROWS
 """Rows that are checked in one go, and stored in one step."""
 REASON_OF: dict[str, Reason] = {"delete": "deleted", "expire": "expired", "match": "match"}
 DELETIONS = tuple(REASON_OF)
-"""Why a record goes; only what Spark makes, a conflated topic or a view, tells one from another."""
+"""Why a record is removed; only the writers of Spark's topics, conflated ones and views,
+distinguish reasons."""
 ROW_OPERATIONS = ("publish", "delta", *DELETIONS)
 
 
@@ -70,7 +71,7 @@ class StagedRows:
 
 @dataclass(frozen=True, slots=True)
 class CommitStep:
-    """Rows that all do the same and were found good: messages, or whom to delete.
+    """Valid rows of one operation: messages, or keys to delete.
 
     `sow_keys` name records to delete that only the moment itself can find.
     """

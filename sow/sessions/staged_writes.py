@@ -1,18 +1,18 @@
 """Staged writes: a batch from many tasks, applied as a whole and never twice.
 
-Rows are *checked* when they are staged (`sow.sessions.staged_rows`), so that a task hears at once
-which of its rows are bad; *read* piece by piece when the batch is committed; what they come to is
-*planned* (`sow.sessions.commit_plan`); and then they are *applied*, in steps between which nobody
-asks the topic (`sow.engine.atomic_change`).
+Rows are *checked* when they are staged (`sow.sessions.staged_rows`), so that a task learns at once
+which of its rows are bad; *read* in pieces when the batch is committed; the changes are *planned*
+(`sow.sessions.commit_plan`) and then *applied*, in steps between which the topic is not queried
+(`sow.engine.atomic_change`).
 
 A record in the server's own topic of writes says which epoch a writer has reached. It and the rows
 are numbered and logged in one step, before the first is stored, and so are in one transaction of
 the journal: a batch that is committed again, before or after a crash, is known for a duplicate.
 
-A writer has an account for each topic. An epoch that is older than the account's is another matter
-than a duplicate: it comes of a writer that began anew under its old name, so it is refused unless
-it is said that such may be passed over. So is the account's own epoch with other rows than those
-that were applied: one epoch is one batch.
+A writer has an account for each topic. An epoch older than the account's is not a duplicate: its
+writer started again under its old name, so it is an error unless the request allows it to be
+skipped. So is the account's own epoch with other rows than those that were applied: one epoch is
+one batch.
 """
 
 from collections import deque
@@ -55,7 +55,7 @@ class EpochPassed(ClientError):
     def __init__(self, writer: str, epoch: int, topic: str, last: int) -> None:
         super().__init__(
             f"writer {shown(writer)} has applied epoch {last} to {topic}, and this is epoch "
-            f"{epoch}: it was begun anew, with another checkpoint or another count. Give it a "
+            f"{epoch}: it was started again, with another checkpoint or another count. Give it a "
             "name of its own as writer, count on from there, or say that what is older was written "
             "(rerun=skip)"
         )
@@ -237,9 +237,9 @@ class StagedWrites:
         """Carry out a whole batch, and say so in the account of its writer, with its `content` and
         the `attempts` that it consists of; `steps` are emptied.
 
-        Nothing of it is seen before all of it; returns the bookmark of its last change. With
-        `replaces` the topic's other records go. Closed when it has begun, it is finished by others.
-        Whoever commits has these `rights`; raises NotEntitled.
+        The batch becomes visible as a whole; returns the bookmark of its last change. `replaces`:
+        the topic's other records are removed. If the caller closes this after it has begun, the
+        engine finishes it. `rights` are the caller's permissions; raises NotEntitled.
         """
 
         def work(topic: LiveTopic) -> Task[int]:

@@ -1,8 +1,8 @@
-"""Following: a subscription is made, hears its topics, and is joined to its strand.
+"""Subscribing: a subscription is created, follows its topics, and joins its channel.
 
-Equal subscriptions share a strand and its feeds. What follows a pattern is told to no topic: each
-meets it when it has something to tell (`sow.streaming.pattern_subscriptions`), and one that comes
-into being later is followed from its beginning.
+Equal subscriptions share a channel and its feeds. A pattern subscription is registered with no
+topic: a topic finds it at its first change (`sow.streaming.pattern_subscriptions`), and a topic
+that is created later is followed from its beginning.
 """
 
 from sow.engine.engine import Engine
@@ -32,9 +32,9 @@ FILTER_CHARS_MAX = 2 * 1024**2
 """Of all filters of a session's subscriptions: compiled they take up to a hundred times as much."""
 
 SEARCH_COST_MAX = 200_000
-"""Of the patterns of all filters of a session's subscriptions: twice what 5,000 simple ones of some
-ten steps and as many characters take. At worst a text of a thousand characters takes a tenth of a
-second with them, where nobody bounded it 13."""
+"""The maximum cost of the patterns in all filters of a session's subscriptions: twice that of 5,000
+simple ones of some ten steps and as many characters. In the worst case a text of a thousand
+characters takes a tenth of a second with them; without the bound, 13 seconds."""
 
 
 class Subscriber:
@@ -60,7 +60,7 @@ class Subscriber:
         """Make a subscription to topics that were found, which follows nothing yet, under `name` or
         one that suits it.
 
-        `shares`: it may do with the strand of an equal one.
+        `shares`: it may use the channel of an equal one.
         """
         check_rights(session, command)
         if not name:
@@ -169,14 +169,14 @@ class Subscriber:
         if rest + condition.search_cost > SEARCH_COST_MAX:
             raise TooLarge(
                 f"searching for the LIKE patterns of the session's filters would cost "
-                f"{rest + condition.search_cost}, of which {condition.search_cost} by this filter, "
+                f"{rest + condition.search_cost}, {condition.search_cost} of it by this filter, "
                 f"and {SEARCH_COST_MAX} is the most; unsubscribe, or write patterns with fewer "
                 "classes, dots and numbers in braces"
             )
 
     def join(self, subscription: Subscription, seq: int | None = None) -> None:
-        """Let a session have its strand's lines, knowing everything up to `seq`, or to now; what it
-        follows is heard from now on."""
+        """Join a session to its channel, with everything known up to `seq`, or to now; its topics
+        are followed from now on."""
         engine, channel = self._engine, subscription.channel
         if subscription.pattern is None:
             subscription.follow(engine.topic(subscription.topic).router)
@@ -194,8 +194,8 @@ class Subscriber:
 
 
 def check_rights(session: Session, command: Command) -> None:
-    """Raise Busy, or what speaks against the command, where the rights of the session have changed
-    since it was asked: what was found out so far may not be told."""
+    """Raise Busy, or NotEntitled, where the permissions of the session have changed since the
+    request: results computed so far may not be sent."""
     check_still_permitted(session, command)
     if command.rights is not session.rights:
         raise Busy("what this session may see has changed meanwhile; send this again")

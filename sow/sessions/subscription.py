@@ -1,8 +1,8 @@
 """A subscription, and the register of all that there are.
 
-The register finds subscriptions by their sessions, knows those that have to hear of new topics and
-those that are told by the log, and counts what a session may have only so much of. It makes and
-ends none (`sow.sessions.subscribe`, `sow.sessions.unsubscribe`).
+The register finds subscriptions by their sessions, keeps those that follow new topics and those
+that are replayed from the log, and counts what is limited for a session. It creates and ends none
+(`sow.sessions.subscribe`, `sow.sessions.unsubscribe`).
 """
 
 import itertools
@@ -32,9 +32,9 @@ from sow.topic.records import Records
 class Subscription:
     """What one session follows under one name.
 
-    `topic` is what was asked for: a name, or those that `pattern` finds. Equal ones share `strand`
-    and its `feeds`, which has one by its name for each topic that has had something to tell.
-    `complete`: the session was given everything in focus.
+    `topic` is the requested one: a name, or those that match `pattern`. Equal ones share `channel`
+    and its `feeds`, by name, one for each topic that has had a change. `complete`: the session was
+    sent everything in focus.
     """
 
     topic: str
@@ -49,9 +49,9 @@ class Subscription:
     share: Share | None = None
     """In the view that was made for it, if it is about groups of records."""
     command: Command | None = None
-    """What asked for it, with the rights of its user."""
+    """The command that created it, with the permissions of its user."""
     _answered: dict[str, Slots] = field(default_factory=dict)
-    """Records that its session was told of by an answer, of topics that have no feed yet."""
+    """Records that its session received in an answer, of topics that have no feed yet."""
 
     @property
     def name(self) -> str:
@@ -59,9 +59,9 @@ class Subscription:
         return self.channel.name
 
     def check(self) -> None:
-        """Assert that it is told what it follows."""
+        """Assert that it receives what it follows."""
         is_live = self.replay is None
-        assert (self.session in self.channel.members) == is_live, "a member that is not told"
+        assert (self.session in self.channel.members) == is_live, "a member that receives nothing"
         assert all(feed.channel is self.channel for feed in self.feeds.values())
         assert all(feed.topic.name == name for name, feed in self.feeds.items())
         self.channel.check()
@@ -76,8 +76,9 @@ class Subscription:
             self.share.let_go()
 
     def can_be_joined(self) -> bool:
-        """Another one may share what it has: all that either is told is told to both."""
-        # Only who hears what leaves a topic that stores nothing keeps account of what was said.
+        """Another one may share its channel: both receive the same."""
+        # Only a subscription with oof to a topic that stores nothing keeps account of what was
+        # sent.
         return not self.key.oof or all(feed.can_be_joined() for feed in self.feeds.values())
 
     def guard(self, topic: Records) -> RowPolicy | None:
@@ -91,7 +92,7 @@ class Subscription:
         return restrict_key(self.key, guard), condition
 
     def feed(self, router: Router) -> Feed:
-        """The strand's feed of a topic, made now if need be."""
+        """The channel's feed of a topic, created if need be."""
         name = router.topic.name
         feed = self.feeds.get(name)
         if feed is None:
@@ -101,7 +102,7 @@ class Subscription:
         return feed
 
     def follow(self, router: Router) -> None:
-        """Hear what becomes of a topic from now on."""
+        """Follow a topic from now on."""
         feed = self.feed(router)
         if not router.hears(feed):
             router.add(feed)
@@ -118,12 +119,12 @@ class Subscription:
     # A follower of a pattern.
 
     def meet(self, place: Router) -> None:
-        """A topic has something to tell: follow it, if its name matches."""
+        """A topic has changed: follow it, if its name matches."""
         if self.wants(place.topic):
             self.follow(place)
 
     def awaits(self, place: Router) -> bool:
-        """Whether it follows a topic that has had nothing to tell."""
+        """Whether it follows a topic that has had no change yet."""
         feed = self.feeds.get(place.topic.name)
         return self.wants(place.topic) if feed is None else not place.hears(feed)
 
@@ -133,20 +134,20 @@ class Subscription:
         return self.feeds.pop(topic, None) is not None
 
     def be_guarded_by(self, rights: Permissions) -> None:
-        """Its user may do this from now on, which makes no difference to what it has told."""
+        """Set the permissions of its user, where this changes nothing that it has sent."""
         assert self.command is not None
         self.command = replace(self.command, rights=rights)
 
     def request_by(self, command: Command) -> None:
-        """What was asked for, where it goes by what was made of that."""
+        """The requested command, where the subscription executes one derived from it."""
         self.command = command
 
     def be_sent_by(self, replay: Replay) -> None:
-        """The log is what it is told by, until it is live."""
+        """It is replayed from the log until it is live."""
         self.replay = replay
 
     def be_live(self) -> None:
-        """Its feeds are what it is told by."""
+        """It receives updates from its feeds."""
         self.replay = None
 
     def confine(self, scope: str) -> None:
@@ -325,11 +326,11 @@ class Register:
             one.check()
 
     def begin_replay(self, subscription: Subscription, replay: Replay) -> None:
-        """A subscription is told by the log until it is live."""
+        """Replay a subscription from the log until it is live."""
         subscription.be_sent_by(replay)
         self._replays[subscription] = None
 
     def end_replay(self, subscription: Subscription) -> None:
-        """It has been told all that the log holds of it."""
+        """Its replay from the log is complete."""
         subscription.be_live()
         self._replays.pop(subscription, None)

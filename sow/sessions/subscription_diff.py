@@ -1,9 +1,9 @@
-"""The difference: what of one topic a session has to be told when it goes on with another filter.
+"""The difference: which records of one topic a session has to be sent when its filter is replaced.
 
-Records are told apart by where they stand, all of them at once: a record costs some bytes of masks
-and no step of its own, so a million take milliseconds. What waits in windows is there as columns
-already (`sow.sessions.pending_updates`). What is to be said is held as of that moment
-(`sow.history.snapshot`) and worded later, a chunk at a time.
+Records are compared by their slots, all at once: a record costs some bytes of masks and no step of
+its own, so a million take milliseconds. What waits in windows is there as columns already
+(`sow.sessions.pending_updates`). The records to send are pinned as of that moment
+(`sow.history.snapshot`) and encoded later, a chunk at a time.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -29,14 +29,14 @@ Mask = NDArray[np.bool_]
 
 
 class ClientState(NamedTuple):
-    """What a session was told of a topic, while some of it waits to be said.
+    """The records of a topic that a session's client holds, including what waits to be sent.
 
-    `told` are the slots of the records that it was told of when what waits has been said; of a
-    topic that stores nothing, `unstored` are their identities. `tells`: an update that waits says
-    whether the session was told of its record before.
+    `slots` are those of the records that it holds once what waits has been sent; for a topic that
+    stores nothing, `unstored` are their identities. `reports`: a waiting update knows whether the
+    session held its record before.
     """
 
-    told: Slots
+    slots: Slots
     unstored: frozenset[Place]
     waiting: PendingColumns
     reports: bool
@@ -46,9 +46,9 @@ NOTHING_HELD = ClientState(NO_SLOTS, frozenset(), NO_WAITING, True)
 
 
 class NewMatchSet(NamedTuple):
-    """What it goes on with: the records in `focus`, and those of its answer, in order and whole, if
-    it wants one; of these `page` is what is told. `wins`: whatever else is in focus and not held as
-    it is to be seen is told, too."""
+    """The replacement: the records in `focus`, and those of its answer, in order and whole, if it
+    has one; of these only `page` is sent. `wins`: everything else in focus that is not held in its
+    visible form is sent, too."""
 
     focus: Slots
     rows: Slots | None
@@ -58,9 +58,9 @@ class NewMatchSet(NamedTuple):
 
 @dataclass(slots=True)
 class ClientDiff:
-    """Slots of records: `lost` have left the focus, `late` are to be told as they stand, in the
-    place of changes with the numbers and times of `late_stamps`, and `rows` are told by an answer
-    to which `matches` records belong. All of a session's records are `known` then.
+    """Slots of records: `lost` have left the focus, `late` are sent as they stand, in the place of
+    changes with the sequence numbers and times of `late_stamps`, and `rows` are sent in an answer
+    of `matches` records. Afterwards the session holds the records `known`.
 
     `parted` and `late_updates` are updates of records that stand nowhere.
     """
@@ -75,10 +75,10 @@ class ClientDiff:
     parted: Sequence[Update] = ()
     late_updates: Sequence[Update] = ()
     taken: Slots = field(default_factory=lambda: NO_SLOTS)
-    """Those of the lost ones that may not be seen any more, and stand as they were told."""
+    """Those of the lost ones that may not be seen any more, unchanged since they were sent."""
 
     def line_count(self, oof: bool) -> int:
-        """How many lines say it; `oof`: whoever hears it wants to know what has left."""
+        """The number of lines; `oof`: with removals."""
         left = len(self.lost) + len(self.taken) + len(self.parted) if oof else 0
         return left + len(self.late) + len(self.late_updates) + len(self.rows)
 
@@ -95,20 +95,20 @@ def difference(
     same_shape: bool,
     by_deltas: bool,
 ) -> ClientDiff:
-    """What differs between what a session holds of stored records and what it asks for.
+    """The difference between the stored records that a session holds and those that it requests.
 
     `same_shape`: it goes on seeing the same of each record. `by_deltas`: what it holds has to be
     the record, or deltas could not be merged into it.
     """
     table = records.table
     size = len(table.bodies)
-    told, waits, to_come, focus = (np.zeros(size, np.bool_) for _ in range(4))
-    told[held.told] = focus[requested.focus] = True
+    has, waits, to_come, focus = (np.zeros(size, np.bool_) for _ in range(4))
+    has[held.slots] = focus[requested.focus] = True
     first_seqs, first_ts_us = table.seqs[:size], table.ts_us[:size]
     parted: list[Update] = []
     waiting = held.waiting
     if not held.reports:
-        # One record may wait at several places: the last one tells.
+        # One record may wait at several places: the last one decides.
         waiting = waiting.in_order()
     if len(waiting.slots):
         there = waiting.slots != SLOTLESS
@@ -116,27 +116,27 @@ def difference(
         waits[slots] = True
         to_come[slots] = waiting.to_come[there]
         if held.reports:
-            told[slots] = waiting.told[there]
-            parted = waiting.at(np.flatnonzero(waiting.told & ~there))
+            has[slots] = waiting.held[there]
+            parted = waiting.at(np.flatnonzero(waiting.held & ~there))
         first_seqs, first_ts_us = first_seqs.copy(), first_ts_us.copy()
         first_seqs[slots] = waiting.first_seqs[there]
         first_ts_us[slots] = waiting.first_ts_us[there]
-    current = told & ~waits if held.reports and same_shape else np.zeros(size, np.bool_)
+    current = has & ~waits if held.reports and same_shape else np.zeros(size, np.bool_)
     rows, matches = NO_SLOTS, 0
     if requested.rows is not None:
         rows = requested.rows[~current[requested.rows]]
         matches = len(rows)
         rows = rows[requested.page]
-    late = focus & (to_come | (told & ~current & (waits | by_deltas)))
+    late = focus & (to_come | (has & ~current & (waits | by_deltas)))
     if requested.wins:
         late |= focus & ~current
     late[rows] = False
-    known = told & focus
+    known = has & focus
     known |= late
     known[rows] = True
     late_slots = np.flatnonzero(late)
     return ClientDiff(
-        lost=table.ordered(np.flatnonzero(told & ~focus)),
+        lost=table.ordered(np.flatnonzero(has & ~focus)),
         late=late_slots,
         late_stamps=(first_seqs[late_slots], first_ts_us[late_slots]),
         rows=rows,
@@ -149,8 +149,8 @@ def difference(
 def without_hidden(
     records: Records, found: ClientDiff, held: ClientState, visible: Slots
 ) -> ClientDiff:
-    """The same where of what is lost only these records may be seen: of others is told what they
-    were when they were last told of."""
+    """The same where only these of the lost records may be seen: the others are sent in the state
+    that was last sent."""
     if not len(found.lost):
         return found
     sees = np.zeros(len(records.table.bodies), np.bool_)
@@ -171,7 +171,7 @@ def without_hidden(
 
 
 def all_lost(records: Records, held: ClientState) -> ClientDiff:
-    """What differs of a topic that is not asked for any more."""
+    """The difference for a topic that is not requested any more."""
     if not records.retains:
         return ClientDiff(NO_SLOTS, NO_SLOTS, (NO_SLOTS, NO_SLOTS), NO_SLOTS, 0, NO_SLOTS)
     nothing = NewMatchSet(NO_SLOTS, None, slice(None))
@@ -181,8 +181,8 @@ def all_lost(records: Records, held: ClientState) -> ClientDiff:
 def unstored_difference(
     records: Records, held: ClientState, condition: Filter | None
 ) -> ClientDiff:
-    """The same of a topic that stores nothing: of its records nothing is known but who was told of
-    them, and what waits to be said."""
+    """The same for a topic that stores nothing: of its records only the identities that were sent,
+    and what waits, are known."""
     newest = {update.identity: update for update in held.waiting.all()}
     waiting = [update for update in newest.values() if update.new is not None]
     if condition is not None:
@@ -243,8 +243,8 @@ class DiffMessages:
     def take(
         self, lines: UpdateEncoder, found: ClientDiff, last: UpdateEncoder | None = None
     ) -> None:
-        """What differs of a topic, in these words; `last` words the last states that were told, if
-        others do."""
+        """Add the difference of a topic, encoded by `lines`; `last` encodes the last states that
+        were sent, if with another shape."""
         last = last or lines
         if lines.key.oof and (len(found.lost) or found.parted):
             seen = map(lines.as_seen, found.parted)
@@ -266,7 +266,7 @@ class DiffMessages:
         return seqs if self._oldest is None else np.minimum(seqs, self._oldest)
 
     def settle(self) -> Task[None]:
-        """Let go of what was taken hold of and is in no line."""
+        """Release pinned records that are in no line."""
         for _, _, rows in self._lost:
             yield from rows.settle()
         for _, rows in (*self._late, *self._taken):
@@ -285,7 +285,7 @@ class DiffMessages:
         yield from self._late_lines()
 
     def frames(self) -> Frames:
-        """The lines in frames, each made when it is asked for."""
+        """The lines in frames, each made lazily."""
         for lines in self.lines():
             if lines:
                 yield self._encoding.frame(lines), len(lines)

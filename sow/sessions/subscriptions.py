@@ -1,13 +1,13 @@
-"""Subscriptions: what sessions ask for and follow, one method for each command.
+"""Subscriptions and queries of sessions, one method for each command.
 
-A subscription has a strand, which names its lines and keeps them in order
-(`sow.streaming.channel`), with a feed for each topic it follows: one, or as many as match a
-pattern, those that come into being later included. A snapshot is taken and the strand is joined
-within one step of the engine, so there is no gap between them and no repeat.
+A subscription has a channel, which labels its lines and keeps them in order
+(`sow.streaming.channel`), with a feed for each topic it follows: one, or all that match a pattern,
+including topics that are created later. A snapshot is taken and the channel is joined within one
+step of the engine, so there is no gap and no repeat between them.
 
-Each idea has a module: asking once (`questions`), following, beginning at a bookmark
-(`from_bookmark`), replacing, live windows (`windowing`), ending. What a session may ask for besides
-is the executor's.
+Each idea has a module: queries (`query_planning`), subscribing (`subscribe`), starting at a
+bookmark (`bookmark_subscribe`), replacing (`replace_subscription`), live windows (`live_window`),
+ending (`unsubscribe`). All other commands are the executor's.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,7 +37,8 @@ from sow.streaming.sessions import Session
 
 
 class Subscriptions:
-    """All subscriptions of one engine's sessions. `report` is told what an operator should know."""
+    """All subscriptions of one engine's sessions. `report` is called with sentences for the
+    operator's log."""
 
     def __init__(self, engine: Engine, journal: Journal, report: Callable[[str], None]) -> None:
         self._engine = engine
@@ -78,7 +79,7 @@ class Subscriptions:
         """`sow`."""
         if command.bookmark is not None and command.bookmark not in NOW:
             raise ClientError(
-                "sow tells the present state; GET /v1/topics/TOPIC/records?as_of=BOOKMARK tells "
+                "sow returns the present state; GET /v1/topics/TOPIC/records?as_of=BOOKMARK has "
                 "an earlier one, and subscribe with bm what has changed since",
                 reason="invalid bookmark",
             )
@@ -94,7 +95,7 @@ class Subscriptions:
             share.let_go()
 
     def _admit(self, session: Session) -> Callable[[int], None]:
-        """Raises Busy where a session has asked for too much that it has not read."""
+        """Raises Busy where a session has requested too much that it has not read."""
 
         def admit(rows: int) -> None:
             if rows > ANSWER_CHUNK_ROWS:
@@ -203,7 +204,7 @@ class Subscriptions:
         complete &= self.questions.is_steady(command)
         subscription = self._following.begin(session, command, requested, complete, shares=complete)
         if not complete:
-            subscription.was_sent(taken.told)
+            subscription.was_sent(taken.slots)
         self._following.join(subscription)
         acknowledge(session, command, "processed", s=subscription.name)
         self.questions.say_answer(session, taken, subscription.name, command)

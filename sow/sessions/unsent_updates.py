@@ -1,11 +1,10 @@
-"""Unsent: what waits in the queue of a session whose rights have changed, told apart by them.
+"""Unsent updates: the queue of a session whose permissions have changed, filtered by them.
 
-From that moment on no line of a record leaves that may not be seen. So before anything does, what a
-subscription has said and its client has not got is gone through. Most of it stays in its place,
-without fields that may not be seen. What said a record in a state that is out of sight is taken in
-by the next that is said of it; if that is nothing, or the record is out of sight now, it waits like
-what is in a window (`sow.sessions.pending_updates`): who was told of the record before is told that
-it has left, and who was not hears nothing.
+From that moment on no line of an invisible record may be sent. So first the queued lines of each
+subscription are gone through. Most of them stay in place, without hidden fields. A line with a
+state that is now invisible is folded into the next line of its record; if there is none, or the
+record is invisible now, it waits like what is in a window (`sow.sessions.pending_updates`): a
+client that held the record before is sent its removal, others are sent nothing.
 
 To look at an update may mean to read it, so many are looked at in steps before the moment in which
 all has to be known. What is said of a group of records was made for one client, of what he could
@@ -33,8 +32,8 @@ Said = tuple[UpdateEncoder, Update]
 
 
 class UnsentUpdates:
-    """What a session was told under a name and has not got; `rights` are those of now, `shape_of`
-    is what they leave of records to be seen."""
+    """The unsent updates of a session under a subscription's name; `rights` are the current
+    permissions, `shape_of` the fields that they leave visible."""
 
     def __init__(
         self, session: Session, name: str, rights: Permissions, shape_of: Callable[[Records], Shape]
@@ -88,8 +87,8 @@ class UnsentUpdates:
         return guard.rows.matches(columns, 1)[0]
 
     def taken(self, sees: Sees) -> list[Said]:
-        """Tell apart what stays and what does not; returns of each record what does not, as one
-        update, in the order in which they were said."""
+        """Split the queue into what stays and what does not; returns the latter as one update a
+        record, in the order of the queue."""
         entries = self._waiting()
         for entry in self._not_looked_at():
             self._look_at(entry)
@@ -118,11 +117,12 @@ class UnsentUpdates:
         return self._seen[id(update)][1] and (slot is None or sees(lines.topic, slot))
 
     def leave_rest(self, lines_of: Callable[[Records], UpdateEncoder]) -> None:
-        """Let what stays be worded as it may be seen; what was taken is told by another. The state
-        that its client holds, which the next oof may tell, is what was seen when it was told."""
+        """Encode what stays with its visible fields; what was taken out is sent by the caller. The
+        state that the client holds, which the next oof may repeat, is the one that was visible when
+        it was sent."""
         said: set[tuple[Records, str]] = set()
 
-        def told(lines: UpdateEncoder, update: Update) -> Said | None:
+        def encoded(lines: UpdateEncoder, update: Update) -> Said | None:
             left = self._instead.get(id(update), update)
             if left is None:
                 return None
@@ -134,4 +134,4 @@ class UnsentUpdates:
             said.add(record)
             return lines_of(lines.topic), lines.as_sent(left)
 
-        self._session.outbox.retell(self._name, told)
+        self._session.outbox.retell(self._name, encoded)

@@ -1,8 +1,7 @@
-"""Ending: a subscription leaves its strand, and the last one out ends the feeds.
+"""Unsubscribing: a subscription leaves its channel, and the last one out ends the feeds.
 
-It may be the client who wants no more, the server that gives up what a session does not keep up
-with, a topic that goes, or a strand that cannot word what it has to say. What was said before still
-leaves.
+A subscription ends by the client, by the server for a session that does not keep up, with its
+topic, or when its channel fails to encode a change. What was emitted before is still sent.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,11 +19,11 @@ from sow.streaming.sessions import AUTHORIZATION, BACK_PRESSURE, Session
 REMOVAL = "REMOVAL"
 FAILURE = "FAILURE"
 FAILURE_DETAIL = (
-    "the server failed on what this subscription was to be told, and its log says why; what was "
+    "the server failed on an update of this subscription, and its log says why; what was "
     "published stands. Subscribe again to begin with the present state"
 )
 ENDED_AT_ONCE = 50
-"""Subscriptions that end in one step: some 20 us each, and more where many hear the same."""
+"""Subscriptions that end in one step: some 20 us each, and more where many share a channel."""
 
 
 FEEDS_AT_ONCE = 20
@@ -44,7 +43,7 @@ class DepartingFollower:
 
 
 class Departure:
-    """Feeds of a strand that nobody hears any more, on their way out of their routers."""
+    """Feeds of a channel without members, being removed from their routers."""
 
     def __init__(self, engine: Engine, feeds: dict[str, Feed]) -> None:
         self._engine = engine
@@ -66,7 +65,7 @@ class Departure:
 
 
 class Failure:
-    """A strand that says no more, while there are sessions that are to be told."""
+    """A channel that has failed, with sessions that are still to be notified."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
@@ -77,7 +76,7 @@ class Failure:
 
 
 class Unsubscriber:
-    """Ends subscriptions; `report` is told what an operator should know."""
+    """Ends subscriptions; `report` is called with sentences for the operator's log."""
 
     def __init__(self, engine: Engine, register: Register, report: Callable[[str], None]) -> None:
         self._engine = engine
@@ -85,7 +84,7 @@ class Unsubscriber:
         self._report = report
 
     def end(self, subscription: Subscription) -> None:
-        """Leave a subscription's strand and forget it; the last one out ends its feeds."""
+        """Leave a subscription's channel and remove it; the last one out ends its feeds."""
         channel = subscription.channel
         if subscription.replay is not None:
             subscription.replay.stop()
@@ -100,7 +99,7 @@ class Unsubscriber:
         subscription.let_go()
 
     def _part(self, feeds: dict[str, Feed]) -> None:
-        """End the feeds of a strand that nobody hears: many as they fall due."""
+        """End the feeds of a channel without members; many of them in steps."""
         parting = Departure(self._engine, feeds)
         parting.go_on()
         if feeds:
@@ -144,8 +143,8 @@ class Unsubscriber:
         return subscription.topic
 
     def bar(self, session: Session, name: str) -> None:
-        """The session may not have what a subscription tells any more: end it, and let nothing of
-        it leave that has not left."""
+        """End a subscription that the session may not have any more, and discard its unsent
+        lines."""
         subscription = self._register.of(session)[name]
         self.end(subscription)
         session.take_back_all(name)
@@ -153,8 +152,8 @@ class Unsubscriber:
         self._engine.touch(session)
 
     def fail(self, channel: Channel, error: Exception) -> None:
-        """A strand says no more, since it failed on what there is to say: whoever hears it is told,
-        soon. Not now: others are being told of the same change."""
+        """A channel has failed to encode a change: its sessions are notified soon. Not now: other
+        channels are handling the same change."""
         self.report_failure(channel.name, error)
         failure = Failure(channel)
         self._engine.timers.add(failure, lambda _item, _now_us: self._end_failed(failure))
@@ -170,13 +169,13 @@ class Unsubscriber:
             self._engine.timers.remove(failure)
 
     def fail_replay(self, subscription: Subscription, error: Exception) -> None:
-        """What the log holds could not be told to a subscription that is not live yet."""
+        """A replay failed for a subscription that is not live yet."""
         self.report_failure(subscription.name, error)
         self._register.remove(subscription)
         self._say_failed(subscription)
 
     def report_failure(self, name: str, error: Exception) -> None:
-        """A bug of ours has ended a subscription: tell who looks after the server."""
+        """Report to the operator that an internal error has ended a subscription."""
         self._report(f"subscription {name} is ended: {FAILURE}: {described(error)}")
 
     def _say_failed(self, subscription: Subscription) -> None:
@@ -189,7 +188,7 @@ class Unsubscriber:
         self._end_topic(topic, REMOVAL)
 
     def fail_topic(self, topic: LiveTopic, why: str) -> None:
-        """A topic that was made for who follows it tells nothing more: end that, and say why."""
+        """End the subscriptions to a view that was created for them, with a reason."""
         self._end_topic(topic, FAILURE, why)
 
     def _end_topic(self, topic: LiveTopic, reason: str, why: str | None = None) -> None:

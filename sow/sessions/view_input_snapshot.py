@@ -1,7 +1,7 @@
 """Held rows: records as of one moment, as the input rows of a view that is made of them once.
 
-What is published meanwhile concerns nobody: a query that is answered by such a view is about the
-moment at which its records were taken hold of.
+Later publishes do not matter: a query that is answered by such a view is as of the moment at which
+its records were pinned.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -52,7 +52,7 @@ class ViewInputSnapshot:
 
     @property
     def is_behind(self) -> bool:
-        """Never: nothing is heard."""
+        """Never: nothing is received."""
         return False
 
     def work(self) -> Iterator[RowDeltas]:

@@ -59,7 +59,7 @@ def check_window(
     if window.end > END_MAX:
         raise TooLarge(
             f"skip_n and top_n come to {window.end}, and a live window reaches up to {END_MAX} "
-            "records; narrow the filter, or ask for records further down by sow"
+            "records; narrow the filter, or request records further down with sow"
         )
     if condition is None:
         return

@@ -133,7 +133,7 @@ def test_what_is_said_alike_of_many_topics_is_made_once_and_compiled_when_it_is_
     monkeypatch,
 ):
     made, compiled = [], []
-    make, compile_one = module.guard_of, row_level_security.compile_term
+    make, compile_one = module.row_policy_of, row_level_security.compile_term
     monkeypatch.setattr(module, "row_policy_of", lambda *said: made.append(said) or make(*said))
     monkeypatch.setattr(
         row_level_security, "compile_term", lambda node: compiled.append(node) or compile_one(node)

@@ -177,11 +177,11 @@ def test_only_plain_publishes_to_one_topic_that_are_all_taken_are_carried_out_at
         texts = [json.dumps(line, separators=(",", ":")).encode() for line in lines]
         return world.executor.publish_at_once(client.session, read_frames(texts), world.now)
 
-    assert run_to_completion(publish(1), publish(2))
+    assert at_once(publish(1), publish(2))
     bad = {"c": "publish", "t": "orders", "d": 5}
     for lines in ([], [{"c": "heartbeat"}], [publish(3), {"c": "heartbeat"}], [publish(3), bad]):
-        assert not run_to_completion(*lines)
-    assert not run_to_completion(*(publish(id_) for id_ in range(executor.TOGETHER_MAX + 1)))
+        assert not at_once(*lines)
+    assert not at_once(*(publish(id_) for id_ in range(executor.TOGETHER_MAX + 1)))
     assert world.records("orders") == [{"id": 1}, {"id": 2}]
     world.settle()
     assert client.lines() == []

@@ -30,20 +30,20 @@ def take(world, taken, name, count, matches):
 
 
 def test_what_is_taken_again_counts_once_and_what_is_dropped_not_at_all(world):
-    taken = ResultSnapshot(reports=True)
+    taken = ResultSnapshot(tracks=True)
     take(world, taken, "orders", 1, 3)
     topic = take(world, taken, "orders", 2, 3)
     copy = take(world, taken, "orders-C", 3, 3)
     assert (taken.returned, taken.matches, taken.is_whole) == (5, 6, False)
     assert taken.weight == 5 + 20
-    told = {name: slots.tolist() for name, slots in taken.told.items()}
+    told = {name: slots.tolist() for name, slots in taken.slots.items()}
     assert told == {"orders": [0, 1], "orders-C": [0, 1, 2]}
     taken.drop(topic)
     taken.drop(topic)
     assert (taken.returned, taken.matches, taken.is_whole) == (3, 3, True)
     assert topic not in taken
     assert [one.topic.name for one in taken] == [copy.name]
-    assert [*taken.told] == ["orders-C"]
+    assert [*taken.slots] == ["orders-C"]
 
 
 def test_rows_of_several_topics_share_a_frame_until_it_is_long_enough(world, monkeypatch):

@@ -34,7 +34,7 @@ def test_columns_have_what_waits_and_nothing_else():
     rows.put(("b",), None)
     found = rows.columns()
     assert found.slots.tolist() == [7, SLOTLESS]
-    assert (found.told.tolist(), found.to_come.tolist()) == ([True, False], [False, True])
+    assert (found.held.tolist(), found.to_come.tolist()) == ([True, False], [False, True])
     assert (found.first_seqs.tolist(), found.first_ts_us.tolist()) == ([3, 1], [103, 101])
     assert [one.identity for one in found.all()] == ["c", "a"]
     assert found.in_order().slots.tolist() == [SLOTLESS, 7]
@@ -42,7 +42,7 @@ def test_columns_have_what_waits_and_nothing_else():
     assert oldest_of([NO_WAITING], 9) == 9
     rows.put(("b",), update("b", 5, told=False, new=None), 2)
     found = rows.columns()
-    assert (found.slots.tolist(), found.told.tolist()) == ([7, 2, SLOTLESS], [True, False, False])
+    assert (found.slots.tolist(), found.held.tolist()) == ([7, 2, SLOTLESS], [True, False, False])
     assert (found.to_come.tolist(), found.first_seqs.tolist()) == ([False, False, True], [3, 5, 1])
     run_to_completion(rows.settle())
 
@@ -113,7 +113,7 @@ def known_of(topic, topics):
 
 
 def rows_of(found):
-    told = zip(found.slots.tolist(), found.told.tolist(), found.to_come.tolist(), strict=True)
+    told = zip(found.slots.tolist(), found.held.tolist(), found.to_come.tolist(), strict=True)
     numbers = zip(found.first_seqs.tolist(), found.first_ts_us.tolist(), strict=True)
     return [*zip(told, numbers, strict=True)]
 

@@ -84,7 +84,7 @@ def test_a_pattern_of_very_many_topics_is_not_replaced(monkeypatch):
     (name,) = client.subscriptions
     (ack,) = client.say(c="subscribe", t="^/desk/1", s=name, opts="replace", cid="1")
     assert (ack["reason"], list(client.subscriptions)) == ("too large", [name])
-    assert "unsubscribe, and subscribe anew" in ack["detail"]
+    assert "unsubscribe, and subscribe again" in ack["detail"]
     world.check()
 
 
@@ -141,7 +141,7 @@ def test_topics_that_come_and_go_meanwhile_are_those_of_the_moment():
 
 def test_no_step_words_many_records(world, monkeypatch):
     monkeypatch.setattr("sow.sessions.replace_subscription.ANSWER_CHUNK_ROWS", 10)
-    for module in ("difference", "taken"):
+    for module in ("subscription_diff", "multi_topic_snapshot"):
         monkeypatch.setattr(f"sow.sessions.{module}.ANSWER_CHUNK_ROWS", 10)
     monkeypatch.setattr("sow.history.snapshot.ANSWER_CHUNK_ROWS", 10)
     worded = []

@@ -57,5 +57,5 @@ def test_check_finds_a_member_that_is_not_sent(session):
     register = Register()
     one = subscribed(register, session)
     one.channel.leave(session)
-    with pytest.raises(AssertionError, match="a member that is not told"):
+    with pytest.raises(AssertionError, match="a member that receives nothing"):
         register.check()

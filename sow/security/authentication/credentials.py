@@ -1,6 +1,4 @@
-"""Credentials: what somebody shows of himself, as it came. It is never worded: not in a log, an
-error or a traceback.
-"""
+"""Credentials as received. They never appear in a log, an error or a traceback."""
 
 import base64
 import binascii

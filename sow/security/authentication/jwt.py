@@ -1,4 +1,4 @@
-"""Signed tokens (JWT) that somebody else gives out: checked by his keys, and read.
+"""Signed tokens (JWT) of an external issuer: verified by its keys, and parsed.
 
 A token says of itself how it is signed, and is not believed: its key says what it is good for. It
 has to come from the issuer, be meant for the audience, and say when it ends; no clock is given
@@ -25,7 +25,8 @@ LISTED = frozenset(one for of_kind in ALGORITHMS.values() for one in of_kind)
 UNREADABLE = (JoseError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
 """Of a header that is JSON, and no object, or nested as deep as a token is long, too."""
 END_OF_TIME_S = 253_402_300_800
-"""The year 10000. Whoever writes milliseconds means less, and gets no token that never ends."""
+"""The year 10000. An expiry in milliseconds is beyond it, and must not make a token that never
+expires."""
 
 
 class _Registry(jws.JWSRegistry):
@@ -52,7 +53,7 @@ class SignedTokens:
         """What it takes tokens by."""
 
     async def user(self, token: str) -> User:
-        """Whose it is. Raises Unauthenticated: why, is not told."""
+        """The user of the token. Raises Unauthenticated, without a reason."""
         if len(token) > LONGEST:
             raise Unauthenticated(f"the token is longer than {LONGEST} characters")
         claims = await self._claims(token)

@@ -1,9 +1,9 @@
-"""Attempts: how often somebody at an address may try to be somebody.
+"""Login throttling: how often clients at an address may try to log on.
 
-An address has so many attempts a second, and each failure in a row doubles how long it waits for
-the next, so that a list of passwords takes years. Whoever is known already is not an attempt:
-behind one proxy those who work go on while somebody guesses. Of IPv6 a network counts as one
-address, since who has one has all of it. Time is a parameter.
+An address has so many attempts a second, and each failure in a row doubles the wait for the next,
+so that a list of passwords takes years. Cached credentials count as no attempt: behind one proxy,
+users who work continue while an attacker guesses. An IPv6 network counts as one address, since its
+owner has all of it. Time is a parameter.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from sow.core.clock import SECOND_US
 ADDRESSES_KEPT = 10_000
 """Of the others that came longest ago nothing is known any more; they have waited."""
 FREE_FAILURES = 3
-"""A mistyped password costs nobody anything."""
+"""A mistyped password costs nothing."""
 FIRST_WAIT_US = 100_000
 LONGEST_WAIT_US = 5 * SECOND_US
 """A whole desk may stand behind one address: it is hindered, not locked out."""
@@ -38,12 +38,12 @@ class Attempts:
         return place.wait_us(per_second, now_us)
 
     def failed(self, address: str, now_us: int) -> None:
-        """It was nobody."""
+        """The attempt failed."""
         if place := self._places.get(whose(address)):
             place.failed(now_us)
 
     def succeeded(self, address: str) -> None:
-        """It was somebody."""
+        """The attempt succeeded."""
         if place := self._places.get(whose(address)):
             place.failures = 0
 

@@ -1,8 +1,7 @@
-"""Static tokens: secrets of programs, of which only the sums are kept.
+"""Static tokens: secrets of programs, stored only as digests.
 
-A line is `NAME SHA-256 [group,…] [expires]`. A token is random and long, so that a plain sum cannot
-be guessed back and is found without looking at every line; how long that takes tells nothing, since
-nobody can choose a sum.
+A line is `NAME SHA-256 [group,…] [expires]`. A token is random and long, so a plain digest cannot
+be reversed, and is found by a lookup; its timing reveals nothing, since a digest cannot be chosen.
 """
 
 import hashlib
@@ -19,18 +18,18 @@ from sow.security.authentication import user_file
 from sow.security.authentication.user_file import NAME_SAID, USER_NAME
 
 PREFIX = "sow_"
-"""By which programs that look for secrets in repositories know one."""
+"""The prefix by which secret scanners recognise a token."""
 TOKEN_BYTES = 32
 SUM = re.compile(r"[0-9a-fA-F]{64}")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z", re.ASCII)
 DAY = re.compile(r"\d{4}-\d", re.ASCII)
-"""How a time begins, also one of which the rest was cut off, or was never written."""
+"""How a time begins, also one that is cut off."""
 TIME_SAID = "a time in UTC such as 2027-01-31T00:00:00Z"
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLine:
-    """A line of the file: who the holder of a token is, and until when."""
+    """A line of the file: the holder of a token, and its expiry."""
 
     name: str
     sum: str
@@ -59,7 +58,7 @@ class Tokens:
         return cls({line.sum: line.user() for line in read_lines(file)})
 
     def user(self, token: str) -> User | None:
-        """Whose it is, be it still good or not."""
+        """The user of a token, expired or not."""
         return self._users.get(sum_of(token))
 
     def groups(self, name: str) -> frozenset[str]:
@@ -69,12 +68,12 @@ class Tokens:
 
 
 def sum_of(token: str) -> str:
-    """What is kept of a token."""
+    """The digest of a token."""
     return hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
 
 
 def new_token() -> str:
-    """One that nobody guesses."""
+    """A new random token."""
     return PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
 
 

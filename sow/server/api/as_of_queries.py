@@ -88,7 +88,7 @@ class AsOfQueries:
             first = next(journal.read(oldest), None)
             # A time includes everything before it.
             since_us = now_us if first is None else first.ts_us + (oldest > 0)
-            error.told = {
+            error.bounds = {
                 "oldest": {"bookmark": str(oldest), "time": _time(since_us)},
                 "newest": {"bookmark": str(newest), "time": _time(now_us)},
             }

@@ -420,7 +420,7 @@ class Server:
         from sow.security.authentication.authenticator import Authenticator
 
         return Authenticator(
-            by, now_us=self._clock.now_us, fetch=fetch, told=log.warning, logons=self._logons
+            by, now_us=self._clock.now_us, fetch=fetch, report=log.warning, logons=self._logons
         )
 
     @staticmethod

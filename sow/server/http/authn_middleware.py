@@ -160,8 +160,8 @@ class RequestAuthenticator:
         """Raise Busy or Unauthenticated if rights that were found under these roles are not to be
         gone by any more."""
         now = self._who.role_set
-        is_own = rights.is_open and under.asks
-        if under is not now and (under.asks or now.asks) and not is_own:
+        is_own = rights.is_open and under.authenticates
+        if under is not now and (under.authenticates or now.authenticates) and not is_own:
             raise Busy("users and roles have been read again in this moment; send this again")
         if rights.expires_us is not None and rights.expires_us <= self._now_us():
             raise Unauthenticated("the credentials have expired")

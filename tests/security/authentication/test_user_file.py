@@ -67,7 +67,7 @@ def test_a_file_stays_its_owners_and_where_it_lies(tmp_path, monkeypatch):
 
 ELSEWHERE = """
 import os, sys
-from sow.security.authentication import htpasswd, lines
+from sow.security.authentication import htpasswd
 from sow.errors import ConfigError
 
 uid, file = int(sys.argv[1]), sys.argv[2]

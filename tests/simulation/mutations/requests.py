@@ -60,7 +60,7 @@ REQUESTS = (
     Mutation(
         "a pattern means topics that may not be read when they come",
         "sow/sessions/subscription.py",
-        "may_see(self.command.rights, topic)",
+        "is_visible(self.command.rights, topic)",
         "True",
     ),
     Mutation(
