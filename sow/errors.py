@@ -33,6 +33,9 @@ for people: what, where, why, and what to write instead; `status` is the HTTP st
 outside this tree is a bug of ours.
 """
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -329,3 +332,29 @@ class Damaged(StoreError):
     """Stored bytes are not the bytes that were written; they are not served."""
 
     reason = "damaged"
+
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+@contextmanager
+def written_whole(path: object) -> Iterator[None]:
+    """Raise StoreError with advice where the disk has no room for `path`, which is written as a
+    whole or not at all. What the server does about a full disk: `sow.engine.disk_reserve`."""
+    try:
+        yield
+    except (OSError, SowError) as error:
+        if not _is_no_room(error):
+            raise
+        raise StoreError(
+            f"{path}: the disk has no room for all of it, and nothing of it is left there; free "
+            "some space, or name a place on another disk"
+        ) from error
+
+
+def _is_no_room(error: BaseException | None) -> bool:
+    if error is None or isinstance(error, DiskFull):
+        return error is not None
+    # LMDB's errors have a code; a StoreError has the original as its cause.
+    number = getattr(error, "errno", None) or getattr(error, "code", None)
+    return number in NO_ROOM or _is_no_room(error.__cause__)

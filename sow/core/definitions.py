@@ -6,8 +6,9 @@ components that they configure read them. Pipelines have a module of their own
 ends with its unit; `line` is the line of the XML element.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 from sow.core.pipelines import Pipeline
 from sow.core.security_definitions import Security
@@ -451,3 +452,48 @@ def without_secrets(configuration: Configuration) -> Configuration:
     which may be secrets, only the names."""
     requested = without_system_topics(configuration)
     return replace(requested, pipelines=tuple(one.without_values() for one in requested.pipelines))
+
+
+def describe_message_type(options: MessageTypeOptions) -> dict[str, Any]:
+    """Options as JSON, for `message_type_options`. The manifest keeps with a topic
+    the options by which its stored messages were read, and Spark queries the server for them."""
+    return {
+        "name": options.name,
+        "module": options.module,
+        "field_separator": options.field_separator.decode("latin-1"),
+        "fields": [{"name": field.name, "type": field.type} for field in options.fields],
+        "parts": list(map(describe_message_type, options.parts)),
+    }
+
+
+def message_type_options(said: Mapping[str, Any]) -> MessageTypeOptions:
+    """The options of a description; raises KeyError and TypeError if it is not one."""
+    return MessageTypeOptions(
+        said["name"],
+        said["module"],
+        said["field_separator"].encode("latin-1"),
+        record_fields(said.get("fields", ())),
+        tuple(map(message_type_options, said.get("parts", ()))),
+    )
+
+
+def record_fields(said: Iterable[Mapping[str, Any]]) -> tuple[RecordField, ...]:
+    """The fields of a record from their description."""
+    return tuple(RecordField(field["name"], field["type"]) for field in said)
+
+
+def can_read(new: MessageTypeOptions | None, old: MessageTypeOptions | None) -> bool:
+    """Whether a type with the options `new` reads messages of the type `old` as that did.
+
+    None stands for a type without options. A record may have got more fields at its end, which old
+    messages then lack, and a part of a composite may have been renamed.
+    """
+    if new is None or old is None:
+        return new is old
+    before = len(old.fields)
+    return (
+        (new.module, new.field_separator) == (old.module, old.field_separator)
+        and new.fields[:before] == old.fields
+        and len(new.parts) == len(old.parts)
+        and all(map(can_read, new.parts, old.parts))
+    )

@@ -4,8 +4,23 @@ Plain data, like all definitions (`sow.core.definitions`). `sow.security.authori
 user's permissions, `sow.security.authentication` finds out who the user is.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, get_args
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user, as authenticated by password, token or certificate.
+
+    `claims` are other facts about the user, by name, as text. The authentication expires at
+    `expires_us`, microseconds since 1970; None: it holds as long as the configuration allows.
+    """
+
+    name: str
+    groups: frozenset[str] = frozenset()
+    claims: Mapping[str, str] = field(default_factory=dict, hash=False)
+    expires_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
-from sow.core.users import User
+from sow.core.security_definitions import User
 from sow.errors import SowError
 from sow.security.authorization import EVERYTHING, Demand, Permissions, RoleSet
 

@@ -14,8 +14,7 @@ import orjson
 import re2
 
 from sow.core.definitions import SYSTEM_PREFIX
-from sow.core.security_definitions import OF_TOPICS, Allow, Role, Security, Verb
-from sow.core.users import User
+from sow.core.security_definitions import OF_TOPICS, Allow, Role, Security, User, Verb
 from sow.errors import NotEntitled, Unauthenticated, UnknownTopic, clipped, shown
 from sow.expressions import Node
 from sow.security.row_level_security import DENY_ALL, RowPolicy, bind, read_condition, row_policy_of

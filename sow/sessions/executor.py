@@ -15,7 +15,7 @@ from sow import __version__
 from sow.core import protocol_messages
 from sow.core.cooperative import Task, run_to_completion
 from sow.core.definitions import Configuration
-from sow.core.users import User
+from sow.core.security_definitions import User
 from sow.engine.bulk_publish import SLICE_ROWS, reading
 from sow.engine.engine import Engine
 from sow.engine.reconfiguration import GiveUp, Reconfiguration

@@ -9,7 +9,7 @@ the other (`sow.sessions.reapply_permissions`); until then the session is sent n
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sow.core.users import User
+from sow.core.security_definitions import User
 from sow.security.authorization import Permissions, RoleSet
 from sow.streaming.sessions import Session
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from sow.core.changes import Reason
-from sow.core.gc_untracked import untracked
+from sow.core.cooperative import untracked
 from sow.engine.bulk_publish import SLICE_BYTES, SLICE_ROWS
 from sow.errors import BadMessage, shown
 from sow.messages.line_bodies import line_bodies

@@ -2,8 +2,7 @@
 
 import pytest
 
-from sow.core.security_definitions import Allow, Authentication, Role, Security
-from sow.core.users import User
+from sow.core.security_definitions import Allow, Authentication, Role, Security, User
 from sow.errors import NotEntitled, Unauthenticated, UnknownTopic
 from sow.security import authorization as module
 from sow.security import row_level_security

@@ -19,8 +19,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from sow.core.clock import VirtualClock
 from sow.core.definitions import Configuration, Limits, Topic, with_system_topics
-from sow.core.security_definitions import Authentication, Role, Security
-from sow.core.users import User
+from sow.core.security_definitions import Authentication, Role, Security, User
 from sow.engine.engine import Engine
 from sow.server.http.authn_middleware import AUTHN, RequestAuthenticator
 from sow.server.http.caching import mark_kept

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from sow.core.definitions import AUDIT
-from sow.core.security_definitions import Allow, Authentication, Security
-from sow.core.users import User
+from sow.core.security_definitions import Allow, Authentication, Security, User
 from sow.errors import DiskFull
 from sow.security.authorization import EVERYTHING, RoleSet
 from sow.sessions import audit

@@ -1,7 +1,6 @@
 """What a user is told of an error is about no topic but those that he sees."""
 
-from sow.core.security_definitions import Allow, Authentication, Role, Security
-from sow.core.users import User
+from sow.core.security_definitions import Allow, Authentication, Role, Security, User
 from sow.errors import ClientError, InvalidTopic, UnknownTopic
 from sow.security.authorization import EVERYTHING, RoleSet
 from sow.sessions.error_redaction import redact_error

@@ -7,8 +7,7 @@ import pytest
 
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import Limits
-from sow.core.security_definitions import Allow, Authentication, Role, Security
-from sow.core.users import User
+from sow.core.security_definitions import Allow, Authentication, Role, Security, User
 from sow.engine import bulk_publish
 from sow.protocol.commands import ACKS, COMMANDS, Command, Identified
 from sow.protocol.encodings import LINES

@@ -4,8 +4,7 @@ import pytest
 
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import SessionSettings
-from sow.core.security_definitions import Allow, Authentication, Role, Security
-from sow.core.users import User
+from sow.core.security_definitions import Allow, Authentication, Role, Security, User
 from sow.protocol.publish_batching import read_frames
 from sow.security.authorization import RoleSet
 from sow.sessions.live_permission_reload import prepare

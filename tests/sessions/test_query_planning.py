@@ -6,8 +6,7 @@ import pytest
 
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import Topic
-from sow.core.security_definitions import Allow, Authentication, Role, Security
-from sow.core.users import User
+from sow.core.security_definitions import Allow, Authentication, Role, Security, User
 from sow.errors import Busy, ClientError, UnknownTopic
 from sow.protocol.commands import Command, Options
 from sow.protocol.encodings import LINES

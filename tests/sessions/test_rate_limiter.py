@@ -3,8 +3,7 @@
 import pytest
 
 from sow.core.definitions import Limits
-from sow.core.security_definitions import Authentication, Security
-from sow.core.users import User
+from sow.core.security_definitions import Authentication, Security, User
 from sow.errors import Busy
 from sow.security.authorization import EVERYTHING, RoleSet
 from sow.sessions import rate_limiter

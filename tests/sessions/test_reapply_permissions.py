@@ -4,8 +4,7 @@ import pytest
 
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import Topic
-from sow.core.security_definitions import Authentication, Role, Security
-from sow.core.users import User
+from sow.core.security_definitions import Authentication, Role, Security, User
 from sow.errors import Busy, Full, TooLarge
 from sow.protocol.commands import Command, Identified, Options
 from sow.security.authorization import RoleSet

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from sow.core.cooperative import run_to_completion
-from sow.core.security_definitions import Allow, Authentication, Role, Security
-from sow.core.users import User
+from sow.core.security_definitions import Allow, Authentication, Role, Security, User
 from sow.errors import ClientError, NotEntitled, Unauthenticated, UnknownRecord
 from sow.security.authorization import EVERYTHING, RoleSet
 from sow.sessions import record_ops

@@ -5,8 +5,7 @@ import inspect
 import pytest
 
 from sow.core.definitions import SessionSettings
-from sow.core.security_definitions import Allow, Authentication, Role, Security
-from sow.core.users import User
+from sow.core.security_definitions import Allow, Authentication, Role, Security, User
 from sow.protocol.encodings import LINES
 from sow.security.authorization import RoleSet
 from sow.sessions.session_manager import FORGOTTEN_MAX, NOT_RECOVERED, OPERATOR

@@ -9,8 +9,7 @@ the files are unchanged.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
-from sow.core.security_definitions import Authentication
-from sow.core.users import User
+from sow.core.security_definitions import Authentication, User
 from sow.errors import TooManyLogons, Unauthenticated
 from sow.security.authentication.credentials import LONGEST, Credentials
 from sow.security.authentication.htpasswd import Users

@@ -14,8 +14,7 @@ from joserfc import jws
 from joserfc.errors import JoseError
 
 from sow.core.clock import SECOND_US
-from sow.core.security_definitions import Jwt
-from sow.core.users import User
+from sow.core.security_definitions import Jwt, User
 from sow.errors import Unauthenticated
 from sow.security.authentication.credentials import LONGEST
 from sow.security.authentication.key_set import ALGORITHMS, FetchedKeys, FiledKeys

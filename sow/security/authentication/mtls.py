@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ssl import cert_time_to_seconds
 
 from sow.core.clock import SECOND_US
-from sow.core.users import User
+from sow.core.security_definitions import User
 
 
 def user_of(certificate: Mapping[str, object]) -> User | None:

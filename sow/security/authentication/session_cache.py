@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from sow.core.clock import SECOND_US
-from sow.core.users import User
+from sow.core.security_definitions import User
 from sow.errors import TooManyLogons
 from sow.security.authentication.login_throttle import Attempts, whose
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sow.core.users import User
+from sow.core.security_definitions import User
 from sow.errors import ConfigError, clipped
 from sow.security.authentication import user_file
 from sow.security.authentication.user_file import NAME_SAID, USER_NAME

@@ -16,8 +16,7 @@ import orjson
 import pyarrow as pa
 
 from conflated_topics.ipc import from_ipc, to_ipc
-from sow.core.cooperative import Task
-from sow.core.gc_untracked import untracked
+from sow.core.cooperative import Task, untracked
 from sow.errors import ClientError, clipped
 from sow.history.log_rows import LogRows
 from sow.history.snapshot import Snapshot

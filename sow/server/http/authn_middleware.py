@@ -16,8 +16,7 @@ from typing import NamedTuple, Protocol
 from aiohttp import ClientError as CallFailed
 from aiohttp import ClientSession, ClientTimeout, hdrs, web
 
-from sow.core.security_definitions import Authentication, Security
-from sow.core.users import User
+from sow.core.security_definitions import Authentication, Security, User
 from sow.errors import (
     Busy,
     ClientError,

@@ -7,8 +7,7 @@ import pytest
 from multidict import CIMultiDict
 
 from sow.core.definitions import AUDIT
-from sow.core.security_definitions import Allow, Authentication, Role, Security
-from sow.core.users import User
+from sow.core.security_definitions import Allow, Authentication, Role, Security, User
 from sow.errors import (
     Busy,
     ClientError,
