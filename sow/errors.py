@@ -178,7 +178,7 @@ class BadFilter(ClientError):
 
 class UnknownTopic(ClientError):
     """No topic of that name is configured. `wanted` is the name, where the detail suggests similar
-    ones; a user who may not see these gets other suggestions (`sow.sessions.error_redaction`)."""
+    ones; a user who may not see these gets others (`sow.sessions.queries.access_control`)."""
 
     reason = "invalid topic"
     status = 404

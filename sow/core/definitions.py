@@ -401,7 +401,7 @@ AUDIT = Topic(
     keys=("/place",),
     file_name="sow-audit.sow",
 )
-"""Who logged on, was refused, administered, deleted by filter (`sow.sessions.audit`)."""
+"""Who logged on, was refused, administered, deleted by filter (`sow.sessions.commands.audit`)."""
 
 SYSTEM_TOPICS = (WRITES, WRITES_BEFORE, CONSUMERS, KNOWN_COLUMNS, AUDIT)
 

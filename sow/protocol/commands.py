@@ -2,8 +2,8 @@
 of each.
 
 A command or an option is one entry here. The parsers of lines (`sow.protocol.wire`) and options
-(`sow.protocol.options`), the executor (`sow.sessions.executor`), the parameters of HTTP requests,
-`/openapi.json` and the tests of the documents all use these tables.
+(`sow.protocol.options`), the executor (`sow.sessions.commands.executor`), the parameters of HTTP
+requests, `/openapi.json` and the tests of the documents all use these tables.
 
 A `Command` is one parsed line: the union of all commands' fields, because the protocol has one
 header. The format of lines is not known here.

@@ -5,7 +5,8 @@ knows of a new follower. So none is told. A topic *meets* the followers that hav
 did when it next has something to tell; only then is asked which of them want it, and made what they
 need. A topic that is silent costs its followers nothing.
 
-What a follower wants, and what is made for it, is its own business (`sow.sessions.subscription`).
+What a follower wants, and what is made for it, is its own business
+(`sow.sessions.subscriptions.subscription`).
 """
 
 from collections.abc import Iterator

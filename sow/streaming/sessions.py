@@ -7,8 +7,8 @@ may be given up are given up, the queue is conflated, and a session that still d
 closed with a reason.
 
 A session outlives its socket: dropped, it goes on collecting until somebody takes it up again or
-its time is over (`sow.sessions.session_manager`). No I/O here: an edge calls `pull` when its socket
-can take more, and `apply_back_pressure` after it has.
+its time is over (`sow.sessions.commands.session_manager`). No I/O here: an edge calls `pull` when
+its socket can take more, and `apply_back_pressure` after it has.
 """
 
 from collections import deque

@@ -32,7 +32,7 @@ from sow.server.http.request_memory import REQUESTS, Requests
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.connection_supervisor import Connections
 from sow.server.net.http_protocol import HttpProtocol
-from sow.sessions.executor import Executor
+from sow.sessions.commands.executor import Executor
 from sow.store.in_memory import MemoryJournal
 from tests.answers import Answer
 

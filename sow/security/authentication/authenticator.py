@@ -15,7 +15,7 @@ from sow.security.authentication.credentials import LONGEST, Credentials
 from sow.security.authentication.htpasswd import Users
 from sow.security.authentication.jwt import SignedTokens, is_signed
 from sow.security.authentication.key_set import Fetch, FetchedKeys, FiledKeys
-from sow.security.authentication.mtls import user_of
+from sow.security.authentication.credentials import user_of
 from sow.security.authentication.session_cache import Logons
 from sow.security.authentication.tokens import Tokens
 

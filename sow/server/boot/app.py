@@ -64,8 +64,8 @@ from sow.server.loop.startup_progress import StartupProgress
 from sow.server.net.connection_supervisor import Connections, Counted
 from sow.server.net.http_protocol import HttpProtocol, http_log
 from sow.server.net.listening import Listening, bind, raise_files_limit
-from sow.sessions.executor import Executor
-from sow.sessions.live_permission_reload import PreparedPermissions, prepare
+from sow.sessions.commands.executor import Executor
+from sow.sessions.subscriptions.reapply_permissions import PreparedPermissions, prepare
 from sow.store.protocols import Journal, LogEntry
 from sow.store.staging import Staging
 from sow.store.stored_definitions import kept_of

@@ -25,7 +25,7 @@ from sow.messages.arrow_input import read_stream
 from sow.messages.lines import base64_line
 from sow.messages.stepwise_columns import Apart, Making, Result, pieces
 from sow.server.loop.scheduler import FairScheduler
-from sow.sessions.staged_rows import StagedRows
+from sow.sessions.commands.staged_rows import StagedRows
 from sow.topic.records import Records
 from sow.topic.rendering import WHOLE, Shape
 

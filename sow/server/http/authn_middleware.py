@@ -30,8 +30,8 @@ from sow.protocol.commands import Command, Identified
 from sow.security.authentication.credentials import Credentials
 from sow.security.authorization import EVERYTHING, Demand, Permissions, RoleSet
 from sow.server.http.middleware import client_address, open_transport
-from sow.sessions.audit import Audit, Deed
-from sow.sessions.error_redaction import redact_error
+from sow.sessions.commands.audit import Audit, Deed
+from sow.sessions.queries.access_control import redact_error
 
 log = logging.getLogger("sow")
 

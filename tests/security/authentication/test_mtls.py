@@ -3,7 +3,7 @@
 import pytest
 
 from sow.core.security_definitions import User
-from sow.security.authentication.mtls import user_of
+from sow.security.authentication.credentials import user_of
 
 
 def subject(*parts):

@@ -25,7 +25,7 @@ from sow.server.http.authn_middleware import (
     credentials_of,
     permissions_of,
 )
-from sow.sessions.audit import Audit
+from sow.sessions.commands.audit import Audit
 from tests.laws.harness import ORDERS, SECOND, World
 from tests.server.stand_ins import request_of, run
 
