@@ -1,9 +1,9 @@
-"""Where time comes from.
+"""The source of time.
 
-Nothing below the network edge reads a clock: the engine is handed `now_us`, microseconds since
-1970 UTC, with every call. The server hands it `SystemClock`; tests hand it `VirtualClock` and
-move it by hand. Both promise one thing: time never goes backwards, also not from one life of the
-server to the next (`go_on_from`).
+Nothing below the network edge reads a clock: the engine is handed `now_us`, microseconds since 1970
+UTC, with every call. The server hands it `SystemClock`; tests hand it `VirtualClock` and move it by
+hand. Both promise one thing: time never goes backwards, also not from one run of the server to the
+next (`go_on_from`).
 
 The machine's clock keeps no such promise. `SystemClock` counts on the monotonic clock and lets
 itself be corrected by the wall clock:
@@ -51,7 +51,7 @@ class Clock(Protocol):
 
 
 def wall_us() -> int:
-    """What the machine's clock says."""
+    """The machine's clock."""
     return time.time_ns() // 1000
 
 
@@ -121,7 +121,7 @@ class VirtualClock:
         self.stepped_us = 0
 
     def now_us(self) -> int:
-        """Where the clock stands."""
+        """The current time."""
         return self._now_us
 
     def advance(self, by_us: int) -> int:

@@ -1,4 +1,4 @@
-"""Definitions: what config.xml says, topics above all, and the topics of the server's own.
+"""Definitions: the contents of config.xml, topics above all, and the server's own topics.
 
 A definition is plain data without behaviour or I/O; `sow.config` makes them from XML, and the
 components that they configure read them. Pipelines have a module of their own
@@ -355,7 +355,7 @@ def authority(host: str, port: int) -> str:
 
 
 WRITER_KEPT_US = 30 * 86_400 * 1_000_000
-"""A writer that comes back within a month is known; what it sends again is applied once."""
+"""A writer that returns within a month is recognised; what it sends again is applied once."""
 WRITES = Topic(
     name="/sow/commits",
     message_type="json",

@@ -3,8 +3,8 @@
 Joins are read as one chain: the topic that the view names first stands at the root, and each other
 one meets the rows of all that stand before it, by fields of exactly one of them. So a row is found
 from any of its records by following fields up and down, and whatever else could be written (two
-ways from one topic to another, topics that nothing connects) is a mistake that is said in words.
-A view over views says what one tree cannot.
+ways from one topic to another, topics that nothing connects) is an error with an explanation. A
+view over views expresses what one tree cannot.
 """
 
 from collections.abc import Sequence

@@ -21,12 +21,12 @@ Request = Literal["query", "stream"]
 """HTTP requests that take options as parameters: a query, and a stream of events."""
 
 Value = Literal["flag", "count", "list", "expressions", "interval", "choice"]
-"""How an option's value is written: not at all, as a whole number, as words or expressions between
-commas, as `1s`, `auto` or `none`, as one of a few words."""
+"""The syntax of an option's value: none, a whole number, words or expressions between commas, an
+interval such as `1s`, `auto` or `none`, one of a few words."""
 
 
 class Option(NamedTuple):
-    """What the protocol says of one option; `requests` take it as a parameter of its name."""
+    """The specification of one option; `requests` take it as a parameter of its name."""
 
     name: str
     value: Value
@@ -143,12 +143,10 @@ def options_of(request: Request) -> tuple[str, ...]:
 
 
 class CommandKind(NamedTuple):
-    """What the protocol says of one command.
-
-    `fields` are those of a line that it reads, besides `c`, `cid` and `a`. `action` is the
-    executor's method that carries it out, without its underscore. `demand` is what its sender has
-    to be, or may do with the topic that it names. `is_delta`: its messages, or its updates, are to
-    be merged into records.
+    """The specification of one command. `fields` are those of a line that it reads, besides `c`,
+    `cid` and `a`. `action` is the executor's method that carries it out, without its underscore.
+    `demand` is what its sender has to be, or may do with the topic that it names. `is_delta`: its
+    messages, or its updates, are to be merged into records.
     """
 
     name: str
@@ -285,5 +283,5 @@ class Command:
 
     @property
     def kind(self) -> CommandKind:
-        """What the protocol says of this command."""
+        """The specification of this command."""
         return COMMANDS[self.name]

@@ -1,9 +1,9 @@
 """Publishes that came one after the other, read and carried out as one batch.
 
-Most of what is sent is plain publishes to one topic, often in frames of one. Their lines are
-decoded together in one call, by a reader that knows nothing but them, and become columns instead
-of a `Command` each. What that reader does not understand is read line by line by
-`sow.protocol.wire`, which also says what is wrong with it; so nothing is refused here.
+Most lines are plain publishes to one topic, often in frames of one. They are decoded together in
+one call, by a parser for nothing else, into columns instead of a `Command` each. Anything that this
+parser does not accept is parsed line by line by `sow.protocol.wire`, which also reports errors; so
+nothing is rejected here.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -44,7 +44,7 @@ class PublishLine(msgspec.Struct, forbid_unknown_fields=True):
 
 _DECODER = msgspec.json.Decoder(PublishLine)
 UNREAD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, SowError)
-"""What a line raises that is none of a plain publish, or whose acks are none."""
+"""Raised for a line that is not a plain publish, or has invalid acks."""
 
 
 @dataclass(slots=True)
@@ -119,8 +119,8 @@ def _singly(frames: Iterable[bytes]) -> Iterator[Command | Refused]:
 
 
 def _publish(frame: bytes) -> PublishBatch | None:
-    """A short frame that is one plain publish with its body, as comes from who waits for each ack:
-    without what it takes to read many. None for any other, which are read as if many had come."""
+    """A short frame with one plain publish and its body, as sent by a client that waits for each
+    ack: without the overhead of a batch. None for any other frame, which is parsed as a batch."""
     if b"\n" in frame or len(frame) >= LONG_BYTES_MIN or not frame.startswith(BEGINNING):
         return None
     try:
@@ -175,8 +175,8 @@ def _cut(parts: Sequence[list[bytes]]) -> dict[int, bytes]:
             continue
         head = line[:begins] + NOTHING
         with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-            # If that is a line, the d stands in no string and in nothing nested. Should more than
-            # the body follow, it is no message, and the publish is read again as it came.
+            # If that is a line, the d is in no string and not nested. Should more than the body
+            # follow, it is no message, and the publish is parsed again from the original.
             _DECODER.decode(head)
             bodies[at] = line[begins + len(BODY) : -1].strip(BLANKS)
             part[0] = head

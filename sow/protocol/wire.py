@@ -4,8 +4,8 @@ A frame from a client is one or more lines. Each line is a JSON object; a publis
 by bodies) with ``"n"`` is followed by that many bodies, one a line, byte for byte. A line
 that cannot be understood becomes a `Refused`, so that one bad line never costs its neighbours.
 
-Which commands there are, and which fields they read, `sow.protocol.commands` says; options are read
-by `sow.protocol.options`. What a command does is not known here, nor is how answers go out
+`sow.protocol.commands` lists the commands and their fields; `sow.protocol.options` parses options.
+The execution of commands is not known here, nor is the encoding of answers
 (`sow.protocol.encodings`).
 """
 
@@ -207,7 +207,9 @@ def _check_lengths(header: LineFields) -> None:
 def _following(header: LineFields, lines: LineSplitter) -> list[bytes]:
     count = header.n or 0
     if header.c not in FRAMED:
-        raise ClientError(f"n says how many bodies follow; it belongs to {' and '.join(FRAMED)}")
+        raise ClientError(
+            f"n is the number of bodies that follow; it belongs to {' and '.join(FRAMED)}"
+        )
     if header.d:
         raise ClientError("give d or n, not both")
     if count < 1:
@@ -264,7 +266,7 @@ def _command(header: LineFields, bodies: Sequence[bytes]) -> Command:
 
 
 def _enc(header: LineFields, bodies: Sequence[bytes]) -> str | None:
-    """How the bodies are written, as a client says; what suits the topic is not known here."""
+    """The encoding of the bodies, as named by the client; the topic's own is not known here."""
     if header.enc is None:
         return None
     if header.enc != ENC:

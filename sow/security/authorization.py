@@ -1,4 +1,4 @@
-"""Rights: what a user may do, by the roles that he has.
+"""Authorization: the permissions of a user, from roles.
 
 Roles are parsed once; the permissions of a user are computed at logon and checked at every
 endpoint: `may` and `check`. A topic that a user has no permission for does not exist for that user:
@@ -20,19 +20,20 @@ from sow.expressions import Node
 from sow.security.row_level_security import DENY_ALL, RowPolicy, bind, read_condition, row_policy_of
 
 Demand = Verb | Literal["nothing", "logon", "see"]
-"""What a door demands of who comes: a verb that he may, that he has said who he is, that the topic
-is there for him, or nothing."""
+"""The required permission of a request: a verb, a logon, that the topic is visible to the user, or
+nothing."""
 
 USERS_KEPT = 100
-"""Users whose rights are kept, for each comes with many requests: by roles of a thousand Allows
-they take tens of milliseconds to make, and may keep as much as what is said of so many topics."""
+"""Users whose permissions are cached, since each sends many requests: with roles of a thousand
+Allows they take tens of milliseconds to compute, and as much memory as the policies of so many
+topics."""
 EVERY_TOPIC = ".*"
 TOPICS_KEPT = 10_000
 """Topics whose permissions are cached for a user, so that roles are evaluated once for each."""
 
 
 class Allowed:
-    """What one `<Allow>` says of topics."""
+    """One `<Allow>`, parsed."""
 
     def __init__(self, allow: Allow) -> None:
         self.verbs = frozenset(verb for verb in OF_TOPICS if verb in allow.verbs)
@@ -81,8 +82,8 @@ class Given(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """One `<Allow>` of a role that a user has, about a topic; `given` is None where it gives him
-    nothing, since a claim that it compares with is not known of him."""
+    """One `<Allow>` of a user's role that concerns a topic; `given` is None where it grants nothing
+    because the user lacks a claim that it compares with."""
 
     role: str
     allowed: Allowed
@@ -90,20 +91,20 @@ class Reason(NamedTuple):
 
 
 class SharedRowPolicies:
-    """Guards that users have: who has an equal one has the same, with what was compiled of it."""
+    """The row policies of users: equal ones are one object, so they are compiled once."""
 
     def __init__(self) -> None:
         self._guards: WeakValueDictionary[str, RowPolicy] = WeakValueDictionary()
 
     def one(self, guard: RowPolicy) -> RowPolicy:
-        """The guard that is kept of all that are equal."""
+        """The shared instance of equal policies."""
         return self._guards.setdefault(guard.text, guard)
 
 
 class Permissions:
     """What `user` may do: `allowed`, with topics, and `others` beside (Admin, Impersonate).
 
-    `by` is who acts for him, if it is not he himself: whose credentials were checked.
+    `by` is the user who impersonates this one, if any: the one whose credentials were checked.
     """
 
     is_open = False
@@ -125,9 +126,9 @@ class Permissions:
         self._verbs: dict[str, frozenset[Verb]] = {}
         self._guards: dict[tuple[str, Verb], RowPolicy | None] = {}
         self._made: dict[tuple[bool, tuple[int, ...]], RowPolicy | None] = {}
-        """By what concerns a topic, since many topics have the same said of them."""
+        """By the Allows that concern a topic, since many topics have the same."""
         self.text = "\n\n".join(dict.fromkeys(sorted(one.text for one in given)))
-        """Equal for users who may do the same with topics."""
+        """Equal for users with the same permissions for topics."""
 
     @property
     def is_somebody(self) -> bool:
@@ -159,7 +160,7 @@ class Permissions:
 
     @property
     def reads_everything(self) -> bool:
-        """Whether he may read all records of all topics, by one Allow that says so."""
+        """Whether one Allow permits to read all records of all topics."""
         return self.is_open or any(
             one.allowed.topic == EVERY_TOPIC
             and "read" in one.allowed.verbs
@@ -169,7 +170,7 @@ class Permissions:
         )
 
     def of(self, topic: str) -> frozenset[Verb]:
-        """What he may do with a topic of this name."""
+        """The permitted verbs for a topic."""
         found = self._verbs.get(topic)
         if found is None:
             if len(self._verbs) >= TOPICS_KEPT:
@@ -179,19 +180,19 @@ class Permissions:
         return found
 
     def may(self, verb: Verb, topic: str = "") -> bool:
-        """Whether he may do that, with this topic if it is about one."""
+        """Whether the verb is permitted, for this topic if it applies to topics."""
         return verb in (self.of(topic) if verb in OF_TOPICS else self._others)
 
     def sees(self, topic: str) -> bool:
-        """Whether a topic of this name is there for him."""
+        """Whether a topic of this name is visible."""
         return bool(self.of(topic))
 
     def guard(self, topic: str) -> RowPolicy | None:
-        """What he may see of a topic; None: all of it."""
+        """The visible part of a topic; None: all of it."""
         return self._guard(topic, "read")
 
     def write_guard(self, topic: str, verb: Verb) -> RowPolicy | None:
-        """The records of a topic that he may write or delete; None: all."""
+        """The records of a topic that may be written or deleted; None: all."""
         return self._guard(topic, verb)
 
     def _guard(self, topic: str, verb: Verb) -> RowPolicy | None:
@@ -220,7 +221,7 @@ class Permissions:
         return found if found is None or found is DENY_ALL else self._shared.one(found)
 
     def check(self, demand: Demand, topic: str = "") -> None:
-        """Raise Unauthenticated, NotEntitled, or UnknownTopic for one that is not there for him."""
+        """Raise Unauthenticated, NotEntitled, or UnknownTopic for a topic that is not visible."""
         if demand == "nothing":
             return
         if self.user is None:
@@ -252,22 +253,22 @@ class Open(Permissions):
         return ""
 
     def may(self, _verb: Verb, _topic: str = "") -> bool:
-        """He may."""
+        """Always permitted."""
         return True
 
     def sees(self, _topic: str) -> bool:
-        """It is."""
+        """Always visible."""
         return True
 
     def check(self, _demand: Demand, _topic: str = "") -> None:
-        """Nothing speaks against it."""
+        """Always permitted."""
 
     def _guard(self, _topic: str, _verb: Verb) -> None:
         return None
 
 
 EVERYTHING = Open(None)
-EVERYTHING.text = "everything"  # no Allow says so, and who has none may nothing
+EVERYTHING.text = "everything"  # no Allow grants this, and without Allows nothing is permitted
 
 
 class RoleSet:
@@ -307,7 +308,8 @@ class RoleSet:
         )
 
     def reasons(self, user: User, topic: str) -> list[Reason]:
-        """Why a user may do what he may with a topic: all that his roles say of it."""
+        """The reasons for a user's permissions on a topic: all Allows of the user's roles that
+        concern it."""
         claims = {**user.claims, "name": user.name}
         return [
             Reason(role.name, one, one.given(claims))

@@ -60,7 +60,7 @@ def read_condition(text: str) -> Node:
 
 
 def bind(node: Node, claims: Mapping[str, str]) -> Node | None:
-    """The condition for a user who is known by these claims; None where one is missing."""
+    """The condition for a user with these claims; None where one is missing."""
     values: dict[Source, Scalar] = {}
     for one in parameters_in(node):
         value = claims.get(one.name.removeprefix(USER_PREFIX))
@@ -147,7 +147,7 @@ class RowPolicy:
         return tuple(terms) if self._shown is None else masked_order(terms, self.hides)
 
     def projection(self, texts: tuple[str, ...]) -> tuple[str, ...]:
-        """The user's projection, of whose texts each has been read before."""
+        """The user's projection; its texts have been validated before."""
         if self._shown is None:
             return texts
         found = []

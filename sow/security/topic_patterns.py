@@ -1,4 +1,4 @@
-"""Names that stand for several topics: patterns, and the formats that name copies.
+"""Names for several topics: patterns, and the formats of copies' names.
 
 A pattern is a regular expression, searched for unanchored and in linear time. A name is taken for
 one when it holds a character that means something to a regular expression; the caller first checks

@@ -2,8 +2,8 @@
 
 The hash is bcrypt's or argon2's: both are made to be slow, so that a stolen file does not give the
 passwords away. What htpasswd can write besides (MD5, SHA-1, crypt) is refused, since it does.
-Groups stand in a file of their own beside it: `GROUP: NAME NAME`. Checking takes the same work for
-every name, one that is not there included: a hash of each kind that stands in the file.
+Groups are in a separate file beside it: `GROUP: NAME NAME`. A check takes the same work for every
+name, also an unknown one: a hash of each kind in the file.
 """
 
 import os
@@ -59,7 +59,7 @@ class Users:
 
 
 def groups_file(file: str) -> str:
-    """Where the groups of a file of users stand: users.htpasswd has users.groups."""
+    """The file of groups of a file of users: users.htpasswd has users.groups."""
     stem, dot, suffix = file.rpartition(".")
     return (stem if dot and "/" not in suffix else file) + GROUPS_SUFFIX
 

@@ -1,8 +1,8 @@
 """Signed tokens (JWT) of an external issuer: verified by its keys, and parsed.
 
-A token says of itself how it is signed, and is not believed: its key says what it is good for. It
-has to come from the issuer, be meant for the audience, and say when it ends; no clock is given
-leeway.
+A token names its own algorithm, which is not trusted: the key decides which algorithms are allowed.
+It has to come from the issuer, be meant for the audience, and have an expiry; there is no leeway
+for clocks.
 """
 
 import math
@@ -29,7 +29,7 @@ expires."""
 
 
 class _Registry(jws.JWSRegistry):
-    """What is listed is taken, and nothing else; headers that say more are not believed."""
+    """Only the listed headers are accepted."""
 
     max_header_length = LONGEST
     max_payload_length = LONGEST
@@ -72,7 +72,7 @@ class SignedTokens:
         return User(name, self._groups(claims), _texts(claims), int(ends_s * SECOND_US))
 
     async def _claims(self, token: str) -> Mapping[str, object]:
-        """What it says, if its key has signed that."""
+        """The claims, if its key has signed them."""
         try:
             signed = jws.extract_compact(token.encode(), registry=self._registry)
             header = signed.headers()
@@ -106,7 +106,7 @@ class SignedTokens:
 
 
 def _refused() -> Unauthenticated:
-    """Why is for the issuer to find out: who made the token himself learns nothing."""
+    """The reason is for the issuer to find out: a forger learns nothing."""
     return Unauthenticated("the token is not good")
 
 

@@ -33,7 +33,7 @@ KEYS_MAX = 1_000
 RSA_BITS_MAX = 8_192
 """Checking takes longer with each further one, and none that is published has more."""
 FETCHED_EVERY_US = 30_000_000
-"""At the most. Who rotates keys publishes them long before he signs with them."""
+"""The maximum. An issuer that rotates keys publishes them long before it signs with them."""
 FRESH_US = 600_000_000
 STALE_US = 86_400_000_000
 """Beyond that, a withdrawn key would stay valid for as long as its issuer is unreachable."""
@@ -57,7 +57,7 @@ class Keys:
 
 
 def good_for(key: Key) -> tuple[str, ...]:
-    """The algorithms of a key: those of its kind, or the one that it says of itself."""
+    """The algorithms of a key: those of its kind, or the one that it names."""
     own = key.alg
     of_kind = ALGORITHMS.get(key.key_type, ())
     return of_kind if own is None else tuple(one for one in of_kind if one == own)
@@ -124,7 +124,7 @@ class FetchedKeys:
     """Whatever keys it has: what they have signed is checked again before long."""
 
     def __init__(self, address: str, now_us: Callable[[], int]) -> None:
-        """`go_on` says how they are fetched."""
+        """`go_on` sets how they are fetched."""
         self._address = address
         self._now_us = now_us
         self._fetch: Fetch
@@ -148,7 +148,7 @@ class FetchedKeys:
             if self._renewing is None and self._may_fetch():
                 self._renewing = asyncio.create_task(self._renew())
             if self._renewing is not None:
-                # Who goes away meanwhile is not to take them from those who wait.
+                # A waiter that is cancelled must not cancel the fetch of the others.
                 await asyncio.shield(self._renewing)
             if not self._are_younger(STALE_US):
                 raise IssuerAway(

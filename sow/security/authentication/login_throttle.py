@@ -17,11 +17,11 @@ FREE_FAILURES = 3
 """A mistyped password costs nothing."""
 FIRST_WAIT_US = 100_000
 LONGEST_WAIT_US = 5 * SECOND_US
-"""A whole desk may stand behind one address: it is hindered, not locked out."""
+"""A whole desk may share one address: it is slowed down, not locked out."""
 
 
 class Attempts:
-    """The attempts of each address: `per_second` of them, and as many at once, as it says now."""
+    """The attempts of each address: `per_second()` of them, and as many in a burst."""
 
     def __init__(self, per_second: Callable[[], int]) -> None:
         self._per_second = per_second
@@ -29,7 +29,7 @@ class Attempts:
 
     def wait_us(self, address: str, now_us: int) -> int:
         """Take one attempt of an address; how long it has to wait for it: then none is taken."""
-        address = whose(address)
+        address = network_of(address)
         per_second = self._per_second()
         place = self._places.pop(address, None) or _Address(per_second, now_us)
         self._places[address] = place
@@ -39,18 +39,17 @@ class Attempts:
 
     def failed(self, address: str, now_us: int) -> None:
         """The attempt failed."""
-        if place := self._places.get(whose(address)):
+        if place := self._places.get(network_of(address)):
             place.failed(now_us)
 
     def succeeded(self, address: str) -> None:
         """The attempt succeeded."""
-        if place := self._places.get(whose(address)):
+        if place := self._places.get(network_of(address)):
             place.failures = 0
 
 
-def whose(address: str) -> str:
-    """The addresses that are whose this is, by one name: of IPv6 the network of 64 bits, which is
-    what a single machine is given."""
+def network_of(address: str) -> str:
+    """The network of an address: for IPv6 its /64, which is what a single machine is given."""
     try:
         found = ip_address(address)
     except ValueError:

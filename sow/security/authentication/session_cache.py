@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from sow.core.clock import SECOND_US
 from sow.core.security_definitions import User
 from sow.errors import TooManyLogons
-from sow.security.authentication.login_throttle import Attempts, whose
+from sow.security.authentication.login_throttle import Attempts, network_of
 
 HASHED_AT_ONCE = 2
 """Threads: hashing gives up the interpreter lock, and the rest of the server wants a core."""
@@ -70,7 +70,7 @@ class Hashing:
 
     async def run(self, address: str, hashing: Callable[[], Awaitable[bool]]) -> bool:
         """Run `hashing` in the turn of `address`. Raises TooManyLogons if too many wait."""
-        await self._turn(whose(address))
+        await self._turn(network_of(address))
         running = asyncio.ensure_future(hashing())
         # A thread continues after its waiter has gone, and occupies its place until then.
         running.add_done_callback(lambda _: self._release())

@@ -78,7 +78,7 @@ def new_token() -> str:
 
 
 def read_lines(file: str) -> list[TokenLine]:
-    """The lines of a file. Raises ConfigError with the number of one that says something else."""
+    """The lines of a file. Raises ConfigError with the number of an invalid one."""
     found: dict[str, TokenLine] = {}
     for number, text in user_file.numbered(user_file.read(file, "Tokens")):
         try:
@@ -95,8 +95,8 @@ def read_lines(file: str) -> list[TokenLine]:
 
 
 def create(file: str, name: str, groups: Sequence[str], expires: str) -> str:
-    """A new token, whose line is put at the end of a file, which may be new. `expires` is as a line
-    has it, or empty. Raises ConfigError, ValueError for a name, a group or an end that cannot be.
+    """Create a token and append its line to a file, which may be new. `expires` is as in a line, or
+    empty. Raises ConfigError, ValueError for an invalid name, group or expiry.
     """
     for one in (name, *groups):
         if not USER_NAME.fullmatch(one):
@@ -147,7 +147,7 @@ def _line(text: str) -> TokenLine:
     kept, *rest = rest
     if not SUM.fullmatch(kept):
         raise ValueError(
-            f"after {clipped(name)} the SHA-256 of the token in 64 hexadecimal digits is to stand, "
+            f"after {clipped(name)} write the SHA-256 of the token in 64 hexadecimal digits, "
             "never the token itself; `sow token create` writes such a line"
         )
     groups: list[str] = []

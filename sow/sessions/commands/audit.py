@@ -27,7 +27,7 @@ NOTED_AT_ONCE = 100
 """Refusals of all, and logons or deletes of one user, that are noted at once: a program that errs
 shows all of what it tries."""
 NOTED_PER_S = 10
-"""And then, on and on: more than anybody reads, and nothing beside what a disk takes."""
+"""The sustained rate: more than anyone reads, and little for a disk."""
 USERS_KEPT = 1_000
 """Of more, those that came longest ago have all their room again."""
 
@@ -45,7 +45,7 @@ def _newest(table: Table, deed: Deed) -> tuple[int, int]:
     if not there:
         return 0, 0
     first = number_at(0)
-    # Behind the newest stand the oldest.
+    # The oldest follow the newest.
     count = bisect_left(places[:there], True, key=lambda place: number_at(place) < first)
     return count, number_at(count - 1)
 
@@ -57,7 +57,7 @@ class Audit:
         self._engine = engine
         self._number: int | None = None
         self._counts: dict[Deed, int] = {}
-        """How many-th of its deed the next record is, as its place says."""
+        """The number of the next record among those of its event."""
         self._rooms: dict[tuple[str, ...], tuple[float, int]] = {}
         self._left_out = 0
 
@@ -110,14 +110,14 @@ class Audit:
         return self._number + 1
 
     def _has_room(self, deed: Deed, rights: Permissions) -> bool:
-        """Whether one more of these is noted: refusals are those of all, since anybody is refused
-        under whatever name."""
+        """Whether one more of these is recorded: refusals count for all users together, since
+        anyone can be refused under any name."""
         now_us = self._engine.now_us
-        whose = (deed,) if deed == "refused" else (deed, *rights.owner)
-        left, since_us = self._rooms.pop(whose, (float(NOTED_AT_ONCE), now_us))
+        key = (deed,) if deed == "refused" else (deed, *rights.owner)
+        left, since_us = self._rooms.pop(key, (float(NOTED_AT_ONCE), now_us))
         left = min(NOTED_AT_ONCE, left + max(0, now_us - since_us) * NOTED_PER_S / SECOND_US)
         has_room = left >= 1
-        self._rooms[whose] = left - has_room, now_us
+        self._rooms[key] = left - has_room, now_us
         if len(self._rooms) > USERS_KEPT:
             del self._rooms[next(iter(self._rooms))]
         return has_room

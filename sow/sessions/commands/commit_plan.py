@@ -37,7 +37,7 @@ class Piece(NamedTuple):
     """Counted with each: of all of them, which are logged in one step, it takes long."""
     reason: Reason | None = None
     expires_us: Expiries | None = None
-    """When its records expire; None: as the topic says, from when all of it is done."""
+    """When its records expire; None: by the topic's default, counted from the end of the commit."""
 
     def __len__(self) -> int:
         return len(self.messages.identities)
@@ -79,8 +79,8 @@ class Plan:
     """Works out what `steps` do to `topic`, at a time in microseconds. They are emptied, so that
     nothing is held that was put: to free all of it at once takes long.
 
-    `permits` say which records may be written, and which deleted; None: all. Raises NotEntitled.
-    `replaces`: records that the steps do not publish go first, so that what goes and what comes
+    `permits` decide which records may be written, and which deleted; None: all. Raises NotEntitled.
+    `replaces`: records that the steps do not publish are removed first, so that old and new ones
     need not be held together.
     """
 
@@ -204,7 +204,8 @@ class Plan:
         self._check_deletes(there)
         states.update(dict.fromkeys(there))
         self._renewed.update(there)
-        # Of rows of a view it is known why they go; all others are deleted, whatever is said.
+        # Rows of a view are removed for the given reason; all others are deleted, whatever the row
+        # says.
         is_sent = self._topic.definition.view is not None
         return _removal(there, REASON_OF[step.operation] if is_sent else "deleted")
 

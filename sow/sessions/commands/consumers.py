@@ -7,8 +7,8 @@ consumer that has not advanced in `TransactionLog/ConsumerExpiration`. It keeps 
 may still find everything there. If not, it gets an error when it returns.
 
 A name is meant for one reader. Where several use it, the one that is furthest behind counts, so
-that none of them loses what it has not read; one of them that never comes back holds the others
-up no longer than the log waits for a consumer.
+that none of them loses what it has not read; one that never returns holds the others up no longer
+than retention waits for a consumer.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ CHANCE_US = 3_600_000_000
 """Grace period: no consumer could advance while the server was down, or while the clock was set
 forward."""
 SOON_PART = 0.75
-"""So much of its time has passed when it is said that it will end."""
+"""The part of its time after which the operator is warned."""
 
 
 class Consumer(NamedTuple):
@@ -72,7 +72,7 @@ class Consumers:
         )
 
     def owner(self, name: str) -> str | None:
-        """Whose a consumer is; None if there is none of that name."""
+        """The owner of a consumer; None if there is none of that name."""
         table = self._engine.catalog.account(CONSUMERS).records.table
         slot = table.slots.get(name)
         return None if slot is None else orjson.loads(table.bodies[slot] or b"").get("user", "")
@@ -140,8 +140,8 @@ class Consumers:
     def _readers(
         self, held: Mapping[str, list[int]], reader: str, bookmark: int, now_us: int
     ) -> dict[str, list[int]]:
-        """Where those who share a name are, and since when, in minutes: who has said nothing for
-        as long as the log waits for a consumer has gone."""
+        """The positions of readers that share a name, and since when, in minutes: a reader that has
+        been silent for as long as retention waits for a consumer is dropped."""
         if not reader:
             return {}
         lasts_us = self._engine.configuration.journal.consumer_expiration_us
@@ -167,7 +167,8 @@ def no_consumer(name: str) -> UnknownRecord:
 
 
 class ConsumerPatience:
-    """How long the log waits for each consumer. Says by `notice` what an operator should know.
+    """How long retention waits for each consumer. `notice` is called with sentences for the
+    operator's log.
 
     Time in which no consumer could advance does not count: after a start, and after the clock was
     set forward, each has at least an hour.

@@ -1,8 +1,8 @@
 """The executor: carries out the commands of sessions on the engine.
 
-The table of commands (`sow.protocol.commands`) says which method carries out which. A method checks
-everything before it changes anything; an error of the client's becomes a failure ack and nothing
-else. Replies are said to the session in order; when they leave is decided by the engine's groups.
+The table of commands (`sow.protocol.commands`) names the method of each. A method checks everything
+before it changes anything; a client error becomes a failure ack and nothing else. Replies are
+queued for the session in order; the engine's group commit decides when they are sent.
 """
 
 from collections import Counter
@@ -109,8 +109,8 @@ class Executor:
     ) -> Task[list[str]]:
         """Go on under another configuration; returns what was changed, or raises ConfigError.
 
-        `give_up` takes topics whose records have no place in it; without it they are a refusal.
-        One is to be over before the next begins.
+        `give_up` is called with topics whose records have no place in it; without it such topics
+        are an error. One change has to end before the next begins.
         """
         end_topic = self.subscriptions.end_topic
         change = Reconfiguration(self.engine, configuration, end_topic, give_up)
@@ -143,8 +143,8 @@ class Executor:
     def reguard(self, session: Session, rights: Permissions) -> Task[None]:
         """Apply new permissions to a session: its subscriptions are replaced.
 
-        Rows that its user may not see any more leave with the reason ``entitlement``, those that he
-        may see now arrive. Where its rights change once more before that is done, the next goes on.
+        Records that its user may not see any more leave with the reason ``entitlement``, newly
+        visible ones arrive. If its permissions change once more meanwhile, the next call continues.
         """
         session.entitle(rights, session.shown)
         session.hold_back()
@@ -158,9 +158,9 @@ class Executor:
             run_to_completion(self.carry_out(session, commands, lambda: now_us))
 
     def publish_at_once(self, session: Session, commands: Sequence[Read], now_us: int) -> bool:
-        """Carry out plain publishes to one topic that are no more than a step, without the cost of
-        steps: that is what mostly comes. False, and nothing is done, of anything else, and if any
-        of them is refused."""
+        """Execute plain publishes to one topic that fit in one step, without the overhead of steps:
+        this is the common case. Returns False, with nothing done, for anything else, and if any of
+        them has an error."""
         publishes = commands[0] if len(commands) == 1 else None
         return isinstance(publishes, PublishBatch) and self._publish_all(session, publishes, now_us)
 
@@ -188,7 +188,7 @@ class Executor:
                     for command in read.singly():
                         yield from self._carry_out_one(session, command, now_us())
                         yield
-            # A logon may have taken up another session: the rest is said to that one.
+            # A logon may have resumed another session: the rest is sent to that one.
             session = session.successor or session
 
     def _publish_all(self, session: Session, publishes: PublishBatch, now_us: int) -> bool:
@@ -284,7 +284,7 @@ class Executor:
             )
 
     def _identify(self, session: Session, command: Command) -> None:
-        """Give a session the rights of who logs on; raises Unauthenticated, NotEntitled."""
+        """Set the session's permissions at a logon; raises Unauthenticated, NotEntitled."""
         before = session.rights
         if before.is_open:
             return
@@ -310,12 +310,12 @@ class Executor:
 
     def _logon(self, session: Session, command: Command, _now_us: int) -> Task[None]:
         if command.seen is not None and command.session is None:
-            raise ClientError("seen says how far a session was read; give the session as well")
+            raise ClientError("seen is a position in a session; give the session as well")
         had = session.rights
         self._identify(session, command)
         session.log_on(command.client)
         if session.rights is not had:
-            # Another token may say other things of the same user.
+            # Another token may hold other claims of the same user.
             yield from self.subscriptions.reguard(session)
         if command.session is None:
             self._name(session, command, {})
@@ -328,13 +328,13 @@ class Executor:
         """Acknowledge a logon; lines are counted after the last of its acks."""
         acks = acks_of(command.acks, has_cid=True)
         for kind in acks:
-            said = protocol_messages.ack(
+            reply = protocol_messages.ack(
                 command.cid, kind, **self._identity(session, command), **more
             )
             if kind == acks[-1]:
-                session.say_name(said, self.engine.group, self.engine.now_us)
+                session.say_name(reply, self.engine.group, self.engine.now_us)
             else:
-                session.say(said)
+                session.say(reply)
 
     def _identity(self, session: Session, command: Command) -> dict[str, object]:
         """The fields of a logon's ack: the session's secret name, its public id, and the log of its
@@ -344,7 +344,7 @@ class Executor:
         return {**names, "log": self._log_id, "version": __version__, "ignored": ignored}
 
     def _resume(self, session: Session, command: Command) -> Task[None] | None:
-        """Take up a session whose socket has gone, in place of the one that logs on."""
+        """Resume a disconnected session, in place of the one that logs on."""
         name = command.session or ""
         old = self.sessions.named(name)
         if session.named:
@@ -384,7 +384,7 @@ class Executor:
         session.give_way_to(old)
         self.sessions.forget(session)
         self.engine.touch(old)
-        # Another token may say other things of the same user.
+        # Another token may hold other claims of the same user.
         same = had.user == rights.user and not old.holds_back
         return None if same else self.subscriptions.reguard(old)
 
@@ -396,7 +396,7 @@ class Executor:
         acknowledge(session, command, *ACKS)
 
     def _flush(self, session: Session, command: Command, _now_us: int) -> None:
-        # Everything said so far leaves before this, and only once it is durable.
+        # Everything queued so far is sent before this, and only once it is durable.
         acknowledge(session, command, *ACKS)
 
     def _publish(self, session: Session, command: Command, now_us: int) -> Task[None]:
@@ -470,10 +470,10 @@ class Executor:
         """Remove the records that exactly one of the three selectors names, as of the moment at
         which they are found; returns how many.
 
-        Of those that a user of these `rights` may not delete none goes, and nothing is said of
-        them: to him they are not there. How many a filter finds says what records are like, so it
-        is noted who deletes by one, and he has to be one who may read them. `check_still` raises
-        where those are not his rights any more when the records are found.
+        Records that these `rights` do not permit to delete stay, and are not mentioned: to the user
+        they do not exist. The number of records that a filter finds reveals their content, so
+        deletes by filter are audited, and require the permission to read. `check_still` raises if
+        the permissions have changed by the time the records are found.
 
         Raises ClientError for another number of selectors, NotEntitled, and what `Engine.removal`
         does.
@@ -486,7 +486,7 @@ class Executor:
             )
         if filter_text is not None and not rights.may("read", topic.name):
             raise NotEntitled(
-                "who deletes by a filter finds out what records are like, and no role allows you "
+                "a delete by filter reveals the content of records, and no role allows you "
                 f"to read topic {topic.name}; name them by keys or bodies"
             )
         permit = permit_for(rights, "delete", topic.name)
@@ -542,7 +542,8 @@ def _parts(read: Read) -> Iterable[Read]:
 
 
 def _identities(topic: LiveTopic, bodies: Sequence[bytes]) -> Task[list[str]]:
-    """Whose records bodies are; raises BadMessage with the index of the first that names none."""
+    """The identities of bodies' records; raises BadMessage with the index of the first without
+    one."""
     names: list[str] = []
     for start in range(0, len(bodies), NAMED_AT_ONCE):
         try:

@@ -1,4 +1,4 @@
-"""Rates: how many messages a user may publish a second, `Limits/PublishesPerSecond`.
+"""Rate limiting: how many messages a user may publish a second, `Limits/PublishesPerSecond`.
 
 A token bucket for each user holds as many messages as the user may publish in a second and refills
 at that rate. A user with any tokens left may publish a whole batch, and then waits until the debt
@@ -14,11 +14,12 @@ from sow.errors import Busy
 from sow.security.authorization import Permissions
 
 USERS_KEPT = 10_000
-"""Users whose buckets are kept; of more, those that published longest ago have full ones again."""
+"""Maximum number of buckets; beyond it, users that published longest ago start with a full one
+again."""
 
 
 class RateLimited(Busy):
-    """The user publishes faster than he may; it may be tried again in `retry_after_s`."""
+    """The user publishes faster than permitted; the client may retry after `retry_after_s`."""
 
 
 class RateLimiter:
@@ -29,8 +30,7 @@ class RateLimiter:
         self._buckets: dict[tuple[str, ...], tuple[float, int]] = {}
 
     def take(self, rights: Permissions, count: int, now_us: int) -> None:
-        """So many messages are published by who has these rights; raises RateLimited, and takes
-        nothing."""
+        """Take tokens for `count` messages of a user; raises RateLimited, and takes nothing."""
         most = self._limits().publishes_per_second_max
         if most is None:
             return
@@ -48,7 +48,7 @@ class RateLimiter:
             raise error
 
     def give_back(self, rights: Permissions, count: int) -> None:
-        """So many messages that were taken last are not published after all."""
+        """Return the tokens of messages that were not published after all."""
         if rights.owner in self._buckets:
             left, since_us = self._buckets[rights.owner]
             self._buckets[rights.owner] = left + count, since_us

@@ -37,7 +37,7 @@ class LookingPermit(WritePolicy):
         messages: CheckedMessages,
         held: Mapping[str, bytes | None] | None = None,
     ) -> None:
-        """Raise what speaks against the message: that it may not be written comes first."""
+        """Raise the errors of the message: missing permission to write first."""
         if self._permit is not None:
             self._permit.check(records, messages, held)
         (identity,) = messages.identities
@@ -105,7 +105,7 @@ def delete(
     if slot is not None and permit is not None and not _may_go(permit, records, slot):
         if shows(row_policy_for(held, records), records, records.table.bodies[slot] or b""):
             raise NotEntitled("no role allows you to delete this record")
-        slot = None  # and a look at it would say that it is there
+        slot = None  # and calling `look` would reveal that it exists
     look(records, slot)
     if slot is None:
         raise UnknownRecord(f"topic {name} has no record {shown(sow_key)}")

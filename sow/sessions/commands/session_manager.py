@@ -1,4 +1,4 @@
-"""The sessions that there are, from the first word of a client until they are gone for good.
+"""All sessions, from a client's first command until they end for good.
 
 A session whose socket is closed is kept for a while and goes on collecting updates, until its
 client resumes it with a logon. The reason why a session ended is kept for as long as its client may
@@ -29,7 +29,7 @@ NAMED_MAX = 100
 FORGOTTEN_MAX = 1000
 """Of so many sessions that are gone it is remembered why."""
 GONE_MAX = 100
-"""So many that are gone are described to who looks: a page of them, some ten kilobytes."""
+"""Ended sessions that are listed: a page of them, some ten kilobytes."""
 
 
 class GoneSession(NamedTuple):
@@ -59,7 +59,7 @@ class AwaitedSession:
 
 
 class EntitledSession:
-    """A session of a user who is known for a while."""
+    """A session whose authentication expires."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -70,7 +70,7 @@ class EntitledSession:
 
 
 ANONYMOUS = Permissions(None)
-"""The rights of a client that has not said who it is, and has to."""
+"""The permissions of a client that has to authenticate, and has not."""
 
 
 class SessionManager:
@@ -142,8 +142,8 @@ class SessionManager:
 
     @property
     def dropped_because(self) -> dict[str, int]:
-        """Messages that waited and were dropped, ever: with subscriptions that were given up, or
-        with sessions, by why these went."""
+        """Messages that waited and were dropped, in total: with subscriptions that were given up,
+        or with sessions, by the reason of their end."""
         with_sessions = {why: self._left_behind[why] for why in CLOSED_BECAUSE}
         return {"given up": self.dropped, **with_sessions}
 
@@ -155,8 +155,8 @@ class SessionManager:
         shown: object = None,
         address: str = "",
     ) -> Session:
-        """A new session, of a client at an address that has these rights, since it has `shown` who
-        it is; None: it has not."""
+        """A new session, of a client at an address; `shown` are the credentials that gave it these
+        permissions; None: it has not authenticated."""
         engine = self._engine
         session = Session(
             f"s{self._boot}{next(self._numbers)}",
@@ -178,8 +178,8 @@ class SessionManager:
         return session
 
     def entitle(self, session: Session, rights: Permissions, shown: object = None) -> None:
-        """From now on its client has these rights, and when they expire it is barred; `shown` is
-        by what it was found out who it is."""
+        """Set the permissions of a session, until they expire; `shown` are the credentials that
+        gave them."""
         session.entitle(rights, shown)
         waiting = self._entitled.get(session)
         if rights.expires_us is not None and waiting is None:
@@ -230,7 +230,7 @@ class SessionManager:
             self._engine.timers.remove(waiting)
 
     def find(self, called: str) -> Session | None:
-        """The session that goes by an id, or by the name that only its owner knows."""
+        """The session with an id, or with the name that only its owner knows."""
         return self._by_id.get(called) or self.named(called)
 
     def has(self, session: Session) -> bool:
@@ -280,7 +280,7 @@ class SessionManager:
         self._coming_listeners.append(listener)
 
     def note_logon(self, session: Session, address: str | None) -> None:
-        """The client of a session has said who it is."""
+        """Note that the client of a session has logged on."""
         user = session.rights.user
         as_user = f" as {clipped(user.name)}" if user is not None else ""
         whence = f" from {address}" if address else ""
@@ -288,7 +288,8 @@ class SessionManager:
             listener(f"{_called(session)} has logged on{as_user}{whence}")
 
     def _report_gone(self, session: Session, why: str) -> None:
-        # In a place of its own: the log bounds each place, and who leaves is not to hide who comes.
+        # With a key of its own: the log is rate-limited per key, and disconnects must not hide
+        # connects.
         for listener in self._coming_listeners:
             listener(f"{_called(session)} is gone: {why}")
 
@@ -425,7 +426,7 @@ def _gone(session: Session, why: str, now_us: int) -> GoneSession:
 
 
 def _because(session: Session, why: str) -> str:
-    """Why a session is gone, in one word of `CLOSED_BECAUSE`."""
+    """The reason of a session's end, in one word of `CLOSED_BECAUSE`."""
     if session.ended is not None:
         return {SLOW: "slow", OPERATOR: "operator"}.get(session.ended, "refused")
     return {NOT_RECOVERED: "recovery", NOT_ENTITLED: "refused"}.get(why, why)

@@ -162,7 +162,7 @@ def _digests(rows: StagedRows) -> Iterator[int]:
         text, named = body or b"", b""
         if key is not None:
             text, named = b"%d:%b%b" % (len(key), key.encode("utf-8", "replace"), text), b"key"
-        # What the digest is made with says what stands in the text.
+        # The salt and personalisation of the digest distinguish what the text holds.
         does = operation.encode("utf-8", "replace")[:DIGEST_BYTES]
         digest = blake2b(text, digest_size=DIGEST_BYTES, salt=named, person=does).digest()
         yield int.from_bytes(digest, "big")

@@ -5,9 +5,10 @@ at once which of its rows are bad; *read* in pieces when the batch is committed;
 *planned* (`sow.sessions.commands.commit_plan`) and then *applied*, in steps between which the topic
 is not queried (`sow.engine.atomic_change`).
 
-A record in the server's own topic of writes says which epoch a writer has reached. It and the rows
-are numbered and logged in one step, before the first is stored, and so are in one transaction of
-the journal: a batch that is committed again, before or after a crash, is known for a duplicate.
+A record in the server's own topic of writes holds the epoch that a writer has reached. It and the
+rows are numbered and logged in one step, before the first is stored, and so are in one transaction
+of the journal: a batch that is committed again, before or after a crash, is recognised as a
+duplicate.
 
 A writer has an account for each topic. An epoch older than the account's is not a duplicate: its
 writer started again under its old name, so it is an error unless the request allows it to be
@@ -162,10 +163,9 @@ class StagedWrites:
     ) -> str | None:
         """The bookmark at which a batch was applied to a topic, or None if it was not.
 
-        Raises EpochPassed where the writer has gone on since, unless `passes_over` says that a
-        batch is done with when a later one is; EpochReused where the batch that was applied has
-        another `content`, as far as both are known; NotEntitled where the writer is another user's,
-        who would be taken to be as far as this one.
+        Raises EpochPassed where the writer has committed later epochs, unless `passes_over` allows
+        to skip them; EpochReused where the applied batch has another `content`, as far as both are
+        known; NotEntitled where the writer belongs to another user.
         """
         last = self._last(writer, topic)
         if last is None:
@@ -185,8 +185,8 @@ class StagedWrites:
         return bookmark
 
     def may_be_of(self, writer: str, epoch: int, topic: str, attempts: str) -> bool:
-        """Whether a batch that was applied may have consisted of these `attempts`: not if the
-        account says that this epoch did of others."""
+        """Whether an applied batch may have consisted of these `attempts`: not if the account has
+        others for this epoch."""
         last = self._last(writer, topic)
         return last is None or last["epoch"] != epoch or last.get("attempts", attempts) == attempts
 
@@ -240,7 +240,7 @@ class StagedWrites:
         content: BatchContent | None = None,
         attempts: str = "",
     ) -> Task[int]:
-        """Carry out a whole batch, and say so in the account of its writer, with its `content` and
+        """Apply a whole batch, and record it in the account of its writer, with its `content` and
         the `attempts` that it consists of; `steps` are emptied.
 
         The batch becomes visible as a whole; returns the bookmark of its last change. `replaces`:
@@ -249,7 +249,7 @@ class StagedWrites:
         """
 
         def work(topic: LiveTopic) -> Task[int]:
-            # Who gave up waiting for this batch may have sent it again.
+            # A client that timed out on this batch may have sent it again.
             before = self.applied(writer, epoch, name, rights=rights, content=content)
             if before is not None:
                 return int(before)
@@ -257,7 +257,9 @@ class StagedWrites:
             permits = permit_for(rights, "write", name), permit_for(rights, "delete", name)
             if isinstance(topic, CopyTopic):
                 if any(permits):
-                    raise NotEntitled(f"records of {name} are written by who may write all of it")
+                    raise NotEntitled(
+                        f"records of {name} can be written only with permission for all of it"
+                    )
                 return (yield from self._release(topic, steps, noted, now_us))
             assert isinstance(topic, SourceTopic)  # nothing else takes rows
             plan = Plan(self._engine, topic, steps, now_us, replaces, permits)
@@ -310,7 +312,7 @@ class StagedWrites:
         return self._engine.seq
 
     def _note(self, noted: Mapping[str, Any], bookmark: int, rows: int, now_us: int) -> None:
-        """Say in the account of a writer how far it is, and what is `noted` of the batch."""
+        """Record in the account of a writer its epoch, and what is `noted` of the batch."""
         account = {**noted, "bookmark": str(bookmark), "rows": rows}
         writes = self._engine.catalog.account(WRITES)
         messages = writes.records.read([orjson.dumps(account)])

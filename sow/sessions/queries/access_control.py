@@ -28,10 +28,10 @@ from sow.topic.rendering import Shape
 
 
 def row_policy_for(rights: Permissions, topic: Records) -> RowPolicy | None:
-    """What may be seen of a topic; None: all of it.
+    """The row policy for a topic; None: everything may be seen.
 
-    What was made for one client alone has been made of what he may see. Of messages without fields
-    nothing may be, where fields say what.
+    A view created for one client has been made from what its user may see. Nothing may be seen of
+    messages without fields, where the policy is about fields.
     """
     if rights.is_open or is_hidden(topic.name):
         return None
@@ -53,7 +53,7 @@ def row_policy_of(command: Command, topic: Records) -> RowPolicy | None:
 
 
 def restrict_query(query: Query, guard: RowPolicy | None) -> Query:
-    """The query, of what may be seen."""
+    """The query, restricted to what may be seen."""
     if guard is None:
         return query
     return replace(
@@ -62,7 +62,7 @@ def restrict_query(query: Query, guard: RowPolicy | None) -> Query:
 
 
 def restrict_shape(shape: Shape, guard: RowPolicy | None) -> Shape:
-    """The shape, of what may be seen."""
+    """The shape, restricted to what may be seen."""
     return shape if guard is None else shape._replace(select=guard.shape(shape.select))
 
 
@@ -96,8 +96,8 @@ COMPARED_MAX = 200
 def redact_error(
     error: SowError, rights: Permissions, names: Iterable[str], patterns: Mapping[str, str]
 ) -> SowError:
-    """The same error, worded for who has these rights; `names` are those of all topics, `patterns`
-    those by which topics are made."""
+    """The same error with a detail for a user with these permissions; `names` are those of all
+    topics, `patterns` those by which topics are created."""
     if rights.is_open:
         return error
     if isinstance(error, UnknownTopic) and error.wanted:

@@ -43,8 +43,9 @@ STEP_ROWS = 250
 
 class ViewInputSnapshot:
     """The records of a snapshot, in the order of their first publication, with the values of
-    `paths`. `newest` says how new each is, where its number does not (`Columns.newest`), `order`
-    where each stands (`Columns.order`), where several may stand in one place: rows of a view do."""
+    `paths`. `newest` is how new each is, where its sequence number does not decide that
+    (`Columns.newest`), `order` the position of each (`Columns.order`), where several may share one:
+    rows of a view do."""
 
     def __init__(
         self,
@@ -136,7 +137,7 @@ class Share:
         self._let_go: Callable[[], None] | None = let_go
 
     def let_go(self) -> None:
-        """The client needs it no more; to say so twice does nothing."""
+        """Release it; releasing twice does nothing."""
         let_go, self._let_go = self._let_go, None
         if let_go is not None:
             let_go()
@@ -296,8 +297,8 @@ class Aggregations:
         order: NDArray[np.int64] | None = None,
     ) -> Task[Share]:
         """The rows of these records, which are those that match, in the order of their first
-        publication; `newest` says how new each is, where its number does not, `order` where each
-        stands, where several may stand in one place."""
+        publication; `newest` is how new each is, where its sequence number does not decide that,
+        `order` the position of each, where several may share one."""
         self._still(question.topic)
         paths = [source.path for source in question.projection.inputs]
         producer = ViewInputSnapshot(rows, paths, newest, order)
@@ -388,7 +389,7 @@ class Aggregations:
 
 
 def _is_current(topic: ViewTopic | None) -> bool:
-    """Whether a view's rows say all that its groups know."""
+    """Whether a view's rows contain everything that its groups know."""
     return topic is not None and not topic.view.is_dirty
 
 
@@ -437,7 +438,7 @@ def _compiled(
 
 
 def _check_steady(condition: Filter) -> None:
-    """What a record was before has to say whether it passed."""
+    """The old state of a record has to decide whether it matched."""
     for trait in sorted(UNSTEADY.intersection(condition.traits)):
         raise ClientError(
             f"an aggregated subscription cannot use {trait}(), which differs at each "

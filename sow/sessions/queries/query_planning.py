@@ -45,10 +45,10 @@ from sow.topic.rendering import Shape
 MATCHED_AT_ONCE = 500
 """Topics whose names are compared with a pattern in one step: some two microseconds each."""
 TAKEN_AT_ONCE = 25
-"""Topics of a pattern that are taken hold of in one step: some forty microseconds each."""
+"""Topics of a pattern that are pinned in one step: some forty microseconds each."""
 AGAIN_FACTOR = 3
-"""So often, on average, topics that change meanwhile are taken again in steps. Who publishes so
-fast that many have changed then, too, is not waited for: these are taken at once."""
+"""How often, on average, topics that change meanwhile are pinned again in steps. If publishing is
+so fast that many have changed after that, they are pinned at once."""
 
 
 class TopicSelection(NamedTuple):
@@ -69,7 +69,7 @@ class QueryPlanner:
         self.unread = UnreadQuota()
 
     def answer(self, session: Session, command: Command, name: str) -> Task[None]:
-        """`sow`: say under `name` what the topics hold now."""
+        """`sow`: send the current records of the topics under `name`."""
         _, taken = yield from self.take_all(session, command)
         acknowledge(session, command, "processed", s=name)
         self.say_answer(session, taken, name, command)
@@ -123,7 +123,7 @@ class QueryPlanner:
         """The part of the log that a bookmark subscription requests."""
         if command.options.oof or command.kind.is_delta:
             raise ClientError(
-                "neither oof nor deltas can begin at a bookmark: the log does not say what a "
+                "neither oof nor deltas can begin at a bookmark: the log does not hold what a "
                 "subscriber held before; use sow_and_subscribe",
                 reason="invalid options",
             )
@@ -226,7 +226,7 @@ class QueryPlanner:
     ) -> Task[tuple[TopicSelection, ResultSnapshot]]:
         """The answer of a command from its topics, pinned as of the last step; raises ClientError.
 
-        Each topic is taken hold of by itself. Those that change before the last one is are taken
+        Each topic is pinned by itself. Those that change before the last one is pinned are pinned
         again, and in the last step those that have changed since.
         """
         requested, query = (yield from self.requested(command)), self.query(command)
@@ -304,7 +304,7 @@ class QueryPlanner:
     def say_answer(
         self, session: Session, taken: ResultSnapshot, name: str, command: Command
     ) -> None:
-        """Say snapshots as one answer: few rows at once, many as the socket takes them."""
+        """Send snapshots as one answer: few rows at once, many as the socket takes them."""
         engine, shape = self._engine, partial(shape_for, command)
         session.say(protocol_messages.group_begin(name))
         if taken.is_short:
@@ -350,7 +350,7 @@ def sow_keys(command: Command) -> tuple[str, ...] | None:
 
 
 def feed_key(command: Command, encoding: Encoding, complete: bool, steady: bool = True) -> FeedKey:
-    """What a subscription's command says about its feeds; raises ClientError.
+    """The feed key of a subscription's command; raises ClientError.
 
     `complete`: it was sent everything in focus. `steady`: the old state of a record decides whether
     it was in focus, so that this need not be recorded (`Filter.steady`).
@@ -395,5 +395,5 @@ def shape_for(command: Command, topic: Records) -> Shape:
 
 
 def counts_of(taken: ResultSnapshot) -> dict[str, int]:
-    """What the last ack of an answer says of it."""
+    """The counts in the last ack of an answer."""
     return {"matches": taken.matches, "returned": taken.returned}

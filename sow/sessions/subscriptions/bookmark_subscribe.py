@@ -83,7 +83,8 @@ class BookmarkSubscriber:
             self._register.end_replay(subscription)
             if span.until is None:
                 self._following.join(subscription, 0)
-                # What was on its way to the disk waits for it; only then is the end said.
+                # Entries on their way to the disk wait until they are durable; only then is the end
+                # acknowledged.
                 engine.flush_channel(channel)
                 engine.look_after(channel)
             else:

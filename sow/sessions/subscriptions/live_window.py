@@ -80,9 +80,9 @@ class LiveWindows:
         old_of: Callable[[], Subscription],
         reguards: bool = False,
     ) -> Task[None]:
-        """Put a window in the place of another; `old_of` finds that, or raises. Whatever is wrong
-        is raised before anything is changed. `reguards`: only the rights of its user have changed,
-        and with them perhaps what was made for him."""
+        """Replace a window by another; `old_of` finds the old one, or raises. Errors are raised
+        before anything is changed. `reguards`: only the permissions of its user have changed, and
+        with them perhaps a view that was created for it."""
         if not reguards:
             _check_alike(old_of(), command)
         opened = yield from self._open(session, command)
@@ -169,9 +169,9 @@ class LiveWindows:
         self._following.join(subscription)
         answer = channel.begin(session, held, feed.page(), from_scratch, last)
         acknowledge(session, command, "processed", s=subscription.name)
-        self._say(session, answer, answer.leavings())
+        self._send(session, answer, answer.leavings())
         session.say(protocol_messages.group_begin(subscription.name))
-        self._say(session, answer, answer.answer())
+        self._send(session, answer, answer.answer())
         session.say(protocol_messages.group_end(subscription.name, engine.seq))
         matches, end = opened.answer.matches, min(window.end, opened.answer.matches)
         acknowledge(
@@ -183,13 +183,15 @@ class LiveWindows:
             returned=max(0, end - window.skip_n),
         )
 
-    def _say(self, session: Session, answer: PageAnswer, said: Iterator[list[bytes]]) -> None:
-        """Say little at once, and much as the client takes it."""
+    def _send(
+        self, session: Session, answer: PageAnswer, lines_of_page: Iterator[list[bytes]]
+    ) -> None:
+        """Send few lines at once, and many as the client takes them."""
         if answer.is_short:
-            for lines in said:
+            for lines in lines_of_page:
                 session.say_records(lines)
             return
-        frames = ((session.encoding.frame(lines), len(lines)) for lines in said)
+        frames = ((session.encoding.frame(lines), len(lines)) for lines in lines_of_page)
         held = self._questions.unread.hold(session.id, answer.rows, frames)
         session.stream(held, self._engine.group, self._engine.now_us)
 

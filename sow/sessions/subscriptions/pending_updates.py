@@ -58,11 +58,12 @@ class UnsentUpdates:
         self._rights = rights
         self._shape_of = shape_of
         self._looked_at: dict[int, object] = {}
-        """What was looked at: to find that out no frame is taken apart, which may say much."""
+        """The entries that were examined: no frame is split for that, since it may have many
+        lines."""
         self._seen: dict[int, tuple[Update, bool]] = {}
-        """By the updates that were looked at: whether they say a state that may be seen."""
+        """By examined update: whether its state may be seen."""
         self._instead: dict[int, Update | None] = {}
-        """By updates: what is said in their place; None: nothing."""
+        """By update: what is sent in its place; None: nothing."""
 
     def _waiting(self) -> list[Foldable]:
         return self._session.outbox.sent_under(self._name)
@@ -93,7 +94,7 @@ class UnsentUpdates:
             self._seen[id(update)] = update, self._may_see(lines, update)
 
     def _may_see(self, lines: UpdateEncoder, update: Update) -> bool:
-        """Whether the state that an update says may be seen; that something has gone may be."""
+        """Whether the state of an update may be seen; a removal may."""
         state = update.new if update.new is not None else update.parting
         guard = row_policy_for(self._rights, lines.topic)
         if state is None or guard is None or guard.rows is None:
@@ -135,7 +136,7 @@ class UnsentUpdates:
         """Encode what stays with its visible fields; what was taken out is sent by the caller. The
         state that the client holds, which the next oof may repeat, is the one that was visible when
         it was sent."""
-        said: set[tuple[Records, str]] = set()
+        sent: set[tuple[Records, str]] = set()
 
         def encoded(lines: UpdateEncoder, update: Update) -> Said | None:
             left = self._instead.get(id(update), update)
@@ -144,9 +145,9 @@ class UnsentUpdates:
             if lines.shape == self._shape_of(lines.topic):
                 return lines, left
             record = lines.topic, update.identity
-            if record in said:
+            if record in sent:
                 return lines_of(lines.topic), left
-            said.add(record)
+            sent.add(record)
             return lines_of(lines.topic), lines.as_sent(left)
 
         self._session.outbox.retell(self._name, encoded)
@@ -173,7 +174,7 @@ class PendingColumns(NamedTuple):
     first_ts_us: NDArray[np.int64]
 
     def at(self, some: NDArray[np.int64]) -> list[Update]:
-        """The updates that stand here, in the order of the changes."""
+        """The updates at these positions, in the order of the changes."""
         found = [self.updates[row] for row in self.rows[some].tolist()]
         return sorted(filter(None, found), key=lambda update: (update.first_seq, update.seq))
 
@@ -206,14 +207,14 @@ class PendingUpdates:
         self._first_seqs, self._first_ts_us = array("q"), array("q")
 
     def put_before(self, key: Key, update: Update, slot: int) -> None:
-        """The same of what was said before what waits at a key."""
+        """The same for updates that precede what waits at a key."""
         row = self._rows.get(key)
         if row is not None and self._waits[row] and (later := self._updates[row]) is not None:
             update = compose(update, later)
         self.put(key, update, slot)
 
     def put(self, key: Key, update: Update | None, slot: int = SLOTLESS) -> None:
-        """Know what waits at a key now (None: nothing), and where its record stands."""
+        """Store what waits at a key now (None: nothing), and the slot of its record."""
         row = self._rows.get(key)
         if update is None:
             if row is not None:
@@ -271,7 +272,7 @@ class ReportedSince:
         return sum(delivery.message_count for delivery, _ in left) > NOTED_AT_ONCE
 
     def look(self) -> None:
-        """Look at the next that it has said, as much as was said at one time."""
+        """Read the next updates that it has emitted, as many as were emitted at one time."""
         delivery, _ = self._session.held_back(self._name)[self._read]
         self._read += 1
         _put_by_places(self.updates, ((lines, update) for lines, _, update in delivery.keyed()))
@@ -285,7 +286,7 @@ class ReportedSince:
 def _put_by_places(
     updates: dict[ConflationPlace, Update], said: Iterable[tuple[UpdateEncoder, Update]]
 ) -> None:
-    """Know what was said, one update a key, after what is known already."""
+    """Store emitted updates, one a key, after those that are stored already."""
     for lines, update in said:
         key: Key = (update.identity,)
         if lines.conflation_key:
@@ -331,8 +332,8 @@ class PendingKnown:
     def catch_up(self, channel: Channel, session: Session) -> Task[None]:
         """Read what is new, in steps, until little is left; everything, for another channel.
 
-        In each step it is looked at more places than have come to be noted since the last one, so
-        that it comes to an end however fast others publish.
+        Each step reads more places than have been noted since the last one, so that it ends however
+        fast others publish.
         """
         if channel is not self._channel:
             self.close()
@@ -356,7 +357,7 @@ class PendingKnown:
             yield
 
     def hear(self, records: Records, identities: Iterable[str]) -> None:
-        """Records may stand elsewhere now."""
+        """Records may have moved to other slots."""
         lines = self._lines.get(records)
         if lines is not None:
             for identity in identities:

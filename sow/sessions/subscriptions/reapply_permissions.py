@@ -36,8 +36,8 @@ from sow.streaming.update_encoder import UpdateEncoder
 
 
 class PreparedPermissions(NamedTuple):
-    """The rights that a session is to have, which had other ones and had `shown` who it is; None:
-    its user is known no longer."""
+    """The new permissions of a session, with the old ones and the credentials that gave those,
+    `shown`; None: its user is not authenticated any more."""
 
     had: Permissions
     shown: object
@@ -214,7 +214,7 @@ class PermissionReapplier:
         """Whether the new rights make no difference to a subscription."""
         if subscription.pattern is not None:
             return requested.rights.text == rights.text
-        # Of what is made for a client the guard is that of the topic that it is made of.
+        # For a view created for a client the policy is that of its source.
         records = self._engine.topic(str(requested.topic)).records
         return row_policy_for(requested.rights, records) == row_policy_for(rights, records)
 

@@ -1,4 +1,4 @@
-"""Replacing: a subscription goes on under its name with another filter, at once.
+"""Replacing: a subscription continues under its name with another filter, without a gap.
 
 There is neither gap nor repeat. Preparation is done in steps, while the subscription goes on; then,
 in one step, the state of its client is computed: what was sent, and what waits to be sent. The
@@ -306,7 +306,7 @@ class SubscriptionReplacer:
         diff: DiffMessages,
         taken: ResultSnapshot,
     ) -> None:
-        """Say what differs: little at once, much as the client takes it."""
+        """Send the difference: few lines at once, many as the client takes them."""
         command = replacement.command
         acknowledge(session, command, "processed", s=new.name)
         if diff.is_short:
@@ -332,7 +332,7 @@ class SubscriptionReplacer:
     def _all_held(
         replacement: Replacement, answers: Answers, pending: Mapping[UpdateEncoder, PendingUpdates]
     ) -> dict[Records, ClientState]:
-        """What the session holds of each topic, while this waits to be said."""
+        """What the session holds of each topic, with these updates still waiting."""
         return {
             feed.topic: _held(feed, replacement, answers, pending.get(feed.lines, NO_ROWS))
             for feed in replacement.old.feeds.values()
@@ -342,7 +342,7 @@ class SubscriptionReplacer:
     def _difference(
         topic: LiveTopic, replacement: Replacement, answers: Answers, held: ClientState
     ) -> ClientDiff:
-        """What differs of a topic that goes on being followed, or begins to be."""
+        """The difference for a topic that is still followed, or newly followed."""
         records, command = topic.records, replacement.command
         if not records.retains:
             return unstored_difference(records, held, replacement.condition_for(records))
@@ -443,7 +443,7 @@ def _last_lines(replacement: Replacement, lines: UpdateEncoder) -> UpdateEncoder
 def _held(
     feed: Feed, replacement: Replacement, answers: Answers, pending: PendingUpdates
 ) -> ClientState:
-    """What the session holds of a topic, while some of it waits to be said."""
+    """What the session holds of a topic, with some updates still waiting."""
     records, waiting = feed.topic, pending.columns()
     if feed.told is not None and not records.retains:
         return ClientState(NO_SLOTS, frozenset(feed.told), waiting, False)
@@ -461,7 +461,7 @@ def _held(
 def _of_gone(
     subscription: Subscription, pending: Mapping[UpdateEncoder, PendingUpdates]
 ) -> list[tuple[Records, Update]]:
-    """What waits to be said of topics that are not there any more: that their records left."""
+    """Waiting updates of topics that no longer exist: the removal of their records."""
     there = {feed.lines for feed in subscription.feeds.values()}
     return [
         (lines.topic, update)

@@ -26,8 +26,8 @@ from sow.streaming.update_encoder import FeedKey
 from sow.streaming.windows.window_channel import WindowChannel
 
 PATTERNS_MAX = 1_000
-"""Of a session: every topic that comes into being is compared with each, some microseconds, and
-followed by each that it matches, some ten."""
+"""Maximum for a session: every new topic is compared with each pattern, some microseconds, and
+followed by each that matches, some ten."""
 FILTER_CHARS_MAX = 2 * 1024**2
 """Of all filters of a session's subscriptions: compiled they take up to a hundred times as much."""
 
@@ -104,7 +104,7 @@ class Subscriber:
         key: FeedKey,
         requested: TopicSelection,
     ) -> tuple[str, Subscription | None]:
-        """What confines a subscription's feeds (nothing: any equal one), and whose it may share."""
+        """The scope of a subscription's feeds (empty: shared with any equal one)."""
         taken = self._register.of(session)
         if requested.pattern is None:
             router = requested.topics[0].router
@@ -118,7 +118,8 @@ class Subscriber:
             return f"session {session.id}", None
         scope = f"pattern {command.topic}"
         if not command.rights.is_open:
-            # Each topic has a guard of its own: they share who may see the same of all.
+            # Each topic has its own row policy: users share feeds if they may see the same of all
+            # topics.
             scope += f"\n{command.rights.text}"
         for other in self._register.alike(key._replace(scope=scope)):
             if other.name not in taken and other.can_be_joined():

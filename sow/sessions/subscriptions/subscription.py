@@ -67,11 +67,11 @@ class Subscription:
         self.channel.check()
 
     def hold(self, share: Share) -> None:
-        """Keep a part in a view for as long as it goes on."""
+        """Hold a reference to a view until the subscription ends."""
         self.share = share
 
     def let_go(self) -> None:
-        """It has ended: what was made for it alone goes with it."""
+        """Release the view that was created for it."""
         if self.share is not None:
             self.share.let_go()
 
@@ -161,7 +161,7 @@ class Subscription:
 
     @property
     def filter_chars(self) -> int:
-        """How long its filter is, which says what it takes."""
+        """The length of its filter, a measure of its cost."""
         return 0 if self.condition is None else len(self.condition.text)
 
     @property

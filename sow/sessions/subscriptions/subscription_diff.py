@@ -62,7 +62,7 @@ class ClientDiff:
     changes with the sequence numbers and times of `late_stamps`, and `rows` are sent in an answer
     of `matches` records. Afterwards the session holds the records `known`.
 
-    `parted` and `late_updates` are updates of records that stand nowhere.
+    `parted` and `late_updates` are updates of records without a slot.
     """
 
     lost: Slots
@@ -97,8 +97,8 @@ def difference(
 ) -> ClientDiff:
     """The difference between the stored records that a session holds and those that it requests.
 
-    `same_shape`: it goes on seeing the same of each record. `by_deltas`: what it holds has to be
-    the record, or deltas could not be merged into it.
+    `same_shape`: the visible fields stay the same. `by_deltas`: the client has to hold the whole
+    record, or deltas could not be merged into it.
     """
     table = records.table
     size = len(table.bodies)
@@ -204,11 +204,11 @@ def unstored_difference(
 
 
 class DiffMessages:
-    """What is said of the differences of several topics, held as of the moment at which each is
-    taken: first what has left, topic by topic, then what is late, in the order of the changes.
+    """The messages of the differences of several topics, pinned as of the moment at which each is
+    added: first the removals, topic by topic, then the late updates, in the order of the changes.
 
-    `oldest`: the rest of what waited is in an answer, which who goes on from a line has not got
-    yet, so no line claims more than this; None: there is no answer.
+    `oldest`: the rest of the updates is in an answer, which a client that resumes from a line does
+    not have yet, so no line has a higher bookmark than this; None: there is no answer.
     """
 
     def __init__(self, encoding: Encoding, oldest: int | None) -> None:
@@ -237,7 +237,7 @@ class DiffMessages:
         return self.weight <= ANSWER_CHUNK_ROWS and all(rows.is_short for rows in held)
 
     def take_update(self, lines: UpdateEncoder, update: Update) -> None:
-        """What waited to be said of a topic that is not there any more."""
+        """The waiting updates of a topic that no longer exists."""
         self._updates.append((lines, lines.as_seen(update)))
 
     def take(

@@ -75,7 +75,7 @@ class Subscriptions:
         return self._register.of(session)
 
     def drained(self, session: Session) -> None:
-        """A session's socket has taken everything: what follows its pace goes on."""
+        """A session's socket has taken everything: paced subscriptions continue."""
         for subscription in self._register.at_own_pace(session):
             if subscription.channel.waiting:
                 self._engine.look_after(subscription.channel)
@@ -143,7 +143,7 @@ class Subscriptions:
         if command.options.replace:
             if command.bookmark is not None and command.bookmark not in NOW:
                 raise ClientError(
-                    "replace goes on from the present; to begin at a bookmark, unsubscribe and "
+                    "replace continues from the present; to begin at a bookmark, unsubscribe and "
                     "subscribe with bm",
                     reason="invalid bookmark",
                 )
@@ -273,5 +273,6 @@ class Subscriptions:
         return self._ending.give_up(session, name)
 
     def end_topic(self, topic: LiveTopic) -> None:
-        """A topic is going: end what follows it, and nothing else of what follows a pattern."""
+        """A topic is being removed: end its subscriptions; pattern subscriptions lose only this
+        topic."""
         self._ending.end_topic(topic)

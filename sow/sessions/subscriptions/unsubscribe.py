@@ -184,7 +184,8 @@ class Unsubscriber:
         engine.touch(session)
 
     def end_topic(self, topic: LiveTopic) -> None:
-        """A topic is going: end what follows it, and nothing else of what follows a pattern."""
+        """A topic is being removed: end its subscriptions; pattern subscriptions lose only this
+        topic."""
         self._end_topic(topic, REMOVAL)
 
     def fail_topic(self, topic: LiveTopic, why: str) -> None:
@@ -205,7 +206,7 @@ class Unsubscriber:
                 self._end_if_named(subscription, reason, why)
 
     def _end_if_named(self, subscription: Subscription, reason: str, why: str | None) -> None:
-        """End a subscription whose topic has gone, unless it is one through a pattern."""
+        """End a subscription whose topic was removed, unless it follows a pattern."""
         if subscription.pattern is None:
             session = subscription.session
             self.end(subscription)
