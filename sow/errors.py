@@ -1,4 +1,4 @@
-"""Every error the product reports, and whose fault each one is.
+"""Every error that the product reports, and where the fault lies.
 
     SowError
       ClientError            the request is wrong; 4xx, or a failure ack; of an expression it
@@ -6,21 +6,21 @@
         BadMessage           a body that cannot be stored; carries the index in its batch,
                              and the field where one does not fit the Schema
           LargeMessage       one that nests too deeply, or has too many values
-        NotKept              a moment that the log does not tell of
+        NotKept              a bookmark or time that the log does not cover
         BadFilter            an expression that does not compile
         UnknownTopic         no topic of that name
         UnknownRecord        no record of that key
         InvalidTopic         the topic exists but does not take this command
-        AnotherLog           a bookmark of another log, of which nothing is known here
+        AnotherLog           a bookmark of another log, unknown to this server
         NotAvailable         planned, not built yet
-        Unauthenticated      nobody has said who asks, or what he shows is not good
+        Unauthenticated      no credentials, or credentials that are not valid
         NotEntitled          the user may not do that
-        TooManyLogons        it was tried too often; it may be tried again after a while
+        TooManyLogons        too many attempts; the client may retry later
         TooLarge             over a configured limit
-      Busy                   others hold what this request needs; it may be sent again
-        IssuerAway           whoever signs tokens cannot be reached
-        Replaying            the server has just been started, and has not all records yet
-      Stopped                a view that would take too much to keep; it has no rows
+      Busy                   a resource is held by other requests; retry later
+        IssuerAway           the issuer of signed tokens cannot be reached
+        Replaying            the server has just started and is still replaying its log
+      Stopped                a view that needs too much memory; it has no rows
       Full                   a limit of what is stored: nothing was stored, reads go on
       ConfigError            the operator's config.xml; carries line and element
       StoreError             the disk
@@ -28,20 +28,23 @@
         StoreFailing         the disk refuses for another reason: the same
         Damaged              stored bytes are not what was written
 
-`reason` is a short stable phrase for programs (the vocabulary of AMPS acks); `detail` is a
-sentence for people that says what, where, why, and what to write instead; `status` is the HTTP
-status. An exception outside this tree is a bug of ours.
+`reason` is a short stable phrase for programs (the vocabulary of AMPS acks); `detail` is a sentence
+for people: what, where, why, and what to write instead; `status` is the HTTP status. An exception
+outside this tree is a bug of ours.
 """
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
 SHOWN_MAX = 80
-"""So many characters of what was sent are repeated: enough to find it by, and no echo."""
+"""Maximum number of characters of the client's input that a message repeats."""
 
 
 def shown(text: str) -> str:
-    """`text` in quotes, for a message; the end of a long one is left out."""
+    """`text` in quotes, for a message; a long one is cut."""
     return repr(str(clipped(text)))
 
 
@@ -51,7 +54,7 @@ def clipped(text: str) -> str:
 
 
 def described(error: Exception) -> str:
-    """An error that is a bug of ours in one line, for the log: what, and where in the code."""
+    """An internal error in one line, for the log: what, and where in the code."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -86,10 +89,10 @@ class SowError(Exception):
 
 
 class ClientError(SowError):
-    """The request cannot be carried out as it stands; sending it again will not help.
+    """The request is invalid; retrying it will not help.
 
-    One that is about an expression or a list has the 0-based character of it at which it breaks in
-    `position`, and in `expected` what could have stood there; whatever the reason.
+    For an error in an expression or a list, `position` is the 0-based character of the error and
+    `expected` what could have been there.
     """
 
     reason = "bad request"
@@ -108,7 +111,7 @@ class ClientError(SowError):
         self.expected = expected
 
     def fields(self) -> dict[str, object]:
-        """Where an expression broke, and what could have stood there."""
+        """Where an expression is wrong, and what could have been there."""
         if self.position is None:
             return {}
         return {"position": self.position, "expected": self.expected}
@@ -128,7 +131,7 @@ class BadMessage(ClientError):
         self.field = field
 
     def moved(self, by: int) -> "BadMessage":
-        """The same about a message that stands behind `by` others."""
+        """The same error for a message preceded by `by` others."""
         detail, named = self.detail, f"message {self.index}"
         if detail.startswith(named):
             detail = f"message {self.index + by}{detail.removeprefix(named)}"
@@ -148,18 +151,18 @@ class LargeMessage(BadMessage):
 
 
 class NotKept(ClientError):
-    """A moment that the log does not tell of: it is not kept any more, or has not come. Where a
-    state is asked for, `told` holds the `oldest` and the `newest` moment that there is."""
+    """A moment that the log does not cover: no longer kept, or still in the future. For a query of
+    a past state, `bounds` holds the `oldest` and the `newest` available moment."""
 
     reason = "invalid bookmark"
 
     def __init__(self, detail: str, *, reason: str | None = None) -> None:
         super().__init__(detail, reason=reason)
-        self.told: dict[str, object] = {}
+        self.bounds: dict[str, object] = {}
 
     def fields(self) -> dict[str, object]:
-        """The moments between which a state can be asked for."""
-        return self.told
+        """The oldest and the newest moment whose state can be queried."""
+        return self.bounds
 
 
 class BadFilter(ClientError):
@@ -174,8 +177,8 @@ class BadFilter(ClientError):
 
 
 class UnknownTopic(ClientError):
-    """No topic of that name is configured. `wanted` is the name, where it is told which are near:
-    whoever may not see these is told of others (`sow.sessions.error_redaction`)."""
+    """No topic of that name is configured. `wanted` is the name, where the detail suggests similar
+    ones; a user who may not see these gets others (`sow.sessions.queries.access_control`)."""
 
     reason = "invalid topic"
     status = 404
@@ -194,7 +197,7 @@ class UnknownRecord(ClientError):
 
 class InvalidTopic(ClientError):
     """The topic exists but cannot take this command, such as a publish to a conflated topic. Where
-    the sentence names `others`, `alone` is what is told to whoever may not see these."""
+    the detail names `others`, `alone` is the detail for a user who may not see these."""
 
     reason = "invalid topic"
 
@@ -225,7 +228,7 @@ class NotAvailable(ClientError):
 
 
 class Unauthenticated(ClientError):
-    """Nobody has said who asks, or what he shows is not good."""
+    """The client sent no credentials, or credentials that are not valid."""
 
     reason = "auth failure"
     status = 401
@@ -239,7 +242,7 @@ class NotEntitled(ClientError):
 
 
 class TooManyLogons(ClientError):
-    """Somebody there has tried too often, or too many do at once; it may be tried again in
+    """Too many attempts from one address, or too many at once; the client may retry after
     `wait_us`."""
 
     reason = "too many logons"
@@ -258,7 +261,7 @@ class TooLarge(ClientError):
 
 
 class Busy(SowError):
-    """There is no room for this at the moment; nothing was done, and it may be sent again."""
+    """A temporary shortage; nothing was done, and the client may retry."""
 
     reason = "busy"
     status = 503
@@ -266,28 +269,28 @@ class Busy(SowError):
 
 
 class IssuerAway(Busy):
-    """Whoever signs tokens cannot be reached, so that it is not known whether one is good."""
+    """The issuer of signed tokens cannot be reached, so a token cannot be verified."""
 
     retry_after_s = 5
 
 
 class Replaying(Busy):
-    """The server has just been started and puts its records back; nothing was done."""
+    """The server has just started and is replaying its log; nothing was done."""
 
     reason = "replaying"
     retry_after_s = 5
 
 
 class Stopped(SowError):
-    """A view or a conflated topic has stopped, since what it would hold is too much to find out, or
-    the server fails on it; its records are gone, and nothing of what they were made of is."""
+    """A view or a conflated topic has stopped, because it needs too much memory or failed with an
+    internal error. Its records are gone; its sources are unaffected."""
 
     reason = "stopped"
     status = 503
 
 
 class Full(SowError):
-    """A limit of what may be stored is reached; nothing was stored, and what frees room works."""
+    """A storage limit is reached; nothing was stored, and deletes still work."""
 
     reason = "memory full"
     status = 507
@@ -319,7 +322,7 @@ class DiskFull(StoreError):
 
 
 class StoreFailing(StoreError):
-    """The disk refuses writes though there is room: nothing was stored; reads are still served."""
+    """The disk rejects writes although it has room: nothing was stored; reads are still served."""
 
     reason = "store failing"
     status = 503
@@ -329,3 +332,29 @@ class Damaged(StoreError):
     """Stored bytes are not the bytes that were written; they are not served."""
 
     reason = "damaged"
+
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+@contextmanager
+def written_whole(path: object) -> Iterator[None]:
+    """Raise StoreError with advice where the disk has no room for `path`, which is written as a
+    whole or not at all. What the server does about a full disk: `sow.engine.disk_reserve`."""
+    try:
+        yield
+    except (OSError, SowError) as error:
+        if not _is_no_room(error):
+            raise
+        raise StoreError(
+            f"{path}: the disk has no room for all of it, and nothing of it is left there; free "
+            "some space, or name a place on another disk"
+        ) from error
+
+
+def _is_no_room(error: BaseException | None) -> bool:
+    if error is None or isinstance(error, DiskFull):
+        return error is not None
+    # LMDB's errors have a code; a StoreError has the original as its cause.
+    number = getattr(error, "errno", None) or getattr(error, "code", None)
+    return number in NO_ROOM or _is_no_room(error.__cause__)

@@ -12,7 +12,6 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 WITHOUT = {
-    "sow/core/users.py": "what is known of a user; no function",
     "sow/__main__.py": "the same: tests/cli/test_main.py runs it as a process",
     "sow/cli/__main__.py": "calls main; tests/cli/test_serve.py runs it as a process",
 }

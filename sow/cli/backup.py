@@ -16,9 +16,9 @@ from sow.cli.options import example, json_option, run, url_option
 from sow.cli.plain_output import json_text
 from sow.client import Disconnected
 from sow.client.errors import reported
-from sow.core.disk_full import written_whole
 from sow.core.humanize import size
 from sow.core.media_types import FRAMES
+from sow.errors import written_whole
 from sow.store.backup import FrameReader
 from sow.store.backup_files import BackupContents, BackupWriter
 

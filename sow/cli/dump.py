@@ -31,10 +31,9 @@ from sow.client import Client, Disconnected, Rows
 from sow.client.errors import reported
 from sow.client.http import records_of
 from sow.client.tables import arrow
-from sow.core.disk_full import written_whole
 from sow.core.humanize import counted
 from sow.core.media_types import ARROW, FRAMES
-from sow.errors import ClientError
+from sow.errors import ClientError, written_whole
 from sow.messages.lines import base64_line, string_line
 
 SPOOLED_BYTES = 16 * 1024**2

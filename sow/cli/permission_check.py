@@ -13,8 +13,7 @@ from sow.cli.connecting import connected
 from sow.cli.options import run
 from sow.client.http import records_of
 from sow.config import require
-from sow.core.security_definitions import OF_TOPICS, Authentication
-from sow.core.users import User
+from sow.core.security_definitions import OF_TOPICS, Authentication, User
 from sow.errors import ClientError, shown
 from sow.expressions import compile_filter
 from sow.security.authentication.htpasswd import Users

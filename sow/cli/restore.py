@@ -8,8 +8,7 @@ import click
 from sow.cli.dump import progress
 from sow.cli.options import example, json_option
 from sow.cli.plain_output import json_text
-from sow.core.disk_full import written_whole
-from sow.errors import Damaged
+from sow.errors import Damaged, written_whole
 from sow.history.bookmarks import moment_us, number_of
 from sow.store.backup_files import StoredBackup
 from sow.store.restoring import restore as restored_to

@@ -36,5 +36,5 @@ class Changes:
         return len(self.identities)
 
     def come_from(self, stood: Sequence[int]) -> None:
-        """Say where in the topic's order records stood before, new ones where they stand."""
+        """Set where in the topic's order records were before; new ones where they are."""
         self.stood = stood

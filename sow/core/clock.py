@@ -1,9 +1,9 @@
-"""Where time comes from.
+"""The source of time.
 
-Nothing below the network edge reads a clock: the engine is handed `now_us`, microseconds since
-1970 UTC, with every call. The server hands it `SystemClock`; tests hand it `VirtualClock` and
-move it by hand. Both promise one thing: time never goes backwards, also not from one life of the
-server to the next (`go_on_from`).
+Nothing below the network edge reads a clock: the engine is handed `now_us`, microseconds since 1970
+UTC, with every call. The server hands it `SystemClock`; tests hand it `VirtualClock` and move it by
+hand. Both promise one thing: time never goes backwards, also not from one run of the server to the
+next (`go_on_from`).
 
 The machine's clock keeps no such promise. `SystemClock` counts on the monotonic clock and lets
 itself be corrected by the wall clock:
@@ -22,7 +22,7 @@ SECOND_US = 1_000_000
 """The unit of all times is the microsecond."""
 CORRECTED_EVERY_US = SECOND_US
 STEP_US = SECOND_US
-"""So far apart, the wall clock has not drifted: somebody has set it."""
+"""A difference beyond drift: the wall clock was set."""
 DRIFT_PPM = 500
 """Followed so slowly, no interval shrinks or stretches visibly."""
 SET_BACK_PPM = 100_000
@@ -30,14 +30,14 @@ SET_BACK_PPM = 100_000
 
 
 class Clock(Protocol):
-    """Anything that tells the time in microseconds since 1970 UTC, never going backwards."""
+    """A clock in microseconds since 1970 UTC that never goes backwards."""
 
     def now_us(self) -> int:
         """The present moment."""
         ...
 
     def go_on_from(self, us: int) -> None:
-        """Tell no time before `us`, which an earlier life of the server has told."""
+        """Return no time before `us`, a time that an earlier run of the server has used."""
         ...
 
     def ahead_us(self) -> int:
@@ -51,7 +51,7 @@ class Clock(Protocol):
 
 
 def wall_us() -> int:
-    """What the machine's clock says."""
+    """The machine's clock."""
     return time.time_ns() // 1000
 
 
@@ -91,7 +91,7 @@ class SystemClock:
         return self._from_us + elapsed_us + (made_up_us if self._error_us > 0 else -made_up_us)
 
     def _correct(self, elapsed_us: int) -> None:
-        """Go on from here, at the rate that the wall clock asks for."""
+        """Continue from here, at the rate that follows the wall clock."""
         self._from_us = self._after(elapsed_us)
         self._since_us += elapsed_us
         error_us = self._wall() - self._from_us
@@ -103,7 +103,7 @@ class SystemClock:
         self._rate_ppm = SET_BACK_PPM if error_us < -STEP_US else DRIFT_PPM
 
     def go_on_from(self, us: int) -> None:
-        """Tell no time before `us`."""
+        """Return no time before `us`."""
         self._from_us = max(self.now_us(), us)
         self._since_us = self._monotonic()
         self._correct(0)
@@ -121,7 +121,7 @@ class VirtualClock:
         self.stepped_us = 0
 
     def now_us(self) -> int:
-        """Where the clock stands."""
+        """The current time."""
         return self._now_us
 
     def advance(self, by_us: int) -> int:

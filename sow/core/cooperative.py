@@ -1,14 +1,16 @@
-"""Steps: work that may touch many records, a little of it at a time.
+"""Cooperative tasks: work on many records, in small steps.
 
-A request of one line may concern a million records. Whatever may do so is written as a generator:
-each step of it is a fraction of a millisecond of work and leaves everything whole, and between two
-steps anything may happen. It holds what it needs by reference, as of the moment at which it began,
-and returns its result with the last step. Who drives it takes as many steps in a turn as there is
-time for (`sow.server.loop.scheduler`), and may give it up between two of them by closing it.
+A request of one line may concern a million records. Such work is written as a generator: each step
+takes a fraction of a millisecond and leaves everything consistent, and between two steps anything
+may happen. It holds what it needs by reference, as of the moment at which it began, and returns its
+result with the last step. The caller takes as many steps in a turn as there is time for
+(`sow.server.loop.scheduler`), and may cancel it between two steps by closing it.
 
-This module knows nothing of what the steps do, nor of time.
+This module knows nothing of what the steps do, nor of time. `untracked` keeps another cause of long
+pauses short: the collector of cycles.
 """
 
+import ctypes
 from collections.abc import Generator
 from typing import TypeVar
 
@@ -18,7 +20,7 @@ Task = Generator[None, None, Result]
 
 
 def run_to_completion(steps: Task[Result]) -> Result:
-    """Take all steps, one after the other; returns and raises what they do."""
+    """Run all steps; returns and raises what the task does."""
     while True:
         try:
             next(steps)
@@ -28,11 +30,11 @@ def run_to_completion(steps: Task[Result]) -> Result:
 
 
 class CatchUpPacer:
-    """How much of what grows meanwhile each step takes, so that it comes to an end.
+    """How much each step processes of work that grows meanwhile, so that it ends.
 
-    At first it is `share`. Where between two steps more than half as much has come as the last one
-    took, it is twice as much from then on: what is left for the last step is no more than a few
-    times what comes in one.
+    It begins with `share`, and doubles whenever more than half as much has arrived between two
+    steps as the last one processed: the rest for the last step is at most a few times what arrives
+    in one.
     """
 
     def __init__(self, share: int) -> None:
@@ -40,12 +42,32 @@ class CatchUpPacer:
         self._taken = self._left = 0
 
     def begin(self, count: int) -> None:
-        """A step begins, with so much to take."""
+        """A step begins, with `count` to process."""
         if self._taken and 2 * (count - self._left) > self._taken:
             self.share *= 2
         self._taken = count
 
     def end(self, count: int) -> None:
-        """The step is over, and so much is left."""
+        """The step is over, with `count` left."""
         self._taken -= count
         self._left = count
+
+
+Item = TypeVar("Item")
+
+# CPython's API for container types; calling it twice for a list is harmless.
+_untrack = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("PyObject_GC_UnTrack", ctypes.pythonapi))
+
+
+def untracked(items: list[Item]) -> list[Item]:
+    """The same list, which Python's collector of cycles does not traverse any more.
+
+    The collector visits every item of each list while all clients wait: a million items, all over
+    the memory, take tens of milliseconds, and two hundred held answers of a million each take
+    seconds. Bytes, texts and numbers are part of no cycle; the collector finds out by itself that
+    tuples and dictionaries hold nothing else, but not that lists do. The list is freed by its
+    reference count, like any other. It may hold nothing else now and later: that is not checked,
+    and a cycle through it would never be freed.
+    """
+    _untrack(items)
+    return items

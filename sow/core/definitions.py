@@ -1,13 +1,14 @@
-"""Definitions: what config.xml says, topics above all, and the topics of the server's own.
+"""Definitions: the contents of config.xml, topics above all, and the server's own topics.
 
-A definition is plain data without behaviour or I/O; `sow.config` makes them from XML, and whoever
-they are about goes by them. Pipelines have a module of their own (`sow.core.pipelines`), and so has
-who may do what (`sow.core.security_definitions`). Units stand last in a name; `line` is the line of
-the XML element.
+A definition is plain data without behaviour or I/O; `sow.config` makes them from XML, and the
+components that they configure read them. Pipelines have a module of their own
+(`sow.core.pipelines`), and so do authentication and roles (`sow.core.security_definitions`). A name
+ends with its unit; `line` is the line of the XML element.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 from sow.core.pipelines import Pipeline
 from sow.core.security_definitions import Security
@@ -60,16 +61,16 @@ class BackPressure:
 class Topic(BackPressure):
     """A keyed last-value store that clients publish to.
 
-    `keys` and the members of `hash_indexes` are path texts such as ``/order/id``. With no
-    `keys`, publishers send a SowKey with each message. `expiration_us` is the default lifetime
-    of a record, or None; `expires` says whether lifetimes are honoured at all. With a `pattern`,
-    a regular expression, the definition stands for every topic whose name it matches. Without
-    `retain` no value is stored: updates pass through. `delta_null` is what an explicit null in a
-    delta publish does. `records_max` bounds the records of the topic, or of each of a pattern.
-    `preprocessing` and `enrichment` hold field constructions, ``expression AS /path``, applied to
-    each message that is published: before its key is read, and before it becomes the record.
-    What is published fits `schema`. With a `view` the records are the rows of that view, which
-    Spark writes and nobody else (`stored`).
+    `keys` and the members of `hash_indexes` are path texts such as ``/order/id``. With no `keys`,
+    publishers send a SowKey with each message. `expiration_us` is the default lifetime of a record,
+    or None; `expires` says whether lifetimes are honoured at all. With a `pattern`, a regular
+    expression, the definition stands for every topic whose name it matches. Without `retain` no
+    value is stored: updates pass through. `delta_null` is what an explicit null in a delta publish
+    does. `records_max` bounds the records of the topic, or of each of a pattern. `preprocessing`
+    and `enrichment` hold field constructions, ``expression AS /path``, applied to each message that
+    is published: before its key is read, and before it becomes the record. What is published fits
+    `schema`. With a `view` the records are the rows of that view, which only Spark writes
+    (`stored`).
     """
 
     name: str
@@ -194,8 +195,8 @@ Definition = Topic | ConflatedTopic | View
 def is_persistent(definition: Definition) -> bool:
     """Whether the topic's records are kept on disk, and each change of them in the log first.
 
-    The one place where this is decided. A conflated topic is not: it is made anew from what it
-    copies. The server's own topics are, though they take no numbers of the log.
+    The one place where this is decided. A conflated topic is not: it is built again from its
+    source. The server's own topics are, though they take no sequence numbers of the log.
     """
     return isinstance(definition, Topic) and definition.durability == "persistent"
 
@@ -246,8 +247,8 @@ class JournalSettings:
     """`<TransactionLog>`: where the journal lives and how much of it is kept.
 
     Retention keeps at least what no checkpoint covers, whatever the limits say. By default 4 GiB
-    are kept, some ten million changes of a few hundred bytes, and a consumer is waited for through
-    a week in which nobody looks after it.
+    are kept, some ten million changes of a few hundred bytes, and retention waits for a consumer
+    through a week in which it is unattended.
     """
 
     directory: str = "journal"
@@ -278,11 +279,11 @@ class SessionSettings:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`<Limits>`: what a single client may ask of the server, and what all may.
+    """`<Limits>`: how much a single client may use of the server, and how much all may.
 
-    Why each default is what it is stands in docs/operations.md, beside what is answered beyond it.
-    `memory_bytes_max` None: as much as there is. `connections_per_address_max` None: a thousand,
-    of which loopback is free.
+    docs/operations.md gives the reason for each default, and the error beyond it.
+    `memory_bytes_max` None: as much as there is. `connections_per_address_max` None: a thousand, of
+    which loopback is free.
     """
 
     message_bytes_max: int = 16 * 1024**2
@@ -309,7 +310,7 @@ HOST_DEFAULT = "127.0.0.1"
 PORT_DEFAULT = 8080
 """The port that programs without privileges use for HTTP, by custom."""
 URL_DEFAULT = f"http://{HOST_DEFAULT}:{PORT_DEFAULT}"
-"""Where a server listens, and where clients look for one, unless they are told otherwise."""
+"""The default address that a server listens on and that clients connect to."""
 
 
 LogFormat = Literal["text", "json"]
@@ -318,7 +319,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """What the server tells whoever runs it, on its standard error, and in which form."""
+    """What the server logs on standard error, and in which format."""
 
     format: LogFormat = "text"
     level: LogLevel = "info"
@@ -354,7 +355,7 @@ def authority(host: str, port: int) -> str:
 
 
 WRITER_KEPT_US = 30 * 86_400 * 1_000_000
-"""A writer that comes back within a month is known; what it sends again is applied once."""
+"""A writer that returns within a month is recognised; what it sends again is applied once."""
 WRITES = Topic(
     name="/sow/commits",
     message_type="json",
@@ -391,8 +392,8 @@ KNOWN_COLUMNS = Topic(
     keys=("/topic", "/field"),
     file_name="sow-columns.sow",
 )
-"""What the fields of topics have held, of those that were asked for in columns: a type never
-narrows, and so has to be remembered beyond the records that made it so."""
+"""The types of topics' fields that were queried as columns: a type never narrows, so it outlives
+the records that widened it."""
 
 AUDIT = Topic(
     name="/sow/audit",
@@ -400,7 +401,7 @@ AUDIT = Topic(
     keys=("/place",),
     file_name="sow-audit.sow",
 )
-"""Who logged on, was refused, administered, deleted by filter (`sow.sessions.audit`)."""
+"""Who logged on, was refused, administered, deleted by filter (`sow.sessions.commands.audit`)."""
 
 SYSTEM_TOPICS = (WRITES, WRITES_BEFORE, CONSUMERS, KNOWN_COLUMNS, AUDIT)
 
@@ -427,14 +428,14 @@ def stored(definition: Definition) -> Definition:
 
 
 def with_system_topics(configuration: Configuration) -> Configuration:
-    """The configuration a server runs: what was asked for, with views that Spark runs as topics,
-    and its own topics."""
+    """The configuration a server runs: the requested one, with views that Spark runs as topics, and
+    its own topics."""
     topics = tuple(map(stored, configuration.topics))
     return replace(configuration, topics=(*topics, *SYSTEM_TOPICS))
 
 
 def without_system_topics(configuration: Configuration) -> Configuration:
-    """What was asked for."""
+    """The requested configuration."""
     topics: list[Definition] = []
     for topic in configuration.topics:
         if not isinstance(topic, Topic):
@@ -447,7 +448,52 @@ def without_system_topics(configuration: Configuration) -> Configuration:
 
 
 def without_secrets(configuration: Configuration) -> Configuration:
-    """What was asked for, as it is told over the network: of options of pipelines, which may be
-    secrets, the names alone."""
+    """The requested configuration as it is published over the network: of options of pipelines,
+    which may be secrets, only the names."""
     requested = without_system_topics(configuration)
     return replace(requested, pipelines=tuple(one.without_values() for one in requested.pipelines))
+
+
+def describe_message_type(options: MessageTypeOptions) -> dict[str, Any]:
+    """Options as JSON, for `message_type_options`. The manifest keeps with a topic
+    the options by which its stored messages were read, and Spark queries the server for them."""
+    return {
+        "name": options.name,
+        "module": options.module,
+        "field_separator": options.field_separator.decode("latin-1"),
+        "fields": [{"name": field.name, "type": field.type} for field in options.fields],
+        "parts": list(map(describe_message_type, options.parts)),
+    }
+
+
+def message_type_options(said: Mapping[str, Any]) -> MessageTypeOptions:
+    """The options of a description; raises KeyError and TypeError if it is not one."""
+    return MessageTypeOptions(
+        said["name"],
+        said["module"],
+        said["field_separator"].encode("latin-1"),
+        record_fields(said.get("fields", ())),
+        tuple(map(message_type_options, said.get("parts", ()))),
+    )
+
+
+def record_fields(said: Iterable[Mapping[str, Any]]) -> tuple[RecordField, ...]:
+    """The fields of a record from their description."""
+    return tuple(RecordField(field["name"], field["type"]) for field in said)
+
+
+def can_read(new: MessageTypeOptions | None, old: MessageTypeOptions | None) -> bool:
+    """Whether a type with the options `new` reads messages of the type `old` as that did.
+
+    None stands for a type without options. A record may have got more fields at its end, which old
+    messages then lack, and a part of a composite may have been renamed.
+    """
+    if new is None or old is None:
+        return new is old
+    before = len(old.fields)
+    return (
+        (new.module, new.field_separator) == (old.module, old.field_separator)
+        and new.fields[:before] == old.fields
+        and len(new.parts) == len(old.parts)
+        and all(map(can_read, new.parts, old.parts))
+    )

@@ -1,8 +1,8 @@
 """Histograms: how long things took, as whole numbers of how many took at most so long.
 
 Counted where something ends, a batch or a turn at a time and never a message at a time: a look
-among sixteen bounds, two additions. What Prometheus wants of it is made when it asks. Nothing here
-reads a clock.
+among sixteen bounds, two additions. The Prometheus form is made at each scrape. Nothing here reads
+a clock.
 """
 
 from bisect import bisect_left
@@ -11,8 +11,8 @@ BOUNDS_S = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
     10.0,
 )  # fmt: skip
-"""Bounds for all that is measured here: from what a dictionary is asked in to what nobody waits
-for. The same everywhere, so that two figures can be laid upon each other."""
+"""Bounds for everything measured here: from a dictionary lookup to a timeout. The same everywhere,
+so that two figures can be compared."""
 
 
 class Histogram:

@@ -3,8 +3,8 @@
 Joins are read as one chain: the topic that the view names first stands at the root, and each other
 one meets the rows of all that stand before it, by fields of exactly one of them. So a row is found
 from any of its records by following fields up and down, and whatever else could be written (two
-ways from one topic to another, topics that nothing connects) is a mistake that is said in words.
-A view over views says what one tree cannot.
+ways from one topic to another, topics that nothing connects) is an error with an explanation. A
+view over views expresses what one tree cannot.
 """
 
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ MEETS_NONE = -1
 class JoinLevel:
     """A topic in the tree. `parent` is the place of the level that it meets; the first MEETS_NONE.
 
-    Its records meet those of which `parent_fields` have the texts that `fields` have here: path
-    texts, as many as these. `type` says whose records are kept without a match: those of all that
-    stand before (``left``), nobody's (``inner``), or also its own (``full``).
+    Its records match those whose `parent_fields` have the texts that `fields` have here: path
+    texts, as many as these. `type` says which records are kept without a match: those of all
+    sources before it (``left``), none (``inner``), or also its own (``full``).
     """
 
     topic: str

@@ -27,7 +27,7 @@ EXPLICIT_KEY = re.compile(r"[!-~]{1,512}\Z")
 SOW_KEY_BYTES = 8
 """Clients and Spark keep SowKeys in 64 bits."""
 WRITTEN_ONE_WAY = frozenset({int, str, type(None)})
-"""Kinds of values of which equal ones are written alike."""
+"""Kinds of values whose equal values have equal texts."""
 DOMAINS_KEPT = 128
 """Begun hashes that are kept, some 400 bytes each: of the topics that are published to the most."""
 
@@ -37,7 +37,7 @@ def identities(paths: Sequence[Path], columns: Sequence[Sequence[Value]]) -> lis
 
     A single key's text is the identity itself. Several are joined by U+001F, each with ``\\``
     written ``\\\\`` and U+001F written ``\\x1f``. Raises BadMessage, naming field and index, for
-    the first record of which a key is absent, null, a container or met more than once.
+    the first record whose key is absent, null, a container or not unique.
     """
     texts: list[list[str]] = []
     errors: list[BadMessage] = []

@@ -1,9 +1,9 @@
 """Numbers that keep their digits.
 
-A decimal number as somebody has written it, `1.10` or one with forty digits, is for calculations
-and comparisons the double next to it. Where it is written again it has to be the same text: it is a
-float that knows it. Most numbers need none of this: `number` makes an int or a float of those that
-Python writes as they were written, and `LosslessNumber` of the others.
+A decimal number such as `1.10`, or one with forty digits, is for calculations and comparisons the
+nearest double. Where it is written out again it has to be the same text, so it is a float that
+keeps its text. Most numbers need none of this: `number` makes an int or a float of those that
+Python formats identically, and a `LosslessNumber` of the others.
 """
 
 import re

@@ -1,11 +1,10 @@
 """Hosts and origins, as headers and config.xml write them, each in one spelling.
 
-A browser's word on where a request comes from and where it was sent is text, and whoever compares
-texts has to compare one spelling of each: lower case, addresses as `ipaddress` writes them. A dot
-at the end leads a resolver to the same host, and a browser to another origin: a host has none, an
-authority and an origin keep it. What could mean two things to two readers is no host at all: user
-names, characters that no name has, and digits that some resolvers take for an address. Nothing is
-looked up here.
+The Origin and Host that a browser sends are text, and comparing them needs one canonical spelling:
+lower case, addresses as `ipaddress` writes them. A dot at the end leads a resolver to the same
+host, and a browser to another origin: a host has none, an authority and an origin keep it. What
+could mean two things to two readers is no host at all: user names, characters that no name has, and
+digits that some resolvers take for an address. Nothing is looked up here.
 """
 
 import re
@@ -14,9 +13,9 @@ from typing import NamedTuple
 
 AUTHORITY = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(?::(?P<port>\d{0,5}))?", re.ASCII)
 LOOPBACK = "127.0.0.1"
-"""This machine, and nobody else."""
+"""This machine alone."""
 NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*", re.ASCII)
-# Whoever takes numbers for addresses decides by the last label.
+# Resolvers that take numbers for addresses decide by the last label.
 NUMERIC_HOST = re.compile(r"(?:.*\.)?(?:\d+|0x[0-9a-f]*)", re.ASCII)
 ORIGIN = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<authority>[^/?#@\s]+)", re.ASCII | re.I)
 TARGET = re.compile(r"\A[^/?#]*?://([^/?#]*)")
@@ -65,7 +64,7 @@ def parse_host(text: str) -> str | None:
 
 def parse_address(text: str) -> str | None:
     """An IP address in its one spelling, one of version 4 within version 6 as what it is; None if
-    it is none. A zone is left out: it says through which door of this machine, not to whom."""
+    it is none. A zone is dropped: it names an interface of this machine, not a peer."""
     try:
         address = ip_address(text)
     except ValueError:

@@ -46,7 +46,7 @@ class Path(NamedTuple):
         return self.written(_BARE)
 
     def written(self, bare: re.Pattern[str]) -> str:
-        """The same, with brackets around names of which not each is `bare`."""
+        """The same, with brackets around names unless all of them are `bare`."""
         text = "/" + "/".join(self.steps)
         if not all(map(_PLAIN.match, self.steps)):
             text = "$" + "".join([f"['{_ESCAPED.sub(_escape, name)}']" for name in self.steps])

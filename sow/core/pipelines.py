@@ -1,7 +1,9 @@
-"""Definitions of pipelines: what config.xml says Spark is to do.
+"""Definitions of pipelines, which Spark runs, and the options of `format("sow")`.
 
-Plain data like the topics' (`sow.core.definitions`); `sow.config` makes them and
-`sow.spark.pipelines` runs them.
+The options are here because the data source reads them (`sow.spark.options`) and the rules of
+`<Pipelines>` check their names before Spark is started; the data source checks their values. Plain
+data like the topics' (`sow.core.definitions`); `sow.config` makes them and `sow.spark.pipelines`
+runs them.
 """
 
 import os.path
@@ -10,7 +12,76 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from sow.core.source_options import plain
+Use = Literal[
+    "a read of records", "a read of the log", "a stream read", "a batch write", "a stream write"
+]
+RECORDS: Use = "a read of records"
+LOG: Use = "a read of the log"
+STREAM: Use = "a stream read"
+WRITE: Use = "a batch write"
+STREAM_WRITE: Use = "a stream write"
+READS = (RECORDS, LOG, STREAM)
+WRITES = (WRITE, STREAM_WRITE)
+USES: dict[str, tuple[Use, ...]] = {
+    "url": READS + WRITES,
+    "topic": READS + WRITES,
+    "token": READS + WRITES,
+    "ca": READS + WRITES,
+    "filter": READS,
+    "columns": READS,
+    "asOf": (RECORDS,),
+    "projection": (RECORDS,),
+    "grouping": (RECORDS,),
+    "inferSchema": READS,
+    "partitions": READS,
+    "pushdown": (RECORDS, LOG),
+    "startingBookmark": (LOG, STREAM),
+    "endingBookmark": (LOG,),
+    "maxRowsPerTrigger": (STREAM,),
+    "readMode": (STREAM,),
+    "failOnDataLoss": (LOG, STREAM),
+    "consumer": (STREAM,),
+    "closesWithin": (STREAM,),
+    "mode": WRITES,
+    "writer": WRITES,
+    "allowEmpty": (WRITE,),
+    "epoch": (WRITE,),
+    "rerun": WRITES,
+    "batchRows": WRITES,
+    "deadLetterPath": WRITES,
+    "keyColumn": WRITES,
+    "opColumn": WRITES,
+    "retryTimeout": READS + WRITES,
+}
+"""Every option, and where it means something."""
+INSTEAD = {
+    "endingBookmark": "a read of the log has it, with startingBookmark",
+    "failOnDataLoss": "a read of the log has it, with startingBookmark",
+    "asOf": "it is of one moment; leave out startingBookmark",
+    "projection": "rows of groups are of one moment; leave out startingBookmark, or group in Spark",
+    "grouping": "rows of groups are of one moment; leave out startingBookmark, or group in Spark",
+    "allowEmpty": "a batch write has it, with mode replace",
+    "epoch": "a stream counts its own batches",
+}
+
+
+def plain(name: str) -> str:
+    """A name as it is compared: `asOf`, `as_of` and `ASOF` are one."""
+    return name.lower().replace("_", "")
+
+
+NAMES = {plain(name): name for name in USES}
+"""The options by their plain names."""
+
+
+def misuse(name: str, use: Use) -> str:
+    """Why an option means nothing in what it is used for, and where it does; empty if it means
+    something."""
+    if use in USES[name]:
+        return ""
+    instead = INSTEAD.get(name) or f"it belongs to {' or '.join(USES[name])}"
+    return f"the option {name} means nothing in {use}: {instead}"
+
 
 OutputMode = Literal["append", "update"]
 NullKeys = Literal["refuse", "drop"]
@@ -20,7 +91,7 @@ TimeUnit = Literal["s", "ms", "us", "ns"]
 UNITS: tuple[TimeUnit, ...] = get_args(TimeUnit)
 
 TRIGGER_US = 1_000_000
-"""How often Spark makes a batch unless it is told: about the least that it holds with state."""
+"""Spark's default trigger interval: about the shortest that it sustains with state."""
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 ARROW_SCHEMES = {
     "s3": "s3",
@@ -43,7 +114,7 @@ SPARKS_FORMATS = (
 )  # fmt: skip
 """Formats of Spark's and of packages that many use."""
 UNTOLD = "***"
-"""What is told of the value of an option."""
+"""How the value of an option is described."""
 SOURCE_VIEW = "source"
 """The view of a source that has no name."""
 TIME_COLUMNS = {"sow": "ts", "kafka": "timestamp", "rate": "timestamp"}
@@ -57,7 +128,7 @@ def has_scheme(path: str) -> bool:
 
 
 def located(path: str, directory: str) -> str:
-    """A path of a pipeline as Spark is told it: a relative one starts at `directory`."""
+    """A path of a pipeline as it is passed to Spark: a relative one starts at `directory`."""
     return path if has_scheme(path) else os.path.join(directory, path)
 
 
@@ -179,10 +250,10 @@ class Pipeline:
         which of them is a secret, such as the password of a database."""
         return replace(
             self,
-            sources=tuple(replace(one, options=_untold(one.options)) for one in self.sources),
-            statics=tuple(replace(one, options=_untold(one.options)) for one in self.statics),
-            sink=replace(self.sink, options=_untold(self.sink.options)),
-            settings=_untold(self.settings),
+            sources=tuple(replace(one, options=_redacted(one.options)) for one in self.sources),
+            statics=tuple(replace(one, options=_redacted(one.options)) for one in self.statics),
+            sink=replace(self.sink, options=_redacted(self.sink.options)),
+            settings=_redacted(self.settings),
         )
 
     def described(self) -> dict[str, object]:
@@ -201,5 +272,5 @@ class Pipeline:
         }
 
 
-def _untold(options: Sequence[PipelineOption]) -> tuple[PipelineOption, ...]:
+def _redacted(options: Sequence[PipelineOption]) -> tuple[PipelineOption, ...]:
     return tuple(replace(one, value=UNTOLD) for one in options)

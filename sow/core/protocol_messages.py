@@ -1,4 +1,4 @@
-"""What the server says to a session: the vocabulary of its lines, as plain dictionaries.
+"""The server's messages to a session: the vocabulary of its lines, as plain dictionaries.
 
 One function a line, in the words of the protocol. The lines of records do not pass through here:
 they are made straight from columns (`sow.topic.rendering`).
@@ -37,12 +37,12 @@ def group_end(subscription: str, seq: int) -> Reply:
 
 
 def turn_end(subscription: str, seq: int) -> Reply:
-    """A live window is what the topic says as of bookmark `seq`: no line of a turn is missing."""
+    """A live window is complete as of bookmark `seq`: no line of a turn is missing."""
     return {"c": "turn_end", "s": subscription, "bm": str(seq)}
 
 
 def unsubscribed(subscription: str, reason: str, detail: str | None = None) -> Reply:
-    """The server ended a subscription; `detail` says in a sentence what the reason does not."""
+    """The server ended a subscription; `detail` is a sentence for people."""
     line: Reply = {"c": "unsubscribed", "s": subscription, "reason": reason}
     return line if detail is None else line | {"detail": detail}
 
@@ -53,8 +53,8 @@ def heartbeat() -> Reply:
 
 
 def conflated(messages: int, dropped: int) -> Reply:
-    """A heartbeat that says how many messages the client will not see, because newer ones stand
-    for them or because their subscription was given up; both since the session began."""
+    """A heartbeat with the number of messages that the client will not see, because newer ones
+    replaced them or because their subscription was given up; both since the session began."""
     return {"c": "heartbeat", "conflated": messages, "dropped": dropped}
 
 

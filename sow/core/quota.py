@@ -1,9 +1,9 @@
 """A budget: how much of something all may hold together, and how much of it each one.
 
-Doors take from it what a request or a frame holds while it is read, and give it back when that is
-done. Holders are known by the client that they are for: one client may hold a quarter, so that no
-single one takes the room of all. A budget only counts; what becomes of whoever gets nothing (a
-refusal, a wait) is the door's business.
+An endpoint reserves what a request or a frame holds while it is read, and releases it when that is
+done. Holders are counted per client: one client may hold a quarter, so that no single one takes all
+of it. A quota only counts; the endpoint decides what follows when nothing is left (an error, a
+wait).
 """
 
 from collections.abc import Callable, Hashable
@@ -13,7 +13,7 @@ SHARE = 4
 
 
 class QuotaHolder:
-    """What one request or connection holds. `client` is whom it counts for."""
+    """What one request or connection holds, counted for `client`."""
 
     __slots__ = ("_budget", "client", "held")
 
@@ -55,19 +55,19 @@ class Quota:
 
     @property
     def is_crowded(self) -> bool:
-        """So much more is held than there is that nobody must be let through any more."""
+        """So far beyond the quota that nothing more may be admitted."""
         return -self.room > self._limit() // SHARE
 
     def is_over_share(self, client: Hashable) -> bool:
-        """Whether a client holds as much as one may."""
+        """Whether a client has used up its share."""
         return self._by_client.get(client, 0) >= self._limit() // SHARE
 
     def holder(self, client: Hashable) -> QuotaHolder:
-        """Somebody who holds nothing yet."""
+        """A holder with nothing reserved yet."""
         return QuotaHolder(self, client)
 
     def lack(self, client: Hashable, amount: int) -> str | None:
-        """Why so much more does not fit: into the client's share, or into the whole; or None."""
+        """Why `amount` more does not fit into the client's share or the whole; None if it does."""
         limit = self._limit()
         if self._by_client.get(client, 0) + amount > limit // SHARE:
             return f"this client holds as much as one may, a quarter of {limit} bytes"
@@ -76,7 +76,7 @@ class Quota:
         return None
 
     def count(self, client: Hashable, amount: int) -> None:
-        """Note what a holder takes or gives back."""
+        """Count what a holder reserves or releases."""
         self.used += amount
         held = self._by_client.get(client, 0) + amount
         if held:

@@ -1,11 +1,26 @@
-"""Security, as config.xml says it: who may come in, who may do what, and how clients are encrypted.
+"""Security, as configured: authentication, roles and their permissions, and TLS.
 
-Plain data, like all definitions (`sow.core.definitions`). What a role gives to a user is worked out
-by `sow.security.authorization`, who it is by `sow.security.authentication`.
+Plain data, like all definitions (`sow.core.definitions`). `sow.security.authorization` computes a
+user's permissions, `sow.security.authentication` finds out who the user is.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, get_args
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user, as authenticated by password, token or certificate.
+
+    `claims` are other facts about the user, by name, as text. The authentication expires at
+    `expires_us`, microseconds since 1970; None: it holds as long as the configuration allows.
+    """
+
+    name: str
+    groups: frozenset[str] = frozenset()
+    claims: Mapping[str, str] = field(default_factory=dict, hash=False)
+    expires_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +28,7 @@ class Tls:
     """`<TLS>`: the files, in PEM form, by which the server proves who it is and encrypts.
 
     `certificate` may hold the whole chain. `private_key` may be in the same file. `client_ca` are
-    the certificates by which those of clients are trusted; without it none is asked for.
+    the certificates by which those of clients are trusted; without it none is requested.
     """
 
     certificate: str
@@ -23,8 +38,8 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Jwt:
-    """`<JWT>`: signed tokens that somebody else gives out. `keys` is a file or an address of the
-    keys by which they are signed; `user` and `groups` are the claims that say who it is."""
+    """`<JWT>`: signed tokens of an external issuer. `keys` is a file or an address of the keys by
+    which they are signed; `user` and `groups` are the claims with the name and the groups."""
 
     issuer: str
     audience: str
@@ -35,7 +50,8 @@ class Jwt:
 
 @dataclass(frozen=True, slots=True)
 class Authentication:
-    """`<Authentication>`: how users say who they are. Files that are not there are empty texts."""
+    """`<Authentication>`: how users authenticate. A file that is not configured is an empty
+    text."""
 
     users_file: str = ""
     tokens_file: str = ""
@@ -46,7 +62,7 @@ class Authentication:
 Verb = Literal["read", "write", "delete", "admin", "impersonate"]
 VERBS: tuple[Verb, ...] = get_args(Verb)
 OF_TOPICS: tuple[Verb, ...] = ("read", "write", "delete")
-"""Those that are about a topic."""
+"""The verbs that apply to a topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +98,11 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """`<Security>`: who may come in besides those whom the rule of
-    `sow.server.http.host_origin_check` lets in.
+    """`<Security>`: which hosts and origins are allowed besides those of
+    `sow.server.http.host_origin_check`.
 
-    Hosts and origins stand in the one spelling of `sow.core.origin_parsing`; `trusted_proxies` are
-    addresses and networks, such as ``192.0.2.10/32``.
+    Hosts and origins have the canonical spelling of `sow.core.origin_parsing`; `trusted_proxies`
+    are addresses and networks, such as ``192.0.2.10/32``.
     """
 
     allowed_hosts: tuple[str, ...] = ()

@@ -5,8 +5,8 @@ hides everything and ``+/`` shows everything that no longer path decides. The lo
 leads to a field decides, the first one of equals. What no path decides is shown, unless the list
 has no signs at all: then it names exactly the fields that are wanted.
 
-A select list is applied to parsed documents. It knows nothing of keys: a subscriber tells records
-apart by their SowKey.
+A select list is applied to parsed documents. It knows nothing of keys: a subscriber identifies
+records by their SowKey.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,8 +19,8 @@ from sow.errors import shown as quoted
 
 Steps = tuple[str, ...]
 MEMBERS_MAX = 1000
-"""Fields that a list may name which somebody writes: lists are kept for the next who asks, some
-hundred bytes a field. What is made of several may name those of all."""
+"""Maximum number of fields in a client's list: parsed lists are cached, some hundred bytes a field.
+A list combined from several may name more."""
 
 
 class SelectList:
@@ -88,19 +88,19 @@ def parse_select(paths: Sequence[str]) -> SelectList:
 
 
 def check_written(paths: Sequence[str]) -> None:
-    """Raise ClientError for what somebody has written as a select list, and is none."""
+    """Raise ClientError for an invalid select list of a client."""
     if len(paths) > MEMBERS_MAX:
         raise TooLarge(f"select names {len(paths)} fields, and {MEMBERS_MAX} are the most")
     parse_select(paths)
 
 
 def united(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """The list that shows what any of the lists shows."""
+    """The union: a list that shows what any of the lists shows."""
     return _joined([parse_select(one) for one in lists], any)
 
 
 def common(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """The list that shows what all of the lists show."""
+    """The intersection: a list that shows what all of the lists show."""
     return _joined([parse_select(one) for one in lists], all)
 
 

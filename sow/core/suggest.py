@@ -1,7 +1,6 @@
-"""What is said to who has mistyped a word: which one was meant, or which there are.
+"""Suggestions for a mistyped word: which one was meant, or which are known.
 
-Which one was meant, the core of conflation says (`conflated_topics.suggest`), whose users mistype
-words too; what is known is the caller's business.
+The nearest word is found by `conflated_topics.suggest`; the caller passes the known words.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,7 +12,7 @@ from sow.errors import clipped, shown
 __all__ = ["did_you_mean", "nearest", "no_topic"]
 
 KNOWN_SENT_MAX = 30
-"""So many words may help who has mistyped one; more would only be long."""
+"""A longer list of known words helps no one."""
 PATTERNS_SENT_MAX = 10
 """Patterns are longer than words."""
 
@@ -28,12 +27,12 @@ def did_you_mean(word: str, known: Collection[str]) -> str:
 
 
 def no_topic(name: str, known: Collection[str], patterns: Mapping[str, str]) -> str:
-    """What is said of a `name` that no topic has: which `known` one was meant, or which there are,
-    and the `patterns` by which topics are made, by the names of their definitions."""
+    """The detail for a `name` without a topic: which `known` one was meant, or which are known, and
+    the `patterns` by which topics are created, by the names of their definitions."""
     said = f"no topic {shown(name)}" + (did_you_mean(clipped(name), known) if known else "")
     if not patterns or nearest(clipped(name), known) is not None:
         return said
-    told = [f"{one} (Pattern {clipped(text)})" for one, text in patterns.items()]
-    more = ", …" if len(told) > PATTERNS_SENT_MAX else ""
+    listed = [f"{one} (Pattern {clipped(text)})" for one, text in patterns.items()]
+    more = ", …" if len(listed) > PATTERNS_SENT_MAX else ""
     before = ", " if known else "; known are "
-    return f"{said}{before}{', '.join(told[:PATTERNS_SENT_MAX])}{more}"
+    return f"{said}{before}{', '.join(listed[:PATTERNS_SENT_MAX])}{more}"

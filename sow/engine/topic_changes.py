@@ -7,8 +7,8 @@ records go some in each step, where somebody wants to know of each, and takes wi
 of it.
 
 What is to come, to go and to change is found out, and found possible, before
-(`sow.engine.reconfiguration`; `sow.sessions.aggregations`, for views that are made for a client).
-What a topic is, and what it is made of, belongs to the catalog; nothing is kept here.
+(`sow.engine.reconfiguration`; `sow.sessions.queries.aggregations`, for views that are made for a
+client). What a topic is, and what it is made of, belongs to the catalog; nothing is kept here.
 """
 
 from collections.abc import Callable, Sequence

@@ -13,8 +13,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.core.cooperative import Task
-from sow.core.gc_untracked import untracked
+from sow.core.cooperative import Task, untracked
 
 Value = TypeVar("Value")
 

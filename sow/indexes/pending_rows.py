@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from sow.core.gc_untracked import untracked
+from sow.core.cooperative import untracked
 from sow.expressions import Node, walk
 
 CHUNK_ROWS = 8192

@@ -20,7 +20,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.json
 
-from sow.core.gc_untracked import untracked
+from sow.core.cooperative import untracked
 from sow.core.paths import parse_path
 from sow.errors import clipped
 from sow.messages.base import MessageType

@@ -1,19 +1,19 @@
-"""What a client can ask for: the table of commands, the table of their options, and one of each.
+"""What a client can request: the table of commands, the table of their options, and a class for one
+of each.
 
-A command or an option is one entry here. The reader of lines (`sow.protocol.wire`), the reader of
-options (`sow.protocol.options`), whoever carries commands out (`sow.sessions.executor`), the
-parameters of HTTP requests and `/openapi.json` go by these tables, and the tests of the documents
-do.
+A command or an option is one entry here. The parsers of lines (`sow.protocol.wire`) and options
+(`sow.protocol.options`), the executor (`sow.sessions.commands.executor`), the parameters of HTTP
+requests, `/openapi.json` and the tests of the documents all use these tables.
 
-A `Command` is what was understood of one line: the union of all commands' fields, because the
-protocol has one header. How lines are written is not known here.
+A `Command` is one parsed line: the union of all commands' fields, because the protocol has one
+header. The format of lines is not known here.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
-from sow.core.users import User
+from sow.core.security_definitions import User
 from sow.errors import SowError
 from sow.security.authorization import EVERYTHING, Demand, Permissions, RoleSet
 
@@ -21,12 +21,12 @@ Request = Literal["query", "stream"]
 """HTTP requests that take options as parameters: a query, and a stream of events."""
 
 Value = Literal["flag", "count", "list", "expressions", "interval", "choice"]
-"""How an option's value is written: not at all, as a whole number, as words or expressions between
-commas, as `1s`, `auto` or `none`, as one of a few words."""
+"""The syntax of an option's value: none, a whole number, words or expressions between commas, an
+interval such as `1s`, `auto` or `none`, one of a few words."""
 
 
 class Option(NamedTuple):
-    """What the protocol says of one option; `requests` take it as a parameter of its name."""
+    """The specification of one option; `requests` take it as a parameter of its name."""
 
     name: str
     value: Value
@@ -42,7 +42,7 @@ def _option(value: Value, does: str, default: object = False, **more: object) ->
 
 
 PROJECTED_MAX = 256
-"""Fields of a row that is made for one client: each is computed whenever its group has changed."""
+"""Fields of an aggregated row: each is computed whenever its group has changed."""
 GROUPED_MAX = 32
 """Fields that make a group, as many as may make a key of another kind."""
 KEY_FIELDS_MAX = 32
@@ -58,10 +58,10 @@ class Options:
     `ignored` is no option: it names those of `OPTIONS_IGNORED` that were given.
     """
 
-    oof: bool = _option("flag", "say when a record leaves", requests=("stream",))
+    oof: bool = _option("flag", "report records that leave the focus", requests=("stream",))
     no_empties: bool = _option(
         "flag",
-        "say nothing of a record of which nothing seen has changed",
+        "omit updates that change no visible field",
         requests=("stream",),
     )
     send_keys: bool = _option("flag", "the key fields are part of a delta; they always are")
@@ -77,7 +77,7 @@ class Options:
         "count", "leave out the first so many", None, requests=("query", "stream")
     )
     live: bool = _option(
-        "flag", "keep to the window that top_n and skip_n say, as it changes", requests=("stream",)
+        "flag", "follow the window of top_n and skip_n as it changes", requests=("stream",)
     )
     positions: bool = _option(
         "flag", "add at, a record's place in a live window", requests=("stream",)
@@ -127,13 +127,12 @@ and its ack names it. Those that change what a client receives are refused."""
 OPTIONS_LATER = ("pause", "resume", "rate")
 """Options that are refused as not available yet, instead of as unknown."""
 ACKS = ("processed", "persisted", "completed")
-"""What may be acknowledged of a command, in the order in which it comes about."""
+"""What may be acknowledged of a command, in the order in which the acks are sent."""
 ACKS_LATER = ("received", "stats")
 
 
 def acks_of(requested: Collection[str], has_cid: bool) -> tuple[str, ...]:
-    """The acks that a command gets, in order: `processed` where none was `asked` for, if it has a
-    cid to be told by."""
+    """The acks that a command gets, in order; by default `processed`, if the command has a cid."""
     wanted = requested or (("processed",) if has_cid else ())
     return tuple(kind for kind in ACKS if kind in wanted)
 
@@ -144,12 +143,10 @@ def options_of(request: Request) -> tuple[str, ...]:
 
 
 class CommandKind(NamedTuple):
-    """What the protocol says of one command.
-
-    `fields` are those of a line that it reads, besides `c`, `cid` and `a`. `action` is the
-    executor's method that carries it out, without its underscore. `demand` is what its sender has
-    to be, or may do with the topic that it names. `is_delta`: its messages, or its updates, are to
-    be merged into records.
+    """The specification of one command. `fields` are those of a line that it reads, besides `c`,
+    `cid` and `a`. `action` is the executor's method that carries it out, without its underscore.
+    `demand` is what its sender has to be, or may do with the topic that it names. `is_delta`: its
+    messages, or its updates, are to be merged into records.
     """
 
     name: str
@@ -185,20 +182,20 @@ _KINDS = (
     CommandKind(
         "delta_publish", "publish", "write", "merges messages into records", _PUBLISH, is_delta=True
     ),
-    CommandKind("sow", "sow", "read", "tells the records as they stand", _QUERY),
-    CommandKind("subscribe", "subscribe", "read", "tells changes", _SUBSCRIBE),
+    CommandKind("sow", "sow", "read", "returns the current records", _QUERY),
+    CommandKind("subscribe", "subscribe", "read", "sends changes", _SUBSCRIBE),
     CommandKind(
         "sow_and_subscribe",
         "sow_and_subscribe",
         "read",
-        "tells the records, then their changes",
+        "returns the records, then sends their changes",
         _BOTH,
     ),
     CommandKind(
         "delta_subscribe",
         "subscribe",
         "read",
-        "tells what changed of records",
+        "sends the changed fields of records",
         _SUBSCRIBE,
         is_delta=True,
     ),
@@ -206,7 +203,7 @@ _KINDS = (
         "sow_and_delta_subscribe",
         "sow_and_subscribe",
         "read",
-        "tells the records, then what changed of them",
+        "returns the records, then sends their changed fields",
         _BOTH,
         is_delta=True,
     ),
@@ -225,8 +222,8 @@ COMMANDS = {kind.name: kind for kind in _KINDS}
 
 
 class Identified(NamedTuple):
-    """Who shows some credentials, or why it is nobody; found out `under` the users and roles of
-    that time. `shown` is how to find it out again."""
+    """The user of some credentials, or the error of their check `under` the roles of that time.
+    `shown` are the credentials, for a later check."""
 
     user: User | SowError
     under: RoleSet
@@ -238,11 +235,10 @@ class Identified(NamedTuple):
 class Command:
     """One command. `bodies` are raw message bodies, or for `d` of one line its JSON text.
 
-    `framed` says which: bodies that followed the header line byte for byte (True), or `d`
-    (False). `enc` is ``base64`` where the client says that they are written so, which framed bodies
-    are only then. `acks` are the acknowledgements asked for, `expires_s` a lifetime in seconds.
-    `rights` are what its user may do (`sow.security.authorization`); whoever carries
-    it out puts them here.
+    `framed` says which: bodies that followed the header line byte for byte (True), or `d` (False).
+    `enc` is ``base64`` for bodies in that encoding; framed bodies have it only if the client says
+    so. `acks` are the requested acknowledgements, `expires_s` a lifetime in seconds. `rights` are
+    the permissions of its user (`sow.security.authorization`), set by the executor.
     """
 
     name: str
@@ -268,24 +264,24 @@ class Command:
     token: str | None = field(default=None, repr=False)
     acts_as: str | None = None
     identified: Identified | None = None
-    """Of a logon: who that is, as was found out before it is carried out."""
+    """Of a logon: the identity, established before the command is executed."""
     rights: Permissions = EVERYTHING
-    """Those of who sends it; whoever carries it out puts them here."""
+    """The sender's, set by the executor."""
 
     def be_sent_by(self, rights: Permissions) -> None:
-        """Whoever sends it has these rights."""
+        """Set the sender's permissions."""
         self.rights = rights
 
     def be_identified(self, identified: Identified) -> None:
-        """It was found out who sends it."""
+        """Set the sender's identity."""
         self.identified = identified
 
     @property
     def shows_credentials(self) -> bool:
-        """Whether it says who sends it, which takes a while to find out."""
+        """Whether it has credentials, whose check takes a while."""
         return bool(self.user or self.password or self.token)
 
     @property
     def kind(self) -> CommandKind:
-        """What the protocol says of this command."""
+        """The specification of this command."""
         return COMMANDS[self.name]

@@ -1,9 +1,8 @@
 """How lines travel out: in WebSocket frames, or as server-sent events.
 
-Both render whole batches of records from columns: equal subscriptions get the same bytes object,
-so it is built once however many sessions there are. What the lines say is
-`sow.core.protocol_messages`'s and the renderer's business, and how commands come in is
-`sow.protocol.wire`'s.
+Both render whole batches of records from columns: equal subscriptions get the same bytes object, so
+it is built once however many sessions there are. The content of lines is the business of
+`sow.core.protocol_messages` and the renderer, incoming commands that of `sow.protocol.wire`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +16,7 @@ from sow.core import protocol_messages
 from sow.core.protocol_messages import Reply
 
 Frames = Iterator[tuple[bytes, int]]
-"""Frames for a socket, each with the number of its lines; made when they are asked for."""
+"""Frames for a socket, each with the number of its lines; made lazily."""
 
 
 def timestamp(ts_us: int) -> str:
@@ -142,8 +141,8 @@ def record_lines(
 ) -> list[bytes]:
     """Record lines from columns: `head` is the open object up to the key, values are JSON text.
 
-    `delta` says that the bodies are to be merged into what the client has. `places` are those of
-    the records in a window, where that is wanted.
+    `delta`: the client merges the bodies into its records. `places` are the positions of the
+    records in a window, where requested.
     """
     ks = [b""] * len(bodies) if keys is None else [b',"k":' + key for key in keys]
     mark = b',"delta":true' if delta else b""

@@ -1,8 +1,7 @@
 """How the options of a command are written: ``oof,top_n=10,conflation_key=[/a,/b]``.
 
-Which there are, and how the value of each is written, the table of `sow.protocol.commands` says; a
-kind of value is read in one place, whether it stands in a line's `opts` or is a parameter over
-HTTP.
+The table of `sow.protocol.commands` lists the options and the syntax of their values; a kind of
+value is parsed in one place, for a line's `opts` and for parameters over HTTP.
 """
 
 import re
@@ -52,8 +51,8 @@ def _ignored(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def _words(text: str) -> Iterator[str]:
-    """The options, as they are written. Where one of them is a list of expressions, commas may
-    stand in parentheses and quotes."""
+    """The options as written. In a list of expressions, commas inside parentheses and quotes do not
+    separate."""
     start = 0
     while found := _EXPRESSIONS.search(text, start):
         end = expressions_end(text, found.end())
@@ -71,7 +70,7 @@ def _words(text: str) -> Iterator[str]:
 
 
 def _others(text: str, behind: bool) -> list[str]:
-    """The options of a part of the text, which stands `behind` another one, so after a comma."""
+    """The options of a part of the text; `behind`: the part follows a comma."""
     if not behind or not text:
         return split_list(text)
     # With something in front an empty option is found as well.

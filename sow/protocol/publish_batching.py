@@ -1,9 +1,9 @@
 """Publishes that came one after the other, read and carried out as one batch.
 
-Most of what is sent is plain publishes to one topic, often in frames of one. Their lines are
-decoded together in one call, by a reader that knows nothing but them, and become columns instead
-of a `Command` each. What that reader does not understand is read line by line by
-`sow.protocol.wire`, which also says what is wrong with it; so nothing is refused here.
+Most lines are plain publishes to one topic, often in frames of one. They are decoded together in
+one call, by a parser for nothing else, into columns instead of a `Command` each. Anything that this
+parser does not accept is parsed line by line by `sow.protocol.wire`, which also reports errors; so
+nothing is rejected here.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ HEAD_BYTES_MAX = 2 * 1024
 BODY, NOTHING, BLANKS = b'"d":', b'"d":null}', b" \t\r"
 Cid = Annotated[str, msgspec.Meta(max_length=LENGTHS["cid"])] | int | None
 Requested = tuple[str | None, tuple[str, ...]]
-"""What a publish asks to be told: its cid, and the kinds of acks."""
+"""The acks that a publish requests: its cid, and their kinds."""
 
 
 class PublishLine(msgspec.Struct, forbid_unknown_fields=True):
@@ -44,17 +44,16 @@ class PublishLine(msgspec.Struct, forbid_unknown_fields=True):
 
 _DECODER = msgspec.json.Decoder(PublishLine)
 UNREAD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, SowError)
-"""What a line raises that is none of a plain publish, or whose acks are none."""
+"""Raised for a line that is not a plain publish, or has invalid acks."""
 
 
 @dataclass(slots=True)
 class PublishBatch:
     """Plain publishes to `topic`, in order.
 
-    `bodies` are those of all, `ends` how many of them come up to the end of each publish, and
-    `acks` what each asks for. What `framed` and `enc` say of the
-    bodies (`sow.protocol.commands`) holds for all. `singly` gives the same as single commands, for
-    when not all of them can be carried out.
+    `bodies` are those of all publishes, `ends` the number of bodies up to the end of each, and
+    `acks` what each requests. `framed` and `enc` (`sow.protocol.commands`) hold for all bodies.
+    `singly` gives the same as single commands, for a batch that fails as a whole.
     """
 
     topic: str
@@ -90,8 +89,8 @@ class PublishBatch:
         )
 
     def requested(self, before: int) -> list[tuple[str, str | None, int]]:
-        """Each ack that is asked for: its kind, its cid, and the bookmark of the publish, where
-        `before` is that of the change before them all."""
+        """Each requested ack: its kind, its cid, and the bookmark of the publish, where `before` is
+        the bookmark of the change before the batch."""
         return [
             (kind, cid, before + end)
             for end, (cid, kinds) in zip(self.ends, self.acks, strict=True)
@@ -120,8 +119,8 @@ def _singly(frames: Iterable[bytes]) -> Iterator[Command | Refused]:
 
 
 def _publish(frame: bytes) -> PublishBatch | None:
-    """A short frame that is one plain publish with its body, as comes from who waits for each ack:
-    without what it takes to read many. None for any other, which are read as if many had come."""
+    """A short frame with one plain publish and its body, as sent by a client that waits for each
+    ack: without the overhead of a batch. None for any other frame, which is parsed as a batch."""
     if b"\n" in frame or len(frame) >= LONG_BYTES_MIN or not frame.startswith(BEGINNING):
         return None
     try:
@@ -137,7 +136,7 @@ def _publish(frame: bytes) -> PublishBatch | None:
 
 
 def _publishes(frames: Sequence[bytes]) -> list[PublishBatch] | None:
-    """What frames hold of which each is one plain publish; None if one of them is not."""
+    """The batch of frames that are one plain publish each; None if one of them is not."""
     # To look for a line break is ten times as fast as to split where there is none.
     parts = [frame.split(b"\n") if b"\n" in frame else [frame] for frame in frames]
     cut = _cut(parts) if max(map(len, frames)) >= LONG_BYTES_MIN else {}
@@ -166,8 +165,8 @@ def _publishes(frames: Sequence[bytes]) -> list[PublishBatch] | None:
 
 
 def _cut(parts: Sequence[list[bytes]]) -> dict[int, bytes]:
-    """Cut the long lines that end with their body, which nobody looks at before it is read as a
-    message: in `parts` they stand without it then. Returns the bodies by their place."""
+    """Cut the bodies off the long lines that end with one, since a body is parsed only as a
+    message; `parts` then holds the lines without them. Returns the bodies by position."""
     bodies: dict[int, bytes] = {}
     for at, part in enumerate(parts):
         line = part[0]
@@ -176,8 +175,8 @@ def _cut(parts: Sequence[list[bytes]]) -> dict[int, bytes]:
             continue
         head = line[:begins] + NOTHING
         with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-            # If that is a line, the d stands in no string and in nothing nested. Should more than
-            # the body follow, it is no message, and the publish is read again as it came.
+            # If that is a line, the d is in no string and not nested. Should more than the body
+            # follow, it is no message, and the publish is parsed again from the original.
             _DECODER.decode(head)
             bodies[at] = line[begins + len(BODY) : -1].strip(BLANKS)
             part[0] = head

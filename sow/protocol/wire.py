@@ -4,8 +4,8 @@ A frame from a client is one or more lines. Each line is a JSON object; a publis
 by bodies) with ``"n"`` is followed by that many bodies, one a line, byte for byte. A line
 that cannot be understood becomes a `Refused`, so that one bad line never costs its neighbours.
 
-Which commands there are, and which fields they read, `sow.protocol.commands` says; options are read
-by `sow.protocol.options`. What a command does is not known here, nor is how answers go out
+`sow.protocol.commands` lists the commands and their fields; `sow.protocol.options` parses options.
+The execution of commands is not known here, nor is the encoding of answers
 (`sow.protocol.encodings`).
 """
 
@@ -117,12 +117,12 @@ def read_frame(frame: bytes) -> Iterable[Command | Refused]:
 
 
 def read_lines(lines: LineSplitter) -> Iterator[Command | Refused | None]:
-    """The commands of a frame's lines, each read when it is asked for.
+    """The commands of a frame's lines, each parsed when the iterator reaches it.
 
     None while the bodies that follow one are being cut, a piece of the frame at a time.
 
-    Of a frame that is full of mistakes only the first are told, and the rest is not read: it costs
-    its sender nothing to make, and everybody else the time in which it is refused.
+    For a frame full of mistakes only the first errors are reported and the rest is not parsed: such
+    a frame costs its sender nothing, and all other clients the time of its errors.
     """
     refused = 0
     while (line := lines.next()) is not None:
@@ -207,7 +207,9 @@ def _check_lengths(header: LineFields) -> None:
 def _following(header: LineFields, lines: LineSplitter) -> list[bytes]:
     count = header.n or 0
     if header.c not in FRAMED:
-        raise ClientError(f"n says how many bodies follow; it belongs to {' and '.join(FRAMED)}")
+        raise ClientError(
+            f"n is the number of bodies that follow; it belongs to {' and '.join(FRAMED)}"
+        )
     if header.d:
         raise ClientError("give d or n, not both")
     if count < 1:
@@ -264,7 +266,7 @@ def _command(header: LineFields, bodies: Sequence[bytes]) -> Command:
 
 
 def _enc(header: LineFields, bodies: Sequence[bytes]) -> str | None:
-    """How the bodies are written, as a client says; what suits the topic is not known here."""
+    """The encoding of the bodies, as named by the client; the topic's own is not known here."""
     if header.enc is None:
         return None
     if header.enc != ENC:
@@ -292,7 +294,7 @@ OUTLINE = msgspec.json.Decoder(Outline)
 
 
 def _outline(line: bytes) -> tuple[str | None, int | None]:
-    """The cid, and how many bodies follow (None: not to be told), of a line that is refused."""
+    """The cid of an invalid line, and how many bodies follow it (None: unknown)."""
     try:
         found = OUTLINE.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -315,7 +317,7 @@ def _value(text: msgspec.Raw) -> Any:
 
 
 def read_acks(requested: str | list[str]) -> frozenset[str]:
-    """The kinds of acks that a client asks for; raises ClientError."""
+    """The kinds of acks that a client requests; raises ClientError."""
     return _known_acks(requested if isinstance(requested, str) else ",".join(requested))
 
 

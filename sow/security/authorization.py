@@ -1,9 +1,9 @@
-"""Rights: what a user may do, by the roles that he has.
+"""Authorization: the permissions of a user, from roles.
 
-Roles are read once into what they allow; the rights of a user are made of it when he comes, and
-asked at every door: `may` and `check`. A topic of which a user may do nothing does not exist for
-him: it is refused as one that is not there, and no list, count or suggestion knows it. Without
-roles everybody may do everything, and nothing is asked.
+Roles are parsed once; the permissions of a user are computed at logon and checked at every
+endpoint: `may` and `check`. A topic that a user has no permission for does not exist for that user:
+it gives the error of an unknown topic, and no list, count or suggestion includes it. Without
+authentication every client may do everything.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,32 +14,32 @@ import orjson
 import re2
 
 from sow.core.definitions import SYSTEM_PREFIX
-from sow.core.security_definitions import OF_TOPICS, Allow, Role, Security, Verb
-from sow.core.users import User
+from sow.core.security_definitions import OF_TOPICS, Allow, Role, Security, User, Verb
 from sow.errors import NotEntitled, Unauthenticated, UnknownTopic, clipped, shown
 from sow.expressions import Node
 from sow.security.row_level_security import DENY_ALL, RowPolicy, bind, read_condition, row_policy_of
 
 Demand = Verb | Literal["nothing", "logon", "see"]
-"""What a door demands of who comes: a verb that he may, that he has said who he is, that the topic
-is there for him, or nothing."""
+"""The required permission of a request: a verb, a logon, that the topic is visible to the user, or
+nothing."""
 
 USERS_KEPT = 100
-"""Users whose rights are kept, for each comes with many requests: by roles of a thousand Allows
-they take tens of milliseconds to make, and may keep as much as what is said of so many topics."""
+"""Users whose permissions are cached, since each sends many requests: with roles of a thousand
+Allows they take tens of milliseconds to compute, and as much memory as the policies of so many
+topics."""
 EVERY_TOPIC = ".*"
 TOPICS_KEPT = 10_000
-"""Topics of which what a user may do is kept: then each is asked of its roles once."""
+"""Topics whose permissions are cached for a user, so that roles are evaluated once for each."""
 
 
 class Allowed:
-    """What one `<Allow>` says of topics."""
+    """One `<Allow>`, parsed."""
 
     def __init__(self, allow: Allow) -> None:
         self.verbs = frozenset(verb for verb in OF_TOPICS if verb in allow.verbs)
         self.topic = allow.topic
         self._expression = re2.compile(allow.topic)
-        # Whoever writes .* means topics of his own.
+        # A pattern such as .* means topics of the user's own.
         self._takes_systems = allow.topic.lstrip("^(").startswith(SYSTEM_PREFIX)
         self._rows = None if allow.filter is None else read_condition(allow.filter)
         self._check = None if allow.check is None else read_condition(allow.check)
@@ -52,8 +52,8 @@ class Allowed:
         return self._expression.fullmatch(topic) is not None
 
     def given(self, claims: Mapping[str, str]) -> "Given | None":
-        """What it gives to a user of whom this is known; None where something is not, so that
-        nothing can be compared with it."""
+        """What it gives to a user with these claims; None where one is missing, so that nothing can
+        be compared with it."""
         bound = [None if one is None else bind(one, claims) for one in (self._rows, self._check)]
         if any(
             read is not None and found is None
@@ -77,13 +77,13 @@ class Given(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The same for users to whom it gives the same."""
+        """Equal for users with equal permissions."""
         return f"{self.allowed}\n{self.rows}\n{self.select}\n{self.check}"
 
 
 class Reason(NamedTuple):
-    """One `<Allow>` of a role that a user has, about a topic; `given` is None where it gives him
-    nothing, since a claim that it compares with is not known of him."""
+    """One `<Allow>` of a user's role that concerns a topic; `given` is None where it grants nothing
+    because the user lacks a claim that it compares with."""
 
     role: str
     allowed: Allowed
@@ -91,24 +91,24 @@ class Reason(NamedTuple):
 
 
 class SharedRowPolicies:
-    """Guards that users have: who has an equal one has the same, with what was compiled of it."""
+    """The row policies of users: equal ones are one object, so they are compiled once."""
 
     def __init__(self) -> None:
         self._guards: WeakValueDictionary[str, RowPolicy] = WeakValueDictionary()
 
     def one(self, guard: RowPolicy) -> RowPolicy:
-        """The guard that is kept of all that are equal."""
+        """The shared instance of equal policies."""
         return self._guards.setdefault(guard.text, guard)
 
 
 class Permissions:
     """What `user` may do: `allowed`, with topics, and `others` beside (Admin, Impersonate).
 
-    `by` is who acts for him, if it is not he himself: whose credentials were checked.
+    `by` is the user who impersonates this one, if any: the one whose credentials were checked.
     """
 
     is_open = False
-    """Everything, whoever he is."""
+    """All permissions of one user."""
 
     def __init__(
         self,
@@ -126,24 +126,24 @@ class Permissions:
         self._verbs: dict[str, frozenset[Verb]] = {}
         self._guards: dict[tuple[str, Verb], RowPolicy | None] = {}
         self._made: dict[tuple[bool, tuple[int, ...]], RowPolicy | None] = {}
-        """By what concerns a topic, since many topics have the same said of them."""
+        """By the Allows that concern a topic, since many topics have the same."""
         self.text = "\n\n".join(dict.fromkeys(sorted(one.text for one in given)))
-        """Equal for users who may do the same with topics."""
+        """Equal for users with the same permissions for topics."""
 
     @property
     def is_somebody(self) -> bool:
-        """Whether it is known who he is, or is not asked."""
+        """Whether the user is known, or authentication is off."""
         return self.is_open or self.user is not None
 
     @property
     def owner(self) -> tuple[str, ...]:
-        """Whose a session or a snapshot is that was made with these rights: nobody else may have
-        it. Nothing where nobody is asked."""
+        """The owner of a session or a snapshot made with these permissions: no other user may use
+        it. Empty without authentication."""
         return tuple(one.name for one in (self.user, self.by) if one is not None)
 
     @property
     def owner_text(self) -> str:
-        """The same as a text to keep, of which no name makes another's; empty for nothing."""
+        """The owner as an unambiguous text for storage; empty for none."""
         return orjson.dumps(self.owner).decode() if self.owner else ""
 
     @property
@@ -160,7 +160,7 @@ class Permissions:
 
     @property
     def reads_everything(self) -> bool:
-        """Whether he may read all records of all topics, by one Allow that says so."""
+        """Whether one Allow permits to read all records of all topics."""
         return self.is_open or any(
             one.allowed.topic == EVERY_TOPIC
             and "read" in one.allowed.verbs
@@ -170,7 +170,7 @@ class Permissions:
         )
 
     def of(self, topic: str) -> frozenset[Verb]:
-        """What he may do with a topic of this name."""
+        """The permitted verbs for a topic."""
         found = self._verbs.get(topic)
         if found is None:
             if len(self._verbs) >= TOPICS_KEPT:
@@ -180,19 +180,19 @@ class Permissions:
         return found
 
     def may(self, verb: Verb, topic: str = "") -> bool:
-        """Whether he may do that, with this topic if it is about one."""
+        """Whether the verb is permitted, for this topic if it applies to topics."""
         return verb in (self.of(topic) if verb in OF_TOPICS else self._others)
 
     def sees(self, topic: str) -> bool:
-        """Whether a topic of this name is there for him."""
+        """Whether a topic of this name is visible."""
         return bool(self.of(topic))
 
     def guard(self, topic: str) -> RowPolicy | None:
-        """What he may see of a topic; None: all of it."""
+        """The visible part of a topic; None: all of it."""
         return self._guard(topic, "read")
 
     def write_guard(self, topic: str, verb: Verb) -> RowPolicy | None:
-        """The records of a topic that he may write or delete; None: all."""
+        """The records of a topic that may be written or deleted; None: all."""
         return self._guard(topic, verb)
 
     def _guard(self, topic: str, verb: Verb) -> RowPolicy | None:
@@ -221,7 +221,7 @@ class Permissions:
         return found if found is None or found is DENY_ALL else self._shared.one(found)
 
     def check(self, demand: Demand, topic: str = "") -> None:
-        """Raise Unauthenticated, NotEntitled, or UnknownTopic for one that is not there for him."""
+        """Raise Unauthenticated, NotEntitled, or UnknownTopic for a topic that is not visible."""
         if demand == "nothing":
             return
         if self.user is None:
@@ -243,7 +243,7 @@ class Permissions:
 
 
 class Open(Permissions):
-    """The rights of everybody where nobody is asked who he is."""
+    """The permissions of every client where there is no authentication."""
 
     is_open = True
 
@@ -253,39 +253,39 @@ class Open(Permissions):
         return ""
 
     def may(self, _verb: Verb, _topic: str = "") -> bool:
-        """He may."""
+        """Always permitted."""
         return True
 
     def sees(self, _topic: str) -> bool:
-        """It is."""
+        """Always visible."""
         return True
 
     def check(self, _demand: Demand, _topic: str = "") -> None:
-        """Nothing speaks against it."""
+        """Always permitted."""
 
     def _guard(self, _topic: str, _verb: Verb) -> None:
         return None
 
 
 EVERYTHING = Open(None)
-EVERYTHING.text = "everything"  # no Allow says so, and who has none may nothing
+EVERYTHING.text = "everything"  # no Allow grants this, and without Allows nothing is permitted
 
 
 class RoleSet:
-    """What the roles of a configuration give to whom."""
+    """The roles of a configuration, and the permissions that they give to users."""
 
     def __init__(self, security: Security) -> None:
-        self.asks = security.authentication is not None
-        """Whether users have to say who they are."""
+        self.authenticates = security.authentication is not None
+        """Whether users have to authenticate."""
         self._roles = [(role, [*map(Allowed, role.allows)]) for role in security.roles]
         self._shared = SharedRowPolicies()
         self._kept: dict[tuple[User, User | None], Permissions] = {}
-        """From the one that was asked for the longest ago."""
+        """Least recently used first."""
 
     def rights(self, user: User | None, by: User | None = None) -> Permissions:
-        """The rights of a user, for whom `by` may act; None: of somebody who has not said who he
-        is."""
-        if not self.asks:
+        """The permissions of a user, on whose behalf `by` may act; None: of a client that has not
+        authenticated."""
+        if not self.authenticates:
             return EVERYTHING
         if user is None:
             return Permissions(None)
@@ -308,7 +308,8 @@ class RoleSet:
         )
 
     def reasons(self, user: User, topic: str) -> list[Reason]:
-        """Why a user may do what he may with a topic: all that his roles say of it."""
+        """The reasons for a user's permissions on a topic: all Allows of the user's roles that
+        concern it."""
         claims = {**user.claims, "name": user.name}
         return [
             Reason(role.name, one, one.given(claims))

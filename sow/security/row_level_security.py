@@ -1,11 +1,11 @@
-"""Guards: what of a topic one user may see, its rows and its fields.
+"""Row-level security: the rows and the fields of a topic that one user may see.
 
-A guard is focus. Its rows are a condition that joins the user's own filter, and so everything that
-is true of filters is true of it: indexes, shared feeds, windows. Its fields are a select list that
-joins the user's own; whatever it hides is NULL in what he asks. Users of equal rights have equal
-guards, so they share what equal subscriptions share.
+A row policy is a filter. Its rows are a condition ANDed to the user's own filter, so everything
+that holds for filters holds for it: indexes, shared feeds, windows. Its fields are a select list
+that is intersected with the user's own; a hidden field is NULL in the user's expressions. Users
+with equal permissions have equal policies, so they share what equal subscriptions share.
 
-A user's values are put in as literals of the expression, never as text. A guard knows nothing of
+A user's values are bound as literals of the expression, never as text. A policy knows nothing of
 roles (`sow.security.authorization`) or of topics.
 """
 
@@ -39,7 +39,8 @@ from sow.expressions import (
 )
 
 USER_PREFIX = "user."
-"""How the parameters of a user begin: ``${user.desk}`` is his claim desk, ``${user.name}`` he."""
+"""Prefix of the parameters of a user: ``${user.desk}`` is the claim desk, ``${user.name}`` the
+name."""
 NO_FIELD = Path(("no field",))
 """A field to group by where there is none that may be seen."""
 NOTHING = Compare("=", Literal(1), Literal(0))
@@ -49,7 +50,8 @@ NOTHING = Compare("=", Literal(1), Literal(0))
 def read_condition(text: str) -> Node:
     """The condition of a Filter or Check, with parameters of the user; raises ClientError.
 
-    It is about fields alone: what a record says decides who may see it, not when it was written.
+    It is about fields alone: the content of a record decides who may see it, not the time of its
+    write.
     """
     node = parse_guard(text, USER_PREFIX)
     values: dict[Source, Scalar] = dict.fromkeys(parameters_in(node), "x")
@@ -58,7 +60,7 @@ def read_condition(text: str) -> Node:
 
 
 def bind(node: Node, claims: Mapping[str, str]) -> Node | None:
-    """The condition for a user who is known by these claims; None where one is missing."""
+    """The condition for a user with these claims; None where one is missing."""
     values: dict[Source, Scalar] = {}
     for one in parameters_in(node):
         value = claims.get(one.name.removeprefix(USER_PREFIX))
@@ -86,22 +88,21 @@ class RowPolicy:
         return hash(self.text)
 
     def __repr__(self) -> str:
-        return f"Guard({self.text!r})"
+        return f"RowPolicy({self.text!r})"
 
     @cached_property
     def rows(self) -> Filter | None:
-        """Which rows they are, compiled when it is first asked for: many roles may say it, in very
-        many words."""
+        """The condition of the rows, compiled at first use: many roles may make it very long."""
         return None if self._condition is None else compile_term(self._condition)
 
     @cached_property
     def needs_fields(self) -> bool:
-        """Whether it means something only of messages that have fields."""
+        """Whether it applies only to messages that have fields."""
         condition = self._condition
         return self.select is not None or (condition is not None and bool(paths_in(condition)))
 
     def is_ready(self, own: Filter | None) -> bool:
-        """Whether `condition` has its answer at hand."""
+        """Whether `condition` needs no compilation."""
         return "rows" in self.__dict__ and (own is None or own in self._joined)
 
     def holds(self, values: Sequence[Value]) -> bool:
@@ -110,7 +111,7 @@ class RowPolicy:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The fields by which it tells rows apart."""
+        """The fields that the condition reads."""
         return () if self.rows is None else self.rows.paths
 
     def hides(self, path: Path) -> bool:
@@ -118,17 +119,17 @@ class RowPolicy:
         return self._shown is not None and not self._shown.shows(path.steps)
 
     def masked(self, node: Node) -> Node:
-        """An expression of the user's where what is hidden is NULL."""
+        """The user's expression with hidden fields as NULL."""
         if self._shown is None:
             return node
         read = [part for part in walk(node) if isinstance(part, Identifier)]
         hidden: dict[Source, Scalar] = {one.source: None for one in read if self.hides(one.path)}
-        # How long a message is tells of what is hidden in it.
+        # The size of a message would reveal something about its hidden fields.
         hidden[Trait.MESSAGE_SIZE] = None
         return bound(node, hidden)
 
     def condition(self, own: Filter | None) -> Filter | None:
-        """What a record has to meet that the user asks for by his `own` filter."""
+        """The condition of a query or subscription with the user's `own` filter."""
         if own is None:
             return self.rows
         found = self._joined.get(own)
@@ -146,7 +147,7 @@ class RowPolicy:
         return tuple(terms) if self._shown is None else masked_order(terms, self.hides)
 
     def projection(self, texts: tuple[str, ...]) -> tuple[str, ...]:
-        """The user's projection, of whose texts each has been read before."""
+        """The user's projection; its texts have been validated before."""
         if self._shown is None:
             return texts
         found = []
@@ -157,7 +158,7 @@ class RowPolicy:
         return tuple(found)
 
     def grouping(self, texts: tuple[str, ...]) -> tuple[str, ...]:
-        """The user's grouping: a field that is NULL in all records tells none apart."""
+        """The user's grouping: a field that is NULL in all records separates none."""
         if self._shown is None:
             return texts
         read = [(text, parse_grouped(text)) for text in texts]
@@ -169,21 +170,21 @@ class RowPolicy:
         return tuple(left) or (str(Identifier(NO_FIELD)),)
 
     def shape(self, select: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        """The select list of what he is told who asks by this one."""
+        """The select list that a request for `select` is answered with."""
         if self.select is None or select is None:
             return select if self.select is None else self.select
         return common([self.select, select])
 
 
 DENY_ALL = RowPolicy(NOTHING)
-"""That of whoever may see nothing."""
+"""The policy of a user who may see nothing."""
 
 
 def row_policy_of(
     rows: Sequence[Node | None], selects: Sequence[tuple[str, ...] | None]
 ) -> RowPolicy | None:
-    """What several entitlements give together, by the rows and fields of each: their rows ORed and
-    their fields united; None where that is everything, and nothing at all where there are none."""
+    """The policy of several entitlements together, by the rows and fields of each: their rows ORed
+    and their fields united; None where that is everything, `DENY_ALL` where there are none."""
     if not rows:
         return DENY_ALL
     conditions = {str(one): one for one in rows if one is not None}

@@ -1,9 +1,9 @@
-"""Names that stand for several topics: patterns, and the formats that name copies.
+"""Names for several topics: patterns, and the formats of copies' names.
 
 A pattern is a regular expression, searched for unanchored and in linear time. A name is taken for
-one when it holds a character that means something to a regular expression; whether a topic of
-exactly that name exists is asked first, by whoever knows topics. A format has the name of the
-underlying topic in the place of each ``%n``, and is read in both directions.
+one when it holds a character that means something to a regular expression; the caller first checks
+whether a topic of exactly that name exists. A format has the name of the underlying topic in the
+place of each ``%n``, and is read in both directions.
 """
 
 from sow.errors import BadFilter, ClientError, TooLarge
@@ -18,7 +18,7 @@ def is_pattern(name: str) -> bool:
 
 
 def is_meant_as_pattern(name: str) -> bool:
-    """Whether whoever wrote a name hardly meant it as one: there is more in it than dots."""
+    """Whether a name was probably meant as one: it has metacharacters other than dots."""
     return not METACHARACTERS.isdisjoint(name.replace(".", ""))
 
 

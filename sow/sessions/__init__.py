@@ -1,1 +1,1 @@
-"""What clients may ask for: each command carried out on the engine."""
+"""Sessions and subscriptions: the commands of clients, executed on the engine."""

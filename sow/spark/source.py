@@ -18,9 +18,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from sow.core.definitions import MessageTypeOptions
-from sow.core.message_options import options_of
-from sow.core.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE, Use
+from sow.core.definitions import MessageTypeOptions, message_type_options
+from sow.core.pipelines import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE, Use
 from sow.core.suggest import did_you_mean
 from sow.errors import ClientError
 from sow.messages.arrow import JSON_KIND, KIND_OF_COLUMN, PATH_OF_COLUMN, is_json_text
@@ -154,7 +153,9 @@ def _messages_of(options: SourceOptions) -> Messages:
     if name == "json":
         return JSON_MESSAGES
     known = {one["name"]: one for one in server.json("GET", "/v1/message-types")}
-    return Messages(options_of(known[name]) if name in known else MessageTypeOptions(name, name))
+    return Messages(
+        message_type_options(known[name]) if name in known else MessageTypeOptions(name, name)
+    )
 
 
 def _spark(schema: pa.Schema) -> StructType:

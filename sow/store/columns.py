@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.core.gc_untracked import untracked
+from sow.core.cooperative import untracked
 from sow.store.growable_array import GrowableArray
 from sow.store.sharded_dict import get_all
 

@@ -24,8 +24,7 @@ from typing import Any
 import lmdb
 import lmdb.verify
 
-from sow.core.disk_full import NO_ROOM
-from sow.errors import DiskFull, StoreError, StoreFailing
+from sow.errors import NO_ROOM, DiskFull, StoreError, StoreFailing
 from sow.store.secure_files import FILE_MODE, close_to_others
 
 MAP_BYTES = 256 * 1024**2

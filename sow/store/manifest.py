@@ -19,8 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from sow.core.cooperative import Task, run_to_completion
-from sow.core.definitions import MessageTypeOptions, Topic
-from sow.core.message_options import described, fields_of, options_of
+from sow.core.definitions import (
+    MessageTypeOptions,
+    Topic,
+    describe_message_type,
+    message_type_options,
+    record_fields,
+)
 from sow.errors import Damaged, StoreError
 from sow.store.environment import repair_command, sync_directory
 from sow.store.secure_files import close_to_others, rewrite
@@ -150,7 +155,7 @@ def _checksum(content: Mapping[str, Any]) -> int:
 
 def _described(kept: StoredDefinition) -> dict[str, Any]:
     topic, options = kept.topic, kept.options
-    more = None if options is None else described(options)
+    more = None if options is None else describe_message_type(options)
     return {
         "name": topic.name,
         "file": topic.file_name,
@@ -223,7 +228,7 @@ def _kept(said: Mapping[str, Any]) -> StoredDefinition:
             said["module"],
             separator,
             # Releases that knew neither records nor composites have written neither.
-            fields_of(said.get("fields", ())),
-            tuple(map(options_of, said.get("parts", ()))),
+            record_fields(said.get("fields", ())),
+            tuple(map(message_type_options, said.get("parts", ()))),
         )
     return StoredDefinition(topic, options, said["since_seq"])

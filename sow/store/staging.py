@@ -25,8 +25,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
-from sow.core.disk_full import NO_ROOM
-from sow.errors import DiskFull, StoreError, StoreFailing
+from sow.errors import NO_ROOM, DiskFull, StoreError, StoreFailing
 from sow.store.environment import Statvfs, space
 from sow.store.secure_files import close_to_others, make_directory, rewrite
 

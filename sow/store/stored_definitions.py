@@ -17,9 +17,9 @@ from sow.core.definitions import (
     MessageTypeOptions,
     Topic,
     View,
+    can_read,
     is_persistent,
 )
-from sow.core.message_options import reads
 
 
 def file_name(topic: Topic) -> str:
@@ -73,7 +73,7 @@ class StoredDefinition:
             "Durability": ("persistent", now.durability),
         }
         found = [element for element, (before, after) in pairs.items() if before != after]
-        if old.message_type != now.message_type or not reads(new.options, self.options):
+        if old.message_type != now.message_type or not can_read(new.options, self.options):
             found.insert(0, "MessageType")
         # A file that is named after the type goes with it.
         return [e for e in found if e != "FileName" or "MessageType" not in found]

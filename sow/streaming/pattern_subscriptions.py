@@ -5,7 +5,8 @@ would take too long. So a topic is not notified of it. Before a topic next route
 *meets* the subscriptions that were added since it last did, which then attach what they need. A
 topic without changes costs its pattern subscriptions nothing.
 
-What a subscription wants, and what it attaches, is its own business (`sow.sessions.subscription`).
+What a follower wants, and what is made for it, is its own business
+(`sow.sessions.subscriptions.subscription`).
 """
 
 from collections.abc import Iterator

@@ -5,9 +5,9 @@ wait in the session's outbox (`sow.streaming.outbox.outbox`) until a socket take
 outbox is over its bounds, `apply_back_pressure` acts in this order: subscriptions that may be given
 up end, the queue is conflated, and a session that still does not keep up is closed with a reason.
 
-A session outlives its socket: disconnected, it goes on collecting until a client resumes it or it
-expires (`sow.sessions.session_manager`). No I/O here: the connection calls `pull` when its socket
-can take more, and `apply_back_pressure` afterwards.
+A session outlives its socket: dropped, it goes on collecting until somebody takes it up again or
+its time is over (`sow.sessions.commands.session_manager`). No I/O here: an edge calls `pull` when
+its socket can take more, and `apply_back_pressure` after it has.
 """
 
 from collections import deque

@@ -11,10 +11,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from sow.core.changes import Changes, Reason
-from sow.core.cooperative import Task
+from sow.core.cooperative import Task, untracked
 from sow.core.definitions import Definition, Topic, is_persistent
 from sow.core.delta import Nulls
-from sow.core.gc_untracked import untracked
 from sow.core.keys import check_explicit_key, identities, sow_key, sow_keys
 from sow.core.paths import Path, parse_path
 from sow.errors import BadFilter, BadMessage, Busy, ClientError, clipped
@@ -34,9 +33,9 @@ from sow.topic.rendering import Renderer
 
 Columns = dict[Path, Column]
 UNTRACKED_ROWS_MIN = 100
-"""Lists of so many rows are kept from the cycle collector (`sow.core.gc_untracked`): those of a
-large publish wait to be stored together, and it would traverse all of them several times;
-untracking one takes less than reading a row. Lists in a column are in no cycle with it."""
+"""Lists of so many rows are kept from the collector (`sow.core.cooperative`): those of a large
+publish wait to be stored all together, and it would look through all of them several times; to say
+so of one takes less than reading a row does. Lists in a column are in no circle with it."""
 INTRODUCED_AT_ONCE = 250
 """Records that are introduced in one step as if they had just come: a millisecond or two."""
 PATHS_MAX = 1024

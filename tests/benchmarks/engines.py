@@ -9,7 +9,7 @@ from sow.protocol.encodings import LINES
 from sow.protocol.wire import read_frame
 from sow.server.boot.app import new_session_name
 from sow.server.net.receive_queue import ReceiveQueue
-from sow.sessions.executor import Executor
+from sow.sessions.commands.executor import Executor
 from sow.store.in_memory import MemoryJournal
 from sow.streaming.sessions import Session
 

@@ -16,7 +16,7 @@ from sow.engine.engine import Engine
 from sow.protocol.encodings import LINES
 from sow.protocol.wire import read_frame
 from sow.server.boot.app import new_session_name
-from sow.sessions.executor import Executor
+from sow.sessions.commands.executor import Executor
 from sow.store.in_memory import MemoryJournal
 from tests.benchmarks.engines import parsed
 from tests.benchmarks.measure import Figure, in_turn, seconds

@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from sow.config import load, loads
-from sow.core.source_options import USES as NAMES
+from sow.core.pipelines import USES as NAMES
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 TEXT = (GUIDE / "spark.md").read_text()

@@ -7,8 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from sow.cli.main import main
-from sow.core.definitions import MessageTypeOptions, RecordField, Topic
-from sow.core.message_options import described, options_of
+from sow.core.definitions import MessageTypeOptions, RecordField, Topic, described, options_of
 from tests.edge.arrow import rows
 from tests.edge.lives import refused, removed
 from tests.edge.serving import Running, configuration, records

@@ -15,7 +15,8 @@ import pytest
 from sow.protocol.commands import COMMANDS
 from sow.server.api import record_resource, snapshots
 from sow.server.api import records as records_api
-from sow.sessions import query_planning, subscription
+from sow.sessions.queries import query_planning
+from sow.sessions.subscriptions import subscription
 from tests.edge.arrow import ARROW, stream
 from tests.edge.test_entitled import (
     ADMIN,

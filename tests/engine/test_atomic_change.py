@@ -11,8 +11,8 @@ from sow.core.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Topic
 from sow.engine.stored_topics import stored_slices
 from sow.errors import Full, UnknownTopic
 from sow.query import Query
-from sow.sessions.staged_rows import StagedRows
-from sow.sessions.staged_writes import StagedWrites
+from sow.sessions.commands.staged_rows import StagedRows
+from sow.sessions.commands.staged_writes import StagedWrites
 from tests.laws.harness import MS, ORDERS, SECOND, Client, World
 
 COPY = ConflatedTopic("copy", "json", "orders", interval_us=SECOND)
@@ -24,7 +24,7 @@ NUMBERS = (1, 2, 3, 4)
 
 @pytest.fixture(autouse=True)
 def _one_at_once(monkeypatch):
-    monkeypatch.setattr("sow.sessions.staged_rows.STORED_AT_ONCE", 1)
+    monkeypatch.setattr("sow.sessions.commands.staged_rows.STORED_AT_ONCE", 1)
 
 
 def made(*more, **options):

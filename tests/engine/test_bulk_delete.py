@@ -11,8 +11,8 @@ from sow.core.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Topic
 from sow.engine import bulk_delete
 from sow.engine.reconfiguration import Reconfiguration
 from sow.errors import DiskFull, InvalidTopic
-from sow.sessions.staged_rows import StagedRows
-from sow.sessions.staged_writes import StagedWrites
+from sow.sessions.commands.staged_rows import StagedRows
+from sow.sessions.commands.staged_writes import StagedWrites
 from tests.laws.harness import SECOND, World
 
 ORDERS = Topic("orders", "json", keys=("/id",), hash_indexes=(("/v",),))

@@ -9,8 +9,8 @@ import pytest
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Limits, Topic
 from sow.errors import Full
-from sow.sessions.staged_rows import StagedRows
-from sow.sessions.staged_writes import StagedWrites
+from sow.sessions.commands.staged_rows import StagedRows
+from sow.sessions.commands.staged_writes import StagedWrites
 from sow.store.memory import RECORD_BYTES
 from tests.laws.harness import MS, ORDERS, SECOND, SLOW, World
 

@@ -9,7 +9,7 @@ from sow.core.definitions import Join, Limits, Topic, View
 from sow.engine import view_gc as module
 from sow.engine.topic_changes import TopicChanges
 from sow.engine.view_gc import ViewGc
-from sow.sessions import aggregations
+from sow.sessions.queries import aggregations
 from tests.laws.harness import World
 
 T = Topic("orders", "json", keys=("/id",))

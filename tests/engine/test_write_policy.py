@@ -7,8 +7,8 @@ from sow.core.definitions import WRITES as ACCOUNTS
 from sow.core.definitions import WRITES_BEFORE, Topic
 from sow.core.security_definitions import Allow
 from sow.errors import NotEntitled
-from sow.sessions.staged_rows import StagedRows
-from sow.sessions.staged_writes import StagedWrites
+from sow.sessions.commands.staged_rows import StagedRows
+from sow.sessions.commands.staged_writes import StagedWrites
 from tests.laws.guarding import A, B, guarded, reading, rights, two_desks
 from tests.laws.harness import World
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from sow.errors import ClientError
 from sow.server.http.arrow import read_rows, without_rows
-from sow.sessions.staged_writes import StagedWrites
+from sow.sessions.commands.staged_writes import StagedWrites
 from tests.laws.harness import World
 
 SIZE_MAX = 1024**2

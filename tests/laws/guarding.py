@@ -1,8 +1,7 @@
 """Sessions with rights, for tests of what a user may see: no doors, no passwords."""
 
 from sow.core.cooperative import run_to_completion
-from sow.core.security_definitions import Allow, Authentication, Role, Security
-from sow.core.users import User
+from sow.core.security_definitions import Allow, Authentication, Role, Security, User
 from sow.security.authorization import RoleSet
 from tests.laws.harness import World
 

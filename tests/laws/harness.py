@@ -28,9 +28,9 @@ from sow.history.log_rows import extent, log_rows
 from sow.protocol.encodings import LINES
 from sow.protocol.publish_batching import read_frames
 from sow.server.http.arrow import SCHEMA, of_log, rows_of
-from sow.sessions.executor import Executor
-from sow.sessions.staged_rows import read
-from sow.sessions.staged_writes import StagedWrites
+from sow.sessions.commands.executor import Executor
+from sow.sessions.commands.staged_rows import read
+from sow.sessions.commands.staged_writes import StagedWrites
 from sow.spark.conflation import SparkConflation
 from sow.store.in_memory import MemoryCheckpoint, MemoryJournal
 

@@ -7,9 +7,9 @@ import pytest
 from sow.core.definitions import CONSUMERS, WRITES, WRITES_BEFORE
 from sow.errors import ClientError
 from sow.history.log_rows import extent, log_rows
-from sow.sessions.consumers import Consumers
-from sow.sessions.staged_rows import StagedRows
-from sow.sessions.staged_writes import EpochPassed, StagedWrites
+from sow.sessions.commands.consumers import Consumers
+from sow.sessions.commands.staged_rows import StagedRows
+from sow.sessions.commands.staged_writes import EpochPassed, StagedWrites
 from sow.store.protocols import LogEntry
 from tests.laws.harness import ORDERS, SECOND, World
 

@@ -24,7 +24,7 @@ from sow.server.api.snapshot_leases import SnapshotLease
 from sow.server.api.snapshots import split_by_key
 from sow.server.http.arrow import of_documents, of_snapshot, streamed
 from sow.server.http.chunked_response import gathered
-from sow.sessions.query_execution import execute_query
+from sow.sessions.queries.query_results import execute_query
 from sow.topic.rendering import WHOLE
 from tests.effort import examples
 from tests.laws.harness import ORDERS, World
@@ -256,7 +256,7 @@ def test_the_past_is_of_one_moment_too(rounds, back, few_rows):
 @pytest.mark.parametrize("steps_taken", range(6))
 @pytest.mark.parametrize("frames_read", range(4))
 def test_an_answer_that_is_given_up_leaves_nothing_behind(monkeypatch, steps_taken, frames_read):
-    monkeypatch.setattr("sow.sessions.query_planning.ANSWER_CHUNK_ROWS", 2)
+    monkeypatch.setattr("sow.sessions.queries.query_planning.ANSWER_CHUNK_ROWS", 2)
     changing = Changing(monkeypatch, [[]])
     world, client = changing.world, changing.world.client()
     steps = sow_steps(

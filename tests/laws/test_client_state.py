@@ -244,7 +244,11 @@ class Run:
 def _size(request, monkeypatch):
     """Answers, and what a replacement says, are written at once, or a line or two at a time."""
     if request.param == "streamed":
-        answers = ("history.snapshot", "sessions.subscription_diff", "sessions.multi_topic_snapshot")
+        answers = (
+            "history.snapshot",
+            "sessions.subscriptions.subscription_diff",
+            "sessions.queries.query_results",
+        )
         for module in answers:
             monkeypatch.setattr(f"sow.{module}.ANSWER_CHUNK_ROWS", 2)
 

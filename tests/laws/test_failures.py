@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from sow.core.definitions import ConflatedTopic, Merge, SessionSettings, Topic, View
-from sow.sessions import unsubscribe
-from sow.sessions.unsubscribe import FAILURE, FAILURE_DETAIL
+from sow.sessions.subscriptions import unsubscribe
+from sow.sessions.subscriptions.unsubscribe import FAILURE, FAILURE_DETAIL
 from sow.streaming.predicate_index import PredicateIndex
 from sow.topic.batch import Batch
 from sow.topic.computed_fields import ComputedFields

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from sow.core.definitions import ConflatedTopic, Topic
 from sow.security.row_level_security import RowPolicy
-from sow.sessions import (
-    aggregations,
-    query_planning,
+from sow.sessions.queries import aggregations, query_planning
+from sow.sessions.subscriptions import (
     reapply_permissions,
     replace_subscription,
     subscription,

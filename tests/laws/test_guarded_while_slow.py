@@ -14,7 +14,7 @@ import sys
 
 import pytest
 
-from sow.sessions.pending_updates import ReportedSince
+from sow.sessions.subscriptions.pending_updates import ReportedSince
 from sow.streaming.outbox import outbox
 from sow.streaming.sessions import Session
 from tests.effort import seeds

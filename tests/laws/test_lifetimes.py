@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from sow.core.definitions import WRITES, WRITES_BEFORE, ConflatedTopic, Topic
 from sow.engine.stored_topics import stored_slices
-from sow.sessions.staged_rows import StagedRows
-from sow.sessions.staged_writes import StagedWrites
+from sow.sessions.commands.staged_rows import StagedRows
+from sow.sessions.commands.staged_writes import StagedWrites
 from tests.laws.harness import MS, SECOND, World
 
 LIVES_5_S = Topic("t", "json", keys=("/id",), expires=True, expiration_us=5 * SECOND)

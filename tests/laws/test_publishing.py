@@ -5,9 +5,9 @@ import pytest
 from sow.core.definitions import CONSUMERS, WRITES, WRITES_BEFORE, Topic
 from sow.errors import BadMessage, DiskFull, InvalidTopic, UnknownTopic
 from sow.protocol.wire import read_frame
-from sow.sessions.consumers import Consumers
-from sow.sessions.staged_rows import StagedRows
-from sow.sessions.staged_writes import StagedWrites
+from sow.sessions.commands.consumers import Consumers
+from sow.sessions.commands.staged_rows import StagedRows
+from sow.sessions.commands.staged_writes import StagedWrites
 from tests.laws.harness import ORDERS, SECOND, World
 
 SHORT = Topic("short", "json", keys=("/id",), expires=True)

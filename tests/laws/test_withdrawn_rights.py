@@ -13,9 +13,9 @@ import sys
 import pytest
 
 from sow.core.definitions import ConflatedTopic, SessionSettings, Topic
-from sow.sessions import unsent_updates
-from sow.sessions.live_permission_reload import PreparedPermissions
-from sow.sessions.unsent_updates import UnsentUpdates
+from sow.sessions.subscriptions import pending_updates
+from sow.sessions.subscriptions.pending_updates import UnsentUpdates
+from sow.sessions.subscriptions.reapply_permissions import PreparedPermissions
 from sow.streaming.outbox import outbox
 from sow.streaming.sessions import Session
 from tests.effort import seeds
@@ -267,7 +267,7 @@ def run_all(some):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(outbox, "GATHERED_MAX", 2)
         patch.setattr(outbox, "FOLDED_AT_ONCE", 3)
-        patch.setattr(unsent_updates, "LOOKED_AT_ONCE", 2)
+        patch.setattr(pending_updates, "LOOKED_AT_ONCE", 2)
         for seed in some:
             history = History(seed)
             try:

@@ -7,7 +7,7 @@ import pytest
 from sow.protocol.commands import COMMANDS, OPTIONS, Command, Options, acks_of, options_of
 from sow.protocol.options import READERS
 from sow.protocol.wire import FRAMED, HEADER_FIELDS
-from sow.sessions.executor import ACTIONS, Executor
+from sow.sessions.commands.executor import ACTIONS, Executor
 
 OF_EVERY_COMMAND = {"c", "cid", "a"}
 

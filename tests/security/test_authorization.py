@@ -2,8 +2,7 @@
 
 import pytest
 
-from sow.core.security_definitions import Allow, Authentication, Role, Security
-from sow.core.users import User
+from sow.core.security_definitions import Allow, Authentication, Role, Security, User
 from sow.errors import NotEntitled, Unauthenticated, UnknownTopic
 from sow.security import authorization as module
 from sow.security import row_level_security
@@ -133,7 +132,7 @@ def test_what_is_said_alike_of_many_topics_is_made_once_and_compiled_when_it_is_
     monkeypatch,
 ):
     made, compiled = [], []
-    make, compile_one = module.guard_of, row_level_security.compile_term
+    make, compile_one = module.row_policy_of, row_level_security.compile_term
     monkeypatch.setattr(module, "row_policy_of", lambda *said: made.append(said) or make(*said))
     monkeypatch.setattr(
         row_level_security, "compile_term", lambda node: compiled.append(node) or compile_one(node)

@@ -19,8 +19,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from sow.core.clock import VirtualClock
 from sow.core.definitions import Configuration, Limits, Topic, with_system_topics
-from sow.core.security_definitions import Authentication, Role, Security
-from sow.core.users import User
+from sow.core.security_definitions import Authentication, Role, Security, User
 from sow.engine.engine import Engine
 from sow.server.http.authn_middleware import AUTHN, RequestAuthenticator
 from sow.server.http.caching import mark_kept
@@ -33,7 +32,7 @@ from sow.server.http.request_memory import REQUESTS, Requests
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.connection_supervisor import Connections
 from sow.server.net.http_protocol import HttpProtocol
-from sow.sessions.executor import Executor
+from sow.sessions.commands.executor import Executor
 from sow.store.in_memory import MemoryJournal
 from tests.answers import Answer
 

@@ -9,11 +9,11 @@ from importlib import import_module
 BOUNDS = {
     (
         "sow.history.snapshot:ANSWER_CHUNK_ROWS",
-        "sow.sessions.query_planning:ANSWER_CHUNK_ROWS",
-        "sow.sessions.multi_topic_snapshot:ANSWER_CHUNK_ROWS",
+        "sow.sessions.queries.query_planning:ANSWER_CHUNK_ROWS",
+        "sow.sessions.queries.query_results:ANSWER_CHUNK_ROWS",
     ): (2, 3, 1000),
     ("sow.history.pinned_columns:PICKED_ROWS_MAX",): (0, 2, 500),
-    ("sow.sessions.log_replay:RECORDS_AT_ONCE",): (1, 3, 2000),
+    ("sow.sessions.subscriptions.log_replay:RECORDS_AT_ONCE",): (1, 3, 2000),
     ("sow.streaming.outbox.outbox:GATHERED_MAX",): (1, 3, 1000),
     ("sow.streaming.outbox.outbox:FOLDED_AT_ONCE",): (1, 4, 50),
     ("sow.streaming.outbox.queue:DEAD_MIN",): (0, 3, 64),
@@ -36,15 +36,18 @@ BOUNDS = {
     ("sow.topic.conflated_topic:NAMES_IN_STEP",): (1, 10),
     ("sow.streaming.intervals:KNOWN_MAX",): (0, 16),
     ("sow.messages.json_columns:GENERATED_PATHS_MAX",): (0, 32),
-    ("sow.sessions.unsubscribe:ENDED_AT_ONCE",): (1, 50),
-    ("sow.sessions.unsubscribe:FEEDS_AT_ONCE",): (1, 2, 20),
-    ("sow.sessions.query_planning:MATCHED_AT_ONCE",): (1, 2, 500),
-    ("sow.sessions.query_planning:TAKEN_AT_ONCE",): (1, 2, 25),
+    ("sow.sessions.subscriptions.unsubscribe:ENDED_AT_ONCE",): (1, 50),
+    ("sow.sessions.subscriptions.unsubscribe:FEEDS_AT_ONCE",): (1, 2, 20),
+    ("sow.sessions.queries.query_planning:MATCHED_AT_ONCE",): (1, 2, 500),
+    ("sow.sessions.queries.query_planning:TAKEN_AT_ONCE",): (1, 2, 25),
     ("sow.engine.timers:NOTED_AT_ONCE",): (1, 500),
     ("sow.engine.topic_changes:LEAVING_AT_ONCE",): (1, 25),
     ("sow.engine.filter_cache:FILTERS_KEPT_WEIGHT",): (1, 512 * 1024),
     ("sow.engine.bulk_publish:SLICE_ROWS",): (1, 3, 250),
-    ("sow.sessions.staged_rows:STORED_AT_ONCE", "sow.sessions.commit_plan:STORED_AT_ONCE"): (
+    (
+        "sow.sessions.commands.staged_rows:STORED_AT_ONCE",
+        "sow.sessions.commands.commit_plan:STORED_AT_ONCE",
+    ): (
         1,
         3,
         250,

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from sow.core.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, USES, WRITE
+from sow.core.pipelines import LOG, RECORDS, STREAM, STREAM_WRITE, USES, WRITE
 from sow.errors import ClientError
 from sow.spark.options import read_options
 from tests.edge.certificates import certificates

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from sow.config.binder import Section
 from sow.config.diagnostics import Diagnostics, at
-from sow.core.source_options import NAMES, READS, USES, Use, misuse, plain
+from sow.core.pipelines import NAMES, READS, USES, Use, misuse, plain
 from sow.core.suggest import nearest
 
 Names = Mapping[str, str]

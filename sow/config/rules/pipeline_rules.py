@@ -7,8 +7,18 @@ from sow.config.diagnostics import Diagnostics, at
 from sow.config.rules.pipeline_options import check_options, check_settings
 from sow.config.rules.pipeline_views import check_views
 from sow.config.rules.source_rules import definition_of
-from sow.core.pipelines import FILES, KNOWN_FORMATS, SPARKS_FORMATS, TIME_COLUMNS
-from sow.core.source_options import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE, plain
+from sow.core.pipelines import (
+    FILES,
+    KNOWN_FORMATS,
+    LOG,
+    RECORDS,
+    SPARKS_FORMATS,
+    STREAM,
+    STREAM_WRITE,
+    TIME_COLUMNS,
+    WRITE,
+    plain,
+)
 from sow.core.suggest import nearest
 
 Names = Mapping[str, str]

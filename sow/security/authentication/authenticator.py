@@ -1,39 +1,38 @@
-"""The authenticator: credentials in, a user out, by the ways that the configuration names.
+"""The authenticator: credentials in, a user out, by the configured methods.
 
-Passwords are hashed in threads, a few at a time, since each takes its 20 ms and 19 MiB. Who has
-been found out is known from then on, by a sum of what he showed, under a key of this process: Basic
-and Bearer come with every request. The next authenticator, after a reload, knows them as far as the
-files still say the same of them.
+Passwords are hashed in threads, a few at a time, since each takes 20 ms and 19 MiB. Results are
+cached by a digest of the credentials, keyed with a secret of this process, because Basic and Bearer
+come with every request. The next authenticator, after a reload, keeps the entries whose lines in
+the files are unchanged.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
-from sow.core.security_definitions import Authentication
-from sow.core.users import User
+from sow.core.security_definitions import Authentication, User
 from sow.errors import TooManyLogons, Unauthenticated
-from sow.security.authentication.credentials import LONGEST, Credentials
+from sow.security.authentication.credentials import LONGEST, Credentials, user_of
 from sow.security.authentication.htpasswd import Users
 from sow.security.authentication.jwt import SignedTokens, is_signed
 from sow.security.authentication.key_set import Fetch, FetchedKeys, FiledKeys
-from sow.security.authentication.mtls import user_of
 from sow.security.authentication.session_cache import Logons
 from sow.security.authentication.tokens import Tokens
 
 SIGNED_KNOWN_US = 600_000_000
-"""Then a signed token is checked again: its key may have been withdrawn."""
+"""After this a signed token is verified again: its key may have been withdrawn."""
 
 NOT_GOOD = "the user or the password is not good"
 
 
 def in_thread(function: Callable[..., bool], *arguments: str) -> Awaitable[bool]:
-    """Where hashing happens, unless a test says otherwise."""
+    """Where hashing runs, unless a test replaces it."""
     return asyncio.to_thread(function, *arguments)
 
 
 class Authenticator:
-    """Finds out who it is. `now_us` is the server's time. Others write ends of tokens by theirs, of
-    which it may be ahead, where a clock was set back, and is never behind for long."""
+    """Authenticates credentials. `now_us` is the server's time. Issuers write expiry times by their
+    own clocks; the server's may be ahead of these, where a clock was set back, and is never behind
+    for long."""
 
     def __init__(
         self,
@@ -41,14 +40,14 @@ class Authenticator:
         *,
         now_us: Callable[[], int],
         fetch: Fetch,
-        told: Callable[[str], None] = lambda _: None,
+        report: Callable[[str], None] = lambda _: None,
         logons: Logons | None = None,
         beside: Callable[..., Awaitable[bool]] = in_thread,
     ) -> None:
         """Reads the files. Raises ConfigError with the file and the line.
 
-        `fetch` gets what an address answers; `told` hears a sentence of what went wrong for the
-        log; `logons` is what the one before this one has seen, if there was one.
+        `fetch` gets the response of an address; `report` is called with a sentence for the log when
+        something goes wrong; `logons` is the state of the previous authenticator, if there was one.
         """
         self._now_us = now_us
         self._beside = beside
@@ -65,16 +64,15 @@ class Authenticator:
             if jwt.keys.startswith("https://"):
                 had = logons.keys.get(jwt.keys)
                 keys = had if isinstance(had, FetchedKeys) else FetchedKeys(jwt.keys, now_us)
-                keys.go_on(fetch, told)
+                keys.go_on(fetch, report)
                 logons.keys = {jwt.keys: keys}
             else:
                 keys = FiledKeys(jwt.keys)
             self._signed = SignedTokens(jwt, keys, now_us)
 
     async def identify(self, shown: Credentials, address: str = "") -> User:
-        """Who shows these, at an address.
-
-        Raises Unauthenticated; TooManyLogons, if somebody at the address has tried too often.
+        """The user of these credentials, presented from an address. Raises Unauthenticated;
+        TooManyLogons after too many attempts from the address.
         """
         if not shown:
             raise Unauthenticated("log on first, with a token, or a user and his password")
@@ -85,7 +83,8 @@ class Authenticator:
             try:
                 user = await self._find_out(shown, address)
             except (Unauthenticated, asyncio.CancelledError):
-                # Who goes away before he is told has had his try, and somebody's thread.
+                # A client that disconnects before the result has still used an attempt, and a
+                # thread.
                 self._failed(address)
                 raise
             if self._attempts is not None:
@@ -93,26 +92,27 @@ class Authenticator:
         return self._still_good(user)
 
     async def identify_again(self, shown: Credentials) -> User:
-        """The same of somebody who was let in by these, after a reload: nobody tries anything, and
-        a desk behind one address is not to be put out for being many. Raises Unauthenticated."""
+        """The same after a reload, for a client already admitted with these credentials. It counts
+        as no attempt: many users behind one address must not be rejected for being many. Raises
+        Unauthenticated."""
         user = self._known_user(shown)
         return self._still_good(await self._find_out(shown) if user is None else user)
 
     def named(self, name: str) -> User:
-        """A user for whom somebody acts, of the groups that the files say; nobody has shown who he
-        is, so no token tells more of him."""
+        """A user who is impersonated, with the groups of the files. There are no credentials, so
+        there are no claims of a token."""
         groups = self._users.groups(name) if self._users else frozenset()
         return User(name, groups | (self._tokens.groups(name) if self._tokens else frozenset()))
 
     def _still_good(self, user: User) -> User:
-        # That is no failure of who guesses: a program that goes on showing what has expired would
-        # keep its whole address waiting.
+        # This does not count as a failed attempt: a program that keeps sending an expired token
+        # would block its whole address.
         if user.expires_us is not None and self._now_us() >= user.expires_us:
             raise Unauthenticated("the credentials have expired")
         return user
 
     def _known_user(self, shown: Credentials) -> User | None:
-        """Who it is, if that takes no time to find out."""
+        """The user, if that needs no slow check."""
         if shown.token:
             found = self._tokens.user(shown.token) if self._tokens else None
             return found or (self._remembered(shown) if self._signed else None)
@@ -139,7 +139,7 @@ class Authenticator:
     async def _by_password(self, name: str, password: str, address: str) -> User:
         users = self._users
         if users is None:
-            raise Unauthenticated("nobody logs on with a password here: show a token")
+            raise Unauthenticated("this server accepts no passwords: log on with a token")
         good = await self._hashing.run(
             address, lambda: self._beside(users.is_password, name, password)
         )
@@ -148,8 +148,8 @@ class Authenticator:
         return User(name, users.groups(name))
 
     def _sum(self, shown: Credentials) -> bytes:
-        """By what he is known: what he shows, and what files say of it, so that a password that
-        was changed, or groups, make him unknown."""
+        """The cache key: the credentials and what the files hold for them, so that a changed
+        password or changed groups invalidate the entry."""
         if shown.token:
             assert self._signed is not None
             return self._known.sum_of("token", shown.token, self._signed.named)

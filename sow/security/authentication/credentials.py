@@ -1,13 +1,14 @@
-"""Credentials: what somebody shows of himself, as it came. It is never worded: not in a log, an
-error or a traceback.
-"""
+"""Credentials as received. They never appear in a log, an error or a traceback."""
 
 import base64
 import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ssl import cert_time_to_seconds
 from typing import Self
 
+from sow.core.clock import SECOND_US
+from sow.core.security_definitions import User
 from sow.errors import Unauthenticated
 
 LONGEST = 16_384
@@ -20,7 +21,7 @@ class Credentials:
     """A name with a password, or a token, or a certificate that the socket was opened with.
 
     `certificate` is as `ssl.SSLObject.getpeercert` gives it: it has been verified. Several may be
-    there; a token goes first, then the password, then the certificate.
+    present; a token takes precedence, then the password, then the certificate.
     """
 
     user: str = ""
@@ -58,7 +59,7 @@ class Credentials:
 
 
 def _basic(text: str) -> tuple[str, str]:
-    """User and password, which stand there as base64 of `user:password` (RFC 7617, in UTF-8)."""
+    """User and password from base64 of `user:password` (RFC 7617, in UTF-8)."""
     try:
         user, colon, password = base64.b64decode(text, validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError, ValueError):
@@ -66,3 +67,23 @@ def _basic(text: str) -> tuple[str, str]:
     if not colon:
         raise Unauthenticated("the header Authorization: Basic is not base64 of USER:PASSWORD")
     return user, password
+
+
+def user_of(certificate: Mapping[str, object]) -> User | None:
+    """The user of a client certificate that the socket has verified; None without exactly one
+    common name. The common name of its subject is the user's name, each organizational unit a
+    group. `certificate` is as `ssl.SSLObject.getpeercert` returns it."""
+    names: list[str] = []
+    groups: list[str] = []
+    subject = certificate.get("subject")
+    for parts in subject if isinstance(subject, tuple) else ():
+        for key, value in parts:
+            if key == "commonName":
+                names.append(value)
+            elif key == "organizationalUnitName":
+                groups.append(value)
+    if len(names) != 1 or not names[0]:
+        return None
+    ends = certificate.get("notAfter")
+    expires_us = int(cert_time_to_seconds(ends)) * SECOND_US if isinstance(ends, str) else None
+    return User(names[0], frozenset(groups), expires_us=expires_us)

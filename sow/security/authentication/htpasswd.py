@@ -2,8 +2,8 @@
 
 The hash is bcrypt's or argon2's: both are made to be slow, so that a stolen file does not give the
 passwords away. What htpasswd can write besides (MD5, SHA-1, crypt) is refused, since it does.
-Groups stand in a file of their own beside it: `GROUP: NAME NAME`. Checking takes the same work for
-every name, one that is not there included: a hash of each kind that stands in the file.
+Groups are in a separate file beside it: `GROUP: NAME NAME`. A check takes the same work for every
+name, also an unknown one: a hash of each kind in the file.
 """
 
 import os
@@ -37,8 +37,8 @@ class Users:
         self.hashes = hashes
         self._groups = groups
         kinds = {_kind_of(kept): kept for kept in hashes.values()}
-        self._nobodys = kinds or {"": HASHER.hash("")}
-        """A hash of each kind, for whoever has none of it."""
+        self._dummies = kinds or {"": HASHER.hash("")}
+        """A hash of each kind, for users without one of it."""
 
     @classmethod
     def read(cls, file: str) -> "Users":
@@ -50,16 +50,16 @@ class Users:
         return self._groups.get(name, frozenset())
 
     def is_password(self, name: str, password: str) -> bool:
-        """Whether it is this user's. Slow, and as slow for whoever is not there, or has a hash of
-        another kind."""
+        """Whether it is this user's password. Slow, and equally slow for an unknown user, or one
+        with a hash of another kind."""
         kept = self.hashes.get(name)
-        nobodys = self._nobodys if kept is None else self._nobodys | {_kind_of(kept): kept}
-        found = [one for one in nobodys.values() if matches(one, password)]
+        dummies = self._dummies if kept is None else self._dummies | {_kind_of(kept): kept}
+        found = [one for one in dummies.values() if matches(one, password)]
         return kept in found
 
 
 def groups_file(file: str) -> str:
-    """Where the groups of a file of users stand: users.htpasswd has users.groups."""
+    """The file of groups of a file of users: users.htpasswd has users.groups."""
     stem, dot, suffix = file.rpartition(".")
     return (stem if dot and "/" not in suffix else file) + GROUPS_SUFFIX
 
@@ -75,8 +75,8 @@ def read_hashes(file: str) -> dict[str, str]:
             raise ConfigError(f"line {number} of {file} names {clipped(name)} for a second time")
         if wrong := _wrong_of(kept):
             raise ConfigError(
-                f"line {number} of {file}: the password of {clipped(name)} {wrong}; make it anew "
-                f"with `sow user add {clipped(name)}` or `htpasswd -B`"
+                f"line {number} of {file}: the password of {clipped(name)} {wrong}; create "
+                f"it again with `sow user add {clipped(name)}` or `htpasswd -B`"
             )
         found[name] = kept
     return found
@@ -140,7 +140,7 @@ def _names(line: str, name: str) -> bool:
 
 
 def _put_groups(file: str, name: str, groups: Sequence[str]) -> None:
-    """Put a user into exactly these groups. Groups that have nobody left go."""
+    """Put a user into exactly these groups. Groups without members are removed."""
     members = read_groups(file)
     beside = groups_file(file)
     wanted = dict.fromkeys(groups)

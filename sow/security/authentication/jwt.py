@@ -1,8 +1,8 @@
-"""Signed tokens (JWT) that somebody else gives out: checked by his keys, and read.
+"""Signed tokens (JWT) of an external issuer: verified by its keys, and parsed.
 
-A token says of itself how it is signed, and is not believed: its key says what it is good for. It
-has to come from the issuer, be meant for the audience, and say when it ends; no clock is given
-leeway.
+A token names its own algorithm, which is not trusted: the key decides which algorithms are allowed.
+It has to come from the issuer, be meant for the audience, and have an expiry; there is no leeway
+for clocks.
 """
 
 import math
@@ -14,8 +14,7 @@ from joserfc import jws
 from joserfc.errors import JoseError
 
 from sow.core.clock import SECOND_US
-from sow.core.security_definitions import Jwt
-from sow.core.users import User
+from sow.core.security_definitions import Jwt, User
 from sow.errors import Unauthenticated
 from sow.security.authentication.credentials import LONGEST
 from sow.security.authentication.key_set import ALGORITHMS, FetchedKeys, FiledKeys
@@ -25,11 +24,12 @@ LISTED = frozenset(one for of_kind in ALGORITHMS.values() for one in of_kind)
 UNREADABLE = (JoseError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
 """Of a header that is JSON, and no object, or nested as deep as a token is long, too."""
 END_OF_TIME_S = 253_402_300_800
-"""The year 10000. Whoever writes milliseconds means less, and gets no token that never ends."""
+"""The year 10000. An expiry in milliseconds is beyond it, and must not make a token that never
+expires."""
 
 
 class _Registry(jws.JWSRegistry):
-    """What is listed is taken, and nothing else; headers that say more are not believed."""
+    """Only the listed headers are accepted."""
 
     max_header_length = LONGEST
     max_payload_length = LONGEST
@@ -52,7 +52,7 @@ class SignedTokens:
         """What it takes tokens by."""
 
     async def user(self, token: str) -> User:
-        """Whose it is. Raises Unauthenticated: why, is not told."""
+        """The user of the token. Raises Unauthenticated, without a reason."""
         if len(token) > LONGEST:
             raise Unauthenticated(f"the token is longer than {LONGEST} characters")
         claims = await self._claims(token)
@@ -72,7 +72,7 @@ class SignedTokens:
         return User(name, self._groups(claims), _texts(claims), int(ends_s * SECOND_US))
 
     async def _claims(self, token: str) -> Mapping[str, object]:
-        """What it says, if its key has signed that."""
+        """The claims, if its key has signed them."""
         try:
             signed = jws.extract_compact(token.encode(), registry=self._registry)
             header = signed.headers()
@@ -106,7 +106,7 @@ class SignedTokens:
 
 
 def _refused() -> Unauthenticated:
-    """Why is for the issuer to find out: who made the token himself learns nothing."""
+    """The reason is for the issuer to find out: a forger learns nothing."""
     return Unauthenticated("the token is not good")
 
 

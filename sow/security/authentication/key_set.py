@@ -1,9 +1,9 @@
-"""Keys by which somebody else signs tokens: a JSON Web Key Set, of a file or of an address.
+"""Keys by which an external issuer signs tokens: a JSON Web Key Set, of a file or of an address.
 
-That of an address is fetched when it is first needed and kept; an unknown key, or its age, lets it
-be fetched again, at a bounded rate, so that tokens that name keys which nobody has do not become
-requests to somebody else. When it cannot be fetched, the one that is there goes on being good for a
-day. Each key is good for the algorithms of its own kind alone, whatever a token says of itself.
+That of an address is fetched when it is first needed and cached; an unknown key, or its age, causes
+another fetch, at a bounded rate, so that tokens with made-up keys do not become requests to the
+issuer. When it cannot be fetched, the cached one stays valid for a day. Each key is valid only for
+the algorithms of its own kind, whatever a token claims.
 """
 
 import asyncio
@@ -28,15 +28,15 @@ ALGORITHMS: Mapping[str, tuple[str, ...]] = {
     "oct": ("HS256", "HS384", "HS512"),
 }
 SECRET = "oct"
-"""One and the same secret signs and checks: whoever publishes it has given it away."""
+"""The same secret signs and verifies: publishing it gives it away."""
 KEYS_MAX = 1_000
 RSA_BITS_MAX = 8_192
 """Checking takes longer with each further one, and none that is published has more."""
 FETCHED_EVERY_US = 30_000_000
-"""At the most. Who rotates keys publishes them long before he signs with them."""
+"""The maximum. An issuer that rotates keys publishes them long before it signs with them."""
 FRESH_US = 600_000_000
 STALE_US = 86_400_000_000
-"""Past that, a withdrawn key would stay good for as long as nobody can reach its issuer."""
+"""Beyond that, a withdrawn key would stay valid for as long as its issuer is unreachable."""
 
 
 class Keys:
@@ -57,7 +57,7 @@ class Keys:
 
 
 def good_for(key: Key) -> tuple[str, ...]:
-    """The algorithms of a key: those of its kind, or the one that it says of itself."""
+    """The algorithms of a key: those of its kind, or the one that it names."""
     own = key.alg
     of_kind = ALGORITHMS.get(key.key_type, ())
     return of_kind if own is None else tuple(one for one in of_kind if one == own)
@@ -124,21 +124,21 @@ class FetchedKeys:
     """Whatever keys it has: what they have signed is checked again before long."""
 
     def __init__(self, address: str, now_us: Callable[[], int]) -> None:
-        """`go_on` says how they are fetched."""
+        """`go_on` sets how they are fetched."""
         self._address = address
         self._now_us = now_us
         self._fetch: Fetch
-        self._sent: Callable[[str], None]
+        self._report: Callable[[str], None]
         self._keys: Keys | None = None
         self._is_old = False
         self._fetched_us = 0
         self._tried_us: int | None = None
         self._renewing: asyncio.Task[None] | None = None
 
-    def go_on(self, fetch: Fetch, told: Callable[[str], None]) -> None:
-        """At a start, or after a reload: fetch them again when they are needed, and stay with those
-        that are there if they cannot be had. `told` hears a sentence of that."""
-        self._fetch, self._sent, self._is_old = fetch, told, True
+    def go_on(self, fetch: Fetch, report: Callable[[str], None]) -> None:
+        """At a start, or after a reload: fetch the keys again when they are needed, and keep the
+        cached ones if that fails; `report` is then called with a sentence."""
+        self._fetch, self._report, self._is_old = fetch, report, True
 
     async def find(self, kid: str | None, algorithm: str) -> Key | None:
         """That key, if there is one; they may have to be fetched first. Raises IssuerAway where
@@ -148,11 +148,11 @@ class FetchedKeys:
             if self._renewing is None and self._may_fetch():
                 self._renewing = asyncio.create_task(self._renew())
             if self._renewing is not None:
-                # Who goes away meanwhile is not to take them from those who wait.
+                # A waiter that is cancelled must not cancel the fetch of the others.
                 await asyncio.shield(self._renewing)
             if not self._are_younger(STALE_US):
                 raise IssuerAway(
-                    "whoever signs tokens cannot be reached, so nobody knows whether this one is "
+                    "the issuer of tokens cannot be reached, so nobody knows whether this one is "
                     "good; try again in some seconds"
                 )
             found = self._kept(STALE_US, kid, algorithm)
@@ -175,7 +175,7 @@ class FetchedKeys:
             self._keys = keys_of(await self._fetch(self._address), secrets_too=False)
             self._fetched_us, self._is_old = self._now_us(), False
         except (OSError, TimeoutError, ValueError) as error:
-            self._sent(
+            self._report(
                 f"the keys at {self._address} cannot be had: {clipped(str(error) or 'no answer')}"
             )
         finally:

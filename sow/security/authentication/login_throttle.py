@@ -1,9 +1,9 @@
-"""Attempts: how often somebody at an address may try to be somebody.
+"""Login throttling: how often clients at an address may try to log on.
 
-An address has so many attempts a second, and each failure in a row doubles how long it waits for
-the next, so that a list of passwords takes years. Whoever is known already is not an attempt:
-behind one proxy those who work go on while somebody guesses. Of IPv6 a network counts as one
-address, since who has one has all of it. Time is a parameter.
+An address has so many attempts a second, and each failure in a row doubles the wait for the next,
+so that a list of passwords takes years. Cached credentials count as no attempt: behind one proxy,
+users who work continue while an attacker guesses. An IPv6 network counts as one address, since its
+owner has all of it. Time is a parameter.
 """
 
 from collections.abc import Callable
@@ -14,14 +14,14 @@ from sow.core.clock import SECOND_US
 ADDRESSES_KEPT = 10_000
 """Of the others that came longest ago nothing is known any more; they have waited."""
 FREE_FAILURES = 3
-"""A mistyped password costs nobody anything."""
+"""A mistyped password costs nothing."""
 FIRST_WAIT_US = 100_000
 LONGEST_WAIT_US = 5 * SECOND_US
-"""A whole desk may stand behind one address: it is hindered, not locked out."""
+"""A whole desk may share one address: it is slowed down, not locked out."""
 
 
 class Attempts:
-    """The attempts of each address: `per_second` of them, and as many at once, as it says now."""
+    """The attempts of each address: `per_second()` of them, and as many in a burst."""
 
     def __init__(self, per_second: Callable[[], int]) -> None:
         self._per_second = per_second
@@ -29,7 +29,7 @@ class Attempts:
 
     def wait_us(self, address: str, now_us: int) -> int:
         """Take one attempt of an address; how long it has to wait for it: then none is taken."""
-        address = whose(address)
+        address = network_of(address)
         per_second = self._per_second()
         place = self._places.pop(address, None) or _Address(per_second, now_us)
         self._places[address] = place
@@ -38,19 +38,18 @@ class Attempts:
         return place.wait_us(per_second, now_us)
 
     def failed(self, address: str, now_us: int) -> None:
-        """It was nobody."""
-        if place := self._places.get(whose(address)):
+        """The attempt failed."""
+        if place := self._places.get(network_of(address)):
             place.failed(now_us)
 
     def succeeded(self, address: str) -> None:
-        """It was somebody."""
-        if place := self._places.get(whose(address)):
+        """The attempt succeeded."""
+        if place := self._places.get(network_of(address)):
             place.failures = 0
 
 
-def whose(address: str) -> str:
-    """The addresses that are whose this is, by one name: of IPv6 the network of 64 bits, which is
-    what a single machine is given."""
+def network_of(address: str) -> str:
+    """The network of an address: for IPv6 its /64, which is what a single machine is given."""
     try:
         found = ip_address(address)
     except ValueError:

@@ -1,8 +1,7 @@
-"""Static tokens: secrets of programs, of which only the sums are kept.
+"""Static tokens: secrets of programs, stored only as digests.
 
-A line is `NAME SHA-256 [group,…] [expires]`. A token is random and long, so that a plain sum cannot
-be guessed back and is found without looking at every line; how long that takes tells nothing, since
-nobody can choose a sum.
+A line is `NAME SHA-256 [group,…] [expires]`. A token is random and long, so a plain digest cannot
+be reversed, and is found by a lookup; its timing reveals nothing, since a digest cannot be chosen.
 """
 
 import hashlib
@@ -13,24 +12,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sow.core.users import User
+from sow.core.security_definitions import User
 from sow.errors import ConfigError, clipped
 from sow.security.authentication import user_file
 from sow.security.authentication.user_file import NAME_SAID, USER_NAME
 
 PREFIX = "sow_"
-"""By which programs that look for secrets in repositories know one."""
+"""The prefix by which secret scanners recognise a token."""
 TOKEN_BYTES = 32
 SUM = re.compile(r"[0-9a-fA-F]{64}")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z", re.ASCII)
 DAY = re.compile(r"\d{4}-\d", re.ASCII)
-"""How a time begins, also one of which the rest was cut off, or was never written."""
+"""How a time begins, also one that is cut off."""
 TIME_SAID = "a time in UTC such as 2027-01-31T00:00:00Z"
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLine:
-    """A line of the file: who the holder of a token is, and until when."""
+    """A line of the file: the holder of a token, and its expiry."""
 
     name: str
     sum: str
@@ -59,7 +58,7 @@ class Tokens:
         return cls({line.sum: line.user() for line in read_lines(file)})
 
     def user(self, token: str) -> User | None:
-        """Whose it is, be it still good or not."""
+        """The user of a token, expired or not."""
         return self._users.get(sum_of(token))
 
     def groups(self, name: str) -> frozenset[str]:
@@ -69,17 +68,17 @@ class Tokens:
 
 
 def sum_of(token: str) -> str:
-    """What is kept of a token."""
+    """The digest of a token."""
     return hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
 
 
 def new_token() -> str:
-    """One that nobody guesses."""
+    """A new random token."""
     return PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
 
 
 def read_lines(file: str) -> list[TokenLine]:
-    """The lines of a file. Raises ConfigError with the number of one that says something else."""
+    """The lines of a file. Raises ConfigError with the number of an invalid one."""
     found: dict[str, TokenLine] = {}
     for number, text in user_file.numbered(user_file.read(file, "Tokens")):
         try:
@@ -96,8 +95,8 @@ def read_lines(file: str) -> list[TokenLine]:
 
 
 def create(file: str, name: str, groups: Sequence[str], expires: str) -> str:
-    """A new token, whose line is put at the end of a file, which may be new. `expires` is as a line
-    has it, or empty. Raises ConfigError, ValueError for a name, a group or an end that cannot be.
+    """Create a token and append its line to a file, which may be new. `expires` is as in a line, or
+    empty. Raises ConfigError, ValueError for an invalid name, group or expiry.
     """
     for one in (name, *groups):
         if not USER_NAME.fullmatch(one):
@@ -148,7 +147,7 @@ def _line(text: str) -> TokenLine:
     kept, *rest = rest
     if not SUM.fullmatch(kept):
         raise ValueError(
-            f"after {clipped(name)} the SHA-256 of the token in 64 hexadecimal digits is to stand, "
+            f"after {clipped(name)} write the SHA-256 of the token in 64 hexadecimal digits, "
             "never the token itself; `sow token create` writes such a line"
         )
     groups: list[str] = []

@@ -1,9 +1,8 @@
 """Files of users: their lines, read and written.
 
-Three files have a thing of each line: users with hashes, groups with names, tokens. They are read
-here up to the line; what stands in it is the business of `htpasswd` and `tokens`. They are written
-as a whole, beside, and then moved to their place: whoever reads at that time sees the old or the
-new.
+Three files have one entry a line: users with hashes, groups with names, tokens. They are split into
+lines here; `htpasswd` and `tokens` parse the lines. A file is written as a whole under a temporary
+name and then renamed: a concurrent reader sees the old or the new one.
 """
 
 import contextlib
@@ -44,7 +43,7 @@ def read(file: str, of: str) -> str:
 
 
 def unreadable(file: str, error: OSError) -> str:
-    """Why a file cannot be read; of one that is for somebody else alone, how that is mended."""
+    """Why a file cannot be read; for a file of another owner, how to fix that."""
     why = f"{file}: {os.strerror(error.errno or 0).lower()}"
     if error.errno != errno.EACCES:
         return why
@@ -52,11 +51,11 @@ def unreadable(file: str, error: OSError) -> str:
         user = pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
         user = str(os.geteuid())
-    return f"{why} for {user}, as whom the server runs: chown {user} {shlex.quote(file)}"
+    return f"{why} for {user}, the user of the server: chown {user} {shlex.quote(file)}"
 
 
 def numbered(text: str) -> Iterator[tuple[int, str]]:
-    """Lines that say something, from 1; those that are empty or begin with # say nothing."""
+    """The lines with entries, numbered from 1; empty lines and comments (#) are skipped."""
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
         if stripped and not stripped.startswith("#"):
@@ -65,7 +64,7 @@ def numbered(text: str) -> Iterator[tuple[int, str]]:
 
 @contextlib.contextmanager
 def held(file: str) -> Iterator[None]:
-    """Keep others who ask for the same from changing files beside this one meanwhile."""
+    """Hold a lock against others that change files of the same directory."""
     directory = os.open(os.path.dirname(os.path.realpath(file)), os.O_RDONLY)
     try:
         fcntl.flock(directory, fcntl.LOCK_EX)
@@ -75,8 +74,8 @@ def held(file: str) -> Iterator[None]:
 
 
 def edited(text: str, edit: Callable[[str], str | None]) -> str:
-    """The text with each line that says something as `edit` has it, or without it: None; comments
-    and empty lines stay."""
+    """The text with each entry replaced by the result of `edit`, or removed for None; comments and
+    empty lines stay."""
     kept: list[str] = []
     for line in text.splitlines():
         said = line.strip()
@@ -87,10 +86,11 @@ def edited(text: str, edit: Callable[[str], str | None]) -> str:
 
 
 def replace(file: str, text: str) -> None:
-    """Write a file as a whole; it can be read by its owner alone, or by whom it could before.
+    """Write a file as a whole; a new one is readable by its owner alone, an existing one keeps its
+    mode.
 
-    Where it is a link, what that leads to is written. It stays its owner's: an administrator who
-    adds a user is not to take the file away from the server.
+    The target of a link is written. The file keeps its owner: an administrator who adds a user must
+    not lock the server out.
     """
     file = os.path.realpath(file)
     directory = os.path.dirname(file)

@@ -23,7 +23,7 @@ from sow.history.snapshot_as_of import Present, as_of, narrowed, ordered
 from sow.query import Query
 from sow.query.query import SCAN, PlanStep, QueryAnswer
 from sow.server.loop.runtime import ServerRuntime
-from sow.sessions.query_execution import QueryResult
+from sow.sessions.queries.query_results import QueryResult
 
 AS_OF_AT_ONCE = 2
 """States computed at once: each reads the log from its beginning."""
@@ -88,7 +88,7 @@ class AsOfQueries:
             first = next(journal.read(oldest), None)
             # A time includes everything before it.
             since_us = now_us if first is None else first.ts_us + (oldest > 0)
-            error.told = {
+            error.bounds = {
                 "oldest": {"bookmark": str(oldest), "time": _time(since_us)},
                 "newest": {"bookmark": str(newest), "time": _time(now_us)},
             }

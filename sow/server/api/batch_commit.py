@@ -28,9 +28,14 @@ from sow.server.http.parameters import parameters_of, read_count
 from sow.server.http.request_memory import read_body
 from sow.server.http.responses import json_response
 from sow.server.loop.runtime import ServerRuntime
-from sow.sessions.batch_content import BatchContent, content_of
-from sow.sessions.staged_rows import DELETIONS, CommitStep, StagedRows
-from sow.sessions.staged_writes import Rejected, StagedWrites
+from sow.sessions.commands.staged_rows import (
+    DELETIONS,
+    BatchContent,
+    CommitStep,
+    StagedRows,
+    content_of,
+)
+from sow.sessions.commands.staged_writes import Rejected, StagedWrites
 from sow.store.staging import Attempt, StagedBatch, Staging
 
 RECENT_ROWS_MAX = 500_000

@@ -26,7 +26,7 @@ from sow.server.api.snapshots import SnapshotHandler
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.parameters import parameters_of, read_count
 from sow.server.loop.runtime import ServerRuntime
-from sow.sessions.row_policy_rewrite import row_policy_for
+from sow.sessions.queries.access_control import row_policy_for
 from sow.topic.rendering import Shape
 
 CURSOR = re.compile(r"([A-Za-z0-9_-]{16})\.([0-9]{1,9})")

@@ -12,9 +12,9 @@ from sow.protocol.encodings import timestamp
 from sow.security.authorization import EVERYTHING, Permissions
 from sow.security.row_level_security import RowPolicy
 from sow.server.api.topic_list import MemberCounts
-from sow.sessions.row_policy_rewrite import row_policy_for
-from sow.sessions.session_manager import GoneSession
-from sow.sessions.subscription import Subscription
+from sow.sessions.commands.session_manager import GoneSession
+from sow.sessions.queries.access_control import row_policy_for
+from sow.sessions.subscriptions.subscription import Subscription
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.sessions import Session
 

@@ -27,7 +27,7 @@ from sow.server.api.sessions import is_of
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.responses import json_response
 from sow.server.loop.runtime import ServerRuntime
-from sow.sessions.row_policy_rewrite import row_policy_for, shows
+from sow.sessions.queries.access_control import row_policy_for, shows
 from sow.topic.records import Records
 
 LOG_ROWS_MAX = 100_000

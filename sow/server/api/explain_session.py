@@ -18,9 +18,9 @@ from sow.server.api.sessions import is_of
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.responses import json_response
 from sow.server.loop.runtime import ServerRuntime
-from sow.sessions.executor import Executor
-from sow.sessions.session_manager import NOT_ENTITLED, NOT_RECOVERED, OPERATOR, GoneSession
-from sow.sessions.subscription import Subscription
+from sow.sessions.commands.executor import Executor
+from sow.sessions.commands.session_manager import NOT_ENTITLED, NOT_RECOVERED, OPERATOR, GoneSession
+from sow.sessions.subscriptions.subscription import Subscription
 from sow.streaming import sessions
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.outbox.entries import ConflationStats

@@ -21,7 +21,7 @@ from sow.server.http.tls import Certificate
 from sow.server.loop.last_error import LastError
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.loop.startup_progress import StartupProgress
-from sow.sessions.executor import Executor
+from sow.sessions.commands.executor import Executor
 
 STALLED_S = 5.0
 """Work overdue for so long is stalled: a busy conflated topic is late by milliseconds, and no step

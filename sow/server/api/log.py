@@ -34,8 +34,8 @@ from sow.server.http.parameters import parameters_of, read_count, read_seconds
 from sow.server.http.request_memory import read_body
 from sow.server.http.responses import LOG_HEADER, json_response
 from sow.server.loop.runtime import ServerRuntime
-from sow.sessions.consumers import Consumers, no_consumer
-from sow.sessions.row_policy_rewrite import row_policy_for
+from sow.sessions.commands.consumers import Consumers, no_consumer
+from sow.sessions.queries.access_control import row_policy_for
 from sow.topic.records import Records
 
 ROWS_DEFAULT = 10_000

@@ -31,8 +31,8 @@ from sow.server.loop.event_loop import loop_name
 from sow.server.loop.loop_latency import LoopLatency
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.loop.startup_progress import StartupProgress
-from sow.sessions.consumers import Consumer, Consumers
-from sow.sessions.executor import Executor
+from sow.sessions.commands.consumers import Consumer, Consumers
+from sow.sessions.commands.executor import Executor
 from sow.streaming.sessions import Session
 from sow.topic.conflated_topic import CopyUpdate
 from sow.topic.merging import CachedMerger

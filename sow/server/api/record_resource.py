@@ -3,7 +3,7 @@
 Each format of each state of a record has a tag (`ETag`). A reader sends it to get a 304, and a
 writer to change only the state that it knows: of several writers that change the same state one
 succeeds, and the others get a 412 (`sow.server.http.preconditions`). A change is an ordinary
-publish or delete (`sow.sessions.record_ops`), and is answered when it is durable.
+publish or delete (`sow.sessions.commands.record_ops`), and is answered when it is durable.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ from sow.server.http.preconditions import Conditions
 from sow.server.http.request_bodies import Reading, read_messages, take_messages
 from sow.server.http.responses import json_response
 from sow.server.loop.runtime import ServerRuntime
-from sow.sessions import record_ops
-from sow.sessions.executor import Executor
-from sow.sessions.row_policy_rewrite import restrict_shape, row_policy_for, shows
+from sow.sessions.commands import record_ops
+from sow.sessions.commands.executor import Executor
+from sow.sessions.queries.access_control import restrict_shape, row_policy_for, shows
 from sow.topic.records import CheckedMessages, Records
 from sow.topic.rendering import WHOLE
 

@@ -53,14 +53,14 @@ from sow.server.http.request_bodies import Reading, read_messages, take_messages
 from sow.server.http.request_memory import client_key
 from sow.server.http.responses import LOG_HEADER, json_response
 from sow.server.loop.runtime import ServerRuntime
-from sow.sessions.executor import Executor
-from sow.sessions.query_execution import QueryResult, execute_query
-from sow.sessions.row_policy_rewrite import (
+from sow.sessions.commands.executor import Executor
+from sow.sessions.queries.access_control import (
     permit_for,
     restrict_query,
     restrict_shape,
     row_policy_for,
 )
+from sow.sessions.queries.query_results import QueryResult, execute_query
 from sow.topic.rendering import WHOLE, Shape
 
 QUERY_PARAMETERS = (

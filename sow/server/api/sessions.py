@@ -22,8 +22,8 @@ from sow.server.http.parameters import parameters_of, read_flag
 from sow.server.http.request_memory import read_body
 from sow.server.http.responses import json_response
 from sow.server.loop.runtime import ServerRuntime
-from sow.sessions.executor import Executor
-from sow.sessions.session_manager import OPERATOR, GoneSession
+from sow.sessions.commands.executor import Executor
+from sow.sessions.commands.session_manager import OPERATOR, GoneSession
 from sow.streaming.sessions import Session
 
 SESSIONS_PARAMETERS = ("filter",)

@@ -33,8 +33,8 @@ from sow.server.http.middleware import client_address
 from sow.server.http.parameters import parameters_of, read_count
 from sow.server.http.responses import json_response
 from sow.server.loop.runtime import ServerRuntime
-from sow.sessions.query_execution import execute_query
-from sow.sessions.row_policy_rewrite import restrict_query, restrict_shape, row_policy_for
+from sow.sessions.queries.access_control import restrict_query, restrict_shape, row_policy_for
+from sow.sessions.queries.query_results import execute_query
 from sow.topic.rendering import WHOLE
 
 COUNTED_US = 1_000_000

@@ -15,7 +15,7 @@ from sow.engine.running_topics import CopyTopic, LiveTopic
 from sow.errors import UnknownTopic
 from sow.query import Query
 from sow.security.authorization import Permissions
-from sow.sessions.row_policy_rewrite import row_policy_for
+from sow.sessions.queries.access_control import row_policy_for
 
 LOOKED_AT_ONCE = 500
 """Topics whose permissions one step checks: some microseconds each with a few Allows."""

@@ -64,8 +64,8 @@ from sow.server.loop.startup_progress import StartupProgress
 from sow.server.net.connection_supervisor import Connections, Counted
 from sow.server.net.http_protocol import HttpProtocol, http_log
 from sow.server.net.listening import Listening, bind, raise_files_limit
-from sow.sessions.executor import Executor
-from sow.sessions.live_permission_reload import PreparedPermissions, prepare
+from sow.sessions.commands.executor import Executor
+from sow.sessions.subscriptions.reapply_permissions import PreparedPermissions, prepare
 from sow.store.protocols import Journal, LogEntry
 from sow.store.staging import Staging
 from sow.store.stored_definitions import kept_of
@@ -420,7 +420,7 @@ class Server:
         from sow.security.authentication.authenticator import Authenticator
 
         return Authenticator(
-            by, now_us=self._clock.now_us, fetch=fetch, told=log.warning, logons=self._logons
+            by, now_us=self._clock.now_us, fetch=fetch, report=log.warning, logons=self._logons
         )
 
     @staticmethod

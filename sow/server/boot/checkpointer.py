@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from sow.engine import stored_topics
 from sow.errors import SowError, clipped
 from sow.server.loop.runtime import ServerRuntime
-from sow.sessions.consumers import ConsumerPatience
+from sow.sessions.commands.consumers import ConsumerPatience
 from sow.store.protocols import Checkpoint, Slice
 
 log = logging.getLogger("sow")

@@ -43,7 +43,7 @@ from sow.server.loop.filter_compile_pool import compile_beside, guarded_by, long
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.sse import STREAM_PARAMETERS, EventStreamHandler
 from sow.server.net.websocket import WebSocketHandler
-from sow.sessions.executor import Executor
+from sow.sessions.commands.executor import Executor
 from sow.store.backup import CopiedStore
 from sow.store.staging import Staging
 

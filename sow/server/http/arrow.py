@@ -16,8 +16,7 @@ import orjson
 import pyarrow as pa
 
 from conflated_topics.ipc import from_ipc, to_ipc
-from sow.core.cooperative import Task
-from sow.core.gc_untracked import untracked
+from sow.core.cooperative import Task, untracked
 from sow.errors import ClientError, clipped
 from sow.history.log_rows import LogRows
 from sow.history.snapshot import Snapshot
@@ -26,7 +25,7 @@ from sow.messages.arrow_input import read_stream
 from sow.messages.lines import base64_line
 from sow.messages.stepwise_columns import Apart, Making, Result, pieces
 from sow.server.loop.scheduler import FairScheduler
-from sow.sessions.staged_rows import StagedRows
+from sow.sessions.commands.staged_rows import StagedRows
 from sow.topic.records import Records
 from sow.topic.rendering import WHOLE, Shape
 

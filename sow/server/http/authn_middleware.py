@@ -16,8 +16,7 @@ from typing import NamedTuple, Protocol
 from aiohttp import ClientError as CallFailed
 from aiohttp import ClientSession, ClientTimeout, hdrs, web
 
-from sow.core.security_definitions import Authentication, Security
-from sow.core.users import User
+from sow.core.security_definitions import Authentication, Security, User
 from sow.errors import (
     Busy,
     ClientError,
@@ -31,8 +30,8 @@ from sow.protocol.commands import Command, Identified
 from sow.security.authentication.credentials import Credentials
 from sow.security.authorization import EVERYTHING, Demand, Permissions, RoleSet
 from sow.server.http.middleware import client_address, open_transport
-from sow.sessions.audit import Audit, Deed
-from sow.sessions.error_redaction import redact_error
+from sow.sessions.commands.audit import Audit, Deed
+from sow.sessions.queries.access_control import redact_error
 
 log = logging.getLogger("sow")
 
@@ -160,8 +159,8 @@ class RequestAuthenticator:
         """Raise Busy or Unauthenticated if rights that were found under these roles are not to be
         gone by any more."""
         now = self._who.role_set
-        is_own = rights.is_open and under.asks
-        if under is not now and (under.asks or now.asks) and not is_own:
+        is_own = rights.is_open and under.authenticates
+        if under is not now and (under.authenticates or now.authenticates) and not is_own:
             raise Busy("users and roles have been read again in this moment; send this again")
         if rights.expires_us is not None and rights.expires_us <= self._now_us():
             raise Unauthenticated("the credentials have expired")

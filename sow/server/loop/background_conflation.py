@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from sow.server.loop.scheduler import FairScheduler
-from sow.sessions.session_manager import SessionManager
+from sow.sessions.commands.session_manager import SessionManager
 
 
 class BackgroundConflation:

@@ -19,7 +19,7 @@ Who lives long and then goes, such as a client or a topic, leaves no circles (th
 tests/edge/test_circles.py for clients), so what is settled is freed when it goes. Should it not be,
 then a million more objects than stayed before are too many to believe in, and all are looked
 through once: unless topics, sessions and views hold as many, which is no reason to keep everybody
-waiting for seconds. Large lists never are (`sow.core.gc_untracked`).
+waiting for seconds. Large lists never are (`sow.core.cooperative`).
 """
 
 import gc

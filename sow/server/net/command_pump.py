@@ -24,7 +24,7 @@ from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.receive_queue import ReceiveQueue
 from sow.server.net.session_writer import SessionWriter
 from sow.server.net.ws_memory_accounting import MessageMemory
-from sow.sessions.executor import Executor
+from sow.sessions.commands.executor import Executor
 from sow.streaming.sessions import Session
 
 INBOX_BYTES_MAX = 256 * 1024

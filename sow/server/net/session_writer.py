@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.connection_supervisor import SupervisedProtocol
-from sow.sessions.executor import Executor
+from sow.sessions.commands.executor import Executor
 from sow.streaming.outbox.outbox import NOT_YET
 from sow.streaming.sessions import Session
 

@@ -20,7 +20,7 @@ from sow.server.http.parameters import parameters_of, read_flag, read_options
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.connection_supervisor import supervised
 from sow.server.net.session_writer import SessionWriter
-from sow.sessions.executor import Executor
+from sow.sessions.commands.executor import Executor
 
 STREAM_PARAMETERS = (
     "filter", "snapshot", "delta", "bookmark", "order_by", *options_of("stream"), *OPTIONS_IGNORED

@@ -21,7 +21,7 @@ from sow.server.net.connection_supervisor import supervised
 from sow.server.net.pings import Pings
 from sow.server.net.session_writer import SessionWriter
 from sow.server.net.ws_frame_scanner import close_answer
-from sow.sessions.executor import Executor
+from sow.sessions.commands.executor import Executor
 from sow.streaming.sessions import Session
 
 PINGS_AT_ONCE = 50

@@ -26,7 +26,7 @@ class Door:
         self.directory = directory
         self.now_us = NOW_US
         self.hashed = 0
-        self.told = []
+        self.reports = []
         self.write("users.htpasswd", f"ann:{self.hash('s3cret')}\n")
         self.write("users.groups", "desk: ann\n")
         self.write("tokens", f"feed {sum_of('t0ken')} feeds\n")
@@ -54,7 +54,7 @@ class Door:
             self.by,
             now_us=lambda: self.now_us,
             fetch=self.fetch,
-            told=self.told.append,
+            report=self.reports.append,
             logons=self.logons,
             beside=self.beside,
         )
@@ -115,7 +115,7 @@ def test_a_way_that_is_not_there_is_none(tmp_path):
     door.by = Authentication(tokens_file=door.by.tokens_file)
     door.read()
     assert door.identify(token="t0ken").name == "feed"
-    assert "with a password here" in door.refused(user="ann", password="s3cret")
+    assert "accepts no passwords" in door.refused(user="ann", password="s3cret")
     door.refused(token=token(claims()))
     door.refused(certificate=CERTIFICATE)
 

@@ -4,8 +4,9 @@ import base64
 
 import pytest
 
+from sow.core.security_definitions import User
 from sow.errors import Unauthenticated
-from sow.security.authentication.credentials import LONGEST, Credentials
+from sow.security.authentication.credentials import LONGEST, Credentials, user_of
 
 
 def basic(text):
@@ -53,3 +54,27 @@ def test_credentials_are_never_worded():
     shown = Credentials("ann", "s3cret", "t0ken")
     assert "s3cret" not in f"{shown!r}{shown}"
     assert "t0ken" not in f"{shown!r}{shown}"
+
+
+def subject(*parts):
+    return {"subject": tuple(((key, value),) for key, value in parts)}
+
+
+def test_the_common_name_is_the_user_and_units_are_groups():
+    shown = subject(
+        ("organizationName", "Bank"),
+        ("organizationalUnitName", "desk"),
+        ("organizationalUnitName", "risk"),
+        ("commonName", "ann"),
+    )
+    shown["notAfter"] = "Jan  2 00:00:00 1970 GMT"
+    expected = User("ann", frozenset({"desk", "risk"}), expires_us=86_400_000_000)
+    assert user_of(shown) == expected
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [{}, subject(), subject(("commonName", "")), subject(("commonName", "a"), ("commonName", "b"))],
+)
+def test_without_exactly_one_common_name_it_is_nobody(shown):
+    assert user_of(shown) is None

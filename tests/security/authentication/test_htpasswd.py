@@ -73,7 +73,7 @@ def test_groups_stand_beside(name, place):
         (f"\nan n:{ANNS}", "line 2 .* is not NAME:HASH"),
         (f"a,b:{ANNS}", "line 1 .* is not NAME:HASH"),
         (f"ann:{ANNS}\nann:{ANNS}", "line 2 .* names ann for a second time"),
-        ("ann:$apr1$x$y", "neither bcrypt nor argon2; make it anew with `sow user add ann`"),
+        ("ann:$apr1$x$y", "neither bcrypt nor argon2; create it again with `sow user add ann`"),
         ("ann:s3cret", "neither bcrypt nor argon2"),
         ("ann:" + ANNS.replace("$04$", "$31$"), "takes too long to check"),
         ("ann:$argon2id$v=19$m=9999999,t=2,p=1$c29tZXNhbHQ$aGFzaGhhc2g", "takes too long"),

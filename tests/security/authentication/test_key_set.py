@@ -25,7 +25,7 @@ class Issuer:
         self.answer = key_set(*keys)
         self.requested = 0
         self.now_us = 0
-        self.told = []
+        self.reports = []
 
     async def fetch(self, address):
         assert address == "https://id.example/keys"
@@ -37,7 +37,7 @@ class Issuer:
 
     def keys(self):
         keys = FetchedKeys("https://id.example/keys", lambda: self.now_us)
-        keys.go_on(self.fetch, self.told.append)
+        keys.go_on(self.fetch, self.reports.append)
         return keys
 
 
@@ -163,8 +163,8 @@ def test_keys_stay_good_for_a_day_while_nobody_answers(answer):
     issuer.answer = answer
     issuer.now_us = FRESH_US + 1
     assert found(keys) == "k1"
-    assert issuer.told
-    assert "https://id.example/keys cannot be had" in issuer.told[0]
+    assert issuer.reports
+    assert "https://id.example/keys cannot be had" in issuer.reports[0]
     issuer.now_us = STALE_US + 1
     with pytest.raises(IssuerAway, match="try again"):
         found(keys)
@@ -187,7 +187,7 @@ def test_after_a_reload_they_are_fetched_again_and_stay_good_if_nobody_answers()
     assert found(keys) == "k1"
     for issuer.answer, requested in ((OSError("refused"), 2), (key_set(key("EC", "k2")), 3)):
         issuer.now_us += FETCHED_EVERY_US
-        keys.go_on(issuer.fetch, issuer.told.append)
+        keys.go_on(issuer.fetch, issuer.reports.append)
         assert found(keys) == ("k1" if requested == 2 else None)
         assert issuer.requested == requested
 

@@ -5,7 +5,7 @@ from sow.security.authentication.login_throttle import (
     FREE_FAILURES,
     LONGEST_WAIT_US,
     Attempts,
-    whose,
+    network_of,
 )
 
 
@@ -61,7 +61,7 @@ def test_who_has_a_network_has_the_attempts_of_one_address():
     assert [wait > 0 for wait in waits] == [False, False, True, True]
     for other in ("2001:db8:0:8::1", "192.0.2.1", "::ffff:192.0.2.2", "fe80::1", "fe80::2", ""):
         assert here.wait_us(other, 0) == 0
-    assert whose("::ffff:192.0.2.1") == "192.0.2.1"
+    assert network_of("::ffff:192.0.2.1") == "192.0.2.1"
 
 
 def test_how_many_there_are_may_change_at_any_time():

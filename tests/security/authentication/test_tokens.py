@@ -2,7 +2,7 @@
 
 import pytest
 
-from sow.core.users import User
+from sow.core.security_definitions import User
 from sow.errors import ConfigError
 from sow.security.authentication.tokens import (
     TokenLine,

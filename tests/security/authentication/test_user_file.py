@@ -67,7 +67,7 @@ def test_a_file_stays_its_owners_and_where_it_lies(tmp_path, monkeypatch):
 
 ELSEWHERE = """
 import os, sys
-from sow.security.authentication import htpasswd, lines
+from sow.security.authentication import htpasswd
 from sow.errors import ConfigError
 
 uid, file = int(sys.argv[1]), sys.argv[2]
@@ -95,8 +95,8 @@ def test_what_root_writes_for_another_user_he_reads_and_goes_on_reading():
         file = Path(folder) / "users"
         htpasswd.put(str(file), "ann", "one long password")
         assert read_as(SOMEBODY, file) == (
-            f"the file of Users cannot be read: {file}: permission denied for {SOMEBODY}, as whom "
-            f"the server runs: chown {SOMEBODY} {file}"
+            f"the file of Users cannot be read: {file}: permission denied for {SOMEBODY}, the "
+            f"user of the server: chown {SOMEBODY} {file}"
         )
         os.chown(file, SOMEBODY, -1)
         assert read_as(SOMEBODY, file) == "ann"

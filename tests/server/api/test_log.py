@@ -11,8 +11,7 @@ import pytest
 
 from sow.core.cooperative import run_to_completion
 from sow.core.media_types import ARROW
-from sow.core.security_definitions import Allow, Authentication, Role, Security
-from sow.core.users import User
+from sow.core.security_definitions import Allow, Authentication, Role, Security, User
 from sow.security.authorization import EVERYTHING, RoleSet
 from sow.server.api import log
 from sow.server.api.log import LOG_PARAMETERS, LogHandler

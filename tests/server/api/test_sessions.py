@@ -1,7 +1,6 @@
 """Sessions over HTTP: listed, switched by a filter over them, and closed."""
 
-from sow.core.security_definitions import Allow
-from sow.core.users import User
+from sow.core.security_definitions import Allow, User
 from sow.protocol.encodings import LINES, timestamp
 from sow.server.api.sessions import SESSIONS_LIST_PARAMETERS, SESSIONS_PARAMETERS, SessionsHandler
 from sow.server.http.authn_middleware import RequestAuthenticator

@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from sow.core.users import User
+from sow.core.security_definitions import User
 from sow.security.authorization import Permissions
 from sow.server.http.access_log import AccessLog
 from sow.server.http.authn_middleware import RIGHTS

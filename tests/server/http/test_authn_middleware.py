@@ -7,8 +7,7 @@ import pytest
 from multidict import CIMultiDict
 
 from sow.core.definitions import AUDIT
-from sow.core.security_definitions import Allow, Authentication, Role, Security
-from sow.core.users import User
+from sow.core.security_definitions import Allow, Authentication, Role, Security, User
 from sow.errors import (
     Busy,
     ClientError,
@@ -26,7 +25,7 @@ from sow.server.http.authn_middleware import (
     credentials_of,
     permissions_of,
 )
-from sow.sessions.audit import Audit
+from sow.sessions.commands.audit import Audit
 from tests.laws.harness import ORDERS, SECOND, World
 from tests.server.stand_ins import request_of, run
 

@@ -8,8 +8,7 @@ import pytest
 from aiohttp import web
 
 from sow.core.cooperative import run_to_completion
-from sow.core.security_definitions import Allow, Authentication, Role, Security
-from sow.core.users import User
+from sow.core.security_definitions import Allow, Authentication, Role, Security, User
 from sow.errors import Unauthenticated
 from sow.server.boot.routes import Route
 from sow.server.http import chunked_response

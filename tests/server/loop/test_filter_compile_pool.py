@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from sow.core.definitions import Limits
-from sow.core.security_definitions import Allow, Authentication, Role, Security
-from sow.core.users import User
+from sow.core.security_definitions import Allow, Authentication, Role, Security, User
 from sow.engine.filter_cache import FilterCache
 from sow.errors import BadFilter
 from sow.security import row_level_security

@@ -86,7 +86,7 @@ async def test_what_a_slow_client_has_not_taken_stays_in_the_outbox():
 
 @stepped
 async def test_a_turn_writes_one_frame_and_no_second_one_when_its_time_is_over(monkeypatch):
-    for module in ("sow.history.snapshot", "sow.sessions.multi_topic_snapshot"):
+    for module in ("sow.history.snapshot", "sow.sessions.queries.query_results"):
         monkeypatch.setattr(f"{module}.ANSWER_CHUNK_ROWS", 1)
     world = World()
     client = begun(world)

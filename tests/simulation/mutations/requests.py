@@ -5,67 +5,67 @@ from tests.simulation.mutation import Mutation
 REQUESTS = (
     Mutation(
         "a view of groups stays when nobody follows them any more",
-        "sow/sessions/aggregations.py",
+        "sow/sessions/queries/aggregations.py",
         "        if shared.topic is not None:\n            self._changes.remove",
         "        if False:\n            self._changes.remove",
     ),
     Mutation(
         "a feed is not flushed before somebody joins",
-        "sow/sessions/subscribe.py",
+        "sow/sessions/subscriptions/subscribe.py",
         "        engine.flush_channel(channel)\n        channel.join_at",
         "        channel.join_at",
     ),
     Mutation(
         "a replay begins one change too late",
-        "sow/sessions/log_replay.py",
+        "sow/sessions/subscriptions/log_replay.py",
         "start = max(0, self._reached + 1 - entry.seq)",
         "start = max(0, self._reached + 2 - entry.seq)",
     ),
     Mutation(
         "a topic that is born during a replay is not told",
-        "sow/sessions/bookmark_subscribe.py",
+        "sow/sessions/subscriptions/bookmark_subscribe.py",
         "        return subscription.feed(topic.router)\n",
         "        return None\n",
     ),
     Mutation(
         "what changes while an answer is taken is not in it",
-        "sow/sessions/query_planning.py",
+        "sow/sessions/queries/query_planning.py",
         "            for topic in list(noted):\n                self._take_again(",
         "            for topic in ():\n                self._take_again(",
     ),
     Mutation(
         "who follows a pattern misses the topics that come later",
-        "sow/sessions/subscription.py",
+        "sow/sessions/subscriptions/subscription.py",
         "if self.wants(place.topic):",
         "if self.wants(place.topic) and not self.complete:",
     ),
     Mutation(
         "filters of subscriptions that have ended still count",
-        "sow/sessions/subscription.py",
+        "sow/sessions/subscriptions/subscription.py",
         "            followed.filter_chars -= subscription.filter_chars\n",
         "",
     ),
     Mutation(
         "a window is scrolled from nothing",
-        "sow/sessions/live_window.py",
+        "sow/sessions/subscriptions/live_window.py",
         "channel.take_back(session) if reguards else channel.held_by(session)",
         "channel.take_back(session) if reguards else EMPTY_PAGE",
     ),
     Mutation(
         "a session is taken up by whoever knows its name",
-        "sow/sessions/executor.py",
+        "sow/sessions/commands/executor.py",
         "if old.rights.owner != session.rights.owner:",
         "if False:",
     ),
     Mutation(
         "a pattern means topics that may not be read when they come",
-        "sow/sessions/subscription.py",
+        "sow/sessions/subscriptions/subscription.py",
         "is_visible(self.command.rights, topic)",
         "True",
     ),
     Mutation(
         "publishes that are carried out together are not requested for",
-        "sow/sessions/executor.py",
+        "sow/sessions/commands/executor.py",
         'not session.rights.may("write", publishes.topic)\n'
         '            or permit_for(session.rights, "write", publishes.topic) is not None\n'
         "            or len(publishes.bodies) > TOGETHER_MAX",
@@ -73,7 +73,7 @@ REQUESTS = (
     ),
     Mutation(
         "a command asks for no topic",
-        "sow/sessions/executor.py",
+        "sow/sessions/commands/executor.py",
         "        rights.check(demand, command.topic)",
         "        rights.check('logon', command.topic)",
     ),

@@ -1,0 +1,218 @@
+"""The plan of a commit: what a staged batch does to a topic, worked out before any of it is done.
+
+Messages are enriched, deltas merged, and the records to delete looked up, as if the preceding rows
+of the batch had been applied. So the log entries of the batch are known as a whole, and so is the
+room that they take. Nothing else changes the topic meanwhile (`sow.engine.atomic_change`).
+
+Nothing is changed here, but for records that are being removed already and are changed by the
+batch: these go first.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sow.core.changes import Reason
+from sow.core.cooperative import Task
+from sow.engine.capacity import Deed
+from sow.engine.engine import Engine
+from sow.engine.running_topics import Expiries, SourceTopic
+from sow.engine.write_policy import WritePolicy
+from sow.errors import NotEntitled
+from sow.sessions.commands.staged_rows import DELETIONS, REASON_OF, STORED_AT_ONCE, CommitStep
+from sow.store.protocols import Op
+from sow.topic.records import CheckedMessages
+
+KEYED_AT_ONCE = 2_000
+"""Records of one step that are taken into the dictionary of SowKeys: half a millisecond."""
+FOUND_AT_ONCE = 1_000
+"""Records of one step that are looked up in the batch: half a millisecond."""
+
+
+class Piece(NamedTuple):
+    """What one step stores, or, with a `reason`, which records it removes: all are there."""
+
+    messages: CheckedMessages
+    bodies_bytes: int = 0
+    """Counted with each: of all of them, which are logged in one step, it takes long."""
+    reason: Reason | None = None
+    expires_us: Expiries | None = None
+    """When its records expire; None: by the topic's default, counted from the end of the commit."""
+
+    def __len__(self) -> int:
+        return len(self.messages.identities)
+
+    @property
+    def removes(self) -> bool:
+        """Whether records go."""
+        return self.reason is not None
+
+    @property
+    def deed(self) -> Deed:
+        """What it does to the room there is."""
+        sizes = None if self.removes else list(map(len, self.messages.bodies))
+        return Deed(self.messages.identities, sizes)
+
+    def number(self, topic: SourceTopic, now_us: int, expires_us: int) -> Sequence[int]:
+        """Number and log it."""
+        if self.removes:
+            # The log has no match: it is of messages, and rows alone leave by a filter.
+            op: Op = "expire" if self.reason == "expired" else "delete"
+            return topic.number_removal(self.messages.identities, op, now_us)
+        expiries = expires_us if self.expires_us is None else self.expires_us
+        return topic.number(self.messages, now_us, expiries, self.bodies_bytes)
+
+    def store(
+        self, engine: Engine, topic: SourceTopic, seqs: Sequence[int], now_us: int, expires_us: int
+    ) -> None:
+        """Apply the change, and notify the followers."""
+        if self.reason is not None:
+            batch = topic.drop(self.messages.identities, self.reason, seqs, now_us)
+            assert batch is not None
+        else:
+            expiries = expires_us if self.expires_us is None else self.expires_us
+            batch = topic.store(self.messages, seqs, now_us, expiries)
+        engine.pass_on(topic, batch)
+
+
+class Plan:
+    """Works out what `steps` do to `topic`, at a time in microseconds. They are emptied, so that
+    nothing is held that was put: to free all of it at once takes long.
+
+    `permits` decide which records may be written, and which deleted; None: all. Raises NotEntitled.
+    `replaces`: records that the steps do not publish are removed first, so that old and new ones
+    need not be held together.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        topic: SourceTopic,
+        steps: list[CommitStep],
+        now_us: int,
+        replaces: bool = False,
+        permits: tuple[WritePolicy | None, WritePolicy | None] = (None, None),
+    ) -> None:
+        self._writes, self._deletes = permits
+        self._engine = engine
+        self._topic = topic
+        self._steps = steps
+        self._now_us = now_us
+        self._replaces = replaces
+        # What a record was before matters to whatever does not simply replace it.
+        self._follows_states = topic.makes_records or any(
+            step.operation != "publish" for step in steps
+        )
+        self._follows_states |= any(permit is not None for permit in permits)
+        self._states: dict[str, bytes | None] = {}
+        """What the batch has made of records so far; None: removed."""
+        self._renewed: set[str] = set()
+        """Records whose lifetime the batch has set or ended."""
+        self._by_sow_key: dict[str, str] = {}
+        """Records that have come to be by the batch."""
+
+    def pieces(self) -> Task[list[Piece]]:
+        """All that is to be done, in its order."""
+        yield from self._make_way()
+        found: list[Piece] = []
+        if self._replaces:
+            found += yield from self._others()
+        if any(step.sow_keys for step in self._steps):
+            table = self._topic.records.table
+            while table.unkeyed_count:
+                table.key(KEYED_AT_ONCE)
+                yield
+        steps = deque(self._steps)
+        self._steps.clear()
+        while steps:
+            step = steps.popleft()
+            piece = self._deletion(step) if step.operation in DELETIONS else self._stored(step)
+            if piece.messages.identities or not piece.removes:
+                found.append(piece)
+            yield
+        return found
+
+    def _make_way(self) -> Task[None]:
+        """Records pending removal that are stored again are removed first."""
+        for step in self._steps:
+            if step.operation not in DELETIONS:
+                names = step.messages.identities
+                self._engine.removals.make_way(self._topic, names, self._now_us)
+                yield
+
+    def _others(self) -> Task[list[Piece]]:
+        """The records that no step publishes go."""
+        named: set[str] = set()
+        for step in self._steps:
+            named.update(step.messages.identities)
+            yield
+        table = self._topic.records.table
+        slots, found = table.live(), []
+        for start in range(0, len(slots), FOUND_AT_ONCE):
+            some = slots[start : start + FOUND_AT_ONCE].tolist()
+            going = [name for name in map(table.identities.__getitem__, some) if name not in named]
+            self._check_deletes([name for name in going if name])
+            found += [_removal(part) for part in _parts([name for name in going if name])]
+            yield
+        return found
+
+    def _check_deletes(self, names: list[str]) -> None:
+        if self._deletes is None or not names:
+            return
+        if not all(self._deletes.may_delete(self._topic.records, names, self._states)):
+            raise NotEntitled(
+                "a row would delete a record that does not pass the Check of any role"
+            )
+
+    def _stored(self, step: CommitStep) -> Piece:
+        is_delta = step.operation == "delta"
+        messages = self._topic.finished(step.messages, is_delta, self._states, now_us=self._now_us)
+        if self._writes is not None:
+            self._writes.check(self._topic.records, messages, self._states)
+        if self._follows_states:
+            self._note(messages)
+        expires_us: Expiries | None = None
+        if is_delta:
+            own_us = self._topic.expiry_us(None, self._now_us)
+            expires_us = self._topic.kept_expiries(messages.identities, own_us, self._renewed)
+        elif self._follows_states:
+            self._renewed.update(messages.identities)
+        return Piece(messages, sum(map(len, messages.bodies)), expires_us=expires_us)
+
+    def _note(self, messages: CheckedMessages) -> None:
+        records = self._topic.records
+        if not records.retains:
+            return
+        for name, body in zip(messages.identities, messages.bodies, strict=True):
+            if name not in self._states and name not in records.table:
+                self._by_sow_key[records.sow_key_of(name)] = name
+            self._states[name] = body
+
+    def _deletion(self, step: CommitStep) -> Piece:
+        table, states = self._topic.records.table, self._states
+        names = list(step.messages.identities)
+        for key in step.sow_keys:
+            slot = table.find(key)
+            name = self._by_sow_key.get(key) if slot is None else table.identities[slot]
+            if name is not None:
+                names.append(name)
+        there = [
+            name
+            for name in dict.fromkeys(names)
+            if (states[name] is not None if name in states else name in table)
+        ]
+        self._check_deletes(there)
+        states.update(dict.fromkeys(there))
+        self._renewed.update(there)
+        # Rows of a view are removed for the given reason; all others are deleted, whatever the row
+        # says.
+        is_sent = self._topic.definition.view is not None
+        return _removal(there, REASON_OF[step.operation] if is_sent else "deleted")
+
+
+def _removal(names: list[str], reason: Reason = "deleted") -> Piece:
+    return Piece(CheckedMessages([], names, {}), reason=reason)
+
+
+def _parts(names: list[str]) -> list[list[str]]:
+    return [names[at : at + STORED_AT_ONCE] for at in range(0, len(names), STORED_AT_ONCE)]

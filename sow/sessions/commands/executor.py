@@ -1,0 +1,559 @@
+"""The executor: carries out the commands of sessions on the engine.
+
+The table of commands (`sow.protocol.commands`) names the method of each. A method checks everything
+before it changes anything; a client error becomes a failure ack and nothing else. Replies are
+queued for the session in order; the engine's group commit decides when they are sent.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
+
+import numpy as np
+
+from sow import __version__
+from sow.core import protocol_messages
+from sow.core.cooperative import Task, run_to_completion
+from sow.core.definitions import Configuration
+from sow.core.security_definitions import User
+from sow.engine.bulk_publish import SLICE_ROWS, reading
+from sow.engine.engine import Engine
+from sow.engine.reconfiguration import GiveUp, Reconfiguration
+from sow.engine.running_topics import LiveTopic, SourceTopic
+from sow.errors import (
+    BadMessage,
+    Busy,
+    ClientError,
+    NotEntitled,
+    SowError,
+    Unauthenticated,
+    described,
+)
+from sow.messages.line_bodies import line_bodies
+from sow.protocol.commands import ACKS, COMMANDS, Command, acks_of
+from sow.protocol.encodings import publish_acks, quoted, skip_lines
+from sow.protocol.publish_batching import PublishBatch, Read, coalesce
+from sow.protocol.wire import Refused
+from sow.query import Query
+from sow.security.authorization import EVERYTHING, Permissions, RoleSet
+from sow.sessions.commands.audit import Audit
+from sow.sessions.commands.rate_limiter import RateLimiter
+from sow.sessions.commands.session_manager import NOT_ENTITLED, NOT_RECOVERED, SessionManager
+from sow.sessions.queries.access_control import (
+    permit_for,
+    redact_error,
+    restrict_query,
+    row_policy_for,
+)
+from sow.sessions.queries.query_planning import acknowledge, sow_keys
+from sow.sessions.subscriptions.reapply_permissions import PreparedPermissions
+from sow.sessions.subscriptions.subscriptions import Subscriptions
+from sow.store.protocols import Journal
+from sow.streaming.sessions import Session
+from sow.topic.records import CheckedMessages
+
+NAMED_AT_ONCE = 500
+"""Bodies that name records to delete, of one step: half a millisecond of reading."""
+TOGETHER_MAX = SLICE_ROWS
+"""Messages of publishes that are carried out as one, in one step."""
+FAILED_DETAIL = "the server failed on this command; its log says why"
+
+
+class Executor:
+    """Executes the commands of one engine's sessions; `new_name` and `boot` are for `sessions`, and
+    errors are counted in `refused`, with those of others."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        journal: Journal,
+        new_name: Callable[[], str],
+        boot: str = "",
+        refused: Counter[str] | None = None,
+    ) -> None:
+        self.engine = engine
+        self._log_id = journal.log_id
+        self.role_set = RoleSet(engine.configuration.security)
+        self.audit = Audit(engine)
+        self._named: Callable[[str], User] = User
+        """The user of a name who is impersonated, with groups."""
+        self.rates = RateLimiter(lambda: engine.configuration.limits)
+        self.refused: Counter[str] = Counter() if refused is None else refused
+        """Commands and requests that were refused, by the reason of each kind of error."""
+        self._failures: list[Callable[[str], None]] = []
+        self.subscriptions = Subscriptions(engine, journal, self._fail)
+        self.sessions = SessionManager(engine, self.subscriptions, new_name, boot, self._fail)
+
+    def on_internal_error(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with a sentence for each internal error that has failed one client."""
+        self._failures.append(listener)
+
+    def _fail(self, line: str) -> None:
+        for listener in self._failures:
+            listener(line)
+
+    def reconfigure(
+        self,
+        configuration: Configuration,
+        now_us: int,
+        give_up: GiveUp | None = None,
+    ) -> list[str]:
+        """`reconfiguration`, at once."""
+        return run_to_completion(self.reconfiguration(configuration, now_us, give_up))
+
+    def reconfiguration(
+        self,
+        configuration: Configuration,
+        now_us: int,
+        give_up: GiveUp | None = None,
+    ) -> Task[list[str]]:
+        """Go on under another configuration; returns what was changed, or raises ConfigError.
+
+        `give_up` is called with topics whose records have no place in it; without it such topics
+        are an error. One change has to end before the next begins.
+        """
+        end_topic = self.subscriptions.end_topic
+        change = Reconfiguration(self.engine, configuration, end_topic, give_up)
+        return change.apply(now_us)
+
+    def go_on_under(
+        self, role_set: RoleSet, prepared: Mapping[Session, PreparedPermissions] | None = None
+    ) -> list[Session]:
+        """Other roles hold from now on, for everybody at this moment; `prepared` are the rights
+        that live sessions have by them. Returns those that are to be settled (`settle`)."""
+        self.role_set = role_set
+        return [] if prepared is None else self.sessions.go_on_with(prepared)
+
+    def set_user_lookup(self, named: Callable[[str], User]) -> None:
+        """From now on `named` resolves names of impersonated users."""
+        self._named = named
+
+    def settle(self, session: Session) -> Task[None]:
+        """Let what a session follows go by the rights that it has."""
+        return self.subscriptions.reguard(session)
+
+    def rights(self, user: User | None, acts_as: str | None = None) -> Permissions:
+        """The permissions of a user, or of the impersonated one; raises NotEntitled."""
+        rights = self.role_set.rights(user)
+        if user is None or acts_as is None or rights.is_open:
+            return rights
+        rights.check("impersonate")
+        return self.role_set.rights(self._named(acts_as), user)
+
+    def reguard(self, session: Session, rights: Permissions) -> Task[None]:
+        """Apply new permissions to a session: its subscriptions are replaced.
+
+        Records that its user may not see any more leave with the reason ``entitlement``, newly
+        visible ones arrive. If its permissions change once more meanwhile, the next call continues.
+        """
+        session.entitle(rights, session.shown)
+        session.hold_back()
+        return self.engine.requests.together(self.subscriptions.reguard(session))
+
+    # Commands.
+
+    def execute_all(self, session: Session, commands: Sequence[Read], now_us: int) -> None:
+        """Carry out commands in order, all of them at once."""
+        if not self.publish_at_once(session, commands, now_us):
+            run_to_completion(self.carry_out(session, commands, lambda: now_us))
+
+    def publish_at_once(self, session: Session, commands: Sequence[Read], now_us: int) -> bool:
+        """Execute plain publishes to one topic that fit in one step, without the overhead of steps:
+        this is the common case. Returns False, with nothing done, for anything else, and if any of
+        them has an error."""
+        publishes = commands[0] if len(commands) == 1 else None
+        return isinstance(publishes, PublishBatch) and self._publish_all(session, publishes, now_us)
+
+    def carry_out(
+        self, session: Session, commands: Sequence[Read], now_us: Callable[[], int]
+    ) -> Task[None]:
+        """Carry out commands in order, each in one step or more; publishes that follow each other
+        share their cost, and so a step. To live windows all of it is one turn."""
+        return self.engine.requests.together(self._carry_out_all(session, commands, now_us))
+
+    def _carry_out_all(
+        self, session: Session, commands: Sequence[Read], now_us: Callable[[], int]
+    ) -> Task[None]:
+        begun = False
+        for read in chain.from_iterable(map(_parts, coalesce(commands))):
+            # Between two of them: what is all that has come, mostly one publish, is one step.
+            if begun:
+                yield
+            begun = True
+            if not isinstance(read, PublishBatch):
+                yield from self._carry_out_one(session, read, now_us())
+            else:
+                yield from self.engine.conflation_budget.work_off()
+                if not self._publish_all(session, read, now_us()):
+                    for command in read.singly():
+                        yield from self._carry_out_one(session, command, now_us())
+                        yield
+            # A logon may have resumed another session: the rest is sent to that one.
+            session = session.successor or session
+
+    def _publish_all(self, session: Session, publishes: PublishBatch, now_us: int) -> bool:
+        """Publish them as one batch; False, and nothing is done, if any of them is refused, or if
+        they are to be carried out in steps."""
+        engine = self.engine
+        if (
+            not session.rights.may("write", publishes.topic)
+            or permit_for(session.rights, "write", publishes.topic) is not None
+            or len(publishes.bodies) > TOGETHER_MAX
+            or not engine.is_free(publishes.topic)
+        ):
+            return False
+        try:
+            topic = engine.publishable(publishes.topic)
+            self.rates.take(session.rights, len(publishes.bodies), now_us)
+        except SowError:
+            return False
+        try:
+            bodies = self._bodies(topic, publishes, publishes.bodies)
+            last = engine.publish_slice(topic, bodies, now_us)
+        except SowError:
+            # Each of them is carried out by itself, and counted then.
+            self.rates.give_back(session.rights, len(publishes.bodies))
+            return False
+        session.send_lines(publish_acks(publishes.requested(last - len(bodies))))
+        self.engine.touch(session)
+        return True
+
+    def execute(self, session: Session, command: Command | Refused, now_us: int) -> None:
+        """Carry out one command, all of it at once."""
+        run_to_completion(self._carry_out_one(session, command, now_us))
+
+    def _carry_out_one(
+        self, session: Session, command: Command | Refused, now_us: int
+    ) -> Task[None]:
+        """Carry out one command, with steps between its parts if it may take long; whatever is
+        wrong with it is answered with a failure ack."""
+        self.engine.reach(now_us)
+        try:
+            if isinstance(command, Refused):
+                self.refused[type(command.error).reason] += 1
+                session.send(protocol_messages.failure(command.cid, command.error))
+            else:
+                self._check(session, command)
+                steps = ACTIONS[command.name](self, session, command, now_us)
+                if steps is not None:
+                    yield from steps
+        except SowError as error:
+            self.refused[type(error).reason] += 1
+            if isinstance(error, NotEntitled | Unauthenticated):
+                self._note_refused(session, command, error)
+            catalog = self.engine.catalog
+            error = redact_error(error, session.rights, catalog.topics, catalog.pattern_texts)
+            session.send(protocol_messages.failure(command.cid, error))
+        except Exception as error:
+            self._fail(f"session {session.id}: {described(error)}")
+            session.send(protocol_messages.failure(command.cid, SowError(FAILED_DETAIL)))
+        finally:
+            self.engine.touch(session)
+
+    def _check(self, session: Session, command: Command) -> None:
+        """Raise what speaks against a command of this session."""
+        if not command.topic and "t" in command.kind.fields:
+            raise ClientError(f'{command.name} names no topic; give t, such as "t":"orders"')
+        rights = session.rights
+        command.be_sent_by(rights)
+        if rights.is_open:
+            return
+        demand = command.kind.demand
+        if demand == "read" and self.engine.catalog.is_pattern(command):
+            # Of its topics those are meant that may be read.
+            demand = "logon"
+        rights.check(demand, command.topic)
+
+    @staticmethod
+    def _check_still(session: Session, command: Command) -> None:
+        """Raise Busy where its sender may do other things than when the command was begun."""
+        if command.rights.text != session.rights.text:
+            raise Busy("what this session may do has changed meanwhile; send this again")
+
+    def _note_refused(self, session: Session, command: Command | Refused, error: SowError) -> None:
+        if isinstance(command, Command):
+            self.audit.note(
+                "refused",
+                session.rights,
+                command.name,
+                topic=command.topic,
+                tried=command.user,
+                acts_as=command.acts_as,
+                address=command.identified and command.identified.address,
+                reason=error.detail,
+            )
+
+    def _identify(self, session: Session, command: Command) -> None:
+        """Set the session's permissions at a logon; raises Unauthenticated, NotEntitled."""
+        before = session.rights
+        if before.is_open:
+            return
+        user, shown = before.by or before.user, session.shown
+        if command.identified is not None:
+            found, under, shown, _ = command.identified
+            if isinstance(found, SowError):
+                raise found
+            if under is not self.role_set:
+                raise Busy("users and roles have been read again in this moment; log on once more")
+            user = found
+        if user is None:
+            before.check("logon")
+        again = command.identified is None and command.acts_as is None
+        rights = before if again else self.rights(user, command.acts_as)
+        if session.named and rights.owner != before.owner:
+            raise ClientError(
+                "this connection has been logged on by another user; open another connection"
+            )
+        self.sessions.entitle(session, rights, shown)
+        address = command.identified and command.identified.address
+        self.audit.note("logon", rights, "logon", address=address)
+
+    def _logon(self, session: Session, command: Command, _now_us: int) -> Task[None]:
+        if command.seen is not None and command.session is None:
+            raise ClientError("seen is a position in a session; give the session as well")
+        had = session.rights
+        self._identify(session, command)
+        session.log_on(command.client)
+        if session.rights is not had:
+            # Another token may hold other claims of the same user.
+            yield from self.subscriptions.reguard(session)
+        if command.session is None:
+            self._name(session, command, {})
+        elif (steps := self._resume(session, command)) is not None:
+            yield from steps
+        identified = command.identified
+        self.sessions.note_logon(session, identified and identified.address)
+
+    def _name(self, session: Session, command: Command, more: dict[str, object]) -> None:
+        """Acknowledge a logon; lines are counted after the last of its acks."""
+        acks = acks_of(command.acks, has_cid=True)
+        for kind in acks:
+            reply = protocol_messages.ack(
+                command.cid, kind, **self._identity(session, command), **more
+            )
+            if kind == acks[-1]:
+                session.send_name(reply, self.engine.group, self.engine.now_us)
+            else:
+                session.send(reply)
+
+    def _identity(self, session: Session, command: Command) -> dict[str, object]:
+        """The fields of a logon's ack: the session's secret name, its public id, and the log of its
+        bookmarks; and which options of the logon were ignored."""
+        names = {"session": session.name, "id": session.id}
+        ignored = command.options.ignored or None
+        return {**names, "log": self._log_id, "version": __version__, "ignored": ignored}
+
+    def _resume(self, session: Session, command: Command) -> Task[None] | None:
+        """Resume a disconnected session, in place of the one that logs on."""
+        name = command.session or ""
+        old = self.sessions.named(name)
+        if session.named:
+            raise ClientError("this connection has a session already; open another to resume one")
+        if old is None or old is session or old.encoding is not session.encoding:
+            self._refuse_resume(session, command, self.sessions.why_gone(name))
+            return None
+        if old.rights.owner != session.rights.owner:
+            # For all other users it does not exist.
+            self._refuse_resume(session, command, self.sessions.why_gone(""))
+            return None
+        if old.ended is not None:
+            self._refuse_resume(session, command, f"closed for {old.ended}")
+            return None
+        sent = old.recovery.sent
+        if command.seen is not None and not 0 <= command.seen <= sent:
+            raise ClientError(
+                f"seen is {command.seen}, and {sent} lines were sent on this session; count them "
+                "from the ack that named it, or leave seen out if all have arrived",
+                reason="invalid seen",
+            )
+        if old.rights.text != session.rights.text:
+            old.recovery.withdraw()
+        if not old.take_back(command.seen, skip_lines):
+            why = NOT_ENTITLED if old.is_withdrawn(command.seen) else NOT_RECOVERED
+            self.sessions.close(old, why)
+            self._refuse_resume(session, command, why)
+            return None
+        old.resume(command.client, session.address)
+        self.sessions.come_back(old)
+        had, rights = old.rights, session.rights
+        self.sessions.entitle(old, rights, session.shown)
+        ack = protocol_messages.ack(
+            command.cid, "processed", **self._identity(old, command), resumed=True
+        )
+        old.send_resumed(ack, self.engine.now_us)
+        session.give_way_to(old)
+        self.sessions.forget(session)
+        self.engine.touch(old)
+        # Another token may hold other claims of the same user.
+        same = had.user == rights.user and not old.holds_back
+        return None if same else self.subscriptions.reguard(old)
+
+    def _refuse_resume(self, session: Session, command: Command, reason: str) -> None:
+        self._name(session, command, {"resumed": False, "reason": reason})
+
+    def _heartbeat(self, session: Session, command: Command, _now_us: int) -> None:
+        session.send(protocol_messages.heartbeat())
+        acknowledge(session, command, *ACKS)
+
+    def _flush(self, session: Session, command: Command, _now_us: int) -> None:
+        # Everything queued so far is sent before this, and only once it is durable.
+        acknowledge(session, command, *ACKS)
+
+    def _publish(self, session: Session, command: Command, now_us: int) -> Task[None]:
+        engine = self.engine
+        topic = engine.publishable(command.topic)
+        if not command.bodies:
+            raise ClientError(f'{command.name} needs a body: "d", or "n" and that many lines')
+        self.rates.take(session.rights, len(command.bodies), now_us)
+        if command.key is None:
+
+            def read_part(part: Sequence[bytes]) -> CheckedMessages:
+                return engine.read(topic, self._bodies(topic, command, part), now_us=now_us)
+
+            read = yield from reading(command.bodies, read_part)
+        else:
+            bodies = self._bodies(topic, command, command.bodies)
+            read = [engine.read(topic, bodies, (command.key,), now_us=now_us)]
+        yield from engine.undivided.finish_before(command.topic)
+        self._check_still(session, command)
+        bookmark = yield from engine.publications.carry_out(
+            command.topic,
+            read,
+            now_us,
+            expires_s=command.expires_s,
+            delta=command.kind.is_delta,
+            permit=permit_for(command.rights, "write", command.topic),
+        )
+        acknowledge(session, command, *ACKS, bm=str(bookmark))
+
+    def _sow_delete(self, session: Session, command: Command, now_us: int) -> Task[None]:
+        topic = self.engine.catalog.deletable(command.topic)
+        bodies = self._bodies(topic, command, command.bodies) if command.bodies else ()
+        deleted = yield from self.deletion(
+            topic,
+            now_us,
+            filter_text=command.filter,
+            sow_keys=sow_keys(command),
+            identities=(yield from _identities(topic, bodies)) if bodies else None,
+            rights=command.rights,
+            check_still=lambda: self._check_still(session, command),
+        )
+        acknowledge(session, command, *ACKS, deleted=deleted)
+
+    @staticmethod
+    def _bodies(
+        topic: LiveTopic, command: Command | PublishBatch, bodies: Sequence[bytes]
+    ) -> Sequence[bytes]:
+        """Some of a command's bodies as they are to be stored, whichever way they came."""
+        kind = topic.records.message_type
+        if command.enc is None:
+            return bodies if command.framed else line_bodies(kind, bodies)
+        if kind.enc != command.enc:
+            raise ClientError(
+                f"messages of {topic.name} are text ({kind.name}), which has no "
+                f"enc {command.enc}; leave enc out and send the text"
+            )
+        texts = quoted([body.decode("latin-1") for body in bodies]) if command.framed else bodies
+        return line_bodies(kind, texts)
+
+    def deletion(
+        self,
+        topic: SourceTopic,
+        now_us: int,
+        *,
+        filter_text: str | None,
+        sow_keys: tuple[str, ...] | None,
+        identities: Collection[str] | None,
+        rights: Permissions = EVERYTHING,
+        check_still: Callable[[], object] = lambda: None,
+    ) -> Task[int]:
+        """Remove the records that exactly one of the three selectors names, as of the moment at
+        which they are found; returns how many.
+
+        Records that these `rights` do not permit to delete stay, and are not mentioned: to the user
+        they do not exist. The number of records that a filter finds reveals their content, so
+        deletes by filter are audited, and require the permission to read. `check_still` raises if
+        the permissions have changed by the time the records are found.
+
+        Raises ClientError for another number of selectors, NotEntitled, and what `Engine.removal`
+        does.
+        """
+        given = [selector is not None for selector in (filter_text, sow_keys, identities)]
+        if sum(given) != 1:
+            raise ClientError(
+                "a delete takes exactly one of a filter (1=1 for all), keys, or bodies whose "
+                f"key fields name the records; {sum(given)} were given"
+            )
+        if filter_text is not None and not rights.may("read", topic.name):
+            raise NotEntitled(
+                "a delete by filter reveals the content of records, and no role allows you "
+                f"to read topic {topic.name}; name them by keys or bodies"
+            )
+        permit = permit_for(rights, "delete", topic.name)
+        # What this client has left of a publish came before.
+        yield from self.engine.publications.finish_left(topic.name)
+        yield from self.engine.undivided.finish_before(topic.name)
+        if identities is None:
+            self.engine.reach(now_us)
+            condition = None if filter_text is None else self.engine.filter(filter_text)
+            query = Query(filter=condition, keys=sow_keys)
+            # Hidden fields must reveal nothing about records, not even about the user's own.
+            if rights.may("read", topic.name):
+                query = restrict_query(query, row_policy_for(rights, topic.records))
+            if permit is not None:
+                query = restrict_query(query, rights.write_guard(topic.name, "delete"))
+            slots = (yield from self.engine.queries.answering(topic.name, query)).slots
+        else:
+            held = topic.records.table.slots
+            names = [name for name in identities if name in held]
+            if permit is not None:
+                allowed = permit.may_delete(topic.records, names)
+                names = [name for name, may in zip(names, allowed, strict=True) if may]
+            there = dict.fromkeys([held[name] for name in names])
+            slots = np.fromiter(there, np.int64, len(there))
+        check_still()
+        if filter_text is not None:
+            # Before the first is removed, so that no client waits for the end.
+            self.audit.note(
+                "delete",
+                rights,
+                "sow_delete",
+                topic=topic.name,
+                filter=filter_text,
+                deleted=len(slots),
+            )
+        return (yield from self.engine.removal(topic.name, slots, now_us))
+
+    def _sow(self, session: Session, command: Command, _now_us: int) -> Task[None]:
+        return self.subscriptions.snapshot(session, command)
+
+    def _subscribe(self, session: Session, command: Command, _now_us: int) -> Task[None]:
+        return self.subscriptions.subscribe(session, command)
+
+    def _sow_and_subscribe(self, session: Session, command: Command, _now_us: int) -> Task[None]:
+        return self.subscriptions.sow_and_subscribe(session, command)
+
+    def _unsubscribe(self, session: Session, command: Command, _now_us: int) -> Task[None]:
+        return self.subscriptions.unsubscribe(session, command)
+
+
+def _parts(read: Read) -> Iterable[Read]:
+    return read.parts(TOGETHER_MAX) if isinstance(read, PublishBatch) else (read,)
+
+
+def _identities(topic: LiveTopic, bodies: Sequence[bytes]) -> Task[list[str]]:
+    """The identities of bodies' records; raises BadMessage with the index of the first without
+    one."""
+    names: list[str] = []
+    for start in range(0, len(bodies), NAMED_AT_ONCE):
+        try:
+            names += topic.records.identities_of_sent(bodies[start : start + NAMED_AT_ONCE])
+        except BadMessage as error:
+            raise error.moved(start) from None
+        yield
+    return names
+
+
+ACTIONS: dict[str, Callable[[Executor, Session, Command, int], Task[None] | None]] = {
+    name: getattr(Executor, f"_{kind.action}") for name, kind in COMMANDS.items()
+}

@@ -1,0 +1,1 @@
+"""Queries: planning, answering and aggregating, restricted to what the user may see."""

@@ -1,0 +1,399 @@
+"""Query planning: a command's request, resolved against the existing topics.
+
+Which topics it names, which records of them, and in which shape; an invalid request is an error
+before anything is done. An answer is pinned at one moment, and sent between two marks. Nothing here
+is followed: the subscriptions (`sow.sessions.subscriptions`) build on this.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
+
+from sow.core import protocol_messages
+from sow.core.comma_lists import comma_list
+from sow.core.cooperative import Task
+from sow.core.paths import Path, parse_member
+from sow.engine.engine import Engine
+from sow.engine.running_topics import LiveTopic
+from sow.errors import Busy, ClientError, Stopped, UnknownTopic, shown
+from sow.expressions import Filter, check_deterministic, parse_order_by
+from sow.expressions.patterns import Search
+from sow.history.bookmarks import NOW, Span, parse_bookmark
+from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot
+from sow.history.unread_quota import UnreadQuota
+from sow.protocol.commands import ACKS, Command, acks_of
+from sow.protocol.encodings import Encoding
+from sow.query import Query, QueryAnswer
+from sow.security.topic_patterns import is_pattern, topic_search
+from sow.sessions.queries.access_control import (
+    is_visible,
+    restrict_query,
+    restrict_shape,
+    row_policy_of,
+)
+from sow.sessions.queries.query_results import ResultSnapshot
+from sow.sessions.queries.window_rules import check_window, window_of
+from sow.store.protocols import Journal
+from sow.streaming.sessions import Session
+from sow.streaming.update_encoder import FeedKey
+from sow.topic.extracted_fields import check_watched
+from sow.topic.records import Records
+from sow.topic.rendering import Shape
+
+MATCHED_AT_ONCE = 500
+"""Topics whose names are compared with a pattern in one step: some two microseconds each."""
+TAKEN_AT_ONCE = 25
+"""Topics of a pattern that are pinned in one step: some forty microseconds each."""
+AGAIN_FACTOR = 3
+"""How often, on average, topics that change meanwhile are pinned again in steps. If publishing is
+so fast that many have changed after that, they are pinned at once."""
+
+
+class TopicSelection(NamedTuple):
+    """The topics that a command names, and how to know others that come later."""
+
+    topics: list[LiveTopic]
+    pattern: Search | None
+
+
+class QueryPlanner:
+    """Plans the queries of commands, and executes one-time queries. Rows handed out count as
+    `unread`."""
+
+    def __init__(self, engine: Engine, journal: Journal, pattern_paths: Collection[Path]) -> None:
+        self._engine = engine
+        self._pattern_paths = pattern_paths
+        self._journal = journal
+        self.unread = UnreadQuota()
+
+    def answer(self, session: Session, command: Command, name: str) -> Task[None]:
+        """`sow`: send the current records of the topics under `name`."""
+        _, taken = yield from self.take_all(session, command)
+        acknowledge(session, command, "processed", s=name)
+        self.say_answer(session, taken, name, command)
+        acknowledge(session, command, *ACKS[1:], s=name, **counts_of(taken))
+        yield from taken.settle()
+
+    def check(self, command: Command, encoding: Encoding) -> Task[TopicSelection]:
+        """What a subscription names; raises what speaks against it, and changes nothing."""
+        self.query(command)
+        window = feed_key(command, encoding, complete=False).window
+        if window is not None:
+            check_window(command, window, self.condition(command), self.is_pattern(command))
+        requested = yield from self.requested(command)
+        if command.bookmark is not None and command.bookmark not in NOW:
+            self.span(command, requested.topics)
+        return requested
+
+    def condition(self, command: Command) -> Filter | None:
+        """The filter of a command; raises BadFilter."""
+        return None if command.filter is None else self._engine.filter(command.filter)
+
+    def is_steady(self, command: Command) -> bool:
+        """Whether a record's body and key decide if it was in focus; otherwise that has to be
+        recorded."""
+        condition = self.condition(command)
+        return condition is None or condition.steady
+
+    def check_fields(self, topic: LiveTopic, command: Command) -> None:
+        """Refuse what needs fields of messages that have none, and keys that would mix records."""
+        options = command.options
+        condition = self.condition(command)
+        topic.records.check_filter(condition)
+        if condition is not None and options.oof:
+            check_deterministic(condition, "a subscription with oof")
+        if condition is not None and command.name != "sow":
+            topic.records.watched.check_room(topic.name, condition, self._pattern_paths)
+        if options.select is not None:
+            topic.records.renderer.check_select(options.select)
+        own = {str(key) for key in topic.records.keys}
+        other = {
+            str(parse_member("conflation_key", path)) for path in options.conflation_key
+        } != own
+        if options.conflation_key and other and (options.oof or command.kind.is_delta):
+            raise ClientError(
+                "conflation_key other than the topic's key goes with neither oof nor deltas, which "
+                "are about single records",
+                reason="invalid options",
+            )
+
+    def span(self, command: Command, topics: list[LiveTopic]) -> Span:
+        """The part of the log that a bookmark subscription requests."""
+        if command.options.oof or command.kind.is_delta:
+            raise ClientError(
+                "neither oof nor deltas can begin at a bookmark: the log does not hold what a "
+                "subscriber held before; use sow_and_subscribe",
+                reason="invalid options",
+            )
+        for topic in topics:
+            if not topic.is_logged:
+                raise ClientError(
+                    f"topic {topic.name} is not in the log; subscribe without bm",
+                    reason="invalid topic",
+                )
+        assert command.bookmark is not None
+        return parse_bookmark(
+            command.bookmark, self._journal, self._engine.seq, command.options.bookmark_not_found
+        )
+
+    def is_pattern(self, command: Command) -> bool:
+        """Whether a command names topics by a pattern."""
+        return self._engine.catalog.is_pattern(command)
+
+    def requested(self, command: Command) -> Task[TopicSelection]:
+        """The topics that a command names, one or those of a pattern, checked in steps; raises
+        ClientError.
+
+        They are those of the last step, in which all of them are whole.
+        """
+        undivided = self._engine.undivided
+        while True:
+            requested = yield from self._requested(command)
+            changing = undivided.topic
+            if changing is None or changing not in requested.topics:
+                return requested
+            yield from undivided.finish_before(changing.name)
+
+    def _requested(self, command: Command) -> Task[TopicSelection]:
+        if not self.is_pattern(command):
+            topic = self._engine.topic(command.topic)
+            self.check_fields(topic, command)
+            return TopicSelection([topic], None)
+        search = topic_search(command.topic)
+        self._check_watch(command)
+        catalog = self._engine.catalog
+        found = yield from self.found(partial(self.is_requested, search=search, command=command))
+        # Whether there are patterns is not for everybody to know.
+        some_may_come = bool(catalog.patterns) or not command.rights.is_open
+        if not found and (command.name == "sow" or not some_may_come):
+            raise UnknownTopic(f"no topic matches the pattern {shown(command.topic)}")
+        return TopicSelection(found, search)
+
+    def found(self, is_wanted: Callable[[LiveTopic], bool]) -> Task[list[LiveTopic]]:
+        """The topics that are wanted, as of the last step; some are looked at in each."""
+        looked_at = dict.fromkeys(self._engine.catalog)
+        found: list[LiveTopic] = []
+        with self._engine.noting() as noted:
+            for at, topic in enumerate(looked_at):
+                if at % MATCHED_AT_ONCE == MATCHED_AT_ONCE - 1:
+                    yield
+                if is_wanted(topic):
+                    found.append(topic)
+            there = self._engine.topics
+            other = [t for t in noted if t not in looked_at or there.get(t.name) is not t]
+            return self.still(found, other, is_wanted)
+
+    def still(
+        self,
+        found: Sequence[LiveTopic],
+        noted: Iterable[LiveTopic],
+        is_wanted: Callable[[LiveTopic], bool],
+    ) -> list[LiveTopic]:
+        """The same without those that have gone, and with those that have come since they were
+        found; all of these are among `noted`."""
+        left = dict.fromkeys(found)
+        for topic in noted:
+            if self._engine.topics.get(topic.name) is not topic:
+                left.pop(topic, None)
+            elif topic not in left and is_wanted(topic):
+                left[topic] = None
+        return [*left]
+
+    def is_requested(self, topic: LiveTopic, search: Search, command: Command) -> bool:
+        """Whether a command's pattern names a topic; raises what speaks against it."""
+        if not topic.is_listed or not search(topic.name):
+            return False
+        if not is_visible(command.rights, topic.records):
+            return False
+        reason = self._engine.catalog.why_stopped(topic)
+        if reason:
+            # Without its records no answer is that of the pattern, nor would updates be.
+            raise Stopped(f"{shown(command.topic)} takes in the topic {topic.name}, and {reason}")
+        self.check_fields(topic, command)
+        return True
+
+    def _check_watch(self, command: Command) -> None:
+        """Refuse a pattern's filter if topics would have too many fields read for all patterns."""
+        condition = self.condition(command)
+        if condition is not None and command.name != "sow":
+            watched = {*condition.paths, *self._pattern_paths}
+            check_watched("patterns", len(watched))
+
+    def take_all(
+        self, session: Session, command: Command
+    ) -> Task[tuple[TopicSelection, ResultSnapshot]]:
+        """The answer of a command from its topics, pinned as of the last step; raises ClientError.
+
+        Each topic is pinned by itself. Those that change before the last one is pinned are pinned
+        again, and in the last step those that have changed since.
+        """
+        requested, query = (yield from self.requested(command)), self.query(command)
+        query = query.at(self._engine.now_us)
+        partly = query.keys is not None or query.top_n is not None or query.skip_n > 0
+        partly |= not self.is_steady(command)
+        taken = ResultSnapshot(tracks=partly)
+        with self._engine.noting() as noted:
+            for at, topic in enumerate(requested.topics):
+                if at % TAKEN_AT_ONCE == TAKEN_AT_ONCE - 1:
+                    yield
+                with suppress(UnknownTopic):
+                    seen = restrict_query(query, row_policy_of(command, topic.records))
+                    answer = yield from self._engine.queries.answering(topic.name, seen)
+                    noted.pop(topic, None)
+                    self._take(session, taken, topic, answer)
+            left = AGAIN_FACTOR * len(requested.topics)
+            while True:
+                while len(noted) > TAKEN_AT_ONCE and left > 0:
+                    for topic in [*islice(noted, TAKEN_AT_ONCE)]:
+                        del noted[topic]
+                        left -= self._take_again(session, command, query, requested, taken, topic)
+                    yield
+                changing = self._engine.undivided.topic
+                if changing is None or (changing not in noted and changing not in requested.topics):
+                    break
+                yield from self._engine.undivided.finish_before(changing.name)
+            for topic in list(noted):
+                self._take_again(session, command, query, requested, taken, topic)
+        if requested.pattern is None:
+            self._engine.topic(command.topic)
+        check_still_permitted(session, command)
+        return requested, taken
+
+    def _take_again(
+        self,
+        session: Session,
+        command: Command,
+        query: Query,
+        requested: TopicSelection,
+        taken: ResultSnapshot,
+        topic: LiveTopic,
+    ) -> bool:
+        """A topic has changed, come or gone; whether that was any work."""
+        if self._engine.topics.get(topic.name) is not topic:
+            taken.drop(topic)
+            return False
+        if topic not in taken and (
+            requested.pattern is None or not self.is_requested(topic, requested.pattern, command)
+        ):
+            return False
+        seen = restrict_query(query, row_policy_of(command, topic.records))
+        answer = self._engine.queries.at_once(topic.name, seen)
+        self._take(session, taken, topic, answer)
+        return True
+
+    def _take(
+        self, session: Session, taken: ResultSnapshot, topic: LiveTopic, answer: QueryAnswer
+    ) -> None:
+        weight = taken.weight + len(answer.slots)
+        if weight > ANSWER_CHUNK_ROWS:
+            self.unread.check(session.id, weight)
+        taken.take(topic, Snapshot.take(topic.records, answer.slots), answer.matches)
+
+    def query(self, command: Command) -> Query:
+        """The query of a command; raises ClientError."""
+        return Query(
+            filter=self.condition(command),
+            keys=sow_keys(command),
+            order_by=parse_order_by(command.order_by) if command.order_by else (),
+            top_n=command.options.top_n,
+            skip_n=command.options.skip_n or 0,
+        )
+
+    def say_answer(
+        self, session: Session, taken: ResultSnapshot, name: str, command: Command
+    ) -> None:
+        """Send snapshots as one answer: few rows at once, many as the socket takes them."""
+        engine, shape = self._engine, partial(shape_for, command)
+        session.send(protocol_messages.group_begin(name))
+        if taken.is_short:
+            for rows in taken.lines(session.encoding, name, shape):
+                session.send_records(rows)
+        else:
+            frames = taken.frames(session.encoding, name, shape)
+            held = self.unread.hold(session.id, taken.weight, frames)
+            session.stream(held, engine.group, engine.now_us)
+        session.send(protocol_messages.group_end(name, engine.seq))
+
+
+def check_still_permitted(session: Session, command: Command) -> None:
+    """Raise what speaks against a command that took a while, if its session may not see the same
+    any more as when it began."""
+    before, now = command.rights, session.rights
+    if before is now or before.text == now.text:
+        return
+    name = str(command.topic)
+    if not is_pattern(command.topic) or command.options.non_regex_topic:
+        now.check("read", name)
+        if before.guard(name) == now.guard(name):
+            return
+    raise Busy("what this session may see has changed meanwhile; send this again")
+
+
+def acknowledge(session: Session, command: Command, *kinds: str, **more: object) -> None:
+    """Send the requested acks of these kinds, by default `processed`. That one names the ignored
+    options."""
+    for kind in acks_of(command.acks, command.cid is not None):
+        if kind in kinds:
+            ignored = (command.options.ignored or None) if kind == ACKS[0] else None
+            session.send(protocol_messages.ack(command.cid, kind, **more, ignored=ignored))
+
+
+def sow_keys(command: Command) -> tuple[str, ...] | None:
+    """The SowKeys that a command names, or None."""
+    if command.key is None:
+        return command.keys
+    if command.keys is not None:
+        raise ClientError("give k or keys, not both")
+    return tuple(comma_list(command.key))
+
+
+def feed_key(command: Command, encoding: Encoding, complete: bool, steady: bool = True) -> FeedKey:
+    """The feed key of a subscription's command; raises ClientError.
+
+    `complete`: it was sent everything in focus. `steady`: the old state of a record decides whether
+    it was in focus, so that this need not be recorded (`Filter.steady`).
+    """
+    options, delta = command.options, command.kind.is_delta
+    if options.no_empties and not delta:
+        raise ClientError(
+            "no_empties belongs to delta subscriptions; every update of another one is whole",
+            reason="invalid options",
+        )
+    if options.conflation_key:
+        if options.conflation is None:
+            raise ClientError("conflation_key needs conflation", reason="invalid options")
+        for path in options.conflation_key:
+            parse_member("conflation_key", path)
+    window = window_of(command)
+    is_sent = options.oof or delta or (options.conflation is not None and not steady)
+    return FeedKey(
+        filter=command.filter,
+        oof=options.oof or window is not None,
+        delta=delta,
+        no_empties=options.no_empties,
+        accounts=window is None and is_sent and not (complete and steady),
+        interval_us=options.conflation if isinstance(options.conflation, int) else None,
+        auto=options.conflation == "auto",
+        conflation_key=options.conflation_key,
+        shape=shape_of(command),
+        encoding=encoding.name,
+        window=window,
+    )
+
+
+def shape_of(command: Command) -> Shape:
+    """What a command wants to see of each record."""
+    options = command.options
+    return Shape(not options.no_sowkey, options.timestamp, options.select)
+
+
+def shape_for(command: Command, topic: Records) -> Shape:
+    """The same of each record of one topic, as far as it may be seen."""
+    return restrict_shape(shape_of(command), row_policy_of(command, topic))
+
+
+def counts_of(taken: ResultSnapshot) -> dict[str, int]:
+    """The counts in the last ack of an answer."""
+    return {"matches": taken.matches, "returned": taken.returned}

@@ -1,0 +1,1 @@
+"""Subscriptions: creating, replaying, replacing and ending them."""

@@ -1,0 +1,202 @@
+"""Subscribing: a subscription is created, follows its topics, and joins its channel.
+
+Equal subscriptions share a channel and its feeds. A pattern subscription is registered with no
+topic: a topic finds it at its first change (`sow.streaming.pattern_subscriptions`), and a topic
+that is created later is followed from its beginning.
+"""
+
+from sow.engine.engine import Engine
+from sow.errors import Busy, ClientError, TooLarge
+from sow.protocol.commands import Command
+from sow.protocol.encodings import Encoding
+from sow.sessions.queries.access_control import restrict_key, row_policy_of
+from sow.sessions.queries.query_planning import (
+    QueryPlanner,
+    TopicSelection,
+    check_still_permitted,
+    feed_key,
+)
+from sow.sessions.subscriptions.subscription import Register, Subscription
+from sow.sessions.subscriptions.unsubscribe import Unsubscriber
+from sow.streaming.channel import Channel
+from sow.streaming.conflated_channel import ConflatedChannel
+from sow.streaming.feeds import Feed
+from sow.streaming.sessions import Session
+from sow.streaming.update_encoder import FeedKey
+from sow.streaming.windows.window_channel import WindowChannel
+
+PATTERNS_MAX = 1_000
+"""Maximum for a session: every new topic is compared with each pattern, some microseconds, and
+followed by each that matches, some ten."""
+FILTER_CHARS_MAX = 2 * 1024**2
+"""Of all filters of a session's subscriptions: compiled they take up to a hundred times as much."""
+
+SEARCH_COST_MAX = 200_000
+"""The maximum cost of the patterns in all filters of a session's subscriptions: twice that of 5,000
+simple ones of some ten steps and as many characters. In the worst case a text of a thousand
+characters takes a tenth of a second with them; without the bound, 13 seconds."""
+
+
+class Subscriber:
+    """Begins subscriptions."""
+
+    def __init__(
+        self, engine: Engine, register: Register, questions: QueryPlanner, ending: Unsubscriber
+    ) -> None:
+        self._engine = engine
+        self._register = register
+        self._questions = questions
+        self._ending = ending
+
+    def begin(
+        self,
+        session: Session,
+        command: Command,
+        requested: TopicSelection,
+        complete: bool,
+        name: str = "",
+        shares: bool = True,
+    ) -> Subscription:
+        """Make a subscription to topics that were found, which follows nothing yet, under `name` or
+        one that suits it.
+
+        `shares`: it may use the channel of an equal one.
+        """
+        check_rights(session, command)
+        if not name:
+            self.check_room(session, command)
+        pattern = requested.pattern
+        condition = self._questions.condition(command)
+        key = feed_key(command, session.encoding, complete, self._questions.is_steady(command))
+        scope, equal = self._scope(session, command, key, requested)
+        if equal is None or name or not shares:
+            channel = self._channel(name or self._register.new_name("f"), key, session.encoding)
+            feeds: dict[str, Feed] = {}
+        else:
+            channel, feeds = equal.channel, equal.feeds
+        subscription = Subscription(
+            command.topic,
+            channel,
+            feeds,
+            session,
+            key,
+            condition,
+            complete,
+            pattern,
+            command=command,
+        )
+        if name or scope:
+            subscription.confine(scope or channel.name)
+        self._register.add(subscription)
+        return subscription
+
+    def _channel(self, name: str, key: FeedKey, encoding: Encoding) -> Channel:
+        if key.window is not None:
+            return WindowChannel(name, encoding, key, self._ending.fail)
+        if key.interval_us is None and not key.auto:
+            return Channel(name, encoding, self._ending.fail)
+        return ConflatedChannel(name, encoding, key.interval_us, self._ending.fail)
+
+    def _scope(
+        self,
+        session: Session,
+        command: Command,
+        key: FeedKey,
+        requested: TopicSelection,
+    ) -> tuple[str, Subscription | None]:
+        """The scope of a subscription's feeds (empty: shared with any equal one)."""
+        taken = self._register.of(session)
+        if requested.pattern is None:
+            router = requested.topics[0].router
+            seen = restrict_key(key, row_policy_of(command, router.topic))
+            feed = None if key.auto else router.shared(seen, taken)
+            scope = f"session {session.id}" if key.auto else ""
+            if feed is None:
+                return scope, None
+            return scope, self._register.of(next(iter(feed.members)))[feed.name]
+        if key.accounts or key.auto:
+            return f"session {session.id}", None
+        scope = f"pattern {command.topic}"
+        if not command.rights.is_open:
+            # Each topic has its own row policy: users share feeds if they may see the same of all
+            # topics.
+            scope += f"\n{command.rights.text}"
+        for other in self._register.alike(key._replace(scope=scope)):
+            if other.name not in taken and other.can_be_joined():
+                return scope, other
+        return scope, None
+
+    def check_room(self, session: Session, command: Command) -> None:
+        """Raise ClientError if a session may not have one subscription more."""
+        if command.subscription is not None:
+            raise ClientError(
+                "the server names subscriptions: leave out s, or add the option replace to change "
+                "the one of that name"
+            )
+        count = len(self._register.of(session))
+        if count >= self._engine.configuration.limits.subscriptions_max:
+            raise TooLarge(f"the session has {count} subscriptions, as many as one may have")
+        patterns = self._register.pattern_count(session)
+        if patterns >= PATTERNS_MAX and self._questions.is_pattern(command):
+            raise TooLarge(
+                f"the session has {patterns} subscriptions to patterns, as many as one may have; "
+                "let one pattern match more topics, and a filter pick the records"
+            )
+        self.check_filters(session, command)
+
+    def check_filters(
+        self, session: Session, command: Command, instead_of: Subscription | None = None
+    ) -> None:
+        """Raise TooLarge if one filter more, or one instead of another, would be too much."""
+        check_rights(session, command)
+        rest = self._register.filter_chars(session)
+        rest -= 0 if instead_of is None else instead_of.filter_chars
+        if rest + len(command.filter or "") > FILTER_CHARS_MAX:
+            raise TooLarge(
+                f"the filters of the session's other subscriptions have {rest} characters, and "
+                f"{FILTER_CHARS_MAX} are the most of all; unsubscribe, or write shorter ones"
+            )
+
+        self._check_searches(session, command, instead_of)
+
+    def _check_searches(
+        self, session: Session, command: Command, instead_of: Subscription | None
+    ) -> None:
+        condition = self._questions.condition(command)
+        if condition is None or not condition.search_cost:
+            return
+        rest = self._register.search_cost(session)
+        rest -= 0 if instead_of is None else instead_of.search_cost
+        if rest + condition.search_cost > SEARCH_COST_MAX:
+            raise TooLarge(
+                f"searching for the LIKE patterns of the session's filters would cost "
+                f"{rest + condition.search_cost}, {condition.search_cost} of it by this filter, "
+                f"and {SEARCH_COST_MAX} is the most; unsubscribe, or write patterns with fewer "
+                "classes, dots and numbers in braces"
+            )
+
+    def join(self, subscription: Subscription, seq: int | None = None) -> None:
+        """Join a session to its channel, with everything known up to `seq`, or to now; its topics
+        are followed from now on."""
+        engine, channel = self._engine, subscription.channel
+        if subscription.pattern is None:
+            subscription.follow(engine.topic(subscription.topic).router)
+        if not isinstance(channel, WindowChannel):
+            # Members of a window each hold a page of their own.
+            engine.flush_channel(channel)
+        channel.join_at(subscription.session, engine.seq if seq is None else seq)
+        if isinstance(channel, ConflatedChannel):
+            engine.timers.add(channel, engine.release_channel)
+        elif isinstance(channel, WindowChannel):
+            engine.timers.add(channel, engine.release_window)
+        if subscription.pattern is not None:
+            self._register.be_shared(subscription)
+            engine.catalog.followers.add(subscription)
+
+
+def check_rights(session: Session, command: Command) -> None:
+    """Raise Busy, or NotEntitled, where the permissions of the session have changed since the
+    request: results computed so far may not be sent."""
+    check_still_permitted(session, command)
+    if command.rights is not session.rights:
+        raise Busy("what this session may see has changed meanwhile; send this again")

@@ -1,0 +1,278 @@
+"""Subscriptions and queries of sessions, one method for each command.
+
+A subscription has a channel, which labels its lines and keeps them in order
+(`sow.streaming.channel`), with a feed for each topic it follows: one, or all that match a pattern,
+including topics that are created later. A snapshot is taken and the channel is joined within one
+step of the engine, so there is no gap and no repeat between them.
+
+Each idea has a module: queries (`query_planning`), subscribing (`subscribe`), starting at a
+bookmark (`bookmark_subscribe`), replacing (`replace_subscription`), live windows (`live_window`),
+ending (`unsubscribe`). All other commands are the executor's.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from sow.core.comma_lists import comma_list
+from sow.core.cooperative import Task
+from sow.engine.engine import Engine
+from sow.engine.running_topics import LiveTopic
+from sow.errors import ClientError, TooLarge, shown
+from sow.history.bookmarks import NOW
+from sow.history.snapshot import ANSWER_CHUNK_ROWS
+from sow.protocol.commands import ACKS, Command
+from sow.protocol.encodings import Encoding
+from sow.sessions.queries.aggregations import (
+    FOLLOWED_MAX,
+    Aggregations,
+    Share,
+    about_rows,
+    is_aggregated,
+)
+from sow.sessions.queries.query_planning import (
+    QueryPlanner,
+    acknowledge,
+    counts_of,
+    feed_key,
+    sow_keys,
+)
+from sow.sessions.queries.window_rules import check_window, window_of
+from sow.sessions.subscriptions.bookmark_subscribe import BookmarkSubscriber
+from sow.sessions.subscriptions.live_window import LiveWindows
+from sow.sessions.subscriptions.reapply_permissions import PermissionReapplier
+from sow.sessions.subscriptions.replace_subscription import SubscriptionReplacer
+from sow.sessions.subscriptions.subscribe import Subscriber
+from sow.sessions.subscriptions.subscription import Register, Subscription
+from sow.sessions.subscriptions.unsubscribe import Unsubscriber
+from sow.store.protocols import Journal
+from sow.streaming.sessions import Session
+
+
+class Subscriptions:
+    """All subscriptions of one engine's sessions. `report` is called with sentences for the
+    operator's log."""
+
+    def __init__(self, engine: Engine, journal: Journal, report: Callable[[str], None]) -> None:
+        self._engine = engine
+        self._register = register = Register()
+        self.questions = questions = QueryPlanner(engine, journal, register.pattern_paths)
+        self._ending = Unsubscriber(engine, register, report)
+        self.aggregations = Aggregations(engine, self._ending.fail_topic)
+        self._following = following = Subscriber(engine, register, questions, self._ending)
+        self._replacing = replacing = SubscriptionReplacer(
+            engine, questions, following, self._ending
+        )
+        self._windowing = LiveWindows(engine, register, questions, following, self._ending)
+        self._reguarding = PermissionReapplier(
+            engine, register, self.aggregations, replacing, self._windowing, self._ending
+        )
+        self._from_bookmark = BookmarkSubscriber(
+            engine, journal, register, questions, following, self._ending
+        )
+
+    def of(self, session: Session) -> Mapping[str, Subscription]:
+        """A session's subscriptions by their names."""
+        return self._register.of(session)
+
+    def drained(self, session: Session) -> None:
+        """A session's socket has taken everything: paced subscriptions continue."""
+        for subscription in self._register.at_own_pace(session):
+            if subscription.channel.waiting:
+                self._engine.look_after(subscription.channel)
+
+    def check(self) -> None:
+        """Assert what is always true of subscriptions, between two steps."""
+        self._register.check()
+        self.aggregations.check()
+
+    # Commands.
+
+    def snapshot(self, session: Session, command: Command) -> Task[None]:
+        """`sow`."""
+        if command.bookmark is not None and command.bookmark not in NOW:
+            raise ClientError(
+                "sow returns the present state; GET /v1/topics/TOPIC/records?as_of=BOOKMARK has "
+                "an earlier one, and subscribe with bm what has changed since",
+                reason="invalid bookmark",
+            )
+        name = self._register.new_name("q")
+        if not is_aggregated(command):
+            yield from self.questions.answer(session, command, name)
+            return
+        question = self.aggregations.question(command)
+        share = yield from self.aggregations.computed(question, self._admit(session))
+        try:
+            yield from self.questions.answer(session, about_rows(command, share), name)
+        finally:
+            share.let_go()
+
+    def _admit(self, session: Session) -> Callable[[int], None]:
+        """Raises Busy where a session has requested too much that it has not read."""
+
+        def admit(rows: int) -> None:
+            if rows > ANSWER_CHUNK_ROWS:
+                self.questions.unread.check(session.id, rows)
+
+        return admit
+
+    def check_command(self, command: Command, encoding: Encoding) -> Task[None]:
+        """Raise what speaks against a subscription, and change nothing."""
+        if is_aggregated(command):
+            self.aggregations.question(command)
+            self.questions.query(command)
+            window = feed_key(command, encoding, complete=False).window
+            if window is not None:
+                check_window(command, window, None, is_pattern=False)
+        else:
+            yield from self.questions.check(command, encoding)
+
+    def subscribe(self, session: Session, command: Command) -> Task[None]:
+        """`subscribe` and `delta_subscribe`."""
+        if is_aggregated(command):
+            self.aggregations.question(command)
+        if command.order_by or command.options.top_n is not None or command.options.skip_n:
+            raise ClientError(
+                f"{command.name} takes no order_by, top_n or skip_n; use sow_and_"
+                f"{command.name} for a snapshot that is ordered and limited"
+            )
+        if command.options.live or command.options.positions:
+            raise ClientError(
+                f"a live window begins with the records in it; use sow_and_{command.name}",
+                reason="invalid options",
+            )
+        if command.options.replace:
+            if command.bookmark is not None and command.bookmark not in NOW:
+                raise ClientError(
+                    "replace continues from the present; to begin at a bookmark, unsubscribe and "
+                    "subscribe with bm",
+                    reason="invalid bookmark",
+                )
+            yield from self._replace(session, command, with_snapshot=False)
+        elif command.bookmark is not None and command.bookmark not in NOW:
+            yield from self._from_bookmark.subscribe(session, command)
+        else:
+            self._following.check_room(session, command)
+            requested = yield from self.questions.requested(command)
+            subscription = self._following.begin(session, command, requested, complete=False)
+            self._following.join(subscription)
+            acknowledge(session, command, *ACKS, s=subscription.name)
+
+    def sow_and_subscribe(self, session: Session, command: Command) -> Task[None]:
+        """`sow_and_subscribe` and `sow_and_delta_subscribe`."""
+        if command.bookmark is not None:
+            raise ClientError(
+                f"{command.name} begins with the present state; a bookmark belongs to subscribe",
+                reason="invalid bookmark",
+            )
+        if is_aggregated(command):
+            yield from self._follow_groups(session, command)
+        elif command.options.replace:
+            yield from self._replace(session, command, with_snapshot=True)
+        else:
+            yield from self._begin(session, command)
+
+    def _begin(self, session: Session, command: Command) -> Task[None]:
+        if window_of(command) is not None:
+            yield from self._windowing.subscribe(session, command)
+        else:
+            self._following.check_room(session, command)
+            yield from self._follow(session, command)
+
+    def _follow_groups(self, session: Session, command: Command) -> Task[None]:
+        """The same about groups of records: about the rows of a view that is made for it."""
+        if not command.options.replace:
+            self._following.check_room(session, command)
+        question = self.aggregations.question(command)
+        count = self._register.aggregated_count(session)
+        if count >= FOLLOWED_MAX:
+            raise TooLarge(
+                f"the session has {count} aggregated subscriptions, as many as one may have; "
+                "configure a View, which all subscribe to as to any topic"
+            )
+        share = yield from self.aggregations.followed(question)
+        requested, command = command, about_rows(command, share)
+        try:
+            if command.options.replace:
+                yield from self._replace(session, command, with_snapshot=True)
+            else:
+                yield from self._begin(session, command)
+        finally:
+            self._hand_over(session, requested, command, share)
+
+    def _hand_over(
+        self, session: Session, requested: Command, command: Command, share: Share
+    ) -> None:
+        """Let the subscription that a command has begun hold what was made for it."""
+        for subscription in self.of(session).values():
+            if subscription.topic is command.topic and subscription.share is None:
+                subscription.hold(share)
+                subscription.request_by(requested)
+                return
+        share.let_go()
+
+    def _follow(self, session: Session, command: Command) -> Task[None]:
+        requested, taken = yield from self.questions.take_all(session, command)
+        complete = sow_keys(command) is None and taken.is_whole
+        complete &= self.questions.is_steady(command)
+        subscription = self._following.begin(session, command, requested, complete, shares=complete)
+        if not complete:
+            subscription.was_sent(taken.slots)
+        self._following.join(subscription)
+        acknowledge(session, command, "processed", s=subscription.name)
+        self.questions.say_answer(session, taken, subscription.name, command)
+        acknowledge(session, command, *ACKS[1:], s=subscription.name, **counts_of(taken))
+        yield from taken.settle()
+
+    def _replace(self, session: Session, command: Command, with_snapshot: bool) -> Task[None]:
+        name = command.subscription or ""
+        find = partial(self._subscription, session, name)
+        if with_snapshot and (find().key.window or window_of(command)):
+            yield from self._windowing.scroll(session, command, find)
+            return
+        if find().key.window:
+            raise ClientError(
+                f"{shown(name)} is a live window; replace it with sow_and_subscribe, top_n and "
+                "live, or unsubscribe",
+                reason="invalid options",
+            )
+        yield from self._replacing.replace(session, command, with_snapshot, find)
+
+    def reguard(self, session: Session) -> Task[None]:
+        """The rights of a session are others now: let it follow what its user may see."""
+        return self._reguarding.reguard(session)
+
+    def unsubscribe(self, session: Session, command: Command) -> Task[None]:
+        """`unsubscribe`: some subscriptions by name, or all; acknowledged when all have ended."""
+        if command.subscription is None:
+            raise ClientError("unsubscribe needs s: one or more subscriptions, or all")
+        names = comma_list(command.subscription)
+        if names == ["all"]:
+            names = list(self.of(session))
+        found = [self._subscription(session, name) for name in dict.fromkeys(names)]
+        yield from self._ending.end_many(found)
+        acknowledge(session, command, *ACKS)
+
+    def _subscription(self, session: Session, name: str) -> Subscription:
+        found = self.of(session).get(name)
+        if found is None:
+            raise ClientError(
+                f"this session has no subscription {shown(name)}",
+                reason="subscription does not exist",
+            )
+        return found
+
+    # Ending.
+
+    def end_all(self, session: Session) -> None:
+        """A session is gone: so is all that it followed, now or, where it is much, soon."""
+        self._ending.end_all(session)
+
+    def give_up(self, session: Session, name: str) -> str:
+        """The session does not keep up with a topic that is not worth more: end it, and return what
+        it was to."""
+        return self._ending.give_up(session, name)
+
+    def end_topic(self, topic: LiveTopic) -> None:
+        """A topic is being removed: end its subscriptions; pattern subscriptions lose only this
+        topic."""
+        self._ending.end_topic(topic)

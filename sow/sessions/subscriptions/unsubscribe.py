@@ -1,0 +1,214 @@
+"""Unsubscribing: a subscription leaves its channel, and the last one out ends the feeds.
+
+A subscription ends by the client, by the server for a session that does not keep up, with its
+topic, or when its channel fails to encode a change. What was emitted before is still sent.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+from sow.core.cooperative import Task
+from sow.engine.engine import Engine
+from sow.engine.running_topics import LiveTopic
+from sow.errors import described
+from sow.sessions.subscriptions.subscription import Register, Subscription
+from sow.streaming.channel import Channel
+from sow.streaming.feeds import Feed
+from sow.streaming.sessions import AUTHORIZATION, BACK_PRESSURE, Session
+
+REMOVAL = "REMOVAL"
+FAILURE = "FAILURE"
+FAILURE_DETAIL = (
+    "the server failed on an update of this subscription, and its log says why; what was "
+    "published stands. Subscribe again to begin with the present state"
+)
+ENDED_AT_ONCE = 50
+"""Subscriptions that end in one step: some 20 us each, and more where many share a channel."""
+
+
+FEEDS_AT_ONCE = 20
+"""Feeds of a pattern that end in one step, of each of so many subscriptions."""
+
+
+class DepartingFollower:
+    """A session that has gone and follows something still."""
+
+    def __init__(self, register: Register, session: Session) -> None:
+        self._register = register
+        self.session = session
+
+    def due_us(self) -> int | None:
+        """At once, until all that it follows has ended."""
+        return 0 if self._register.of(self.session) else None
+
+
+class Departure:
+    """Feeds of a channel without members, being removed from their routers."""
+
+    def __init__(self, engine: Engine, feeds: dict[str, Feed]) -> None:
+        self._engine = engine
+        self._feeds = feeds
+
+    def due_us(self) -> int | None:
+        """At once, until all have gone."""
+        return 0 if self._feeds else None
+
+    def go_on(self) -> None:
+        """Let some of them go."""
+        for _ in range(min(len(self._feeds), FEEDS_AT_ONCE)):
+            name, feed = self._feeds.popitem()
+            topic = self._engine.topics.get(name)
+            if topic is not None and topic.records is feed.topic:
+                topic.router.remove(feed)
+        if not self._feeds:
+            self._engine.timers.remove(self)
+
+
+class Failure:
+    """A channel that has failed, with sessions that are still to be notified."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+
+    def due_us(self) -> int:
+        """At once."""
+        return 0
+
+
+class Unsubscriber:
+    """Ends subscriptions; `report` is called with sentences for the operator's log."""
+
+    def __init__(self, engine: Engine, register: Register, report: Callable[[str], None]) -> None:
+        self._engine = engine
+        self._register = register
+        self._report = report
+
+    def end(self, subscription: Subscription) -> None:
+        """Leave a subscription's channel and remove it; the last one out ends its feeds."""
+        channel = subscription.channel
+        if subscription.replay is not None:
+            subscription.replay.stop()
+        self._engine.flush_channel(channel)
+        channel.leave(subscription.session)
+        if not channel.members:
+            channel.end()
+            self._engine.timers.remove(channel)
+            self._part(subscription.feeds)
+        self._engine.catalog.followers.remove(subscription)
+        self._register.remove(subscription)
+        subscription.let_go()
+
+    def _part(self, feeds: dict[str, Feed]) -> None:
+        """End the feeds of a channel without members; many of them in steps."""
+        parting = Departure(self._engine, feeds)
+        parting.go_on()
+        if feeds:
+            self._engine.timers.add(parting, lambda _item, _now_us: parting.go_on())
+            self._engine.tell_of_work()
+
+    def end_many(self, subscriptions: Sequence[Subscription]) -> Task[None]:
+        """End subscriptions of one session, some in each step; those that have ended meanwhile are
+        passed over."""
+        for at, subscription in enumerate(subscriptions):
+            if at and at % ENDED_AT_ONCE == 0:
+                yield
+            if subscription.name in self._register.of(subscription.session):
+                self.end(subscription)
+
+    def end_all(self, session: Session) -> None:
+        """A session is gone, and so is all that it followed: of much the rest falls due."""
+        self._end_some(session)
+        if self._register.of(session):
+            leaver = DepartingFollower(self._register, session)
+            self._engine.timers.add(leaver, lambda _item, _now_us: self._go_on(leaver))
+            self._engine.tell_of_work()
+
+    def _end_some(self, session: Session) -> None:
+        for subscription in [*islice(self._register.of(session).values(), ENDED_AT_ONCE)]:
+            self.end(subscription)
+
+    def _go_on(self, leaver: DepartingFollower) -> None:
+        self._end_some(leaver.session)
+        if leaver.due_us() is None:
+            self._engine.timers.remove(leaver)
+
+    def give_up(self, session: Session, name: str) -> str:
+        """The session does not keep up with a topic that is not worth more: end it. Returns what it
+        was to, "" where there is none."""
+        subscription = self._register.of(session).get(name)
+        if subscription is None:
+            return ""
+        self.end(subscription)
+        session.send_unsubscribed(name, BACK_PRESSURE, self._engine.now_us)
+        return subscription.topic
+
+    def bar(self, session: Session, name: str) -> None:
+        """End a subscription that the session may not have any more, and discard its unsent
+        lines."""
+        subscription = self._register.of(session)[name]
+        self.end(subscription)
+        session.take_back_all(name)
+        session.send_unsubscribed(name, AUTHORIZATION, self._engine.now_us)
+        self._engine.touch(session)
+
+    def fail(self, channel: Channel, error: Exception) -> None:
+        """A channel has failed to encode a change: its sessions are notified soon. Not now: other
+        channels are handling the same change."""
+        self.report_failure(channel.name, error)
+        failure = Failure(channel)
+        self._engine.timers.add(failure, lambda _item, _now_us: self._end_failed(failure))
+        self._engine.tell_of_work()
+
+    def _end_failed(self, failure: Failure) -> None:
+        members = failure.channel.members
+        for session in [*islice(members, ENDED_AT_ONCE)]:
+            subscription = self._register.of(session)[failure.channel.name]
+            self.end(subscription)
+            self._say_failed(subscription)
+        if not members:
+            self._engine.timers.remove(failure)
+
+    def fail_replay(self, subscription: Subscription, error: Exception) -> None:
+        """A replay failed for a subscription that is not live yet."""
+        self.report_failure(subscription.name, error)
+        self._register.remove(subscription)
+        self._say_failed(subscription)
+
+    def report_failure(self, name: str, error: Exception) -> None:
+        """Report to the operator that an internal error has ended a subscription."""
+        self._report(f"subscription {name} is ended: {FAILURE}: {described(error)}")
+
+    def _say_failed(self, subscription: Subscription) -> None:
+        session, engine = subscription.session, self._engine
+        session.send_unsubscribed(subscription.name, FAILURE, engine.now_us, FAILURE_DETAIL)
+        engine.touch(session)
+
+    def end_topic(self, topic: LiveTopic) -> None:
+        """A topic is being removed: end its subscriptions; pattern subscriptions lose only this
+        topic."""
+        self._end_topic(topic, REMOVAL)
+
+    def fail_topic(self, topic: LiveTopic, why: str) -> None:
+        """End the subscriptions to a view that was created for them, with a reason."""
+        self._end_topic(topic, FAILURE, why)
+
+    def _end_topic(self, topic: LiveTopic, reason: str, why: str | None = None) -> None:
+        name = topic.name
+        for feed in list(topic.router.feeds()):
+            self._engine.flush_channel(feed.channel)
+            topic.router.remove(feed)
+            for session in list(feed.members):
+                subscription = self._register.of(session)[feed.name]
+                subscription.remove_feed(name)
+                self._end_if_named(subscription, reason, why)
+        for subscription in list(self._register.replays):
+            if subscription.remove_feed(name):
+                self._end_if_named(subscription, reason, why)
+
+    def _end_if_named(self, subscription: Subscription, reason: str, why: str | None) -> None:
+        """End a subscription whose topic was removed, unless it follows a pattern."""
+        if subscription.pattern is None:
+            session = subscription.session
+            self.end(subscription)
+            session.send_unsubscribed(subscription.name, reason, self._engine.now_us, why)
+            self._engine.touch(session)

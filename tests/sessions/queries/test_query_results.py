@@ -1,0 +1,95 @@
+"""What was taken for an answer: counted as it is taken, and said many topics at a time."""
+
+import pytest
+
+from sow.core.cooperative import run_to_completion
+from sow.errors import Busy, UnknownTopic
+from sow.history.snapshot import Snapshot
+from sow.protocol.encodings import LINES
+from sow.query import Query
+from sow.sessions.queries.query_results import ResultSnapshot, execute_query
+from sow.topic.rendering import Shape
+from tests.laws.harness import ORDERS, World
+
+
+def whole_of(_topic):
+    """All of each record."""
+    return Shape()
+
+
+@pytest.fixture
+def world():
+    world = World()
+    world.publish("orders", *({"id": number} for number in range(3)))
+    world.advance(2_000_000)
+    return world
+
+
+def take(world, taken, name, count, matches):
+    topic = world.engine.topics[name]
+    taken.take(topic, Snapshot.take(topic.records, topic.records.table.live()[:count]), matches)
+    return topic
+
+
+def test_what_is_taken_again_counts_once_and_what_is_dropped_not_at_all(world):
+    taken = ResultSnapshot(tracks=True)
+    take(world, taken, "orders", 1, 3)
+    topic = take(world, taken, "orders", 2, 3)
+    copy = take(world, taken, "orders-C", 3, 3)
+    assert (taken.returned, taken.matches, taken.is_whole) == (5, 6, False)
+    assert taken.weight == 5 + 20
+    told = {name: slots.tolist() for name, slots in taken.slots.items()}
+    assert told == {"orders": [0, 1], "orders-C": [0, 1, 2]}
+    taken.drop(topic)
+    taken.drop(topic)
+    assert (taken.returned, taken.matches, taken.is_whole) == (3, 3, True)
+    assert topic not in taken
+    assert [one.topic.name for one in taken] == [copy.name]
+    assert [*taken.slots] == ["orders-C"]
+
+
+def test_rows_of_several_topics_share_a_frame_until_it_is_long_enough(world, monkeypatch):
+    taken = ResultSnapshot()
+    for name in ("orders", "orders-C"):
+        take(world, taken, name, 3, 3)
+    assert taken.is_short
+    assert [count for _, count in taken.frames(LINES, "q1", whole_of)] == [6]
+    for module in ("sow.sessions.queries.query_results", "sow.history.snapshot"):
+        monkeypatch.setattr(f"{module}.ANSWER_CHUNK_ROWS", 5)
+    assert not taken.is_short
+    assert [count for _, count in taken.frames(LINES, "q1", whole_of)] == [3, 3]
+    run_to_completion(taken.settle())
+    assert [len(rows) for rows in taken.lines(LINES, "q1", whole_of)] == [3, 3]
+
+
+def test_many_topics_are_settled_some_at_a_time(world, monkeypatch):
+    monkeypatch.setattr("sow.sessions.queries.query_results.SETTLED_AT_ONCE", 1)
+    taken = ResultSnapshot()
+    for name in ("orders", "orders-C"):
+        take(world, taken, name, 3, 3)
+    assert len([*taken.settle()]) >= 3
+
+
+def test_an_answer_has_its_rows_its_bookmark_and_how_it_was_found():
+    world = World(ORDERS)
+    world.publish("orders", {"id": 1}, {"id": 2}, {"id": 3})
+    found = run_to_completion(
+        execute_query(world.engine, "orders", Query(filter=world.engine.filter("/id > 1"), top_n=1))
+    )
+    assert (found.answer.matches, len(found.rows), found.bookmark) == (2, 1, 3)
+    assert found.rows.stamps is not None
+    found = run_to_completion(execute_query(world.engine, "orders", Query(), with_keys=False))
+    assert found.rows.stamps is None
+    with pytest.raises(UnknownTopic):
+        run_to_completion(execute_query(world.engine, "nope", Query()))
+
+
+def test_nothing_is_taken_hold_of_that_is_not_admitted():
+    world = World(ORDERS)
+    world.publish("orders", {"id": 1}, {"id": 2})
+
+    def admit(rows):
+        raise Busy(f"not {rows} rows")
+
+    with pytest.raises(Busy, match="not 2 rows"):
+        run_to_completion(execute_query(world.engine, "orders", Query(), admit=admit))
