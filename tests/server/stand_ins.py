@@ -209,7 +209,7 @@ class Served:
 
     async def begin(self, method, path, body=b"", headers=()):
         """Send a request; returns the socket, on which the answer comes."""
-        found = self.connections.watched("192.0.2.7")
+        found = self.connections.supervise("192.0.2.7")
         socket = Socket(found)
         found.connection_made(socket)
         lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close"]

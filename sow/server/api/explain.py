@@ -80,7 +80,7 @@ class ExplainHandler:
         if self._driver.failure is None:
             await self._driver.durable()
         telling = self._tell(topic, key, rights)
-        return json_response(await self._driver.turns.take("the story of a record", telling))
+        return json_response(await self._driver.turns.run("the story of a record", telling))
 
     def _tell(self, topic: LiveTopic, key: str, rights: Permissions) -> Task[Story]:
         held = _state(topic.records, key)

@@ -79,7 +79,7 @@ class HealthHandler:
         refusal = self._refusal()
         told = ["ok", *self._remarks()] if refusal is None else [refusal]
         if self._last_error.is_there:
-            told.append(self._last_error.told(await self._may_administer(request)))
+            told.append(self._last_error.summary(await self._may_administer(request)))
         status = 200 if refusal is None else 503
         return web.Response(status=status, text="; ".join(told) + "\n", headers=self._log_header())
 
@@ -95,13 +95,13 @@ class HealthHandler:
     def _serving(self) -> tuple[ServerRuntime, Executor]:
         """What all is known by, once all records are there; raises Replaying."""
         if self._running is None:
-            raise Replaying(self._replay.told())
+            raise Replaying(self._replay.public_status())
         return self._running
 
     def _refusal(self) -> str | None:
         """Why clients should go elsewhere at the moment, if so."""
         if self._running is None:
-            return self._replay.told()
+            return self._replay.public_status()
         driver, executor = self._running
         capacity = executor.engine.capacity
         if driver.refusal is None and capacity.is_full:
@@ -148,5 +148,5 @@ class HealthHandler:
                 self._certificates(),
                 reports_topics,
             )
-            page += await driver.turns.take("metrics", steps)
+            page += await driver.turns.run("metrics", steps)
         return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -78,7 +78,7 @@ class SessionsHandler:
         if rights.may("admin"):
             request.app[AUTHN].note_admin(request, rights)
         changing = self._changing(condition, conflated, rights)
-        return json_response({"changed": await self._driver.turns.take("sessions", changing)})
+        return json_response({"changed": await self._driver.turns.run("sessions", changing)})
 
     def _changing(self, condition: Filter, conflated: bool, rights: Permissions) -> Task[list[str]]:
         changed = []

@@ -1,8 +1,8 @@
-"""The first manifest: what a data directory without one holds, as far as its files tell.
+"""The first manifest of a data directory that has none, made from its files.
 
-The first release wrote no manifest. Of such a directory it is taken that it was written for the
-configuration it is opened with; what speaks against that is refused, since nobody else would ever
-miss the records. An empty directory is simply new.
+The first release wrote no manifest. Such a directory is assumed to have been written for the
+configuration it is opened with; what contradicts that is an error, since nothing else would miss
+the records. An empty directory is new.
 """
 
 import logging
@@ -21,19 +21,19 @@ from sow.store.stored_definitions import file_name, kept_of, names_of, persisten
 log = logging.getLogger("sow")
 
 NAMED_MAX = 5
-"""So many are named in a refusal, which has to fit a terminal; of the others there is a count."""
+"""Names listed in an error message, which has to fit a terminal; the others are counted."""
 NOT_OF_TOPICS = (REMOVED, "staging", "pipelines")
-"""Directories of the data directory in which no topic's file is looked for."""
+"""Directories that contain no topic's file."""
 
 
 def first_manifest(
     configuration: Configuration, directory: DataDirectory, now_us: int, allow_loss: bool
 ) -> tuple[Manifest, bool]:
-    """What there is in a directory without a manifest, and whether that is known.
+    """The manifest of a directory without one, and whether it is certain.
 
-    It is known of a new directory, that it holds nothing; of one with files it is a guess. Files
-    that belong to no topic of the configuration are refused with a StoreError, or with `allow_loss`
-    moved to where `now_us` says. Raises StoreError, too, for a journal that is somewhere else.
+    It is certain for a new directory, and a guess for one with files. Files that belong to no topic
+    of the configuration are an error or, with `allow_loss`, moved to a directory named for
+    `now_us`. Also raises StoreError for a journal that is somewhere else.
     """
     settings, topics = configuration.journal, persistent_topics(configuration)
     files = [directory.resolve(file_name(topic)) for topic in topics]
@@ -62,7 +62,7 @@ def first_manifest(
 def _refuse_unclaimed(
     directory: Path, files: Sequence[Path], now_us: int, allow_loss: bool
 ) -> None:
-    """Checkpoints that belong to no topic: without a manifest nobody else would miss them."""
+    """Checkpoints that belong to no topic: without a manifest nothing else would miss them."""
     others = [(path, held_in(path)) for path in _files_in(directory) if path not in files]
     found = {path: held for path, held in others if held}
     if not found:
@@ -86,7 +86,7 @@ def _refuse_unclaimed(
 def journal_elsewhere(
     configuration: Configuration, directory: DataDirectory, journal: str
 ) -> StoreError:
-    """The refusal of a directory whose journal is not where the configuration has it."""
+    """The error for a directory whose journal is not where the configuration has it."""
     return StoreError(
         f"the journal is in {directory.resolve(journal)}, and JournalDirectory is "
         f"{configuration.journal.directory}; rename the directory, or write {journal}"

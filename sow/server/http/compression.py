@@ -1,11 +1,11 @@
-"""Packing: what is got is packed as its client asks, whichever handler has made it.
+"""Compresses answers as their clients accept it, whichever handler produced them.
 
-It is done as an answer is about to leave, by a signal of aiohttp's. A short answer is packed there;
-one that is streamed is given an encoder, through which `sow.server.http.chunked_response` has its
-pieces go. The tag of a packed answer is weak, since it names a state and not these bytes, and a
-cache is told that the answer depends on `Accept-Encoding`.
+This happens in a signal before an answer is sent. A short answer is compressed there; a streamed
+one gets an encoder, which `sow.server.http.chunked_response` applies to its pieces. The tag of a
+compressed answer is weak, since it identifies a state and not these bytes, and `Vary` has
+`Accept-Encoding`.
 
-Only answers to GET and HEAD are packed, and no server-sent events: an event would wait in the
+Only answers to GET and HEAD are compressed, and no server-sent events: an event would wait in the
 encoder for the next one.
 """
 
@@ -18,22 +18,22 @@ from sow.core.media_types import EVENT_STREAM
 from sow.server.http.content_codings import CODING, IDENTITY, Encoder
 
 PACKED_FROM_BYTES = 1024
-"""What is shorter fits into one packet with its head, as it is."""
+"""Shorter answers fit into one packet with their head as they are."""
 ENCODERS_MAX = 100
-"""Answers that are packed at once: each takes up to a megabyte for it until its client has read all
-of it. Any more leave as they are."""
+"""Answers that are compressed at the same time: each takes up to a megabyte until its client has
+read all of it. Others are sent uncompressed."""
 PACKER = web.RequestKey("packer", Encoder)
-"""What the pieces of a streamed answer go through."""
+"""The encoder of a streamed answer."""
 
 
 class Compression:
-    """Packs the answers of one server."""
+    """Compresses the answers of one server."""
 
     def __init__(self) -> None:
         self._at_work: weakref.WeakSet[Encoder] = weakref.WeakSet()
 
     async def pack(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Pack an answer whose head is about to leave, if that is asked for; a signal."""
+        """Compress an answer, if its request accepts that; a signal."""
         coding = request.get(CODING)
         if (
             coding is None
@@ -62,7 +62,7 @@ class Compression:
             if len(packed) >= len(body):
                 return
             response.body = packed
-            response.headers[hdrs.CONTENT_LENGTH] = str(len(packed))  # it has been set before
+            response.headers[hdrs.CONTENT_LENGTH] = str(len(packed))  # it was set before
         response.headers[hdrs.CONTENT_ENCODING] = coding
         etag = response.headers.get(hdrs.ETAG)
         if etag is not None:
@@ -70,17 +70,17 @@ class Compression:
 
 
 async def _packed(body: bytes, encoder: Encoder) -> bytes:
-    """An answer that is made already, packed in steps."""
+    """Compress a complete answer in steps."""
     packed = []
     for part in encoder.parts(body):
         packed.append(part)
         if len(packed) > 1:
-            await asyncio.sleep(0)  # others have their turn between two parts
+            await asyncio.sleep(0)  # other work runs between two parts
     return b"".join([*packed, encoder.end()])
 
 
 def _name_as(request: web.Request, response: web.StreamResponse) -> None:
-    """Have a 304 name what the client has as the client does, for the caches on the way."""
+    """Use in a 304 the form of the tag that the client sent, for the caches in between."""
     etag = response.headers.get(hdrs.ETAG, "")
     if etag and _weak(etag) in ", ".join(request.headers.getall(hdrs.IF_NONE_MATCH, ())):
         response.headers[hdrs.ETAG] = _weak(etag)

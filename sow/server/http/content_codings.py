@@ -1,11 +1,9 @@
-"""Content codings: answers that are packed on their way, for who asks for that.
+"""Content codings: compressed answers for clients that accept them.
 
-`Accept-Encoding` with its quality values (RFC 9110 §12.5.3) chooses between zstd, gzip and the
-answer as it is. A packed answer costs the server more than making it, so nobody gets one who does
-not name a coding. An element of the header that cannot be read asks for nothing, and is passed
-over: proxies and libraries write it, and nobody would see what a refusal says.
-
-Nothing here knows what is packed, or for how many (`sow.server.http.compression`).
+`Accept-Encoding` with its quality values (RFC 9110 §12.5.3) selects zstd, gzip or no compression. A
+compressed answer costs more than making it, so only clients that name a coding get one. An element
+of the header that cannot be parsed is ignored: proxies and libraries add such elements, and nobody
+would read a refusal.
 """
 
 import re
@@ -22,28 +20,28 @@ ZSTD = "zstd"
 GZIP = "gzip"
 IDENTITY = "identity"
 CODINGS = (ZSTD, GZIP) if pa.Codec.is_available(ZSTD) else (GZIP,)
-"""What is made, in the order in which we like them: zstd packs closer, in half the time."""
+"""Supported codings, in order of preference: zstd compresses better, in half the time."""
 CODING = web.RequestKey("coding", str)
-"""The coding that a request for something was let in with."""
+"""The content coding of the answer to a request."""
 ALIASES = {"x-gzip": GZIP}
 CODED_BYTES = 64 * 1024
-"""So much is packed in one go: under half a millisecond."""
+"""Bytes compressed in one step: under half a millisecond."""
 GZIP_LEVEL = 1
-"""The fastest; the next ones take a third more time for a twentieth less."""
+"""The fastest; the next levels take a third more time for a twentieth less."""
 GZIP_WRAPPED = 16 + zlib.MAX_WBITS
-"""What zlib calls its largest window with gzip's head and checksum."""
+"""zlib's code for its largest window with gzip's header and checksum."""
 ELEMENT = re.compile(r"([!#$%&'*+.^_`|~\w-]+)(?:[ \t]*;[ \t]*[qQ]=([^ \t;]*))?", re.ASCII)
 
 
 def coding_of(request: web.Request) -> str:
-    """The coding that the client likes best, `identity` for the answer as it is: what is named goes
-    before what only a wildcard allows. Raises NotAcceptable where none will do."""
+    """The coding that the client prefers, `identity` for no compression: a named coding goes before
+    one that only a wildcard allows. Raises NotAcceptable if none is acceptable."""
     text = ", ".join(request.headers.getall(hdrs.ACCEPT_ENCODING, ()))
     named = _named(text)
     wildcard = named.get("*")
     found = [(named[one], -place, one) for place, one in enumerate(CODINGS) if one in named]
     best, _, coding = max(found, default=(0.0, 0, IDENTITY))
-    # Where nothing is said of it, it will do, if nothing better is made.
+    # If it is not mentioned, identity is acceptable, after the others.
     plain = named.get(IDENTITY, wildcard)
     if best > 0 and (IDENTITY not in named or best >= named[IDENTITY]):
         return coding
@@ -58,7 +56,7 @@ def coding_of(request: web.Request) -> str:
 
 
 def _named(text: str) -> Mapping[str, float]:
-    """Codings and their qualities; of one that is named twice the first counts."""
+    """Codings and their qualities; the first occurrence of a coding counts."""
     named: dict[str, float] = {}
     for part in text.split(","):
         element = ELEMENT.fullmatch(part.strip(" \t"))
@@ -72,23 +70,23 @@ def _named(text: str) -> Mapping[str, float]:
 
 
 class Encoder:
-    """Packs one answer in `coding`: parts of it, in order, and then its end."""
+    """Compresses one answer with `coding`: its parts, in order, and then its end."""
 
     def __init__(self, coding: str) -> None:
         self.coding = coding
         self._packer = _Zstd() if coding == ZSTD else _Gzip()
 
     def parts(self, piece: bytes) -> Iterator[bytes]:
-        """A piece packed, a short step for each part; some of it may come with later pieces."""
+        """A compressed piece, a short step for each part; the encoder may hold some of it back."""
         for start in range(0, len(piece), CODED_BYTES):
             yield self._packer.compress(memoryview(piece)[start : start + CODED_BYTES])
 
     def end(self) -> bytes:
-        """What is left."""
+        """The rest of the compressed bytes."""
         return self._packer.flush()
 
     def pieces(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """A whole answer packed, of pieces that are made as they are needed."""
+        """A complete answer, compressed as its pieces are produced."""
         for piece in pieces:
             yield from self.parts(piece)
         yield self.end()
@@ -101,7 +99,7 @@ class _Gzip:
 
 
 class _Zstd:
-    """Arrow's packer, which writes into what it takes for a file; its level is zstd's fastest."""
+    """Arrow's compressor, which writes into a file-like object; its level is zstd's fastest."""
 
     def __init__(self) -> None:
         self._made: list[bytes] = []
@@ -109,20 +107,20 @@ class _Zstd:
 
     def compress(self, part: memoryview) -> bytes:
         self._stream.write(part)
-        return self._taken()
+        return self._take()
 
     def flush(self) -> bytes:
         self._stream.close()
-        return self._taken()
+        return self._take()
 
-    def _taken(self) -> bytes:
+    def _take(self) -> bytes:
         made = b"".join(self._made)
         self._made.clear()
         return made
 
 
 class _Written:
-    """A file that Arrow writes into."""
+    """The file-like object that Arrow writes into."""
 
     closed = False
 
@@ -134,7 +132,7 @@ class _Written:
         return len(part)
 
     def flush(self) -> None:
-        """There is nothing behind it."""
+        """Nothing to flush."""
 
     def close(self) -> None:
-        """Nor to give back."""
+        """Nothing to close."""

@@ -1,8 +1,8 @@
-"""For how long a connection has asked for nothing.
+"""How long a connection has been idle.
 
-A connection is kept while a request is under way, for `IdleTimeout` between two of them, and for
-`HeaderTimeout` from the first byte of a header to its last, however slowly the bytes between them
-drip in. Pure: the time is given, and whoever asks closes the connection
+A connection is kept while a request is under way, for `IdleTimeout` between two requests, and for
+`HeaderTimeout` from the first byte of a header to its last, however slowly the bytes in between
+arrive. Pure: time is a parameter, and the caller closes the connection
 (`sow.server.net.connection_supervisor`).
 """
 
@@ -10,7 +10,7 @@ from sow.core.definitions import Limits
 
 
 class IdleTimer:
-    """For how long a connection has asked for nothing. Pure."""
+    """The idle time of one connection. Pure."""
 
     __slots__ = ("_idle_since_s", "header_since_s", "requests")
 
@@ -18,35 +18,35 @@ class IdleTimer:
         self.requests = 0
         """Requests under way."""
         self.header_since_s: float | None = None
-        """Since when a header is under way."""
+        """Start of the header that is under way."""
         self._idle_since_s = now_s
 
     @property
-    def asks(self) -> bool:
-        """Whether something was asked that is not answered yet, or half asked."""
+    def is_busy(self) -> bool:
+        """Whether a request is under way, or a part of its header has arrived."""
         return self.requests > 0 or self.header_since_s is not None
 
-    def hear(self, now_s: float) -> None:
-        """Bytes have come."""
+    def on_bytes(self, now_s: float) -> None:
+        """Bytes have arrived."""
         if not self.requests and self.header_since_s is None:
             self.header_since_s = now_s
 
     def begin(self) -> None:
-        """A request has come."""
+        """A request begins."""
         self.requests += 1
         self.header_since_s = None
 
     def end(self, now_s: float) -> None:
-        """A request has been carried out."""
+        """A request has ended."""
         self.requests -= 1
-        self.rest(now_s)
+        self.restart(now_s)
 
-    def rest(self, now_s: float) -> None:
-        """Time begins anew."""
+    def restart(self, now_s: float) -> None:
+        """Restart the idle time."""
         self._idle_since_s = now_s
 
     def due_s(self, limits: Limits) -> float | None:
-        """When it is enough; None while something is asked for."""
+        """When the connection is to be closed; None while a request is under way."""
         if self.requests:
             return None
         if self.header_since_s is not None:

@@ -1,7 +1,7 @@
-"""Descriptions of many things, as one array: written some at a time, each as it is by then.
+"""Descriptions of many things as one JSON array, written some at a time.
 
-There may be a hundred thousand topics. What is listed is settled before; a thing that has gone
-since is described as it was.
+There may be a hundred thousand topics. The list is fixed at the beginning; something that is
+removed meanwhile is described as it was.
 """
 
 from collections.abc import Callable, Mapping, Sequence

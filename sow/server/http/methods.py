@@ -1,10 +1,9 @@
-"""Methods: what an address answers beside what the table of routes says of it.
+"""HEAD and OPTIONS: what an address answers beside its routes.
 
-Whatever can be got can be asked for its headers alone (HEAD), by the same handler and with the same
-rights; an answer that is streamed as it is made ends after them. OPTIONS says which
-methods an address takes, to anybody, since it says nothing but what `/openapi.json` says. It looks
-at no topic, so one that somebody may not see is as one that is not there. Requests of other sites'
-pages (CORS) are the gate's business.
+Every GET route answers HEAD, by the same handler with the same permissions; a streamed answer ends
+after its headers. OPTIONS lists the methods of an address, for any client, since `/openapi.json`
+does the same. It does not look at topics, so a hidden topic looks like a missing one. Requests of
+other sites' pages (CORS) are handled by `sow.server.http.middleware`.
 """
 
 from collections.abc import Iterable
@@ -15,7 +14,7 @@ from sow.server.http.route import WEBSOCKET, Route
 
 
 def with_heads(table: Iterable[Route]) -> list[Route]:
-    """The table, and HEAD for all that can be got; a WebSocket has nothing but its upgrade."""
+    """The table, with HEAD for every GET; a WebSocket has nothing but its upgrade."""
     return [
         one
         for route in table
@@ -25,7 +24,7 @@ def with_heads(table: Iterable[Route]) -> list[Route]:
 
 
 def allowed(table: Iterable[Route]) -> dict[str, str]:
-    """By its path, which methods an address takes, as the header `Allow` says it."""
+    """The methods of each path, as the header `Allow` lists them."""
     methods: dict[str, list[str]] = {}
     for route in with_heads(table):
         methods.setdefault(route.path, [hdrs.METH_OPTIONS]).append(route.method)
@@ -33,7 +32,7 @@ def allowed(table: Iterable[Route]) -> dict[str, str]:
 
 
 def add_routes(router: web.UrlDispatcher, table: Iterable[Route]) -> None:
-    """Have a router answer all that the table says, and what follows from it."""
+    """Add the routes of the table to a router, with HEAD and OPTIONS."""
     table = list(table)
     for route in with_heads(table):
         router.add_route(route.method, route.path, route.handle)
@@ -42,11 +41,11 @@ def add_routes(router: web.UrlDispatcher, table: Iterable[Route]) -> None:
 
 
 class AllowedMethods:
-    """OPTIONS of one address."""
+    """The handler of OPTIONS for one path."""
 
     def __init__(self, methods: str) -> None:
         self._headers = {hdrs.ALLOW: methods}
 
     async def handle(self, _request: web.Request) -> web.Response:
-        """Which methods the address takes."""
+        """Answer with the methods of the path."""
         return web.Response(status=204, headers=self._headers)

@@ -1,25 +1,25 @@
-"""How long to wait for somebody who is in the middle of saying something.
+"""A deadline that bytes extend: a minimum data rate.
 
-Time is earned by bytes: whoever begins may take as long as an idle client may be silent, and every
-byte that comes buys a little more, never beyond that. So a slow line may take the minutes that a
-large body needs, a silent one is given up after one idle time, and bytes that trickle in to keep
-what was sent so far alive buy less than they cost. Pure: the time is given.
+A client may begin with one idle time of silence; each byte extends the deadline a little, never
+beyond one idle time from now. So a slow line gets the minutes that a large body needs, a silent one
+is given up after one idle time, and bytes that trickle in to keep a request alive earn less than
+they cost. Pure: time is a parameter.
 """
 
 BYTES_PER_S_MIN = 16 * 1024
-"""Slower than this on the whole is not waited for. A bad line of a telephone has so much."""
+"""The lowest average rate. A bad telephone line has as much."""
 
 
 class MinRateDeadline:
-    """The patience with one body or one message, begun at `now_s`."""
+    """The deadline of one body or one message that begins at `now_s`."""
 
     __slots__ = ("_idle_s", "until_s")
 
     def __init__(self, now_s: float, idle_s: float) -> None:
         self._idle_s = idle_s
         self.until_s = now_s + idle_s
-        """When it ends if nothing more comes."""
+        """When it expires if nothing more arrives."""
 
-    def hear(self, now_s: float, size_bytes: int) -> None:
-        """So much has come."""
+    def on_bytes(self, now_s: float, size_bytes: int) -> None:
+        """Bytes have arrived."""
         self.until_s = min(self.until_s + size_bytes / BYTES_PER_S_MIN, now_s + self._idle_s)

@@ -1,9 +1,9 @@
-"""Ranges: a part of an answer, for who reads an address a part at a time (RFC 9110 §14).
+"""Range requests: a part of an answer (RFC 9110 §14).
 
-One range of bytes is answered 206; several, and what cannot be read, are passed over, as the answer
-in full is always right. `If-Range` names the answer that the client has a part of: a part of
-another one would not fit. A range counts bytes as they are sent, and what is packed differs from
-one time to the next: of that there are none.
+One range of bytes is answered with 206; several, and invalid ones, are ignored, as the full answer
+is always right. `If-Range` names the answer that the client has a part of: a part of another one
+would not fit. A range counts bytes as they are sent, and compressed bytes differ from one request
+to the next, so compressed answers have no ranges.
 """
 
 import re
@@ -28,14 +28,14 @@ class RangeNotSatisfiable(ClientError):
 
 
 def has_ranges(request: web.Request) -> bool:
-    """Whether parts of the answer can be asked for."""
+    """Whether the answer supports ranges."""
     coding: str = request.get(CODING, IDENTITY)
     return coding == IDENTITY
 
 
 def range_of(request: web.Request, tag: str, size: int) -> tuple[int, int] | None:
-    """Where the part begins and ends that is asked for, of the `size` bytes that `tag` names; None
-    where all of it is. Raises RangeNotSatisfiable."""
+    """The bounds of the requested range of the `size` bytes with the entity tag `tag`; None for all
+    of them. Raises RangeNotSatisfiable."""
     headers = request.headers
     found = RANGE.fullmatch(headers.get(hdrs.RANGE, "").strip())
     if found is None or request.method != hdrs.METH_GET or not has_ranges(request):

@@ -1,6 +1,6 @@
-"""One address of the server: what it takes, and who is let in to it.
+"""One route of the server: its parameters, and who may use it.
 
-The table of all of them is `sow.server.boot.routes`.
+The table of all routes is `sow.server.boot.routes`.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,22 +11,22 @@ from aiohttp import web
 from sow.core.security_definitions import OF_TOPICS
 from sow.errors import SowError
 from sow.security.authorization import Demand, Permissions
-from sow.server.http.authn_middleware import AUTHN, check_stream_continues
+from sow.server.http.authn_middleware import AUTHN, reauthorize_stream
 from sow.server.http.content_codings import CODING, coding_of
 from sow.server.http.parameters import admit
 
 WEBSOCKET = "/v1/ws"
 READ_METHODS = ("GET", "HEAD")
-"""Methods that change nothing: HEAD is added to what can be got by `sow.server.http.methods`."""
+"""Methods that change nothing: HEAD is added to GET routes by `sow.server.http.methods`."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Route(NamedTuple):
-    """One address: `parameters` are the names the query string may hold, now or `later`.
+    """One route: `parameters` are the names that the query string may have, now or `later`.
 
-    `demand` is what whoever asks has to be, or may do: with the topic that the path or the
-    parameter `topic` names, where there is one. Where the body names it, the handler looks.
+    `demand` is the permission that the client needs: on the topic in the path or in the parameter
+    `topic`, if there is one. If the body names it, the handler checks.
     """
 
     method: str
@@ -38,7 +38,7 @@ class Route(NamedTuple):
     later: tuple[str, ...] = ()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Let a request in, and answer it."""
+        """Authenticate and check a request, and answer it."""
         authn = request.app[AUTHN]
         rights = authn.nobody
         try:
@@ -52,18 +52,18 @@ class Route(NamedTuple):
                 authn.note_admin(request, rights)
             answer = await self.handler(request)
             if self.method in READ_METHODS and self.demand != "nothing" and not answer.prepared:
-                # It has waited since it was found, for a turn or for the disk.
-                await check_stream_continues(request)
+                # It may have waited for the scheduler or the disk since it was produced.
+                await reauthorize_stream(request)
             return answer
         except SowError as error:
             authn.note_refused(request, rights, error)
-            raise authn.told(error, rights) from None
+            raise authn.redact(error, rights) from None
 
     def _check(self, request: web.Request, rights: Permissions) -> None:
-        """Raise what speaks against a request of who has these rights."""
+        """Raise NotEntitled if these permissions do not allow the request."""
         named = request.match_info.get("topic")
         if named is None and "topic" in self.parameters:
-            # One that is given twice is refused soon.
+            # A parameter that is given twice is refused later.
             named = request.query.get("topic")
         if named is not None:
             rights.check(self.demand, named)

@@ -1,9 +1,9 @@
-"""Folding queues, as work on the loop: those of clients that do not read, a step at a time.
+"""Conflation of slow clients' queues as background work on the loop.
 
-A queue that is over its bounds may hold ten thousand updates, and with a hundred slow clients there
-may be a hundred such queues. Each step goes through some fifty messages of one of them, and in
-between everybody else has his turn; what is said meanwhile to a client whose queue is being folded
-is put behind (`sow.streaming.outbox.outbox`).
+A queue over its bounds may hold ten thousand updates, and a hundred slow clients may have a hundred
+such queues. Each step conflates about fifty messages of one queue; other work runs in between.
+Messages that arrive for a queue while it is conflated are appended behind it
+(`sow.streaming.outbox.outbox`).
 """
 
 import asyncio
@@ -14,7 +14,8 @@ from sow.sessions.session_manager import SessionManager
 
 
 class BackgroundConflation:
-    """Has queues of `sessions` folded in `turns`; `now_us` gives the time."""
+    """Conflates queues of `sessions` as work of the scheduler `turns`; `now_us` returns the
+    time."""
 
     name = "folding queues"
 
@@ -34,7 +35,7 @@ class BackgroundConflation:
             self._turns.add(self)
 
     def go_on(self, until_s: float) -> bool:
-        """Take steps until `until_s` by the loop's time; whether there are more."""
+        """Conflate until `until_s` (loop time); returns whether there is more."""
         self._in_line = True
         while self._sessions.fold_some(self._now_us()):
             if self._loop.time() >= until_s:

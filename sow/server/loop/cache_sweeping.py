@@ -1,7 +1,8 @@
-"""Sweeping: what was made of texts that nobody sends any more is let go within a minute.
+"""Periodic cache sweeps: compiled forms of texts that nobody sends any more are freed within a
+minute.
 
-Two sweeps let go what nobody has asked for between them (`sow.core.cache`). Each is made in steps,
-between which everybody else has a turn.
+An entry that is not used between two sweeps is evicted (`sow.core.cache`). Each sweep runs in
+steps, with other work in between.
 """
 
 import asyncio
@@ -11,11 +12,11 @@ from sow.core.cache import sweep
 from sow.server.loop.loop_latency import LoopLatency
 
 SWEEP_S = 25.0
-"""Between two sweeps: with two of them what is unused goes within a minute."""
+"""Time between two sweeps: with two of them an unused entry is freed within a minute."""
 
 
 class CacheSweeper:
-    """Sweeps until it is closed, and tells `watch` how long each step takes."""
+    """Sweeps until it is closed; reports the duration of each step to `watch`."""
 
     def __init__(self, watch: LoopLatency) -> None:
         self._watch = watch
@@ -34,5 +35,5 @@ class CacheSweeper:
         self._watch.note("letting go of filters", self._loop.time() - began_s)
 
     def close(self) -> None:
-        """Sweep no more."""
+        """Stop sweeping."""
         self._next.cancel()

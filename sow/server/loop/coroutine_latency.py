@@ -1,9 +1,8 @@
-"""Measured: how long a coroutine keeps the loop between two of its awaits.
+"""Measures how long a coroutine blocks the loop between two of its awaits.
 
-A handler of requests runs from one await to the next, and nobody else meanwhile.
-`MeasuredCoroutine` is awaited in its place and tells the step watch of each such step, by the name
-of the address that was asked for. What a WebSocket sends is measured where it is carried out
-(`sow.server.loop.scheduler`).
+A request handler runs from one await to the next without interruption. `MeasuredCoroutine` is
+awaited in its place and reports each step to the `LoopLatency`, under the name of the route.
+WebSocket commands are measured where they are executed (`sow.server.loop.scheduler`).
 """
 
 import time
@@ -21,7 +20,7 @@ UNKNOWN = "a request of no address"
 
 
 class MeasuredCoroutine(Generic[Result]):
-    """A coroutine, of which `watch` is told how long each step took."""
+    """Awaits `work` and reports the duration of each of its steps to `watch`."""
 
     def __init__(self, watch: LoopLatency, name: str, work: Awaitable[Result]) -> None:
         self._watch = watch
@@ -45,15 +44,16 @@ class MeasuredCoroutine(Generic[Result]):
                     self._watch.note(self._name, time.perf_counter() - began_s)
                 try:
                     sent, raised = (yield awaited), None
-                except BaseException as error:  # the coroutine's to deal with, whatever it is
+                except BaseException as error:  # for the coroutine to handle
                     raised = error
         finally:
-            # Its traceback has this frame: they would be a circle, with all that a request has.
+            # The traceback refers to this frame: together they would be a reference cycle that
+            # keeps the request alive.
             raised = None
 
 
 class MeasuredRequests:
-    """Measures all requests but those for the WebSocket at `websocket_path`."""
+    """Middleware that measures all requests except the WebSocket at `websocket_path`."""
 
     def __init__(self, watch: LoopLatency, websocket_path: str) -> None:
         self._watch = watch
@@ -61,7 +61,7 @@ class MeasuredRequests:
 
     @web.middleware
     async def measure(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answer a request, step by step."""
+        """Handle a request, measured step by step."""
         name = name_of(request)
         if name.endswith(self._websocket_path):
             return await handler(request)
@@ -69,6 +69,6 @@ class MeasuredRequests:
 
 
 def name_of(request: web.Request) -> str:
-    """What an operator calls a request: one name for each route, however many topics."""
+    """The name of a request in metrics: one per route, however many topics there are."""
     route = request.match_info.route
     return UNKNOWN if route.resource is None else f"{route.method} {route.resource.canonical}"

@@ -1,8 +1,7 @@
-"""What falls due, as work on the loop: a step at a time, in turn with everybody else.
+"""Due timers of the engine as background work on the loop.
 
-A million records may expire at one moment, or be released to a conflated topic. The engine does a
-bounded part of it at each step; what is left is due again when everything else that is due has had
-its step.
+A million records may expire at one moment, or be released to a conflated topic. The engine
+processes a bounded part in each step; the rest becomes due again after other work has run.
 """
 
 import asyncio
@@ -14,7 +13,8 @@ from sow.server.loop.scheduler import FairScheduler
 
 
 class DueTimers:
-    """Has what is due in `engine` done in `turns`; `now_us` gives the time."""
+    """Processes what is due in `engine` as work of the scheduler `turns`; `now_us` returns the
+    time."""
 
     name = "what falls due"
 
@@ -27,13 +27,13 @@ class DueTimers:
         self._in_line = False
 
     def begin(self) -> None:
-        """Something is due; it may be in line already."""
+        """Something is due; a run may be queued already."""
         if not self._in_line:
             self._in_line = True
             self._turns.add(self)
 
     def go_on(self, until_s: float) -> bool:
-        """Do some of it, until `until_s` by the loop's time; whether there is more."""
+        """Process timers until `until_s` (loop time); returns whether there is more."""
         self._in_line = False
         while True:
             steps, self._steps = self._steps or self._engine.fall_due(self._now_us()), None

@@ -1,7 +1,6 @@
-"""The last error that the log had, for whoever asks how a server is and does not read its log.
+"""The last error of the log, for `/readyz` and `sow doctor`.
 
-Of all lines only this one is kept, and only in memory: `/readyz` and `sow doctor` tell it until the
-server ends or another one takes its place.
+Only the newest one is kept, in memory, until the server ends.
 """
 
 import logging
@@ -11,30 +10,31 @@ from sow.server.loop.log_lines import component, message_of, time_of
 
 
 class LastError(logging.Handler):
-    """Keeps the newest record of the level error, whoever logs it; `begin` to `end`."""
+    """A log handler that keeps the newest record of level error, of any logger; from `begin` to
+    `end`."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self._when = self._what = ""
 
     def begin(self) -> None:
-        """Listen to all that this process logs."""
+        """Attach to the root logger of this process."""
         logging.getLogger().addHandler(self)
 
     def end(self) -> None:
-        """Listen no more."""
+        """Detach."""
         logging.getLogger().removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a record; `logging` calls this under the handler's lock."""
-        said = clipped(f"{component(record)}: {message_of(record)}")
-        self._when, self._what = time_of(record), said
+        what = clipped(f"{component(record)}: {message_of(record)}")
+        self._when, self._what = time_of(record), what
 
     @property
     def is_there(self) -> bool:
-        """Whether there was one."""
+        """Whether there was an error."""
         return bool(self._when)
 
-    def told(self, whole: bool) -> str:
-        """When it was, and, if the `whole` is told, what it said."""
-        return f"last error {self._when}" + (f": {self._what}" if whole else "")
+    def summary(self, with_message: bool) -> str:
+        """Its time and, `with_message`, its message."""
+        return f"last error {self._when}" + (f": {self._what}" if with_message else "")

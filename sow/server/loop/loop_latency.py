@@ -1,9 +1,8 @@
-"""The step watch: how long the loop was kept, and by whom.
+"""Loop latency: how long each step blocks the loop, by name.
 
-Whoever works on the loop says how long a step took, by a name that an operator knows. The longest
-of each name stands in `/metrics`; those that kept everybody waiting are counted. The first of them
-is said in the log at once, and those of the minutes after it, whatever their names, in one line a
-minute. It measures nothing itself.
+Code that runs on the loop reports the duration of each step under a name that operators know.
+`/metrics` shows the longest step of each name and counts those over `LONG_S`. The first long step
+is logged at once, later ones in one line a minute, whatever their names. Nothing is measured here.
 """
 
 import time
@@ -13,15 +12,15 @@ from collections.abc import Callable
 from sow.core.histograms import Histogram
 
 LONG_S = 0.05
-"""A step that others notice: what a person sees as at once, and more than any step should take."""
+"""A step that users notice, and longer than any step should be."""
 
-SENT_EVERY_S = 60.0
-"""A busy machine makes steps long by the hundred; a line a minute is read, and fills no disk."""
+LOGGED_EVERY_S = 60.0
+"""Seconds between two log lines: a busy machine makes hundreds of steps long."""
 
 
 class LoopLatency:
-    """The longest step of each name; `warn` is told of those that took over `LONG_S`. `now_s` is a
-    time that never goes back."""
+    """The longest step of each name; `warn` gets a line about steps over `LONG_S`. `now_s` is a
+    monotonic time."""
 
     def __init__(
         self,
@@ -32,19 +31,19 @@ class LoopLatency:
         self._now_s = now_s
         self._reported_s: float | None = None
         """When the last line was written."""
-        self._untold = 0
+        self._unreported = 0
         """Long steps since then."""
         self._longest = ("", 0.0)
         """The longest of these."""
         self.longest_s: dict[str, float] = {}
-        """The longest step by name; names are made by the server, so there are some dozens."""
+        """The longest step by name; there are some dozens of names."""
         self.long: Counter[str] = Counter()
         """How many steps of each name took over `LONG_S`."""
         self.times = Histogram()
-        """Of all steps, by how long they took."""
+        """Durations of all steps."""
 
     def note(self, name: str, took_s: float) -> None:
-        """A step of `name` has kept the loop for `took_s` seconds."""
+        """A step of `name` has blocked the loop for `took_s` seconds."""
         self.times.note(took_s)
         if took_s >= self.longest_s.get(name, 0.0):
             self.longest_s[name] = took_s
@@ -53,23 +52,23 @@ class LoopLatency:
 
     def _note_long(self, name: str, took_s: float) -> None:
         self.long[name] += 1
-        self._untold += 1
+        self._unreported += 1
         self._longest = max(self._longest, (name, took_s), key=lambda one: one[1])
         self.look()
 
     def look(self) -> None:
-        """Say what is to be said by now."""
+        """Write the log line that is due, if any."""
         now_s = self._now_s()
-        if not self._untold or (
-            self._reported_s is not None and now_s < self._reported_s + SENT_EVERY_S
+        if not self._unreported or (
+            self._reported_s is not None and now_s < self._reported_s + LOGGED_EVERY_S
         ):
             return
         name, took_s = self._longest
-        if self._untold == 1:
+        if self._unreported == 1:
             self._warn(f"{name} kept everybody waiting for {took_s * 1000:.0f} ms")
         else:
             self._warn(
-                f"{self._untold} steps kept everybody waiting for over {LONG_S * 1000:.0f} ms "
+                f"{self._unreported} steps kept everybody waiting for over {LONG_S * 1000:.0f} ms "
                 f"each; the longest, {name}, for {took_s * 1000:.0f} ms"
             )
-        self._reported_s, self._untold, self._longest = now_s, 0, ("", 0.0)
+        self._reported_s, self._unreported, self._longest = now_s, 0, ("", 0.0)

@@ -1,8 +1,7 @@
-"""Whether a socket takes more: what its transport says, for whoever writes to it.
+"""Whether a socket accepts more: asyncio's flow control, for several writers.
 
-asyncio tells a protocol when the buffer of its transport is full (`pause_writing`) and when it has
-been emptied again (`resume_writing`). That is kept here, beside whoever waits to write on. Nothing
-is written here, and nothing is known of what is written.
+asyncio notifies a protocol when its transport's buffer is full (`pause_writing`) and when it has
+drained (`resume_writing`). That is kept here, with the writers that wait for it.
 """
 
 from collections.abc import Callable
@@ -17,24 +16,25 @@ class TransportWritable:
 
     def __init__(self) -> None:
         self.paused = False
-        """The buffer is full: what is written now would only make it longer."""
+        """The buffer is full: more would only make it longer."""
         self._waiting: dict[Resumed, None] = {}
 
     def pause(self) -> None:
-        """The socket takes no more."""
+        """The buffer is full."""
         self.paused = True
 
     def resume(self) -> None:
-        """It takes more again: all who wait are called, in the order in which they came."""
+        """The buffer has drained: all waiting callbacks are called, in order."""
         self.paused = False
         waiting, self._waiting = self._waiting, {}
         for resumed in waiting:
             resumed()
 
     def wait(self, resumed: Resumed) -> None:
-        """Call `resumed` once, when the socket takes more again; never, if it goes before."""
+        """Call `resumed` once, when the buffer has drained; never, if the socket is closed
+        before."""
         self._waiting.setdefault(resumed)
 
     def forget(self, resumed: Resumed) -> None:
-        """`resumed` is not to be called any more."""
+        """Cancel `wait(resumed)`."""
         self._waiting.pop(resumed, None)

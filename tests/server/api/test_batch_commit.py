@@ -290,7 +290,7 @@ async def test_who_loses_his_rights_while_rows_are_read_commits_none(tmp_path, m
     read = BatchCommitHandler._staged
 
     def meanwhile(*requested):
-        here.go_on_under(here.read(replace(asks, roles=())))
+        here.swap_security(here.read(replace(asks, roles=())))
         return read(*requested)
 
     ann = {"Authorization": "Bearer ann"}

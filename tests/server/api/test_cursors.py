@@ -252,7 +252,7 @@ async def test_it_is_for_who_has_requested_as_long_as_he_sees_the_same():
         assert (await place.follow(answer, **by("bob"))).status == 410
         second = await place.follow(answer, **by("ann"))
         assert [row["n"] < 5 for row in rows_of(second)] == [True] * 5
-        authn.go_on_under(authn.read(asking("/n < 3")))
+        authn.swap_security(authn.read(asking("/n < 3")))
         assert (await place.follow(second, **by("ann"))).status == 410
         assert (await place.first(f"cursor={'a' * 16}.5")).status == 401
         assert place.taken.rows == 0

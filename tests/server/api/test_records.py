@@ -233,7 +233,7 @@ async def test_who_loses_his_rights_while_others_come_first_changes_nothing(monk
         undivided = place.world.engine.undivided
 
         def waiting(_name):
-            here.go_on_under(here.read(asking()))
+            here.swap_security(here.read(asking()))
             yield
 
         monkeypatch.setattr(undivided, "finish_before", waiting)

@@ -66,7 +66,7 @@ async def test_whose_a_session_is_is_sent_to_its_user_and_to_who_administers():
         assert await seen("ann") == [("ann", "192.0.2.7")]
         assert await seen("ann", "?closed=true") == [("ann", "192.0.2.9")]
         assert await seen("ben", "?closed=true") == []
-        here.go_on_under(here.read(asking(Allow(admin=True))))
+        here.swap_security(here.read(asking(Allow(admin=True))))
         assert await seen("olga") == [("ann", "192.0.2.7"), ("ben", "2001:db8::8")]
 
 
@@ -78,7 +78,7 @@ async def test_who_loses_his_rights_while_his_body_comes_changes_no_session():
         body = b'{"conflated":false}'
         headers = {"Authorization": "Bearer olga", "Content-Length": len(body)}
         socket = await place.begin("POST", f"/v1/sessions/{session.id}", headers=headers)
-        here.go_on_under(here.read(asking()))
+        here.swap_security(here.read(asking()))
         socket.protocol.data_received(body)
         await turns(20)
         assert socket.written.startswith(b"HTTP/1.1 503 ")

@@ -34,9 +34,9 @@ def table_of(world, directory):
     crowd = ConnectionLimiter(lambda: Configuration("test", ()), 100)
     status = HealthHandler(StartupProgress(Progress()), crowd, Quota(lambda: 1))
     status.follow(world.driver, world.executor)
-    entrance = ReadinessGate(lambda: "replaying")
-    entrance.open(doors)
-    return routes(status, entrance)
+    gate = ReadinessGate(lambda: "replaying")
+    gate.open(doors)
+    return routes(status, gate)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ async def test_an_answer_that_was_found_by_rights_of_before_is_not_given(method,
 
     async def handler(_request):
         # While it waits for its turn, or for the disk.
-        here.go_on_under(here.read(later))
+        here.swap_security(here.read(later))
         return web.Response(body=b"rows")
 
     async with Served(World(), Route(method, "/x", "logon", handler, ""), authn=here) as place:
@@ -119,16 +119,16 @@ AT_ONCE = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/functions", 
 async def test_before_the_doors_are_open_only_what_needs_no_record_is_answered(tmp_path):
     world = World()
     crowd = ConnectionLimiter(lambda: Configuration("test", ()), 100)
-    entrance = ReadinessGate(lambda: "replaying")
+    gate = ReadinessGate(lambda: "replaying")
     status = HealthHandler(StartupProgress(Progress()), crowd, Quota(lambda: 1))
-    async with Served(world, *routes(status, entrance)) as served:
-        for route in with_heads(routes(status, entrance)):
-            path, known = route.path.replace("{", "").replace("}", ""), entrance.waiting
+    async with Served(world, *routes(status, gate)) as served:
+        for route in with_heads(routes(status, gate)):
+            path, known = route.path.replace("{", "").replace("}", ""), gate.waiting
             socket = await served.begin(route.method, path)
-            assert (entrance.waiting == known) == (route.path in AT_ONCE), route
+            assert (gate.waiting == known) == (route.path in AT_ONCE), route
             assert bool(socket.written) == (route.path in AT_ONCE), route
         assert (await served.get("/v1/topics?planted=1")).status == 400, "no wait for a mistake"
-        entrance.close("the server stops")
+        gate.close("the server stops")
 
 
 @stepped

@@ -65,7 +65,7 @@ def test_where_nobody_is_requested_nothing_is_looked_at():
     here, request = RequestAuthenticator(Security(), NotImplemented), asking("anything")
     assert run(here.admit(request, "admin")) is EVERYTHING
     assert permissions_of(request) is EVERYTHING
-    assert not here.asks_for(Command("logon", token="x"))
+    assert not here.must_identify(Command("logon", token="x"))
 
 
 def test_who_is_found_out_stands_with_the_request():
@@ -99,8 +99,8 @@ def test_an_administrator_is_known_where_nobody_has_to_be():
 def test_who_was_found_out_while_users_were_read_again_is_found_out_again():
     here = authn()
     first, second = Tokens("ann"), Tokens()
-    first.before = lambda: here.go_on_under(here.read(SECURITY)._replace(authenticator=second))
-    here.go_on_under(here.read(SECURITY)._replace(authenticator=first))
+    first.before = lambda: here.swap_security(here.read(SECURITY)._replace(authenticator=second))
+    here.swap_security(here.read(SECURITY)._replace(authenticator=first))
     with pytest.raises(Unauthenticated):
         run(here.admit(asking("ann"), "read"))
     assert (len(first.requested), len(second.requested)) == (1, 1)
@@ -110,7 +110,7 @@ def test_a_logon_is_noted_for_when_its_turn_comes_and_holds_for_the_users_of_its
     here = authn("ann")
     for token, found in (("ann", User), ("ben", ClientError)):
         command = Command("logon", token=token)
-        assert here.asks_for(command)
+        assert here.must_identify(command)
         run(here.identify(command, "192.0.2.7"))
         assert isinstance(command.identified.user, found)
         assert command.identified.under is here.role_set
@@ -133,13 +133,13 @@ def test_who_cannot_be_found_out_now_is_sent_that_and_is_nobody():
     )
     run(here.identify(command, "192.0.2.7"))
     assert isinstance(command.identified.user, IssuerAway)
-    assert run(here.find_again(command.identified.shown)) is None
+    assert run(here.identify_again(command.identified.shown)) is None
 
 
 def test_a_logon_that_comes_while_nobody_is_requested_any_more_needs_no_user():
     here, command = authn("ann"), Command("logon", token="ann")
-    assert here.asks_for(command)
-    here.go_on_under(RequestAuthenticator(Security(), NotImplemented).read(Security()))
+    assert here.must_identify(command)
+    here.swap_security(RequestAuthenticator(Security(), NotImplemented).read(Security()))
     run(here.identify(command, "192.0.2.7"))
     assert command.identified is None
 
@@ -149,11 +149,11 @@ def test_the_user_of_a_live_session_is_found_again_or_is_nobody():
     request = asking("ann")
     run(here.admit(request, "read"))
     shown, later = credentials_of(request), here.read(SECURITY)._replace(authenticator=Tokens())
-    assert run(here.find_again(shown)) == User("ann")
-    assert run(here.find_again(shown, later)) is None
-    here.go_on_under(later)
-    assert run(here.find_again(shown)) is None
-    assert run(here.find_again(None)) is None
+    assert run(here.identify_again(shown)) == User("ann")
+    assert run(here.identify_again(shown, later)) is None
+    here.swap_security(later)
+    assert run(here.identify_again(shown)) is None
+    assert run(here.identify_again(None)) is None
     assert isinstance(credentials_of(request), PresentedCredentials)
 
 
@@ -164,11 +164,11 @@ def test_who_is_waited_for_may_do_what_he_may_when_he_is_done():
     run(here.admit(ann, "read"))
     run(here.admit(own, "admin"))
     until = here.role_set.rights(User("ann", expires_us=5))
-    here.check_still(until, here.role_set)
+    here.ensure_still_authorized(until, here.role_set)
     now_us = 5
     with pytest.raises(Unauthenticated):
-        here.check_still(until, here.role_set)
-    here.go_on_under(here.read(SECURITY))
+        here.ensure_still_authorized(until, here.role_set)
+    here.swap_security(here.read(SECURITY))
     with pytest.raises(Busy):
         permissions_of(ann)
     assert permissions_of(own) is EVERYTHING
@@ -177,9 +177,9 @@ def test_who_is_waited_for_may_do_what_he_may_when_he_is_done():
 def test_where_nobody_was_and_is_requested_a_reload_breaks_nothing_off():
     here, request = RequestAuthenticator(Security(), lambda _by: Tokens("ann")), asking()
     run(here.admit(request, "read"))
-    here.go_on_under(here.read(Security()))
+    here.swap_security(here.read(Security()))
     assert permissions_of(request) is EVERYTHING
-    here.go_on_under(here.read(SECURITY))
+    here.swap_security(here.read(SECURITY))
     with pytest.raises(Busy):
         permissions_of(request)
 
@@ -229,11 +229,13 @@ def test_a_certificate_goes_with_whoever_may_have_signed_it():
         transport, headers = Transport(), CIMultiDict()
 
     good = {"then"}
-    here = RequestAuthenticator(SECURITY, lambda _by: Certificates(), believes=good.__contains__)
+    here = RequestAuthenticator(
+        SECURITY, lambda _by: Certificates(), certificate_trusted=good.__contains__
+    )
     rights, shown = run(here.authenticate_request(Request()))
-    assert rights.user == run(here.find_again(shown)) == User("carl")
+    assert rights.user == run(here.identify_again(shown)) == User("carl")
     good.clear()
-    assert run(here.find_again(shown)) is None
+    assert run(here.identify_again(shown)) is None
     assert run(here.authenticate_request(Request()))[0].user is None
 
 

@@ -246,7 +246,7 @@ async def test_nothing_is_made_for_a_client_that_has_gone():
 
 @stepped
 async def test_who_takes_nothing_of_an_answer_is_given_up(monkeypatch):
-    monkeypatch.setattr(chunked_response, "TAKEN_S_MAX", 0.0)
+    monkeypatch.setattr(chunked_response, "WRITE_S_MAX", 0.0)
     async with Place() as place:
         socket = await place.begin("GET", "/pieces/100000")
         await turns(2000)
@@ -295,7 +295,7 @@ async def test_an_answer_goes_on_for_whose_rights_stay_and_no_further_for_others
         socket = await place.begin("GET", "/pieces/1000", headers={"Authorization": "Bearer ann"})
         await turns(2000)
         told = len(socket.written)
-        here.go_on_under(here.read(security(topic))._replace(authenticator=Names(*names)))
+        here.swap_security(here.read(security(topic))._replace(authenticator=Names(*names)))
         while not socket.closed:
             socket.take()
             await turns(5)

@@ -59,5 +59,5 @@ def test_a_slow_resolver_holds_nobody_up():
     gate = opened(PROXIED, names)
     assert ask(gate, ("192.0.2.11", 1)) == "192.0.2.11"
     found.set()
-    gate.learnt.wait()
+    gate.names_are_known.wait()
     assert gate.machine == {"box", "late.corp"}

@@ -12,7 +12,7 @@ def test_a_slow_line_may_take_as_long_as_its_body_needs():
     for _ in range(3600):
         now_s += 1
         assert now_s < patience.until_s
-        patience.hear(now_s, BYTES_PER_S_MIN)
+        patience.on_bytes(now_s, BYTES_PER_S_MIN)
     assert patience.until_s == now_s + 60
 
 
@@ -20,11 +20,11 @@ def test_a_byte_now_and_then_does_not_buy_time():
     patience, now_s = MinRateDeadline(0.0, 60.0), 0.0
     while now_s < patience.until_s:
         now_s += 1
-        patience.hear(now_s, 1)
+        patience.on_bytes(now_s, 1)
     assert now_s == 61
 
 
 def test_much_at_once_buys_no_more_than_one_idle_time():
     patience = MinRateDeadline(0.0, 60.0)
-    patience.hear(1.0, 64 << 20)
+    patience.on_bytes(1.0, 64 << 20)
     assert patience.until_s == 61.0

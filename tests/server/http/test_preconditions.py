@@ -29,7 +29,7 @@ def test_lists_of_tags_are_read(text, tags):
 
 
 def test_who_says_nothing_asks_nothing():
-    assert not requested().asks
+    assert not requested().are_given
     requested().check([], is_there=False)
     requested().check(['"1"'], is_there=True)
 

@@ -9,7 +9,7 @@ from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.server.http.responses import HEADER_CHARS_MAX, header_value, mend_headers
+from sow.server.http.responses import HEADER_CHARS_MAX, header_value, sanitize_headers
 
 
 @pytest.mark.parametrize("text", ["", "scan", "hash(/a)", "100%", 'W/"12"', "text/html; a=b"])
@@ -43,7 +43,7 @@ def test_any_text_becomes_a_short_line_of_ascii(text):
 def test_every_header_of_an_answer_is_looked_at():
     response = web.Response(headers=[("ETag", "\r\n"), ("Vary", "Origin"), ("Vary", "é")])
     response.headers["Content-Disposition"] = "attachment; filename=a\nb"
-    asyncio.run(mend_headers(make_mocked_request("GET", "/"), response))
+    asyncio.run(sanitize_headers(make_mocked_request("GET", "/"), response))
     assert response.headers["ETag"] == "%0D%0A"
     assert response.headers.getall("Vary") == ["Origin", "%C3%A9"]
     assert response.headers["Content-Disposition"] == "attachment; filename=a%0Ab"

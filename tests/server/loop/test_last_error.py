@@ -23,19 +23,19 @@ def test_only_errors_are_kept_and_of_them_the_newest(last):
     log.error("no room for %s", "orders")
     logging.getLogger("asyncio").error("task failed")
     log.warning("slow")
-    assert last.told(True).endswith("Z: asyncio: task failed")
+    assert last.summary(True).endswith("Z: asyncio: task failed")
 
 
 def test_whoever_may_not_read_it_is_sent_when_it_was(last):
     log.error("orders cannot be written")
-    when = last.told(False)
-    assert last.told(True) == f"{when}: journal: orders cannot be written"
+    when = last.summary(False)
+    assert last.summary(True) == f"{when}: journal: orders cannot be written"
     assert when.startswith("last error 2")
 
 
 def test_it_is_one_short_line_without_secrets(last):
     log.error("password=hunter2 \n\x1b[31m %s", "x" * 5000)
-    told = last.told(True)
+    told = last.summary(True)
     assert "hunter2" not in told
     assert told.isprintable()
     assert len(told) < 300

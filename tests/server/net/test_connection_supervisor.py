@@ -11,7 +11,7 @@ from sow.errors import Busy
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.middleware import CLIENT_ADDRESS
 from sow.server.http.read_backpressure import ReadBackpressure
-from sow.server.net.connection_supervisor import Connections, Counted, supervised
+from sow.server.net.connection_supervisor import Connections, RequestCounter, supervised
 from tests.server.stand_ins import Socket, request_of, stepped
 
 LIMITS = Limits(
@@ -47,8 +47,8 @@ class Side:
         self.all = Connections(
             lambda: self.inner, self.crowd, ReadBackpressure(Quota(lambda: 1 << 20)), lambda: LIMITS
         )
-        assert self.crowd.enter("192.0.2.7") is None
-        self.watched = self.all.watched("192.0.2.7")
+        assert self.crowd.acquire_connection("192.0.2.7") is None
+        self.watched = self.all.supervise("192.0.2.7")
         self.socket = Socket(self.watched)
         self.watched.connection_made(self.socket)
 
@@ -166,7 +166,7 @@ async def test_a_request_knows_its_connection_until_it_has_gone():
 @stepped
 async def test_requests_that_a_proxy_hands_on_are_counted_for_whom_it_asks():
     side = Side()
-    count = Counted(side.crowd).count
+    count = RequestCounter(side.crowd).count
     entered, leave = asyncio.Event(), asyncio.Event()
 
     async def handler(_request):

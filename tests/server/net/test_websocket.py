@@ -66,7 +66,7 @@ class Client:
     """A client's end of one connection."""
 
     def __init__(self, place):
-        self.watched = place.all.watched("192.0.2.7")
+        self.watched = place.all.supervise("192.0.2.7")
         self.socket = Socket(self.watched)
         self.watched.connection_made(self.socket)
 
@@ -179,7 +179,7 @@ async def test_who_has_left_is_looked_at_until_its_socket_has_gone():
     client.watched.data_received(masked(b"\x03\xe8", 0x88))
     await turns(20)
     assert not place.sessions
-    client.watched._look()
+    client.watched._check()
     assert not failed
     await place.close()
 
@@ -256,7 +256,7 @@ async def test_a_silent_client_is_given_up_and_sent_why():
     for _ in range(12):
         await asyncio.sleep(6)
         await client.send(b"", first=0x8A)  # the answer to the server's own pings
-    assert b"nothing was asked and nothing followed for 60 s" in client.socket.written
+    assert b"no request and no subscription for 60 s" in client.socket.written
     assert client.close_code() == GIVEN_UP
     await client.lose()
     assert sum(place.world.executor.sessions.closed.values()) == 1
