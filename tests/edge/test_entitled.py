@@ -16,7 +16,7 @@ from sow.protocol.commands import COMMANDS
 from sow.security.authentication.session_cache import Logons
 from sow.security.authentication.tokens import sum_of
 from sow.server.boot.routes import routes
-from sow.server.http.methods import allowed, with_heads
+from sow.server.http.route import allowed, with_heads
 from tests.edge.arrow import ARROW, stream
 from tests.edge.serving import Running, configuration, records
 

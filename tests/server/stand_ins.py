@@ -23,13 +23,13 @@ from sow.core.security_definitions import Authentication, Role, Security
 from sow.core.users import User
 from sow.engine.engine import Engine
 from sow.server.http.authn_middleware import AUTHN, RequestAuthenticator
-from sow.server.http.caching import mark_kept
 from sow.server.http.compression import Compression
 from sow.server.http.connection_limits import ConnectionLimiter
-from sow.server.http.methods import add_routes
 from sow.server.http.problems import report
 from sow.server.http.read_backpressure import ReadBackpressure
 from sow.server.http.request_memory import REQUESTS, Requests
+from sow.server.http.responses import mark_kept
+from sow.server.http.route import add_routes
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.connection_supervisor import Connections
 from sow.server.net.http_protocol import HttpProtocol

@@ -18,7 +18,7 @@ from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.parameters import parameters_of, read_flag
 from sow.server.http.responses import LOG_HEADER, json_response
 from sow.server.http.tls import Certificate
-from sow.server.loop.last_error import LastError
+from sow.server.loop.log_lines import LastError
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.loop.startup_progress import StartupProgress
 from sow.sessions.executor import Executor

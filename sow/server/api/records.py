@@ -38,9 +38,8 @@ from sow.server.api.topic_list import MemberCounts, counting, members_of, there_
 from sow.server.http.arrow import in_turns, of_documents, of_snapshot, streamed, warm_up
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.body_stream import documents_of, frames_of
-from sow.server.http.chunked_response import answer_in_pieces, answer_whole
+from sow.server.http.chunked_response import answer_array, answer_in_pieces, answer_whole
 from sow.server.http.csv_answers import CsvTable
-from sow.server.http.json_array_stream import answer_array
 from sow.server.http.negotiation import form_of, wants_columns
 from sow.server.http.parameters import (
     parameters_of,

@@ -17,7 +17,7 @@ from sow.expressions import Filter, check_fields_alone
 from sow.security.authorization import Permissions
 from sow.server.api.describe import describe_followed, describe_gone, describe_session
 from sow.server.http.authn_middleware import AUTHN, permissions_of
-from sow.server.http.json_array_stream import answer_array
+from sow.server.http.chunked_response import answer_array
 from sow.server.http.parameters import parameters_of, read_flag
 from sow.server.http.request_memory import read_body
 from sow.server.http.responses import json_response

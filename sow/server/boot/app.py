@@ -37,17 +37,15 @@ from sow.server.http.authn_middleware import (
     SecuritySnapshot,
     fetch,
 )
-from sow.server.http.caching import mark_kept
 from sow.server.http.compression import Compression
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.expectations import check_expectation, end_unmet, with_deferred_expectations
-from sow.server.http.methods import add_routes
 from sow.server.http.middleware import RequestMiddleware, machine_names
 from sow.server.http.problems import REFUSED, report
 from sow.server.http.read_backpressure import ReadBackpressure
 from sow.server.http.request_memory import REQUESTS, Requests
-from sow.server.http.responses import sanitize_headers
-from sow.server.http.route import WEBSOCKET
+from sow.server.http.responses import mark_kept, sanitize_headers
+from sow.server.http.route import WEBSOCKET, add_routes
 from sow.server.http.startup_barrier import ReadinessGate
 from sow.server.http.tls import (
     Certificate,
@@ -56,14 +54,11 @@ from sow.server.http.tls import (
     renewed,
     server_context,
 )
-from sow.server.loop.background_conflation import BackgroundConflation
-from sow.server.loop.cache_sweeping import CacheSweeper
-from sow.server.loop.coroutine_latency import MeasuredRequests
-from sow.server.loop.gc_latency import GcLatency
+from sow.server.loop.background_work import BackgroundConflation, CacheSweeper
 from sow.server.loop.gc_pacing import GcPacing
 from sow.server.loop.group_commit import stored_bytes
-from sow.server.loop.last_error import LastError
-from sow.server.loop.loop_latency import LoopLatency
+from sow.server.loop.latency import GcLatency, LoopLatency, MeasuredRequests
+from sow.server.loop.log_lines import LastError
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.loop.scheduler import FairScheduler
 from sow.server.loop.startup_progress import StartupProgress

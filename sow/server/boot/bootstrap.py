@@ -22,8 +22,14 @@ from sow.engine.engine import Engine
 from sow.engine.progress import Progress
 from sow.engine.recovery.orphaned_records import OrphanedRecords
 from sow.errors import Damaged, StoreError
-from sow.server.boot.manifest_bootstrap import first_manifest, handful, journal_elsewhere
-from sow.server.boot.manifest_migration import as_now, definitions_now, successor
+from sow.server.boot.manifests import (
+    as_now,
+    definitions_now,
+    first_manifest,
+    handful,
+    journal_elsewhere,
+    successor,
+)
 from sow.server.boot.quarantine import REMOVED, move_file, removed_at, write_out
 from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.directory import DataDirectory

@@ -3,8 +3,8 @@
 Pieces of at most some hundred kilobytes are produced in slices of the scheduler
 (`sow.server.loop.scheduler`). An answer of up to `WHOLE_BYTES_MAX` is complete before its head is
 written, which has its `Content-Length` and `ETag` (a digest of bytes and content type), so that
-clients can rely on the length, read ranges (`sow.server.http.ranges`), and get 304 for what they
-have. The memory of answers is accounted (`sow.core.quota`); where there is no room, and for longer
+clients can rely on the length, read ranges (`sow.server.http.preconditions`), and get 304 for what
+they have. The memory of answers is accounted (`sow.core.quota`); without room, and for longer
 answers, the rest is produced as the client reads. A long message cannot be produced in pieces:
 without room for it the client has to retry. For HEAD the answer is produced and measured, but not
 kept.
@@ -17,21 +17,23 @@ loses its permissions because users and roles were reloaded. If the answer is co
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from typing import TypeVar
 
 from aiohttp import hdrs, web
 
 from sow.core.cooperative import Task
-from sow.core.media_types import COLUMNS_HEADER
+from sow.core.media_types import COLUMNS_HEADER, JSON
 from sow.core.quota import QuotaHolder
 from sow.errors import Busy, SowError
 from sow.server.http.authn_middleware import reauthorize_stream
+from sow.server.http.body_stream import documents_of
 from sow.server.http.compression import PACKER
 from sow.server.http.negotiation import is_known
-from sow.server.http.preconditions import Conditions
-from sow.server.http.ranges import has_ranges, range_of
+from sow.server.http.preconditions import Conditions, has_ranges, range_of
 from sow.server.http.request_memory import REQUESTS, client_key
+from sow.server.http.responses import json_text
 from sow.server.loop.scheduler import FairScheduler
 
 WRITE_BYTES = 256 * 1024
@@ -290,3 +292,28 @@ def gathered(pieces: Iterator[bytes]) -> Task[bytes]:
             break
         yield
     return b"".join(found)
+
+
+DESCRIBED_AT_ONCE = 50
+"""Topics or sessions described in one step: half a millisecond."""
+
+Thing = TypeVar("Thing")
+
+
+async def answer_array(
+    turns: FairScheduler,
+    request: web.Request,
+    things: Sequence[Thing],
+    describe: Callable[[Thing], object],
+    headers: Mapping[str, str] | None = None,
+) -> web.StreamResponse:
+    """The descriptions of things as an array, some at a time."""
+    if len(things) <= DESCRIBED_AT_ONCE:
+        text = json_text([describe(one) for one in things])
+        return answer_whole(request, text, JSON, headers)
+    chunks = (
+        [json_text(describe(one)) for one in things[start : start + DESCRIBED_AT_ONCE]]
+        for start in range(0, len(things), DESCRIBED_AT_ONCE)
+    )
+    pieces = documents_of(chunks, lines=False)
+    return await answer_in_pieces(turns, "a list over HTTP", request, pieces, JSON, headers)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from sow.core.definitions import Configuration
 from sow.core.origin_parsing import is_loopback
-from sow.server.http.forwarded import Proxies
+from sow.server.http.middleware import Proxies
 
 PER_ADDRESS = 1_000
 """Connections per address by default: more than the programs of one machine need, a twentieth of

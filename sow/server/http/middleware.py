@@ -1,22 +1,61 @@
-"""The first middleware: checks Host and Origin of every request.
+"""The first middleware: checks Host and Origin of every request, and finds its client's address.
 
 The rule is in `sow.server.http.host_origin_check`; here it meets aiohttp. The middleware also
-answers CORS preflights for the origins that the configuration lists, and determines the client's
-address.
+answers CORS preflights for the origins that the configuration lists.
+
+A proxy adds its client's address to `X-Forwarded-For`. Anybody can write that header, so it is
+trusted from peers in `<TrustedProxies>` only, and only as far as they vouch for each other: read
+from the right, the first address that is not a trusted proxy is the client's.
 """
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from ipaddress import ip_address, ip_network
 from itertools import islice
 from threading import Event, Thread
 
 from aiohttp import HttpVersion11, hdrs, web
 
 from sow.core.definitions import Configuration
-from sow.core.origin_parsing import parse_host, target_authorities
-from sow.server.http.forwarded import Proxies
+from sow.core.origin_parsing import parse_address, parse_authority, parse_host, target_authorities
 from sow.server.http.host_origin_check import OriginPolicy, RequestOrigin
+
+
+class Proxies:
+    """The trusted proxies, as addresses and networks."""
+
+    def __init__(self, trusted: Iterable[str]) -> None:
+        self._networks = [ip_network(text) for text in trusted]
+
+    def trusts(self, peer: str) -> bool:
+        """Whether this peer is a trusted proxy; `peer` is an address."""
+        address = parse_address(peer)
+        if address is None or not self._networks:
+            return False
+        found = ip_address(address)
+        return any(found in network for network in self._networks)
+
+    def client(self, peer: str, forwarded_for: Sequence[str]) -> str:
+        """The client's address: the peer's own, or what trusted peers report.
+
+        `forwarded_for` are the values of X-Forwarded-For, in their order.
+        """
+        client = parse_address(peer) or peer
+        entries = [entry for value in forwarded_for for entry in value.split(",")]
+        while entries and self.trusts(client):
+            reported = _address(entries.pop().strip())
+            if reported is None:
+                break
+            client = reported
+        return client
+
+
+def _address(text: str) -> str | None:
+    """An address, with the port that some proxies add."""
+    authority = parse_authority(text)
+    return parse_address(text) or (authority and parse_address(authority.host))
+
 
 NO_EMBEDDING = {
     "Cross-Origin-Resource-Policy": "same-origin",

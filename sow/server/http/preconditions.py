@@ -1,12 +1,15 @@
-"""Preconditions: `If-Match` and `If-None-Match` of requests on records (RFC 9110 §13.1).
+"""Preconditions and ranges: what a request says about a known state (RFC 9110 §13 and §14).
 
-They name states by their tags, or any state by `*`. A request that would change a record is
-executed if they hold in the step that changes it, so of several clients that have read the same
-state one succeeds. Each format of a record has a tag of its own, and any of them identifies the
-state; weak tags, as compressed answers have them, count as well.
+`If-Match` and `If-None-Match` name states by their tags, or any state by `*`. A request that would
+change a record is executed if they hold in the step that changes it, so of several clients that
+have read the same state one succeeds. Each format of a record has a tag of its own, and any of them
+identifies the state; weak tags, as compressed answers have them, count as well. A precondition that
+cannot be parsed is an error: if it were ignored, the request would do what it was meant to prevent.
 
-A header that cannot be parsed is an error: if it were ignored, the request would do what it was
-meant to prevent.
+One range of bytes is answered with 206; several, and invalid ones, are ignored, as the full answer
+is always right. `If-Range` names the answer that the client has a part of: a part of another one
+would not fit. A range counts bytes as they are sent, and compressed bytes differ from one request
+to the next, so compressed answers have no ranges.
 """
 
 import re
@@ -16,6 +19,7 @@ from typing import NamedTuple
 from aiohttp import hdrs, web
 
 from sow.errors import ClientError, clipped
+from sow.server.http.compression import CODING, IDENTITY
 
 TAG = re.compile(r'[ \t]*(?:(?:W/)?("[\x21\x23-\x7e\x80-\U0010ffff]*")[ \t]*)?(?:,|$)')
 """One element of a list of tags; it may be empty (RFC 9110 §5.6.1). No blank can match in two ways,
@@ -87,3 +91,46 @@ def _tags(request: web.Request, name: str) -> frozenset[str] | None:
             "or *"
         )
     return frozenset(found)
+
+
+RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
+
+
+class RangeNotSatisfiable(ClientError):
+    """A range that begins after the end of an answer of `size` bytes."""
+
+    reason = "range not satisfiable"
+    status = 416
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"Range: the answer has {size} bytes; write a range that begins in them")
+        self.size = size
+
+
+def has_ranges(request: web.Request) -> bool:
+    """Whether the answer supports ranges."""
+    coding: str = request.get(CODING, IDENTITY)
+    return coding == IDENTITY
+
+
+def range_of(request: web.Request, tag: str, size: int) -> tuple[int, int] | None:
+    """The bounds of the requested range of the `size` bytes with the entity tag `tag`; None for all
+    of them. Raises RangeNotSatisfiable."""
+    headers = request.headers
+    found = RANGE.fullmatch(headers.get(hdrs.RANGE, "").strip())
+    if found is None or request.method != hdrs.METH_GET or not has_ranges(request):
+        return None
+    if headers.get(hdrs.IF_RANGE, tag).strip() != tag:
+        return None
+    first, last = found.groups()
+    if not first:
+        if not last:
+            return None
+        start, stop = max(0, size - int(last)), size
+    else:
+        start, stop = int(first), min(size, int(last) + 1) if last else size
+        if last and int(last) < start:
+            return None
+    if start >= size:
+        raise RangeNotSatisfiable(size)
+    return start, stop

@@ -11,7 +11,7 @@ from aiohttp.http_exceptions import BadHttpMessage
 from sow.core.clock import SECOND_US
 from sow.core.media_types import PROBLEM
 from sow.errors import Busy, ClientError, SowError, TooLarge, TooManyLogons
-from sow.server.http.ranges import RangeNotSatisfiable
+from sow.server.http.preconditions import RangeNotSatisfiable
 
 log = logging.getLogger("sow")
 

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Protocol
 
 from sow.core.quota import Quota, QuotaHolder
-from sow.server.http.min_rate_timeout import MinRateDeadline
+from sow.server.http.timeouts import MinRateDeadline
 
 CHECK_S = 0.05
 """Interval of checks: nobody notices a pause so short, and a check is cheap even with thousands of

@@ -17,8 +17,8 @@ from sow.errors import Busy, ClientError, TooLarge
 from sow.server.http.decompression import inflater
 from sow.server.http.expectations import send_continue
 from sow.server.http.middleware import client_address
-from sow.server.http.min_rate_timeout import BYTES_PER_S_MIN, MinRateDeadline
 from sow.server.http.read_backpressure import FREE_BYTES
+from sow.server.http.timeouts import BYTES_PER_S_MIN, MinRateDeadline
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -1,13 +1,20 @@
-"""Shared by all handlers: JSON answers, and headers that can be sent."""
+"""Shared by all handlers: JSON answers, valid headers, and how an answer may be cached.
+
+`Cache-Control: no-cache` of each answer (RFC 9111 §5.2.2.4) allows storing it and requires
+revalidation, since records and permissions change at any time. If `Accept` or `Prefer` selects the
+form of an answer, it is in `Vary` (RFC 9110 §12.5.5, RFC 7240 §2), whichever form was selected;
+`sow.server.http.compression` and `sow.server.http.middleware` add encoding and origin themselves.
+"""
 
 from collections.abc import Mapping
 from string import ascii_letters, digits, punctuation
 from urllib.parse import quote
 
 import orjson
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from sow.core.media_types import JSON
+from sow.server.http.negotiation import CHOOSERS
 
 LOG_HEADER = "SOW-Log"
 """The id of the log that the answer's bookmarks belong to."""
@@ -59,3 +66,14 @@ def _plain(value: object) -> object:
     if isinstance(value, bytes):
         return value.decode("latin-1")
     raise TypeError(type(value).__name__)
+
+
+async def mark_kept(request: web.Request, response: web.StreamResponse) -> None:
+    """Set the cache headers of an answer; a signal."""
+    headers = response.headers
+    headers.setdefault(hdrs.CACHE_CONTROL, "no-cache")
+    for chooser in request.get(CHOOSERS, ()):
+        headers.add(hdrs.VARY, chooser)
+    kind = headers.get(hdrs.CONTENT_TYPE, "")
+    if kind.startswith("text/") and "charset" not in kind:
+        headers[hdrs.CONTENT_TYPE] = f"{kind}; charset=utf-8"

@@ -1,23 +1,27 @@
-"""One route of the server: its parameters, and who may use it.
+"""Routes of the server: their parameters, who may use them, and HEAD and OPTIONS beside them.
 
-The table of all routes is `sow.server.boot.routes`.
+Every GET route answers HEAD, by the same handler with the same permissions; a streamed answer ends
+after its headers. OPTIONS lists the methods of an address, for any client, since `/openapi.json`
+does the same. It does not look at topics, so a hidden topic looks like a missing one. Requests of
+other sites' pages (CORS) are handled by `sow.server.http.middleware`. The table of all routes is
+`sow.server.boot.routes`.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from sow.core.security_definitions import OF_TOPICS
 from sow.errors import SowError
 from sow.security.authorization import Demand, Permissions
 from sow.server.http.authn_middleware import AUTHN, reauthorize_stream
-from sow.server.http.content_codings import CODING, coding_of
+from sow.server.http.compression import CODING, coding_of
 from sow.server.http.parameters import admit
 
 WEBSOCKET = "/v1/ws"
 READ_METHODS = ("GET", "HEAD")
-"""Methods that change nothing: HEAD is added to GET routes by `sow.server.http.methods`."""
+"""Methods that change nothing: HEAD is added to GET routes by `sow.server.http.route`."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -69,3 +73,41 @@ class Route(NamedTuple):
             rights.check(self.demand, named)
         elif self.demand not in OF_TOPICS:
             rights.check(self.demand)
+
+
+def with_heads(table: Iterable[Route]) -> list[Route]:
+    """The table, with HEAD for every GET; a WebSocket has nothing but its upgrade."""
+    return [
+        one
+        for route in table
+        for one in (route, route._replace(method=hdrs.METH_HEAD))
+        if one is route or (route.method == hdrs.METH_GET and route.path != WEBSOCKET)
+    ]
+
+
+def allowed(table: Iterable[Route]) -> dict[str, str]:
+    """The methods of each path, as the header `Allow` lists them."""
+    methods: dict[str, list[str]] = {}
+    for route in with_heads(table):
+        methods.setdefault(route.path, [hdrs.METH_OPTIONS]).append(route.method)
+    return {path: ", ".join(sorted(names)) for path, names in methods.items()}
+
+
+def add_routes(router: web.UrlDispatcher, table: Iterable[Route]) -> None:
+    """Add the routes of the table to a router, with HEAD and OPTIONS."""
+    table = list(table)
+    for route in with_heads(table):
+        router.add_route(route.method, route.path, route.handle)
+    for path, methods in allowed(table).items():
+        router.add_route(hdrs.METH_OPTIONS, path, AllowedMethods(methods).handle)
+
+
+class AllowedMethods:
+    """The handler of OPTIONS for one path."""
+
+    def __init__(self, methods: str) -> None:
+        self._headers = {hdrs.ALLOW: methods}
+
+    async def handle(self, _request: web.Request) -> web.Response:
+        """Answer with the methods of the path."""
+        return web.Response(status=204, headers=self._headers)

@@ -6,8 +6,8 @@
 A component is the module that logs, so that a line leads to its code. Many lines contain text from
 clients, so no text is trusted: control and bidirectional characters are escaped, long texts are
 clipped, and what follows words such as "password" is redacted. So a line of the log is always one
-record of the server. Here a `logging` record becomes a line; `sow.server.boot.server_log` limits
-how many are written.
+record of the server. Here a `logging` record becomes a line, and the newest error is kept for
+`/readyz` and `sow doctor`; `sow.server.boot.server_log` limits how many lines are written.
 """
 
 import logging
@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 import orjson
 
 from sow.core.definitions import LogFormat
+from sow.errors import clipped
 
 LINE_CHARS_MAX = 2_000
 """Longest message: more than any sentence of the server, less than what terminals and log
@@ -107,3 +108,34 @@ def line_of(record: logging.LogRecord, form: LogFormat) -> str:
     if trace:
         document["trace"] = trace
     return orjson.dumps(document).decode()
+
+
+class LastError(logging.Handler):
+    """A log handler that keeps the newest record of level error, of any logger; from `begin` to
+    `end`."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self._when = self._what = ""
+
+    def begin(self) -> None:
+        """Attach to the root logger of this process."""
+        logging.getLogger().addHandler(self)
+
+    def end(self) -> None:
+        """Detach."""
+        logging.getLogger().removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record; `logging` calls this under the handler's lock."""
+        what = clipped(f"{component(record)}: {message_of(record)}")
+        self._when, self._what = time_of(record), what
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there was an error."""
+        return bool(self._when)
+
+    def summary(self, with_message: bool) -> str:
+        """Its time and, `with_message`, its message."""
+        return f"last error {self._when}" + (f": {self._what}" if with_message else "")

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Generic, Protocol
 
 from sow.core.cooperative import Result, Task
-from sow.server.loop.loop_latency import LoopLatency
+from sow.server.loop.latency import LoopLatency
 
 SLICE_S = 0.002
 """Upper bound of one slice of all work, up to the end of its last step: long enough that the

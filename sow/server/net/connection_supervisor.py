@@ -2,8 +2,8 @@
 
 aiohttp implements HTTP and WebSocket; a `SupervisedProtocol` stands between it and the socket and
 sees all callbacks of asyncio. It closes connections that are idle for too long, or in the middle of
-a header (`sow.server.http.idle_timeout`; `sow.server.net.ws_memory_accounting` for WebSockets), and
-tracks whether the socket accepts more (`sow.server.net.transport_writable`). A client that closes
+a header (`sow.server.http.timeouts`; `sow.server.net.ws_memory_accounting` for WebSockets), and
+tracks whether the socket accepts more (`TransportWritable`). A client that closes
 its sending side after its requests gets its answers before the connection is closed.
 """
 
@@ -16,14 +16,47 @@ from aiohttp import StreamReader, web
 from sow.core.definitions import Limits
 from sow.errors import Busy
 from sow.server.http.connection_limits import ConnectionLimiter
-from sow.server.http.idle_timeout import IdleTimer
 from sow.server.http.middleware import client_address
 from sow.server.http.problems import raw_answer
 from sow.server.http.read_backpressure import ReadBackpressure
 from sow.server.http.request_memory import TooSlow, client_key
+from sow.server.http.timeouts import IdleTimer
 from sow.server.net.http_protocol import HttpProtocol
-from sow.server.net.transport_writable import TransportWritable
 from sow.server.net.ws_memory_accounting import MessageMemories, MessageMemory
+
+Resumed = Callable[[], None]
+
+
+class TransportWritable:
+    """The writing side of one connection."""
+
+    __slots__ = ("_waiting", "paused")
+
+    def __init__(self) -> None:
+        self.paused = False
+        """The buffer is full: more would only make it longer."""
+        self._waiting: dict[Resumed, None] = {}
+
+    def pause(self) -> None:
+        """The buffer is full."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """The buffer has drained: all waiting callbacks are called, in order."""
+        self.paused = False
+        waiting, self._waiting = self._waiting, {}
+        for resumed in waiting:
+            resumed()
+
+    def wait(self, resumed: Resumed) -> None:
+        """Call `resumed` once, when the buffer has drained; never, if the socket is closed
+        before."""
+        self._waiting.setdefault(resumed)
+
+    def forget(self, resumed: Resumed) -> None:
+        """Cancel `wait(resumed)`."""
+        self._waiting.pop(resumed, None)
+
 
 LINGER_S = 0.1
 """Delay of closing after the last answer to a client that sends no more: a request that arrived

@@ -15,7 +15,7 @@ from sow.server.api.health import HealthHandler
 from sow.server.boot.routes import WEBSOCKET, Route, description, open_handlers, routes
 from sow.server.http.authn_middleware import RequestAuthenticator
 from sow.server.http.connection_limits import ConnectionLimiter
-from sow.server.http.methods import with_heads
+from sow.server.http.route import with_heads
 from sow.server.http.startup_barrier import ReadinessGate
 from sow.server.loop.startup_progress import StartupProgress
 from sow.store.staging import Staging

@@ -29,7 +29,7 @@ from sow.server.http.arrow import (
     rows_of,
     without_rows,
 )
-from sow.server.loop.loop_latency import LoopLatency
+from sow.server.loop.latency import LoopLatency
 from sow.server.loop.scheduler import FairScheduler
 from sow.topic.rendering import Shape
 from tests.server.stand_ins import ORDERS, World, run

@@ -11,17 +11,18 @@ from sow.core.cooperative import run_to_completion
 from sow.core.security_definitions import Allow, Authentication, Role, Security
 from sow.core.users import User
 from sow.errors import Unauthenticated
-from sow.server.boot.routes import Route
 from sow.server.http import chunked_response
 from sow.server.http.authn_middleware import AUTHN, RequestAuthenticator
 from sow.server.http.chunked_response import (
+    answer_array,
     answer_in_pieces,
     answer_message,
     answer_whole,
     gathered,
     write_pieces,
 )
-from tests.server.http.test_content_codings import unpacked
+from sow.server.http.route import Route
+from tests.server.http.test_compression import unpacked
 from tests.server.stand_ins import Served, World, read_answer, request_of, stepped, turns
 
 
@@ -395,3 +396,26 @@ async def test_a_long_message_for_which_there_is_no_room_any_more_ends_its_answe
         assert place.made == 2
         await gone(socket)
         assert place.held == 256 * 1024**2
+
+
+class Place(Served):
+    """A door that describes so many things."""
+
+    def __init__(self):
+        world = World()
+        super().__init__(world, Route("GET", "/things/{count}", "logon", self.answer, ""))
+
+    async def answer(self, request):
+        things = range(int(request.match_info["count"]))
+        turns = self.world.driver.turns
+        return await answer_array(turns, request, things, lambda at: {"at": at})
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 7])
+@pytest.mark.parametrize("at_once", [1, 2, 50])
+@stepped
+async def test_descriptions_are_the_same_in_however_many_steps(monkeypatch, at_once, count):
+    monkeypatch.setattr("sow.server.http.chunked_response.DESCRIBED_AT_ONCE", at_once)
+    async with Place() as place:
+        found = (await place.get(f"/things/{count}")).json
+        assert found == [{"at": at} for at in range(count)]

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sow.server.loop.fanout_writer import WRITTEN_AT_ONCE, WRITTEN_BETWEEN_LOOKS, FanoutWriter
-from sow.server.loop.loop_latency import LoopLatency
+from sow.server.loop.latency import LoopLatency
 from sow.server.loop.scheduler import FairScheduler
 from tests.server.stand_ins import stepped, turns
 

@@ -1,4 +1,4 @@
-"""What passes between a socket and aiohttp, and when a connection is closed."""
+"""Supervised connections: timeouts, half-closed clients, and flow control."""
 
 import asyncio
 from types import SimpleNamespace
@@ -11,8 +11,54 @@ from sow.errors import Busy
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.middleware import CLIENT_ADDRESS
 from sow.server.http.read_backpressure import ReadBackpressure
-from sow.server.net.connection_supervisor import Connections, RequestCounter, supervised
+from sow.server.net.connection_supervisor import (
+    Connections,
+    RequestCounter,
+    TransportWritable,
+    supervised,
+)
 from tests.server.stand_ins import Socket, request_of, stepped
+
+
+def test_everybody_who_waits_is_called_in_order_and_once():
+    flow, called = TransportWritable(), []
+    first, second = lambda: called.append("first"), lambda: called.append("second")
+    flow.pause()
+    for one in (first, second, first):
+        flow.wait(one)
+    assert (flow.paused, called) == (True, [])
+    flow.resume()
+    assert (flow.paused, called) == (False, ["first", "second"])
+    flow.pause()
+    flow.resume()
+    assert called == ["first", "second"]
+
+
+def test_who_is_forgotten_is_not_called_and_does_not_cut_off_others():
+    flow, called = TransportWritable(), []
+    first, second = lambda: called.append("first"), lambda: called.append("second")
+    flow.pause()
+    flow.wait(first)
+    flow.wait(second)
+    flow.forget(first)
+    flow.forget(first)
+    flow.resume()
+    assert called == ["second"]
+
+
+def test_who_fills_the_socket_again_waits_for_the_next_time():
+    flow, called = TransportWritable(), []
+
+    def write():
+        called.append(flow.paused)
+        flow.pause()
+        flow.wait(write)
+
+    write()
+    flow.resume()
+    flow.resume()
+    assert called == [False, False, False]
+
 
 LIMITS = Limits(
     header_timeout_us=10_000_000, idle_timeout_us=60_000_000, connections_per_address_max=1

@@ -1,12 +1,16 @@
-"""The first manifest of a data directory that has none, made from its files.
+"""Manifests: the first one of a data directory, and how one follows from another.
 
-The first release wrote no manifest. Such a directory is assumed to have been written for the
+A manifest records for the next start what the directory was written for: the definitions whose
+records it holds, the topics that were given up, and earlier owners of names.
+
+The first release wrote no manifest. A directory without one is assumed to have been written for the
 configuration it is opened with; what contradicts that is an error, since nothing else would miss
 the records. An empty directory is new.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from sow.core.definitions import Configuration
@@ -16,7 +20,14 @@ from sow.store.checkpoint import held_in
 from sow.store.directory import DataDirectory
 from sow.store.journal import DATA_FILE, is_journal
 from sow.store.manifest import Manifest
-from sow.store.stored_definitions import file_name, kept_of, names_of, persistent_topics
+from sow.store.stored_definitions import (
+    Era,
+    StoredDefinition,
+    file_name,
+    kept_of,
+    names_of,
+    persistent_topics,
+)
 
 log = logging.getLogger("sow")
 
@@ -106,3 +117,66 @@ def _files_in(directory: Path) -> Iterator[Path]:
     for path in sorted(directory.rglob("*")):
         if path.relative_to(directory).parts[0] not in NOT_OF_TOPICS and path.is_file():
             yield path
+
+
+def as_now(kept: StoredDefinition, configuration: Configuration) -> StoredDefinition:
+    """A remaining definition as it is now; it retains nothing that it did not retain before.
+
+    The opener of its file changes that (`definitions_now`).
+    """
+    topics = {topic.name: topic for topic in persistent_topics(configuration)}
+    now = kept_of(topics[kept.name], configuration, kept.since_seq)
+    return replace(now, topic=replace(now.topic, retain=now.topic.retain and kept.topic.retain))
+
+
+def definitions_now(
+    manifest: Manifest, configuration: Configuration, last_seq: int
+) -> list[StoredDefinition]:
+    """The definitions that the directory keeps from now on; new ones begin after record
+    `last_seq`."""
+    since = {kept.name: kept.since_seq for kept in manifest.kept}
+    return [
+        kept_of(topic, configuration, since.get(topic.name, last_seq))
+        for topic in persistent_topics(configuration)
+    ]
+
+
+def successor(
+    manifest: Manifest,
+    configuration: Configuration,
+    kept: Sequence[StoredDefinition],
+    last_seq: int,
+    forgotten_seq: int,
+) -> Manifest:
+    """The manifest of a directory that is open for a configuration.
+
+    `last_seq` is the newest record of the log; neither the log nor a checkpoint has anything up to
+    `forgotten_seq`, so nothing before it is kept.
+    """
+    return replace(
+        manifest,
+        journal=configuration.journal.directory,
+        kept=tuple(kept),
+        given_up=_still_stored(manifest.given_up, forgotten_seq),
+        names=names_of(configuration.topics),
+        eras=_eras(manifest, configuration, last_seq, forgotten_seq),
+    )
+
+
+def _still_stored(given_up: Mapping[str, int], forgotten_seq: int) -> dict[str, int]:
+    """Topics that the log or an older checkpoint may still contain."""
+    return {name: seq for name, seq in given_up.items() if seq > forgotten_seq}
+
+
+def _eras(
+    manifest: Manifest, configuration: Configuration, last_seq: int, forgotten_seq: int
+) -> tuple[Era, ...]:
+    """Earlier owners of names, as far as entries of them are stored."""
+    eras = [era for era in manifest.eras if era.until_seq > forgotten_seq]
+    names, now = manifest.names, names_of(configuration.topics)
+    before_seq = eras[-1].until_seq if eras else forgotten_seq
+    # Only patterns take over names. A life without log entries leaves nothing to record.
+    passes_on = names != now and any(pattern is not None for _, pattern in (*names, *now))
+    if passes_on and last_seq > before_seq:
+        eras.append(Era(last_seq, names))
+    return tuple(eras)
