@@ -50,6 +50,7 @@ class SessionWriter:
         self._on_end = on_end
         self._is_queued = False
         self._aborting: asyncio.TimerHandle | None = None
+        self._drained: asyncio.Future[None] | None = None
         self._claim()
 
     def begin(self) -> None:
@@ -150,9 +151,17 @@ class SessionWriter:
         self._flow.wait(self.write)
         return False
 
+    async def drained(self) -> None:
+        """Return when the outbox is empty."""
+        while self.session.outbox:
+            self._drained = asyncio.get_running_loop().create_future()
+            await self._drained
+
     def _check_drained(self) -> None:
         if self.session.outbox:
             return
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
         if self.session.ended is not None:
             self._on_end()
         else:

@@ -1,12 +1,19 @@
 """WebSocket: frames of command lines in, frames of lines out (docs/websocket.md).
 
-Here is the life of a client's connection; `sow.server.net.command_pump` executes its commands,
-`sow.server.net.session_writer` writes to it, and `sow.server.net.ws_memory_accounting` accounts for
-its messages.
+Here is the life of a client's connection, a state machine; `sow.server.net.command_pump` executes
+its commands, `sow.server.net.session_writer` writes to it, and
+`sow.server.net.ws_memory_accounting` accounts for its messages.
+
+    HANDSHAKE ──opened──> OPEN ──────eof──────> DRAINING: answer what came, then close
+        └──eof──> HALF_CLOSED ──opened──────────────┘
+    OPEN, DRAINING ──session ended──> CLOSING: the last line is written, send the close frame
+    any ──lost──> CLOSED
 """
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
+from enum import Enum, auto
 
 from aiohttp import WSMessage, WSMsgType, web
 
@@ -26,12 +33,46 @@ from sow.streaming.sessions import Session
 
 PINGS_AT_ONCE = 50
 """Pings of one client answered before other work runs: half a millisecond."""
-FINISHED_CHECK_S = 0.02
-"""Interval of checks whether everything is answered for a client that sends no more."""
 BINARY, TEXT = WSMsgType.BINARY, WSMsgType.TEXT
 GIVEN_UP, STOPPING, LOG_ON = 1008, 1001, 4401
 """Close codes (RFC 6455 §7.4.1): policy violation; going away. The last is ours (§7.4.2), after
 HTTP's 401: log on again."""
+
+
+class Phase(Enum):
+    """A phase of a client's connection."""
+
+    HANDSHAKE = auto()
+    HALF_CLOSED = auto()
+    OPEN = auto()
+    DRAINING = auto()
+    CLOSING = auto()
+    CLOSED = auto()
+
+
+class Event(Enum):
+    """What changes the phase."""
+
+    OPENED = auto()
+    """The handshake is answered."""
+    EOF = auto()
+    """The client sends no more, and may still read."""
+    ENDED = auto()
+    """The server has ended the session, and its last line is written."""
+    LOST = auto()
+    """The socket is closed, or was never opened."""
+
+
+TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = {
+    (Phase.HANDSHAKE, Event.OPENED): Phase.OPEN,
+    (Phase.HANDSHAKE, Event.EOF): Phase.HALF_CLOSED,
+    (Phase.HALF_CLOSED, Event.OPENED): Phase.DRAINING,
+    (Phase.OPEN, Event.EOF): Phase.DRAINING,
+    (Phase.OPEN, Event.ENDED): Phase.CLOSING,
+    (Phase.DRAINING, Event.ENDED): Phase.CLOSING,
+    **{(phase, Event.LOST): Phase.CLOSED for phase in Phase},
+}
+"""The next phase; an event that is not listed changes nothing."""
 
 
 class WebSocketClient:
@@ -64,17 +105,17 @@ class WebSocketClient:
         self._driver = driver
         self._executor = executor
         self._request = request
+        self._phase = Phase.HANDSHAKE
+        self._draining: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[bool] | None = None
-        self._finishing: asyncio.Task[None] | None = None
-        self._is_closed = self._sends_no_more = False
         self._answered = 0
         self._pings: Pings | None = None
         self._logging_on: asyncio.TimerHandle | None = None
         address = client_address(request)
         session = executor.sessions.open(LINES, driver.now_us(), rights, shown, address)
-        self._connection = SessionWriter(driver, executor, session, below, self._close_given_up)
+        self._connection = SessionWriter(driver, executor, session, below, self._on_ended)
         self._messages = below.follow_messages(
-            request, self._is_following, self._give_up, self._begin_to_finish
+            request, self._is_following, self._give_up, self._on_eof
         )
         self._commands = CommandReader(
             driver,
@@ -87,41 +128,45 @@ class WebSocketClient:
     # Events.
 
     def _is_following(self) -> bool:
-        # After it has left, others watch the socket until it is closed.
-        return self._is_closed or bool(self._executor.subscriptions.of(self._connection.session))
+        # A closed one is not given up; its connection is being closed.
+        return self._phase is Phase.CLOSED or bool(
+            self._executor.subscriptions.of(self._connection.session)
+        )
 
     def _give_up(self, reason: str) -> None:
         self._executor.sessions.end(self._connection.session, reason)
         self._driver.wake()
 
-    def _close_given_up(self) -> None:
-        """Its last line is written: close the socket, which waits for the client's close frame."""
-        if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(
-                self.socket.close(code=self._close_code(), message=b"")
-            )
+    def _on_ended(self) -> None:
+        self._on(Event.ENDED)
 
-    def _close_code(self) -> int:
-        return LOG_ON if self._connection.session.is_barred else GIVEN_UP
+    def _on_eof(self) -> None:
+        self._on(Event.EOF)
 
-    def _begin_to_finish(self) -> None:
-        """The client sends no more, perhaps since before its handshake is answered."""
-        self._sends_no_more = True
-        if self.socket.prepared and self._finishing is None and not self._is_closed:
-            self._finishing = asyncio.get_running_loop().create_task(self._finish())
+    def _on(self, event: Event) -> None:
+        before, self._phase = self._phase, TRANSITIONS.get((self._phase, event), self._phase)
+        if self._phase is before:
+            return
+        if self._draining is not None:
+            self._draining.cancel()
+            self._draining = None
+        loop = asyncio.get_running_loop()
+        if self._phase is Phase.DRAINING:
+            self._draining = loop.create_task(self._drain())
+        elif self._phase is Phase.CLOSING:
+            # This waits for the client's close frame.
+            code = LOG_ON if self._connection.session.is_barred else GIVEN_UP
+            self._closing = loop.create_task(self.socket.close(code=code, message=b""))
 
-    async def _finish(self) -> None:
-        """The client sends no more: answer what it has sent, then close."""
+    async def _drain(self) -> None:
+        """Answer what the client has sent, then close."""
         with contextlib.suppress(ConnectionError, StoreError):
             # The ping detects a client that has disconnected completely, and nothing more is done
             # for it.
             await self.socket.ping()
-            while not self._messages.is_idle:
-                await asyncio.sleep(FINISHED_CHECK_S)
+            await self._messages.executed()
             await self._driver.durable()
-            session = self._connection.session
-            while session.outbox and session.ended is None:
-                await asyncio.sleep(FINISHED_CHECK_S)
+            await self._connection.drained()
             await self.socket.close()
 
     # Life cycle.
@@ -131,8 +176,7 @@ class WebSocketClient:
         await self.socket.prepare(self._request)
         self._pings = Pings(self._messages, self.socket.ping, self._lose)
         self._limit_logon()
-        if self._sends_no_more:
-            self._begin_to_finish()
+        self._on(Event.OPENED)
         try:
             await self._run()
         finally:
@@ -212,12 +256,9 @@ class WebSocketClient:
 
     async def release(self) -> None:
         """The socket is closed, or was never opened."""
-        self._is_closed = True
+        self._on(Event.LOST)
         if self._logging_on is not None:
             self._logging_on.cancel()
-        if self._finishing is not None:
-            self._finishing.cancel()
-            self._finishing = None
         if self._pings is not None:
             self._pings.stop()
             self._pings = None

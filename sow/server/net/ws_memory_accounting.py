@@ -55,6 +55,7 @@ class MessageMemory:
         self._deadline: MinRateDeadline | None = None
         self._message = 0
         self._is_closed = False
+        self._executed: asyncio.Future[None] | None = None
         self.received = 0
         """How often bytes have arrived."""
 
@@ -120,6 +121,14 @@ class MessageMemory:
         self._active_s = self._watches.now_s()
         if self._done == self._frames.complete:
             self._settle(self._frames.held)
+            if self._executed is not None and not self._executed.done():
+                self._executed.set_result(None)
+
+    async def executed(self) -> None:
+        """Return when all received messages have been executed."""
+        while not self.is_idle:
+            self._executed = asyncio.get_running_loop().create_future()
+            await self._executed
 
     @property
     def is_idle(self) -> bool:

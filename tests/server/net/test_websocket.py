@@ -14,7 +14,14 @@ from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.read_backpressure import ReadBackpressure
 from sow.server.net.connection_supervisor import Connections
 from sow.server.net.http_protocol import HttpProtocol
-from sow.server.net.websocket import GIVEN_UP, STOPPING, WebSocketHandler
+from sow.server.net.websocket import (
+    GIVEN_UP,
+    STOPPING,
+    TRANSITIONS,
+    Event,
+    Phase,
+    WebSocketHandler,
+)
 from tests.server.net.test_http_protocol import REQUESTED
 from tests.server.net.test_ws_frame_scanner import frame
 from tests.server.stand_ins import Socket, World, open_authn, request_of, stepped, turns
@@ -147,6 +154,25 @@ async def test_who_sends_no_more_is_answered_and_then_sent_that_this_is_the_end(
     assert client.socket.closed
     await client.lose()
     assert place.sessions == []
+    await place.close()
+
+
+@stepped
+async def test_a_client_that_sends_no_more_is_closed_once_it_has_read_its_answers():
+    place = Place()
+    client = await Client(place).open()
+    client.watched.flow.pause()
+    client.watched.data_received(masked(b'{"c":"flush","cid":"last","a":"processed"}'))
+    assert client.watched.eof_received()
+    await asyncio.sleep(1)
+    assert b'"last"' not in client.socket.written
+    assert not client.socket.closed
+    client.watched.flow.resume()
+    await asyncio.sleep(1)
+    written = client.socket.written
+    assert 0 < written.index(b'"last"') < written.rindex(b"\x88")
+    assert client.socket.closed
+    await client.lose()
     await place.close()
 
 
@@ -306,3 +332,19 @@ async def test_every_client_is_sent_that_the_server_stops():
     await closing
     assert place.sessions == []
     await place.close()
+
+
+def test_every_phase_ends_and_a_closed_connection_stays_closed():
+    for phase in Phase:
+        assert TRANSITIONS[phase, Event.LOST] is Phase.CLOSED
+    after_closed = {TRANSITIONS.get((Phase.CLOSED, event), Phase.CLOSED) for event in Event}
+    assert after_closed == {Phase.CLOSED}
+
+
+def test_a_client_that_sends_no_more_drains_whenever_its_handshake_is_answered():
+    for events in ((Event.OPENED, Event.EOF), (Event.EOF, Event.OPENED)):
+        phase = Phase.HANDSHAKE
+        for event in events:
+            phase = TRANSITIONS[phase, event]
+        assert phase is Phase.DRAINING
+        assert TRANSITIONS[phase, Event.ENDED] is Phase.CLOSING
