@@ -30,6 +30,7 @@ from sow.server.http.read_backpressure import ReadBackpressure
 from sow.server.http.request_memory import REQUESTS, Requests
 from sow.server.http.responses import mark_kept
 from sow.server.http.route import add_routes
+from sow.server.loop.latency import LoopLatency
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.connection_supervisor import Connections
 from sow.server.net.http_protocol import HttpProtocol
@@ -170,7 +171,9 @@ class World:
         self.engine = Engine(configuration, self.journal.has_room)
         numbers = itertools.count(1)
         self.executor = Executor(self.engine, self.journal, lambda: f"name-{next(numbers)}")
-        self.driver = ServerRuntime(self.engine, self.journal, self.clock, windows_us)
+        self.driver = ServerRuntime(
+            self.engine, self.journal, self.clock, windows_us or {}, LoopLatency()
+        )
 
     def publish(self, *bodies, topic="orders"):
         return self.engine.publish(topic, list(bodies), self.clock.now_us())
@@ -257,9 +260,16 @@ def asking(*allows):
     )
 
 
+def authenticator_of(
+    security, make, own_token="", now_us=lambda: 0, certificate_trusted=lambda _context: True
+):
+    """A request authenticator; at time 0 and with trusted certificates unless given."""
+    return RequestAuthenticator(security, make, own_token, now_us, certificate_trusted)
+
+
 def open_authn():
-    """One who asks nobody who he is."""
-    return RequestAuthenticator(Security(), NotImplemented)
+    """An authenticator of a server without authentication."""
+    return authenticator_of(Security(), NotImplemented)
 
 
 def request_of(method="GET", path="/", headers=(), app=None, **more):

@@ -235,7 +235,7 @@ class Server:
     async def _restore_records(self) -> None:
         """Restore the records, while requests for the progress are answered."""
         # Nothing else runs, so long steps do no harm.
-        turns = FairScheduler(LoopLatency())
+        turns = FairScheduler(LoopLatency(), lambda: None)
         # A million new objects, none of them garbage: collecting only costs time, then and later.
         gc.disable()
         try:

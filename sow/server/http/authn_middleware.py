@@ -92,9 +92,9 @@ class RequestAuthenticator:
         self,
         security: Security,
         make: Callable[[Authentication], Identifies],
-        own_token: str = "",
-        now_us: Callable[[], int] = lambda: 0,
-        certificate_trusted: Callable[[SSLContext | None], bool] = lambda _context: True,
+        own_token: str,
+        now_us: Callable[[], int],
+        certificate_trusted: Callable[[SSLContext | None], bool],
     ) -> None:
         """`certificate_trusted` returns whether a certificate that a TLS context verified would be
         accepted now."""

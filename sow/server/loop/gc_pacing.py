@@ -51,7 +51,7 @@ class GcPacing:
     """Controls the collector of this process from `begin` on; `expected` returns how many objects
     are plausible beside those that survived."""
 
-    def __init__(self, expected: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, expected: Callable[[], int]) -> None:
         self._expected = expected
         self._looked_us = 0
         self._passes = 0

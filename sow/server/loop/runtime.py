@@ -58,8 +58,8 @@ class ServerRuntime:
         engine: Engine,
         journal: Journal,
         clock: Clock,
-        windows_us: Mapping[str, int] | None = None,
-        watch: LoopLatency | None = None,
+        windows_us: Mapping[str, int],
+        watch: LoopLatency,
     ) -> None:
         self.engine = engine
         self.clock = clock
@@ -67,7 +67,7 @@ class ServerRuntime:
         self.idle_work: dict[str, Callable[[int], bool]] = {}
         self.flush_work: dict[str, Callable[[int], object]] = {}
         self._loop = asyncio.get_running_loop()
-        self.watch = watch or LoopLatency()
+        self.watch = watch
         self.turns = FairScheduler(self.watch, self.wake)
         """Long work runs here, in slices."""
         self.durable_times = Histogram()
@@ -75,9 +75,7 @@ class ServerRuntime:
         self._woken_s = self._loop.time()
         self._begun_s: dict[int, float] = {}
         """Flush time of groups that are not released, by their numbers."""
-        self._commit = GroupCommit(
-            journal, windows_us or {}, self._release, self._fail, self._recover
-        )
+        self._commit = GroupCommit(journal, windows_us, self._release, self._fail, self._recover)
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._writers: dict[Session, Callable[[], None]] = {}
         self._writing = FanoutWriter(self.turns, self._write_to)

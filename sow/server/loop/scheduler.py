@@ -39,7 +39,7 @@ class Work(Protocol):
 class FairScheduler:
     """Schedules work on the running loop; `on_slice` is called after each slice."""
 
-    def __init__(self, watch: LoopLatency, on_slice: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, watch: LoopLatency, on_slice: Callable[[], None]) -> None:
         self._watch = watch
         self._on_slice = on_slice
         self._loop = asyncio.get_running_loop()

@@ -99,7 +99,7 @@ class Listener:
         self,
         sockets: list[socket.socket],
         connections: Connections,
-        encryption: Callable[[], ssl.SSLContext | None] = lambda: None,
+        encryption: Callable[[], ssl.SSLContext | None],
         accept: Callable[[socket.socket], tuple[socket.socket, tuple[object, ...]]] = (
             lambda listener: listener.accept()
         ),

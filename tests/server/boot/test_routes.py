@@ -13,13 +13,12 @@ from sow.engine.progress import Progress
 from sow.protocol.commands import COMMANDS
 from sow.server.api.health import HealthHandler
 from sow.server.boot.routes import WEBSOCKET, Route, description, open_handlers, routes
-from sow.server.http.authn_middleware import RequestAuthenticator
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.route import with_heads
 from sow.server.http.startup_barrier import ReadinessGate
 from sow.server.loop.startup_progress import StartupProgress
 from sow.store.staging import Staging
-from tests.server.stand_ins import Anybody, Served, World, stepped
+from tests.server.stand_ins import Anybody, Served, World, authenticator_of, stepped
 
 
 def table_of(world, directory):
@@ -29,7 +28,7 @@ def table_of(world, directory):
         lambda _loss: [],
         Staging(directory, 0),
         SimpleNamespace(),
-        RequestAuthenticator(Security(), NotImplemented),
+        authenticator_of(Security(), NotImplemented),
     )
     crowd = ConnectionLimiter(lambda: Configuration("test", ()), 100)
     status = HealthHandler(StartupProgress(Progress()), crowd, Quota(lambda: 1))
@@ -94,7 +93,7 @@ ASKS = Security(authentication=Authentication(tokens_file="tokens"), roles=ROLES
 )
 @stepped
 async def test_an_answer_that_was_found_by_rights_of_before_is_not_given(method, later, status):
-    here = RequestAuthenticator(ASKS, lambda _by: Anybody())
+    here = authenticator_of(ASKS, lambda _by: Anybody())
 
     async def handler(_request):
         # While it waits for its turn, or for the disk.

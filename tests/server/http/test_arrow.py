@@ -150,7 +150,7 @@ def test_the_first_rows_wait_for_no_import():
 
 def test_columns_are_made_in_turns_and_what_takes_long_in_a_thread():
     async def go():
-        turns, threads = FairScheduler(LoopLatency()), []
+        turns, threads = FairScheduler(LoopLatency(), lambda: None), []
 
         def apart():
             threads.append(threading.current_thread())

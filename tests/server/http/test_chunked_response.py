@@ -12,7 +12,7 @@ from sow.core.security_definitions import Allow, Authentication, Role, Security
 from sow.core.users import User
 from sow.errors import Unauthenticated
 from sow.server.http import chunked_response
-from sow.server.http.authn_middleware import AUTHN, RequestAuthenticator
+from sow.server.http.authn_middleware import AUTHN
 from sow.server.http.chunked_response import (
     answer_array,
     answer_in_pieces,
@@ -23,7 +23,15 @@ from sow.server.http.chunked_response import (
 )
 from sow.server.http.route import Route
 from tests.server.http.test_compression import unpacked
-from tests.server.stand_ins import Served, World, read_answer, request_of, stepped, turns
+from tests.server.stand_ins import (
+    Served,
+    World,
+    authenticator_of,
+    read_answer,
+    request_of,
+    stepped,
+    turns,
+)
 
 
 class Place(Served):
@@ -291,7 +299,7 @@ def security(topic):
 async def test_an_answer_goes_on_for_whose_rights_stay_and_no_further_for_others(
     names, topic, goes_on
 ):
-    here = RequestAuthenticator(security("orders"), lambda _by: Names("ann"))
+    here = authenticator_of(security("orders"), lambda _by: Names("ann"))
     async with Place(here) as place:
         socket = await place.begin("GET", "/pieces/1000", headers={"Authorization": "Bearer ann"})
         await turns(2000)
@@ -398,8 +406,8 @@ async def test_a_long_message_for_which_there_is_no_room_any_more_ends_its_answe
         assert place.held == 256 * 1024**2
 
 
-class Place(Served):
-    """A door that describes so many things."""
+class Describing(Served):
+    """A handler that describes so many things."""
 
     def __init__(self):
         world = World()
@@ -416,6 +424,6 @@ class Place(Served):
 @stepped
 async def test_descriptions_are_the_same_in_however_many_steps(monkeypatch, at_once, count):
     monkeypatch.setattr("sow.server.http.chunked_response.DESCRIBED_AT_ONCE", at_once)
-    async with Place() as place:
+    async with Describing() as place:
         found = (await place.get(f"/things/{count}")).json
         assert found == [{"at": at} for at in range(count)]

@@ -78,7 +78,9 @@ class Place:
         )
         self.connected = []
         self.listener = ListeningSocket()
-        self.listening = Listener([self.listener], self.connections, accept=self.accept)
+        self.listening = Listener(
+            [self.listener], self.connections, lambda: None, accept=self.accept
+        )
         self.listening._connect = self.connect
 
     def accept(self, _listener):
