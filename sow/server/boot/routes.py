@@ -222,7 +222,7 @@ def routes(status: HealthHandler, gate: ReadinessGate[Handlers]) -> list[Route]:
             records + "/{key}/why",
             "read",
             gated(lambda handlers: handlers.why.handle),
-            "Why a record is told of as it is: its windows and followers",
+            "Explain a record: its windows and followers",
         ),
         Route(
             "GET",
@@ -342,7 +342,7 @@ def routes(status: HealthHandler, gate: ReadinessGate[Handlers]) -> list[Route]:
             "/v1/sessions/{id}/why",
             "logon",
             gated(lambda handlers: handlers.stories.handle),
-            "What a session is not told, since when, why, and what to do",
+            "Explain a session: what it does not receive, since when, why, and what to do",
         ),
         Route(
             "POST",

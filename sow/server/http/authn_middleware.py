@@ -236,7 +236,7 @@ class RequestAuthenticator:
         if isinstance(error, REFUSALS):
             what = f"{request.method} {request.path}"
             address = client_address(request)
-            rights = self.nobody if rights.is_open else rights
+            rights = self.anonymous if rights.is_open else rights
             self._note("refused", rights, what, address=address, reason=error.detail)
 
     def note_admin(self, request: web.Request, rights: Permissions) -> None:
@@ -245,7 +245,7 @@ class RequestAuthenticator:
         self._note("admin", rights, what, address=client_address(request))
 
     @property
-    def nobody(self) -> Permissions:
+    def anonymous(self) -> Permissions:
         """The permissions of an anonymous client."""
         return self.role_set.rights(None)
 

@@ -109,7 +109,7 @@ def no_room(holder: QuotaHolder, size: int) -> Busy:
     """The error for a long message that there is no room for."""
     return Busy(
         f"{holder.lack(size)}, of answers that are not read yet (Limits/RequestMemory), and the "
-        f"answer has a message of {size} bytes: read the others first, or ask again in a moment"
+        f"answer has a message of {size} bytes: read the others first, or retry in a moment"
     )
 
 

@@ -35,7 +35,7 @@ class PreconditionFailed(ClientError):
 
 
 class Conditions(NamedTuple):
-    """The tags of states one of which has to be current (`match`), and of those that must not be
+    """Tags of states: one of them has to be current (`match`), and of those that must not be
     (`none_match`); None if the header is missing."""
 
     match: frozenset[str] | None = None

@@ -44,7 +44,7 @@ class Route(NamedTuple):
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Authenticate and check a request, and answer it."""
         authn = request.app[AUTHN]
-        rights = authn.nobody
+        rights = authn.anonymous
         try:
             rights = await authn.admit(request, self.demand)
             if not rights.is_open:

@@ -85,7 +85,6 @@ def test_a_refusal_names_a_handful():
     assert handful(names) == "a, b, c, d, e, and 2 more"
 
 
-ORDERS = Topic("orders", "json", keys=("/id",))
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/")
 WIDE = replace(DESKS, pattern="^/")
 
