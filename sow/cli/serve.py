@@ -234,7 +234,7 @@ async def _serve(server: Server, stop: asyncio.Event, ready: Ready, reloads: boo
     if reloads:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
     address = await server.open()
-    notify.starting(server.told)
+    notify.starting(server.startup_status)
     if not await _done_unless(stop, server.restore()):
         notify.stopping()
         return True

@@ -77,7 +77,7 @@ def test_it_says_one_line_when_it_is_ready(command, tmp_path):
         started_at, stopping, stopped = said.splitlines()
         assert re.fullmatch(
             r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO app: started at http://127\.0\.0\.1:\d+: "
-            r"\d+ topics, 0 records put back in [\d.]+ s, data in .*, version .*",
+            r"\d+ topics, 0 records restored in [\d.]+ s, data in .*, version .*",
             started_at,
         )
         assert stopping.endswith(" INFO app: stopping")

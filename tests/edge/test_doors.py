@@ -9,7 +9,7 @@ import pytest
 from sow.client import Client
 from sow.core.security_definitions import Security
 from sow.server.boot.routes import routes
-from sow.server.http.methods import with_heads
+from sow.server.http.route import with_heads
 from tests.edge.serving import Running, configuration, records, stream
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
 

@@ -16,7 +16,7 @@ from sow.protocol.commands import COMMANDS
 from sow.security.authentication.session_cache import Logons
 from sow.security.authentication.tokens import sum_of
 from sow.server.boot.routes import routes
-from sow.server.http.methods import allowed, with_heads
+from sow.server.http.route import allowed, with_heads
 from tests.edge.arrow import ARROW, stream
 from tests.edge.serving import Running, configuration, records
 
@@ -566,14 +566,14 @@ def test_a_user_who_is_no_more_is_put_out(own):
 
 def test_a_bug_of_ours_leaves_nobody_his_rights(own, running, monkeypatch):
     authn = own.server._authn
-    found = authn.find_again
+    found = authn.identify_again
 
-    async def find_again(shown, who):
+    async def identify_again(shown, who):
         if shown is shown_by_unlucky:
             raise RuntimeError("a bug")
         return await found(shown, who)
 
-    monkeypatch.setattr(authn, "find_again", find_again)
+    monkeypatch.setattr(authn, "identify_again", identify_again)
     with own.socket(headers=READER) as unlucky, own.socket(headers=ANN) as ws:
         unlucky.ask({"c": "heartbeat"})
         sessions = own.server.executor.sessions
@@ -584,7 +584,7 @@ def test_a_bug_of_ours_leaves_nobody_his_rights(own, running, monkeypatch):
         assert unlucky.until(c="close")
         assert ws.until(c="close"), "who comes after him is put out all the same"
     # The other server of these tests hears of it, too: there is one log in a process.
-    assert "whose it is was not found out" in own.errors.pop()
+    assert "its user cannot be identified" in own.errors.pop()
     running.errors.clear()
 
 

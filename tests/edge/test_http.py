@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.edge.serving import records
-from tests.server.http.test_content_codings import unpacked
+from tests.server.http.test_compression import unpacked
 
 ORDERS = [
     {"id": 1, "symbol": "A", "price": 10},

@@ -310,7 +310,7 @@ def test_without_a_file_for_one_more_connections_wait_and_it_is_said_once(
 ):
     monkeypatch.setattr(listening, "RETRY_S", 0.01)
     server = limited("")
-    there = server.server._listening
+    there = server.server._listener
     accept, left = there._accept_one, [50]
 
     def starved(listener):

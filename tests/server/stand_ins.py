@@ -22,13 +22,14 @@ from sow.core.definitions import Configuration, Limits, Topic, with_system_topic
 from sow.core.security_definitions import Authentication, Role, Security, User
 from sow.engine.engine import Engine
 from sow.server.http.authn_middleware import AUTHN, RequestAuthenticator
-from sow.server.http.caching import mark_kept
 from sow.server.http.compression import Compression
 from sow.server.http.connection_limits import ConnectionLimiter
-from sow.server.http.methods import add_routes
 from sow.server.http.problems import report
 from sow.server.http.read_backpressure import ReadBackpressure
 from sow.server.http.request_memory import REQUESTS, Requests
+from sow.server.http.responses import mark_kept
+from sow.server.http.route import add_routes
+from sow.server.loop.latency import LoopLatency
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.connection_supervisor import Connections
 from sow.server.net.http_protocol import HttpProtocol
@@ -169,7 +170,9 @@ class World:
         self.engine = Engine(configuration, self.journal.has_room)
         numbers = itertools.count(1)
         self.executor = Executor(self.engine, self.journal, lambda: f"name-{next(numbers)}")
-        self.driver = ServerRuntime(self.engine, self.journal, self.clock, windows_us)
+        self.driver = ServerRuntime(
+            self.engine, self.journal, self.clock, windows_us or {}, LoopLatency()
+        )
 
     def publish(self, *bodies, topic="orders"):
         return self.engine.publish(topic, list(bodies), self.clock.now_us())
@@ -208,7 +211,7 @@ class Served:
 
     async def begin(self, method, path, body=b"", headers=()):
         """Send a request; returns the socket, on which the answer comes."""
-        found = self.connections.watched("192.0.2.7")
+        found = self.connections.supervise("192.0.2.7")
         socket = Socket(found)
         found.connection_made(socket)
         lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close"]
@@ -256,9 +259,16 @@ def asking(*allows):
     )
 
 
+def authenticator_of(
+    security, make, own_token="", now_us=lambda: 0, certificate_trusted=lambda _context: True
+):
+    """A request authenticator; at time 0 and with trusted certificates unless given."""
+    return RequestAuthenticator(security, make, own_token, now_us, certificate_trusted)
+
+
 def open_authn():
-    """One who asks nobody who he is."""
-    return RequestAuthenticator(Security(), NotImplemented)
+    """An authenticator of a server without authentication."""
+    return authenticator_of(Security(), NotImplemented)
 
 
 def request_of(method="GET", path="/", headers=(), app=None, **more):

@@ -225,7 +225,7 @@ def test_a_batch_whose_chunks_are_lost_is_refused_and_sent_again(copy, server, p
         if requested.step == "commit":
             for chunk in staging.glob("*/*/*"):  # as when the machine, not the process, fails
                 chunk.write_bytes(b"")
-            server.server._doors.writes._recent = Recent()
+            server.server._handlers.writes._recent = Recent()
         return forward()
 
     proxy.way = lose

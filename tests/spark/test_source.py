@@ -184,7 +184,7 @@ def test_a_read_outlives_the_snapshot_that_it_was_planned_with(sow, server):
     found = sow("orders")
     assert found.count() == 2
     server.publish("orders", {"id": 3})
-    server.server._doors.snapshots._taken._by_name.clear()  # as after a restart, or an idle hour
+    server.server._handlers.snapshots._taken._by_name.clear()  # as after a restart, or an idle hour
     assert found.count() == 2
 
 

@@ -96,7 +96,7 @@ class AsOfQueries:
         return bookmark
 
     async def _in_turns(self, steps: Task[Result]) -> Result:
-        return await self._driver.turns.take("a state of the past", steps)
+        return await self._driver.turns.run("a state of the past", steps)
 
     def _present(self, topic: LiveTopic) -> Task[Present]:
         yield from self._engine.undivided.finish_before(topic.name)

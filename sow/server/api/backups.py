@@ -19,7 +19,7 @@ from aiohttp import web
 from sow import __version__
 from sow.core.media_types import FRAMES
 from sow.errors import Busy, NotEntitled, SowError
-from sow.server.http.authn_middleware import check_stream_continues, permissions_of
+from sow.server.http.authn_middleware import permissions_of, reauthorize_stream
 from sow.server.http.chunked_response import write_part
 from sow.server.http.responses import json_response
 from sow.store.backup import CopiedStore, frames
@@ -55,7 +55,7 @@ class BackupHandler:
             async with aclosing(_in_a_thread(pieces)) as made:
                 async for piece in made:
                     try:
-                        await check_stream_continues(request)
+                        await reauthorize_stream(request)
                     except SowError as error:
                         why = f"the rest may not be sent: {error.detail}"
                         raise ConnectionResetError(why) from None

@@ -22,7 +22,7 @@ from sow.engine.running_topics import LiveTopic
 from sow.errors import ClientError, TooLarge, clipped, shown
 from sow.security.authorization import Permissions
 from sow.server.http.arrow import read_rows, without_rows
-from sow.server.http.authn_middleware import check_stream_continues, permissions_of
+from sow.server.http.authn_middleware import permissions_of, reauthorize_stream
 from sow.server.http.negotiation import UnsupportedMediaType
 from sow.server.http.parameters import parameters_of, read_count
 from sow.server.http.request_memory import read_body
@@ -256,7 +256,7 @@ class BatchCommitHandler:
         came first and rows were read since the request came."""
         topic = self._writes.topic(batch.topic)
         steps, content = await self._all_staged(topic, staged, commit.parts)
-        await check_stream_continues(request)
+        await reauthorize_stream(request)
         rights = permissions_of(request)
         if any(step.operation in DELETIONS for step in steps):
             rights.check("delete", commit.topic)
@@ -265,7 +265,7 @@ class BatchCommitHandler:
             self._writes.check_replaces(topic, steps, commit.allow_empty)
         now_us, attempts = self._driver.now_us(), attempts_digest(commit.parts)
         applying = self._writes.applying(*batch, steps, now_us, replaces, rights, content, attempts)
-        return str(await self._driver.turns.take("a staged commit", applying))
+        return str(await self._driver.turns.run("a staged commit", applying))
 
     async def _all_staged(
         self, topic: LiveTopic, batch: StagedBatch, parts: Sequence[StagedPart]

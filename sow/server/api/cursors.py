@@ -132,7 +132,7 @@ class Cursors:
         if len(rows) <= paging.limit:
             return rows
         part = np.arange(start, min(start + paging.limit, len(rows)))
-        return await self._driver.turns.take("a page of an answer", rows.picking(part))
+        return await self._driver.turns.run("a page of an answer", rows.picking(part))
 
 
 def limit_of(requested: Mapping[str, str], kind: str, explain: bool) -> int | None:

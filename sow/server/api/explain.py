@@ -80,8 +80,8 @@ class ExplainHandler:
         topic = self._engine.topic(request.match_info["topic"])
         if self._driver.failure is None:
             await self._driver.durable()
-        steps = self._explain(topic, key, rights)
-        return json_response(await self._driver.turns.take("the story of a record", steps))
+        explaining = self._explain(topic, key, rights)
+        return json_response(await self._driver.turns.run("the story of a record", explaining))
 
     def _explain(self, topic: LiveTopic, key: str, rights: Permissions) -> Task[Story]:
         held = _state(topic.records, key)

@@ -18,7 +18,7 @@ from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.parameters import parameters_of, read_flag
 from sow.server.http.responses import LOG_HEADER, json_response
 from sow.server.http.tls import Certificate
-from sow.server.loop.last_error import LastError
+from sow.server.loop.log_lines import LastError
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.loop.startup_progress import StartupProgress
 from sow.sessions.commands.executor import Executor
@@ -81,7 +81,7 @@ class HealthHandler:
         refusal = self._refusal()
         parts = ["ok", *self._remarks()] if refusal is None else [refusal]
         if self._last_error.is_there:
-            parts.append(self._last_error.told(await self._may_administer(request)))
+            parts.append(self._last_error.summary(await self._may_administer(request)))
         status = 200 if refusal is None else 503
         return web.Response(status=status, text="; ".join(parts) + "\n", headers=self._log_header())
 
@@ -97,13 +97,13 @@ class HealthHandler:
     def _serving(self) -> tuple[ServerRuntime, Executor]:
         """The runtime and the executor, once recovery is done; raises Replaying."""
         if self._running is None:
-            raise Replaying(self._replay.told())
+            raise Replaying(self._replay.public_status())
         return self._running
 
     def _refusal(self) -> str | None:
         """Why clients should not use this server at the moment; None if they should."""
         if self._running is None:
-            return self._replay.told()
+            return self._replay.public_status()
         driver, executor = self._running
         capacity = executor.engine.capacity
         if driver.refusal is None and capacity.is_full:
@@ -150,5 +150,5 @@ class HealthHandler:
                 self._certificates(),
                 reports_topics,
             )
-            page += await driver.turns.take("metrics", steps)
+            page += await driver.turns.run("metrics", steps)
         return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -27,7 +27,7 @@ from sow.protocol.encodings import timestamp
 from sow.security.authorization import Permissions
 from sow.security.row_level_security import RowPolicy
 from sow.server.http.arrow import ArrowStream, of_log, warm_up
-from sow.server.http.authn_middleware import AUTHN, check_stream_continues, permissions_of
+from sow.server.http.authn_middleware import AUTHN, permissions_of, reauthorize_stream
 from sow.server.http.chunked_response import answer_in_pieces
 from sow.server.http.negotiation import form_of
 from sow.server.http.parameters import parameters_of, read_count, read_seconds
@@ -80,8 +80,8 @@ class LogHandler:
         kind = NDJSON if kind == JSON else kind
         topics, condition, guards = await self._wanted(request, requested)
         part = await self._requested_for(requested, topics)
-        # Permissions may have changed while the request waited.
-        await check_stream_continues(request)
+        # He may not be who waits any more.
+        await reauthorize_stream(request)
         if kind == ARROW:
             await warm_up()
         journal = self._driver.journal
@@ -99,11 +99,11 @@ class LogHandler:
         if self._driver.failure is None:
             await self._driver.durable()
         part = await self._requested_for(requested, topics, limit_max=None)
-        await check_stream_continues(request)
+        await reauthorize_stream(request)
         journal, rows = self._driver.journal, part.rows
         if condition is not None or guards:
             counting = _counting(log_pieces(journal, part, topics, condition, guards))
-            rows = await self._driver.turns.take(READING, counting)
+            rows = await self._driver.turns.run(READING, counting)
         return json_response(
             {
                 "from": str(part.after),
@@ -123,10 +123,10 @@ class LogHandler:
         """The requested topics, the filter on their publishes, and the row policies that apply."""
         turns, rights = self._driver.turns, permissions_of(request)
         named = self._topics(requested.get("topics"), rights, must_be_logged)
-        topics = await turns.take(READING, named)
+        topics = await turns.run(READING, named)
         condition = self._engine.filter(requested["filter"]) if "filter" in requested else None
         checked = condition if "topics" in requested else None
-        return topics, condition, await turns.take(READING, _guards(topics, rights, checked))
+        return topics, condition, await turns.run(READING, _guards(topics, rights, checked))
 
     async def _requested_for(
         self, requested: dict[str, str], topics: Topics, limit_max: int | None = ROWS_MAX
@@ -151,7 +151,7 @@ class LogHandler:
             stored = self._driver.next_commit()
             try:
                 steps = cutting(journal, after, until, limit, topics)
-                part = await self._driver.turns.take(READING, steps)
+                part = await self._driver.turns.run(READING, steps)
             except StoreError as error:
                 error.status = 500
                 raise

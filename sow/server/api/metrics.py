@@ -28,7 +28,7 @@ from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTop
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.tls import Certificate
 from sow.server.loop.event_loop import loop_name
-from sow.server.loop.loop_latency import LoopLatency
+from sow.server.loop.latency import LoopLatency
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.loop.startup_progress import StartupProgress
 from sow.sessions.commands.consumers import Consumer, Consumers

@@ -51,7 +51,7 @@ class RecordHandler:
         # As it is stored, unless the client prefers JSON.
         form = accepted(request, media_types_of(kind))
         sow_key, conditions = request.match_info["key"], Conditions.of_reader(request)
-        await self._driver.turns.take(READING, record_ops.at_hand(self._engine, topic.name))
+        await self._driver.turns.run(READING, record_ops.at_hand(self._engine, topic.name))
         records = self._engine.topic(topic.name).records
         state = RecordState(request, records, records.table.find(sow_key))
         conditions.check(state.tags, state.is_there)
@@ -96,7 +96,7 @@ class RecordHandler:
             state = RecordState(request, records, slot)
             return bookmark, None if state.body is None else state.tag(state.media_types[0])
 
-        bookmark, tag = await self._driver.turns.take("a publish", putting())
+        bookmark, tag = await self._driver.turns.run("a publish", putting())
         await self._driver.durable()
         return json_response(
             {"published": 1, "bookmark": str(bookmark)},
@@ -107,7 +107,7 @@ class RecordHandler:
     async def delete(self, request: web.Request) -> web.Response:
         """`DELETE …/{key}`: delete the record."""
         topic = self._engine.catalog.deletable(request.match_info["topic"])
-        deleted = await self._driver.turns.take(
+        deleted = await self._driver.turns.run(
             "delete over HTTP",
             record_ops.delete(
                 self._engine,
@@ -138,7 +138,7 @@ class RecordHandler:
 
         body = await read_messages(records, request)
         steps = take_messages(records, request, body, take, self._engine.frame_bytes_max)
-        await self._driver.turns.take("reading messages", steps)
+        await self._driver.turns.run("reading messages", steps)
         key = None if records.keys else sow_key
         reading = Reading(self._engine, topic, key, self._driver.now_us)
         reading.take(bodies)
@@ -154,7 +154,7 @@ class RecordHandler:
 
     def _looking(self, request: web.Request) -> "Looking":
         looking = Looking(request, Conditions.of(request))
-        if looking.conditions.asks:
+        if looking.conditions.are_given:
             topic = request.match_info["topic"]
             if not permissions_of(request).may("read", topic):
                 raise NotEntitled(
@@ -177,7 +177,7 @@ class Looking:
         """Raise an error if the conditions do not hold."""
         state = RecordState(self._request, records, slot)
         self.seen = state.body is not None
-        if self.conditions.asks:
+        if self.conditions.are_given:
             self.conditions.check(state.tags, state.is_there)
 
 

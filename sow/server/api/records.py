@@ -38,9 +38,8 @@ from sow.server.api.topic_list import MemberCounts, counting, members_of, there_
 from sow.server.http.arrow import in_turns, of_documents, of_snapshot, streamed, warm_up
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.body_stream import documents_of, frames_of
-from sow.server.http.chunked_response import answer_in_pieces, answer_whole
+from sow.server.http.chunked_response import answer_array, answer_in_pieces, answer_whole
 from sow.server.http.csv_answers import CsvTable
-from sow.server.http.json_array_stream import answer_array
 from sow.server.http.negotiation import form_of, wants_columns
 from sow.server.http.parameters import (
     parameters_of,
@@ -114,7 +113,7 @@ class RecordsHandler:
             requested.get("members") is None or read_flag(requested, "members"),
         )
         turns, headers = self._driver.turns, {LOG_HEADER: self._driver.journal.log_id}
-        listed = await turns.take("a list of topics", listing)
+        listed = await turns.run("a list of topics", listing)
         if read_flag(requested, "names"):
             return await answer_array(turns, request, listed, lambda one: one.name, headers)
         counts = await self._counts(listed, rights)
@@ -149,7 +148,7 @@ class RecordsHandler:
         """The number of visible records of each topic with a row policy."""
         if rights.is_open:
             return {}
-        return await self._driver.turns.take("a count", counting(self._engine, rights, described))
+        return await self._driver.turns.run("a count", counting(self._engine, rights, described))
 
     async def _members(
         self,
@@ -159,7 +158,7 @@ class RecordsHandler:
     ) -> dict[str, MemberCounts]:
         """The member counts of the patterns among these."""
         steps = members_of(rights, described, counts)
-        return await self._driver.turns.take("a list of topics", steps)
+        return await self._driver.turns.run("a list of topics", steps)
 
     def _topic(self, request: web.Request) -> LiveTopic:
         return self._engine.topic(request.match_info["topic"])
@@ -196,7 +195,7 @@ class RecordsHandler:
                 query = Query(filter=question.condition).at(self._engine.now_us)
                 found = await self._query_as_of(question.topic, moment, query, unread.admit)
                 steps, bookmark = aggregations.computed_of(question, found.rows), found.bookmark
-            share = await turns.take("an aggregated query over HTTP", steps)
+            share = await turns.run("an aggregated query over HTTP", steps)
         try:
             return await self._query(request, share.topic, requested, options, None, seen, bookmark)
         finally:
@@ -239,15 +238,15 @@ class RecordsHandler:
             turns, in_columns = self._driver.turns, kind == ARROW and not meta and not explain
             is_sent = kind == NDJSON and not meta and not explain and wants_columns(request)
             if in_columns:
-                await turns.take("an answer in columns", self._engine.columns.making(topic))
+                await turns.run("an answer in columns", self._engine.columns.making(topic))
             if "as_of" in requested:
                 found = await self._query_as_of(topic, requested["as_of"], query, unread.admit)
                 if in_columns or (is_sent and topic.records.types is not None):
-                    # Some of these records were deleted before column types were first inferred.
-                    learning = self._engine.columns.hearing(topic, found.rows.messages())
-                    await turns.take("an answer in columns", learning)
+                    # Some of it may have gone before anybody asked for columns.
+                    hearing = self._engine.columns.hearing(topic, found.rows.messages())
+                    await turns.run("an answer in columns", hearing)
             else:
-                found = await turns.take(
+                found = await turns.run(
                     "a query over HTTP",
                     execute_query(
                         self._engine, topic.name, query, meta or in_columns, unread.admit
@@ -348,7 +347,7 @@ class RecordsHandler:
         """Rows as CSV; the columns are determined before anything is written."""
         declared = self._engine.columns.declared(self._engine.topic(rows.topic.name))
         table = CsvTable(rows, meta, shape, declared)
-        names = await self._driver.turns.take("an answer in columns", table.header())
+        names = await self._driver.turns.run("an answer in columns", table.header())
         return await answer_in_pieces(
             self._driver.turns, ANSWER, request, table.pieces(names), CSV, headers
         )
@@ -356,10 +355,10 @@ class RecordsHandler:
     async def _sent(
         self, topic: LiveTopic, shape: Shape, rows: Snapshot, guard: RowPolicy | None
     ) -> Mapping[str, str]:
-        """The header with the columns of an answer: only the declared ones if the others are not
-        known."""
-        steps = self._engine.columns.sent_at_once(topic)
-        types = await self._driver.turns.take("an answer in columns", steps)
+        """The header that tells the columns of an answer: the declared ones alone where the others
+        are not known."""
+        telling = self._engine.columns.sent_at_once(topic)
+        types = await self._driver.turns.run("an answer in columns", telling)
         known = ColumnTypes(topic.records.message_type) if types is None else types
         columns = await self._columns(topic, shape, rows, guard, known)
         text = sent_columns(columns.columns, types is not None)
@@ -379,7 +378,7 @@ class RecordsHandler:
         wanted = None if shape.select is None else parse_select(shape.select).may_show
         if guard is not None and guard.rows is not None:
             steps = self._engine.columns.names(topic, rows.messages())
-            names = await self._driver.turns.take("an answer in columns", steps)
+            names = await self._driver.turns.run("an answer in columns", steps)
             selected, wanted = (
                 wanted,
                 lambda name: name in names and (selected is None or selected(name)),
@@ -413,7 +412,7 @@ class RecordsHandler:
         reading = Reading(self._engine, topic, requested.get("k"), self._driver.now_us)
         body = await read_messages(topic.records, request)
         turns = self._driver.turns
-        count = await turns.take(
+        count = await turns.run(
             "reading messages",
             take_messages(topic.records, request, body, reading.take, self._engine.frame_bytes_max),
         )
@@ -432,7 +431,7 @@ class RecordsHandler:
                 )
             )
 
-        bookmark = await turns.take("a publish", publishing())
+        bookmark = await turns.run("a publish", publishing())
         if ack == "persisted":
             await self._driver.durable()
         else:
@@ -450,7 +449,7 @@ class RecordsHandler:
         body = await read_messages(topic.records, request)
         identities = await self._named(topic, request, body) if body else None
         rights = permissions_of(request)
-        deleted = await self._driver.turns.take(
+        deleted = await self._driver.turns.run(
             "delete over HTTP",
             self._executor.deletion(
                 topic,
@@ -473,7 +472,7 @@ class RecordsHandler:
             identities.update(dict.fromkeys(topic.records.identities_of_sent(some)))
 
         steps = take_messages(topic.records, request, body, take, self._engine.frame_bytes_max)
-        await self._driver.turns.take("reading messages", steps)
+        await self._driver.turns.run("reading messages", steps)
         return identities
 
     async def _made_durable(

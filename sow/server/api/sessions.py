@@ -17,7 +17,7 @@ from sow.expressions import Filter, check_fields_alone
 from sow.security.authorization import Permissions
 from sow.server.api.describe import describe_followed, describe_gone, describe_session
 from sow.server.http.authn_middleware import AUTHN, permissions_of
-from sow.server.http.json_array_stream import answer_array
+from sow.server.http.chunked_response import answer_array
 from sow.server.http.parameters import parameters_of, read_flag
 from sow.server.http.request_memory import read_body
 from sow.server.http.responses import json_response
@@ -78,7 +78,7 @@ class SessionsHandler:
         if rights.may("admin"):
             request.app[AUTHN].note_admin(request, rights)
         changing = self._changing(condition, conflated, rights)
-        return json_response({"changed": await self._driver.turns.take("sessions", changing)})
+        return json_response({"changed": await self._driver.turns.run("sessions", changing)})
 
     def _changing(self, condition: Filter, conflated: bool, rights: Permissions) -> Task[list[str]]:
         changed = []

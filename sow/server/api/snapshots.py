@@ -132,7 +132,7 @@ class SnapshotHandler:
         return found.rows, found.bookmark
 
     async def _in_turns(self, steps: Task[Result]) -> Result:
-        return await self._driver.turns.take("a snapshot", steps)
+        return await self._driver.turns.run("a snapshot", steps)
 
     async def read(self, request: web.Request) -> web.StreamResponse:
         """`GET /v1/snapshots/{id}`: one part of a snapshot, as an Arrow stream; raises

@@ -37,33 +37,34 @@ from sow.server.http.authn_middleware import (
     SecuritySnapshot,
     fetch,
 )
-from sow.server.http.caching import mark_kept
 from sow.server.http.compression import Compression
 from sow.server.http.connection_limits import ConnectionLimiter
-from sow.server.http.expectations import check_expectation, end_unmet, held_back
-from sow.server.http.methods import add_routes
+from sow.server.http.expectations import check_expectation, end_unmet, with_deferred_expectations
 from sow.server.http.middleware import RequestMiddleware, machine_names
 from sow.server.http.problems import REFUSED, report
 from sow.server.http.read_backpressure import ReadBackpressure
 from sow.server.http.request_memory import REQUESTS, Requests
-from sow.server.http.responses import mend_headers
-from sow.server.http.route import WEBSOCKET
+from sow.server.http.responses import mark_kept, sanitize_headers
+from sow.server.http.route import WEBSOCKET, add_routes
 from sow.server.http.startup_barrier import ReadinessGate
-from sow.server.http.tls import Certificate, believes, certificates, renewed, server_context
-from sow.server.loop.background_conflation import BackgroundConflation
-from sow.server.loop.cache_sweeping import CacheSweeper
-from sow.server.loop.coroutine_latency import MeasuredRequests
-from sow.server.loop.gc_latency import GcLatency
+from sow.server.http.tls import (
+    Certificate,
+    certificate_trusted,
+    certificates,
+    renewed,
+    server_context,
+)
+from sow.server.loop.background_work import BackgroundConflation, CacheSweeper
 from sow.server.loop.gc_pacing import GcPacing
 from sow.server.loop.group_commit import stored_bytes
-from sow.server.loop.last_error import LastError
-from sow.server.loop.loop_latency import LoopLatency
+from sow.server.loop.latency import GcLatency, LoopLatency, MeasuredRequests
+from sow.server.loop.log_lines import LastError
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.loop.scheduler import FairScheduler
 from sow.server.loop.startup_progress import StartupProgress
-from sow.server.net.connection_supervisor import Connections, Counted
+from sow.server.net.connection_supervisor import Connections, RequestCounter
 from sow.server.net.http_protocol import HttpProtocol, http_log
-from sow.server.net.listening import Listening, bind, raise_files_limit
+from sow.server.net.listening import Listener, bind, raise_files_limit
 from sow.sessions.commands.executor import Executor
 from sow.sessions.subscriptions.reapply_permissions import PreparedPermissions, prepare
 from sow.store.protocols import Journal, LogEntry
@@ -73,44 +74,43 @@ from sow.streaming.sessions import Session
 
 log = logging.getLogger("sow")
 
-FAR_BYTES = 64 * 1024**2
-"""With so much room what comes before the next group is taken without counting it: more than comes
+AMPLE_BYTES = 64 * 1024**2
+"""With this much room, entries up to the next group are accepted without a check: more than arrive
 in a second."""
 STOP_S_MAX = 2.0
-"""How long requests under way may take to end when the server stops: long enough for an answer that
-is being written, less than what those who stop it wait for before they kill it."""
+"""How long running requests may take to end when the server stops: long enough for an answer that
+is being written, less than supervisors wait before they kill it."""
 SESSION_NAME_BYTES = 16
-"""128 random bits: more than can be guessed by all who may ask, for as long as they like."""
+"""128 random bits: more than clients can guess, however long they try."""
 ADDRESS_BYTES = 8190
-"""What a request's address may hold beside a filter: what aiohttp and most proxies allow."""
+"""Longest URL of a request beside its filter: what aiohttp and most proxies allow."""
 NOTABLY_FEWER = 0.9
-"""Connections that the system has files for, of those that are wanted, below which it is said:
-the few that a server keeps for other files are nothing to warn of."""
+"""The share of wanted connections that the system has files for, below which a warning is logged: a
+few missing ones are nothing to warn of."""
 NEVER_S = 10 * 365 * 86_400.0
-"""Ten years, for a time that aiohttp wants to be told and that never comes."""
+"""Ten years, for a timeout of aiohttp that is never to expire."""
 SESSION_OBJECTS = 200
-"""Python objects that a session may take with its socket and a few subscriptions."""
+"""Python objects of a session with its socket and a few subscriptions."""
 STOPPING = "the server stops"
-FOUND_AGAIN_MAX = 10
-"""How often a reload looks whose a session is that logs on anew in that very moment: nobody does so
-by chance, and a reload is not to wait for who does so for ever."""
+IDENTIFIED_MAX = 10
+"""How often a reload identifies sessions that log on again at that very moment: nobody does so by
+chance, and a reload must not wait for them for ever."""
 
 
 def new_session_name() -> str:
-    """A name that only the client knows which it is told to."""
+    """A session name that only its client knows."""
     return secrets.token_urlsafe(SESSION_NAME_BYTES)
 
 
 class Server:
-    """One server. `start` takes the data directory and the port, `stop` gives them back.
+    """One server. `start` takes the data directory and the port, `stop` releases them.
 
-    `data_directory` is made if it is not there; one server has it at a time. `clock` tells the
-    time, by default the machine's. `reread` reads the configuration again, for `reload`; it raises
-    ConfigError. `names` gives what the machine is called, `logons` how often somebody may try to be
-    somebody, by default as Limits say. With `allow_loss` records that have no place in the
-    configuration are given up (`sow.server.boot.bootstrap`). Who shows `own_token`, if that is no
-    empty text, is the server itself, to do what it does through Spark. `look` reads the
-    configuration file for who wants to see it.
+    `data_directory` is created if necessary; one server uses it at a time. `clock` is its clock,
+    by default the machine's. `reread` reads the configuration again, for `reload`; it raises
+    ConfigError. `names` returns the machine's names, `logons` limits logon attempts, by default as
+    Limits say. With `allow_loss` records that have no place in the configuration are given up
+    (`sow.server.boot.bootstrap`). A request with `own_token`, if it is not empty, comes from the
+    server itself, which uses it through Spark. `look` reads the configuration file for display.
     """
 
     def __init__(
@@ -127,12 +127,12 @@ class Server:
     ) -> None:
         self._look = look
         self.board = Board()
-        """How what runs beside this server is getting on, for who runs it to note."""
+        """The status of processes beside this server, as its supervisor notes it."""
         self._own_token = own_token
         self._reread = reread
         self._encryption: ssl.SSLContext | None = None
         self._certificates: dict[str, Certificate] = {}
-        self._gate = RequestMiddleware(lambda: self.configuration, names)
+        self._middleware = RequestMiddleware(lambda: self.configuration, names)
         self._requests = Requests(lambda: self.configuration.limits)
         self._allow_loss = allow_loss
         self.configuration = with_system_topics(configuration)
@@ -153,17 +153,17 @@ class Server:
         self._opening: ServerBootstrap
         self._watch: LoopLatency
         self._replay: StartupProgress
-        self._entrance: ReadinessGate[Handlers]
+        self._readiness: ReadinessGate[Handlers]
         self._authn: RequestAuthenticator
         self._logons = logons or Logons(lambda: self.configuration.limits.logons_per_second_max)
         self._status: HealthHandler
-        self._doors: Handlers
+        self._handlers: Handlers
         self._runner: web.AppRunner
         self._connections: Connections
-        self._listening: Listening
+        self._listener: Listener
 
     async def start(self) -> str:
-        """Open the port and restore all records; returns the server's address (URL).
+        """Open the port and restore all records; returns the server's URL.
 
         Raises StoreError when the data directory cannot be used or the port is taken.
         """
@@ -172,10 +172,10 @@ class Server:
         return address
 
     async def open(self) -> str:
-        """Take the data directory and open the port; returns the server's address (URL).
+        """Take the data directory and open the port; returns the server's URL.
 
-        Until `restore` is done requests wait. Raises StoreError when the directory cannot be had or
-        the port is taken; then, as after any error, everything is given back.
+        Requests wait until `restore` has finished. Raises StoreError when the directory is in use
+        or the port is taken; then, as after any error, everything is released.
         """
         try:
             self._opening = ServerBootstrap(
@@ -191,10 +191,10 @@ class Server:
             self._closers.append(self._last_error.end)
             self._closers.append(GcLatency(self._watch).close)
             self._closers.append(CacheSweeper(self._watch).close)
-            asks = self.configuration.security.authentication is not None
-            self._replay = StartupProgress(self._opening.progress, public=not asks)
-            self._entrance = ReadinessGate(self._replay.told)
-            make_parser()  # no client is to wait for it
+            is_open = self.configuration.security.authentication is None
+            self._replay = StartupProgress(self._opening.progress, public=is_open)
+            self._readiness = ReadinessGate(self._replay.public_status)
+            make_parser()  # no client has to wait for it
             address = await self._listen()
         except BaseException:
             self._close_store()
@@ -204,16 +204,16 @@ class Server:
         return address
 
     async def restore(self) -> None:
-        """Restore all records, then let in who waits.
+        """Restore all records, then let waiting requests continue.
 
-        Raises StoreError when the data directory cannot be used. Where it fails, or is cancelled,
-        the server has stopped; the directory is as it was.
+        Raises StoreError when the data directory cannot be used. If it fails or is cancelled, the
+        server has stopped, and the directory is as it was.
         """
         try:
             await self._restore_records()
             self._begin()
             log.info(
-                "started at %s: %d topics, %d records put back in %.1f s, data in %s, version %s",
+                "started at %s: %d topics, %d records restored in %.1f s, data in %s, version %s",
                 self._address,
                 len(self.configuration.topics),
                 self._replay.progress.done,
@@ -223,29 +223,29 @@ class Server:
             )
         except BaseException as error:
             self._replay.end()
-            self._listening.close()
+            self._listener.close()
             await self._end_requests(error.detail if isinstance(error, SowError) else STOPPING)
             self._close_store()
             raise
 
-    def told(self) -> str:
-        """How far the start is, in words, for whoever may see topics' names."""
-        return self._replay.words()
+    def startup_status(self) -> str:
+        """The progress of the start as a sentence, with topics' names."""
+        return self._replay.status()
 
     async def _restore_records(self) -> None:
-        """Have the records put back, while others ask how far it is."""
-        # Nobody else is served, so none of these steps keeps anybody waiting.
-        turns = FairScheduler(LoopLatency())
+        """Restore the records, while requests for the progress are answered."""
+        # Nothing else runs, so long steps do no harm.
+        turns = FairScheduler(LoopLatency(), lambda: None)
         # A million new objects, none of them garbage: collecting only costs time, then and later.
         gc.disable()
         try:
-            await turns.take("replaying", self._opening.open(self._counted))
+            await turns.run("replaying", self._opening.open(self._counted))
         finally:
             turns.close()
             gc.enable()
 
     def _begin(self) -> None:
-        """All records are there: serve."""
+        """All records are restored: serve."""
         opening = self._opening
         self.engine, journal = opening.engine, opening.journal
         self.engine.restore_accounts(journal.accounts())
@@ -272,7 +272,7 @@ class Server:
             self.driver, opening.checkpoints, journal.trim, self._replayed_bytes
         )
         staging = Staging(self._data_directory / "staging", self._clock.now_us())
-        self._doors = open_handlers(
+        self._handlers = open_handlers(
             self.driver,
             self.executor,
             self.reload,
@@ -296,30 +296,30 @@ class Server:
         self.executor.go_on_under(self._authn.role_set)
         self.executor.set_user_lookup(self._authn.named)
         self._status.follow(self.driver, self.executor, lambda: self.checkpointer.failure)
-        self._entrance.open(self._doors)
+        self._readiness.open(self._handlers)
         self.checkpointer.start()
         garbage = GcPacing(
             lambda: self.engine.catalog.objects_max() + SESSION_OBJECTS * len(sessions)
         )
         garbage.begin()
         self.driver.idle_work["looking for garbage"] = garbage.look
-        self.driver.turn_work["looking for garbage"] = garbage.look
+        self.driver.flush_work["looking for garbage"] = garbage.look
         self.driver.wake()
 
     def _new_engine(self, journal: Journal) -> Engine:
-        requested: dict[int, bool] = {}
+        ample: dict[int, bool] = {}
 
         def has_room(size_bytes: int) -> bool:
-            # What it takes to delete everything is kept free, so that this helps at any time.
+            # Room to delete everything is kept free, so that deleting always helps.
             kept_bytes = self.engine.catalog.usage.named_bytes
             if size_bytes:
                 return journal.has_room(kept_bytes + size_bytes)
-            # Far from full the disk is asked once for each group, when its first change comes.
+            # Far from full the disk is checked once per group, at its first change.
             group = self.engine.group
-            if group not in requested:
-                requested.clear()
-                requested[group] = journal.has_room(kept_bytes + FAR_BYTES)
-            return requested[group] or journal.has_room(
+            if group not in ample:
+                ample.clear()
+                ample[group] = journal.has_room(kept_bytes + AMPLE_BYTES)
+            return ample[group] or journal.has_room(
                 kept_bytes + self.engine.disk.on_the_way_bytes()
             )
 
@@ -335,7 +335,7 @@ class Server:
             yield entry
 
     def _windows_us(self) -> dict[str, int]:
-        """Each topic's group commit window; a topic without one takes the journal's."""
+        """Each topic's group commit window; a topic without one uses the journal's."""
         default_us = self.configuration.journal.flush_interval_us
         return {
             topic.name: topic.flush_interval_us or default_us
@@ -358,9 +358,9 @@ class Server:
                 AccessLog(lambda: self.configuration.server_log.access, monotonic_us).note,
                 MeasuredRequests(self._watch, WEBSOCKET).measure,
                 report,
-                self._gate.check,
+                self._middleware.check,
                 check_expectation,
-                Counted(crowd).count,
+                RequestCounter(crowd).count,
                 self._requests.hold,
             ],
         )
@@ -371,18 +371,18 @@ class Server:
             self._authenticator,
             self._own_token,
             self._clock.now_us,
-            lambda then: believes(self._encryption, then),
+            lambda then: certificate_trusted(self._encryption, then),
         )
         app[AUTHN] = self._authn
         self._status = HealthHandler(
             self._replay, crowd, self._requests.budget, lambda: self._certificates
         )
         self._status.know_errors(self._last_error, self._authn.may_administer)
-        add_routes(app.router, routes(self._status, self._entrance))
+        add_routes(app.router, routes(self._status, self._readiness))
         app.on_response_prepare.extend(
-            [self._gate.mark, mark_kept, Compression().pack, end_unmet, mend_headers]
+            [self._middleware.mark, mark_kept, Compression().pack, end_unmet, sanitize_headers]
         )
-        self._gate.open()
+        self._middleware.open()
         self._runner = web.AppRunner(
             app,
             handler_cancellation=True,  # a stream ends when its client has gone
@@ -403,20 +403,20 @@ class Server:
             ) from None
         server = self._runner.server
         assert server is not None
-        server.request_factory = held_back(server.request_factory)
+        server.request_factory = with_deferred_expectations(server.request_factory)
         self._connections = Connections(
-            lambda: self._speaking(server),
+            lambda: self._http_protocol(server),
             crowd,
             ReadBackpressure(self._requests.budget),
             lambda: self.configuration.limits,
         )
         bound = sockets[0].getsockname()
-        self._listening = Listening(sockets, self._connections, lambda: self._encryption)
+        self._listener = Listener(sockets, self._connections, lambda: self._encryption)
         return f"{self.configuration.security.scheme}://{authority(bound[0], bound[1])}"
 
     def _authenticator(self, by: Authentication) -> Identifies:
-        """Who finds out who users are; raises ConfigError."""
-        # Only here: it brings libraries that a server which asks nobody would load for nothing.
+        """Create the authenticator; raises ConfigError."""
+        # Imported only here: it needs libraries that a server without authentication does not.
         from sow.security.authentication.authenticator import Authenticator
 
         return Authenticator(
@@ -425,30 +425,30 @@ class Server:
 
     @staticmethod
     def _context(configuration: Configuration) -> ssl.SSLContext | None:
-        """By which new connections are encrypted; raises ConfigError."""
+        """The TLS context of new connections; raises ConfigError."""
         tls = configuration.security.tls
         return None if tls is None else server_context(tls)
 
-    def _speaking(self, server: web.Server) -> HttpProtocol:
+    def _http_protocol(self, server: web.Server) -> HttpProtocol:
         return HttpProtocol(
             server,
             loop=asyncio.get_running_loop(),
             access_log=None,
             logger=http_log,
-            # A body is decompressed as there is room (`sow.server.http.request_memory`).
+            # Bodies are decompressed as there is room (`sow.server.http.request_memory`).
             auto_decompress=False,
-            # How long a connection is kept is judged by `sow.server.net.connection_supervisor`.
+            # `sow.server.net.connection_supervisor` closes idle connections.
             keepalive_timeout=NEVER_S,
-            # A filter travels in the address, where a byte may take three.
+            # A filter is in the URL, where a byte may take three.
             max_line_size=ADDRESS_BYTES + 3 * self.configuration.limits.filter_bytes_max,
         )
 
     async def reload(self, allow_loss: bool = False) -> list[str]:
-        """Read the configuration again and change what has changed; returns what that was.
+        """Read the configuration again and apply its changes; returns their descriptions.
 
-        With `allow_loss`, topics that have no place in it are given up. Raises ConfigError, with
-        every reason, when something cannot be changed: nothing is then. It is carried to its end
-        whoever waits for it; another one begins when it is over.
+        With `allow_loss`, records of topics that have no place in it are given up. Raises
+        ConfigError, with every reason, when something cannot be changed: then nothing is. A reload
+        runs to its end even if its caller is cancelled; another one waits for it.
         """
         task = asyncio.create_task(self._reload(allow_loss))
         self._reloads.add(task)
@@ -465,7 +465,7 @@ class Server:
         return changes
 
     async def _reloaded(self, allow_loss: bool) -> list[str]:
-        await self._entrance.doors()
+        await self._readiness.handlers()
         async with self._reloading:
             if self._reread is None:
                 raise ConfigError("this server was not started from a file")
@@ -481,7 +481,7 @@ class Server:
             give_up = self._give_up if allow_loss else None
             steps = self.executor.reconfiguration(configuration, self.driver.now_us(), give_up)
             try:
-                changes = await self.driver.turns.take("a reload", steps)
+                changes = await self.driver.turns.run("a reload", steps)
             finally:
                 self.configuration = self.engine.configuration
             changes += renewed(shown, self._certificates)
@@ -490,24 +490,25 @@ class Server:
             return changes
 
     async def _entitle(self, who: SecuritySnapshot) -> None:
-        """Let other users and roles hold, for everybody from one moment on; then let what each
-        session follows go by them."""
+        """Apply users and roles to all clients at one moment; then apply them to each session's
+        subscriptions."""
         prepared = await self._prepared(who)
-        self._authn.go_on_under(who)
+        self._authn.swap_security(who)
         for session in self.executor.go_on_under(who.role_set, prepared):
             try:
-                await self.driver.turns.take("a reload", self.executor.settle(session))
+                await self.driver.turns.run("a reload", self.executor.settle(session))
             except Exception:
-                # Nobody keeps rights by a bug of ours, least of all those who come after him.
+                # Nobody keeps permissions because of a bug of ours, least of all the sessions after
+                # this one.
                 log.exception("session %s is closed: its rights are not in force", session.id)
                 self.executor.sessions.bar(session)
         self.driver.wake()
 
     async def _prepared(self, who: SecuritySnapshot) -> dict[Session, PreparedPermissions]:
-        """The rights of all sessions by these users and roles, as of the moment of return; of one
-        whose client logs on again and again it is not known."""
+        """The permissions of all sessions by these users and roles, as of the moment of return;
+        incomplete for clients that log on again and again."""
         prepared: dict[Session, PreparedPermissions] = {}
-        for _ in range(FOUND_AGAIN_MAX):
+        for _ in range(IDENTIFIED_MAX):
             late = [
                 session
                 for session in self.executor.sessions
@@ -522,16 +523,16 @@ class Server:
     async def _prepared_one(self, session: Session, who: SecuritySnapshot) -> PreparedPermissions:
         had, shown = session.rights, session.shown
         try:
-            found = await self._authn.find_again(shown, who)
+            found = await self._authn.identify_again(shown, who)
         except Exception:
-            log.exception("session %s is closed: whose it is was not found out", session.id)
+            log.exception("session %s is closed: its user cannot be identified", session.id)
             return PreparedPermissions(had, shown, None)
 
         def preparing() -> Task[PreparedPermissions]:
             yield
             return prepare(session, shown, found, who.role_set, who.named)
 
-        return await self.driver.turns.take("a reload", preparing())
+        return await self.driver.turns.run("a reload", preparing())
 
     def _give_up(self, topics: dict[LiveTopic, str]) -> Task[None]:
         """Write out the records of topics that a reload has no place for, some in each step."""
@@ -543,28 +544,28 @@ class Server:
             yield from write_out(OrphanedRecords(topic.records, kept, reason), target, now_us)
 
     async def stop(self) -> None:
-        """Tell the clients, store everything, give the directory and the port back."""
+        """Close all clients, store everything, release the directory and the port."""
         log.info("stopping")
-        self._listening.close()
-        self._doors.events.close()
-        await self._doors.websocket.close()
+        self._listener.close()
+        self._handlers.events.close()
+        await self._handlers.websocket.close()
         await self._end_requests(STOPPING)
         await self._end_reloads()
         await self.checkpointer.close()
         await self.driver.close()
         self._close_store()
         log.info("stopped: everything is stored")
-        # Whatever the loop still has to close gets its turn.
+        # The loop needs an iteration to close the rest.
         await asyncio.sleep(0)
 
     async def _end_requests(self, why: str) -> None:
-        """Let requests end that are under way; those that wait for the start are told `why`."""
-        self._entrance.close(why)
+        """Let running requests end; those that wait for the start get the reason `why`."""
+        self._readiness.close(why)
         await self._runner.cleanup()
         self._connections.close()
 
     async def _end_reloads(self) -> None:
-        """A start reads the configuration anyway."""
+        """Cancel reloads: the next start reads the configuration anyway."""
         for task in self._reloads:
             task.cancel()
         await asyncio.gather(*self._reloads, return_exceptions=True)

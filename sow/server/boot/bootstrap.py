@@ -1,13 +1,13 @@
-"""Opening: from a data directory and a configuration to an engine that holds all records.
+"""Bootstrap: from a data directory and a configuration to an engine that holds all records.
 
-Before anything is written, what the directory holds is compared with what the configuration takes
-in. Records without a place are refused by name, or, if whoever starts the server says so, *given
-up*: they are written out under `removed/` with their checkpoint files, and from then on their log
-entries count for nobody. Nothing is deleted.
+Before anything is written, the content of the directory is compared with the configuration. Records
+without a place are an error that names them or, with `--allow-loss`, are *given up*: they are
+written to `removed/` with their checkpoint files, and their log entries are ignored from then on.
+Nothing is deleted.
 
 A removal is a chain of durable steps, so that it can be interrupted anywhere: the records are
-written out, the manifest forgets the topics and names the files that are to go, the files are
-moved, the manifest forgets the moves.
+written out, the manifest drops the topics and names the files to move, the files are moved, the
+manifest drops the moves.
 """
 
 import logging
@@ -22,8 +22,14 @@ from sow.engine.engine import Engine
 from sow.engine.progress import Progress
 from sow.engine.recovery.orphaned_records import OrphanedRecords
 from sow.errors import Damaged, StoreError
-from sow.server.boot.manifest_bootstrap import first_manifest, handful, journal_elsewhere
-from sow.server.boot.manifest_migration import as_now, definitions_now, successor
+from sow.server.boot.manifests import (
+    as_now,
+    definitions_now,
+    first_manifest,
+    handful,
+    journal_elsewhere,
+    successor,
+)
 from sow.server.boot.quarantine import REMOVED, move_file, removed_at, write_out
 from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.directory import DataDirectory
@@ -40,13 +46,13 @@ from sow.store.stored_definitions import (
 log = logging.getLogger("sow")
 
 LOG_ID_BYTES = 8
-"""No two logs will ever have the same."""
+"""Random bytes of a log's id: no two logs share one."""
 
 
 class ServerBootstrap:
-    """The store of one server; `close` gives everything back.
+    """The store of one server; `close` releases everything.
 
-    `make_engine` makes an engine of the configuration without records. With `allow_loss` records
+    `make_engine` creates an engine of the configuration without records. With `allow_loss` records
     that have no place are given up. Raises StoreError when the directory cannot be used as it is.
     """
 
@@ -79,10 +85,10 @@ class ServerBootstrap:
             raise
 
     def open(self, counted: Callable[[Iterable[LogEntry]], Iterable[LogEntry]]) -> Task[None]:
-        """Restore all records into `engine`; `counted` is given the log as it is replayed.
+        """Restore all records into `engine`; `counted` wraps the log as it is replayed.
 
-        Given up between two steps, as at any other moment, it leaves what the next start goes on
-        from.
+        If it is abandoned between two steps, as at any other moment, the next start continues from
+        there.
         """
         manifest = self._file.manifest or self._first_manifest()
         self._check_journal_directory(manifest)
@@ -91,7 +97,7 @@ class ServerBootstrap:
         manifest = self._without_gaps(manifest)
         for _ in range(2):
             orphaned = yield from self._restore(manifest, counted)
-            # As the server's time does: the machine's clock may have been set back.
+            # As the server's clock does: the machine's clock may have been set back.
             self._now_us = max(self._now_us, self.engine.now_us)
             live = [one for one in orphaned if one.count(self._now_us)]
             if live and not self._allow_loss:
@@ -102,12 +108,12 @@ class ServerBootstrap:
         self._settle(manifest)
 
     def close(self) -> None:
-        """Give back the journal, the checkpoints and the directory."""
+        """Close the journal, the checkpoints and the directory."""
         while self._closers:
             self._closers.pop()()
         self._directory.close()
 
-    # What the directory holds.
+    # The content of the directory.
 
     def _first_manifest(self) -> Manifest:
         manifest, self._is_known = first_manifest(
@@ -121,7 +127,7 @@ class ServerBootstrap:
             raise journal_elsewhere(self._configuration, self._directory, manifest.journal)
 
     def _finish_moves(self, manifest: Manifest) -> Manifest:
-        """Move the files that a removal has named."""
+        """Move the files that an interrupted removal has named."""
         if not manifest.moves:
             return manifest
         for name, target in manifest.moves.items():
@@ -146,7 +152,8 @@ class ServerBootstrap:
         return checkpoint
 
     def _without_gaps(self, manifest: Manifest) -> Manifest:
-        """Refuse a checkpoint that ends before the journal begins: what came between is lost."""
+        """Raise Damaged for a checkpoint that ends before the journal begins: what came between is
+        lost."""
         first_seq = self.journal.first_seq
         definitions = {one.name: one for one in self._configuration.topics}
         found = []
@@ -178,14 +185,14 @@ class ServerBootstrap:
             + repair_command(self._directory.path, path)
         )
 
-    # What becomes of it.
+    # Comparing it with the configuration.
 
     def _restore(
         self, manifest: Manifest, counted: Callable[[Iterable[LogEntry]], Iterable[LogEntry]]
     ) -> Task[list[OrphanedRecords]]:
         checkpoints = {kept.name: self.checkpoints[kept.name] for kept in manifest.kept}
         after = min((checkpoint.seq for checkpoint in checkpoints.values()), default=0)
-        # The newest entry is read in any case: time goes on from there.
+        # The newest entry is read in any case: time continues from there.
         after = max(min(after, self.journal.last_seq - 1), self.journal.first_seq - 1)
         past = Past(manifest.kept, manifest.given_up, self._is_known, manifest.names, manifest.eras)
         self.engine = self._make_engine()
@@ -217,7 +224,7 @@ class ServerBootstrap:
         orphaned: Sequence[OrphanedRecords],
         live: Sequence[OrphanedRecords],
     ) -> Manifest:
-        """Let go of topics that hold nothing, and of `live` ones having written them out."""
+        """Drop topics that hold nothing, and `live` ones after writing them out."""
         definitions = {one.name: one for one in self._configuration.topics}
         leaving = [
             kept
@@ -246,7 +253,7 @@ class ServerBootstrap:
         return self._finish_moves(self._file.write(manifest))
 
     def _settle(self, manifest: Manifest) -> None:
-        """Open the files of new topics, and write down what the directory is for now."""
+        """Open the files of new topics, and write the manifest of this configuration."""
         was = {kept.name: kept for kept in manifest.kept}
         kept_now = definitions_now(manifest, self._configuration, self.journal.last_seq)
         for kept in kept_now:
@@ -254,7 +261,7 @@ class ServerBootstrap:
             if old is None:
                 self._begin(kept)
             elif kept.topic.retain and not old.topic.retain:
-                # What has passed through has never been a record.
+                # Messages that were not retained have never been records.
                 self.checkpoints[kept.name].write(self.journal.last_seq, ())
         settled = successor(
             manifest, self._configuration, kept_now, self.journal.last_seq, self._forgotten_seq
@@ -269,7 +276,7 @@ class ServerBootstrap:
             self._file.write(settled)
 
     def _begin(self, kept: StoredDefinition) -> None:
-        """A topic that the directory does not know: its file is made, or was put there."""
+        """Create the file of a new topic, or accept an empty one that exists."""
         checkpoint = self._open_checkpoint(kept)
         if checkpoint.records:
             path = self._directory.resolve(file_name(kept.topic))
@@ -279,14 +286,15 @@ class ServerBootstrap:
                 "another FileName"
             )
         if checkpoint.seq > self.journal.last_seq:
-            # It is empty, but of another log, of which it would hide as much here.
+            # It is empty, but belongs to another log, and its position would hide entries of this
+            # one.
             checkpoint.write(kept.since_seq, ())
 
     @property
     def _forgotten_seq(self) -> int:
-        """Neither the log nor a checkpoint tells of what came up to here.
+        """Neither the log nor a checkpoint has anything up to here.
 
-        A checkpoint up to the very record at which a topic was given up was written before.
+        A checkpoint up to the very record at which a topic was given up was written before that.
         """
         oldest = min((checkpoint.seq for checkpoint in self.checkpoints.values()), default=0)
         return min(oldest, self.journal.first_seq) - 1

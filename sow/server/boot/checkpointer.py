@@ -1,16 +1,15 @@
-"""The checkpointer: keeps restarts short and the journal bounded.
+"""The checkpointer keeps restarts short and the journal bounded.
 
-A topic is checkpointed when the journal has grown since its last checkpoint by as much as the
-topic holds (and by no less than a floor): like rewriting a log whenever it has doubled, so that
-the work is proportional to what was published. The copy is made in slices between other work and
-written in a thread; it is *fuzzy*, each record as of when its slice was cut, and the log that
-follows it mends that (`Engine.restore`). Then the journal lets go of what retention no longer
-wants.
+A topic is checkpointed when the journal has grown since its last checkpoint by as much as the topic
+holds (and at least by a minimum): like rewriting a log whenever it has doubled, so the work is
+proportional to what was published. The copy is made in slices between other work and written in a
+thread; it is *fuzzy*, each record as of when its slice was cut, and replaying the log corrects that
+(`Engine.restore`). Then the journal drops what retention no longer keeps.
 
-One that has no room is not begun: it would take away what others need. What indexes know is left
-out where room is not plenty: it only saves a start time. On a full disk a topic is checkpointed as
-soon as its records that are left fit into the reserve, and then the log gives way
-that all checkpoints contain, whatever retention wants: so deletes alone make room.
+Without room for it a checkpoint is not started: it would use up what others need. The contents of
+indexes are left out unless there is ample room: they only save start time. On a full disk a topic
+is checkpointed as soon as its remaining records fit into the reserve, and then the log is trimmed
+up to the oldest checkpoint, whatever retention says: so deletes alone make room.
 """
 
 import asyncio
@@ -27,26 +26,25 @@ from sow.store.protocols import Checkpoint, Slice
 log = logging.getLogger("sow")
 
 CHECK_S = 1.0
-"""How often it is looked whether a topic has grown: at the highest rates `GROWTH_BYTES_MIN` takes
-about as long."""
+"""Interval of checks whether a topic has grown: at the highest rates `GROWTH_BYTES_MIN` takes about
+as long."""
 GROWTH_BYTES_MIN = 64 * 1024**2
-"""A log that is shorter is replayed in about a second, so no checkpoint is worth its writing."""
+"""A shorter log is replayed in about a second, so it needs no checkpoint."""
 SLICE_SLOTS = 1000
-"""Records that are copied at once: about a millisecond, then the loop has its turn."""
+"""Records that are copied at once: about a millisecond, then other work runs."""
 PLENTY_FACTOR = 4
-"""So many times the bytes of its records have to be free for what indexes know of them to be
-written, too: each index may tell every value once, and the records themselves take up to twice."""
+"""Index contents are written if this many times the bytes of the records are free: each index may
+contain every value once, and the records themselves take up to twice."""
 
 
 class Checkpointer:
     """Checkpoints of one server's topics, by name: `checkpoints`.
 
-    `trim` lets the journal go up to a record: it is given the time in microseconds, the first
-    record that is kept and whether to go beyond retention, and says whether there is more to let go
-    of. `growth_bytes_min` is the
-    least growth of the log, in bytes, that a checkpoint is worth. `replayed_bytes` is what the
-    start had to replay: it counts as growth already, so that the log after the checkpoints stays
-    short however often a server is restarted.
+    `trim` drops entries of the journal: it is given the time in microseconds, the first record to
+    keep and whether to go beyond retention, and returns whether there is more to drop.
+    `growth_bytes_min` is the least growth of the log, in bytes, for a checkpoint. `replayed_bytes`
+    is what the start had to replay: it counts as growth already, so that the log after the
+    checkpoints stays short however often a server is restarted.
     """
 
     def __init__(
@@ -68,10 +66,10 @@ class Checkpointer:
         self._is_strained = False
         self._failure: str | None = None
         self._without_room: set[str] = set()
-        """Topics that an operator was told of."""
+        """Topics whose lack of room was logged."""
 
     def start(self) -> None:
-        """Begin to watch the journal grow."""
+        """Start watching the journal grow."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     @property
@@ -82,7 +80,7 @@ class Checkpointer:
         return self._failure
 
     async def close(self) -> None:
-        """Stop; a checkpoint that is being written is given up, and the one before it stands."""
+        """Stop; a checkpoint that is being written is abandoned, and the previous one stays."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -109,7 +107,7 @@ class Checkpointer:
             grown_bytes = driver.bytes_logged - at_bytes
             if grown_bytes > self._growth_bytes_min:
                 stored = stored_topics.stored_bytes(driver.engine.catalog, name)
-                stored_bytes = await driver.turns.take("looking what has grown", stored)
+                stored_bytes = await driver.turns.run("looking what has grown", stored)
                 if grown_bytes > stored_bytes and self._has_room(name, stored_bytes):
                     found.append(name)
         return found
@@ -130,18 +128,18 @@ class Checkpointer:
     async def _has_plenty(self, name: str) -> bool:
         driver = self._driver
         stored = stored_topics.stored_bytes(driver.engine.catalog, name)
-        stored_bytes = await driver.turns.take("looking what fits", stored)
+        stored_bytes = await driver.turns.run("looking what fits", stored)
         is_full = driver.engine.disk.is_full
         return not is_full and PLENTY_FACTOR * stored_bytes < driver.journal.room_bytes
 
     async def _smaller(self) -> list[str]:
-        """Topics that something was done to since their checkpoint, and that fit into what is left
-        of a full disk beside what deleting everything takes."""
+        """Topics that have changed since their checkpoint, and that fit into what is left of a full
+        disk beside what deleting everything takes."""
         driver, found = self._driver, []
         for name, checkpoint in self._checkpoints.items():
             if checkpoint.seq < driver.engine.undivided.whole_seq:
                 stored = stored_topics.stored_bytes(driver.engine.catalog, name)
-                stored_bytes = await driver.turns.take("looking what fits", stored)
+                stored_bytes = await driver.turns.run("looking what fits", stored)
                 if driver.journal.takes(stored_bytes + driver.engine.catalog.usage.named_bytes):
                     found.append(name)
         return found
@@ -154,34 +152,34 @@ class Checkpointer:
         # Everything up to here is in the table and, once the group is stored, in the journal.
         seq, at_bytes = engine.undivided.whole_seq, self._driver.bytes_logged
         await self._driver.durable()
-        given_up = asyncio.Event()
+        abandoned = asyncio.Event()
 
         records = stored_topics.stored_slices(engine.catalog, name, SLICE_SLOTS, known)
 
         def slices() -> Iterator[Slice]:
-            while not given_up.is_set():
+            while not abandoned.is_set():
                 cut = asyncio.run_coroutine_threadsafe(self._next(records), loop).result()
                 if cut is None:
-                    # A slice may hold records newer than the journal has stored. Only when it
-                    # has caught up may the checkpoint count, or a crash could leave it ahead.
+                    # A slice may hold records newer than the journal has stored. Only when it has
+                    # caught up may the checkpoint count, or a crash could leave it ahead.
                     asyncio.run_coroutine_threadsafe(self._driver.durable(), loop).result()
                     return
                 yield cut
-            raise SowError("given up")
+            raise SowError("abandoned")
 
         writing = loop.run_in_executor(self._thread, checkpoint.write, seq, slices())
         try:
             await asyncio.shield(writing)
         except asyncio.CancelledError:
-            given_up.set()
+            abandoned.set()
             await asyncio.gather(writing, return_exceptions=True)
             raise
         self._written_at_bytes[name] = at_bytes
         self._without_room.discard(name)
 
     async def _drop_old(self, beyond: bool = False) -> None:
-        """Let the journal drop what all checkpoints contain and retention no longer wants, or wants
-        too, if `beyond`."""
+        """Drop entries of the journal that all checkpoints contain and retention does not keep, or
+        keeps, if `beyond`."""
         if beyond:
             log.warning(
                 "the disk is full, and records were deleted: of the log all goes that checkpoints "
@@ -208,6 +206,6 @@ class Checkpointer:
         return min(kept, default=driver.engine.seq) + 1
 
     async def _next(self, records: Iterator[Slice]) -> Slice | None:
-        """The next slice, cut on the loop that changes the records; None past the last one."""
+        """The next slice, cut on the loop that changes the records; None after the last one."""
         with self._driver.watched("cutting a checkpoint"):
             return next(records, None)

@@ -1,9 +1,9 @@
-"""Removed: where the records and files go that a server is told to give up.
+"""Quarantine: where records and files go that a server gives up.
 
-Nothing is deleted. Records are written out as files that `sow publish` takes, and checkpoint files
+Nothing is deleted. Records are written out as files that `sow publish` reads, and checkpoint files
 are moved, all to a directory under `removed/` that is named for the time. Every step is durable
-before the next one begins. Which records are given up is decided elsewhere
-(`sow.server.boot.bootstrap`, `sow.server.boot.app`).
+before the next one begins. What is given up is decided elsewhere (`sow.server.boot.bootstrap`,
+`sow.server.boot.app`).
 """
 
 import logging
@@ -25,9 +25,9 @@ from sow.store.secure_files import close_to_others, make_directory
 log = logging.getLogger("sow")
 
 REMOVED = "removed"
-"""The directory of the data directory in which everything is that was given up."""
+"""The subdirectory of the data directory for everything that was given up."""
 FILE_NAME_MAX = 150
-"""File systems end a name at 255 bytes; the rest is for what stands behind it."""
+"""File systems limit a name to 255 bytes; the rest is for suffixes."""
 
 
 WRITTEN_AT_ONCE = 1_000
@@ -35,7 +35,7 @@ WRITTEN_AT_ONCE = 1_000
 
 
 def removed_at(directory: Path, now_us: int) -> Path:
-    """Where what is given up now goes; not there yet."""
+    """The directory for what is given up now; it does not exist yet."""
     time = datetime.fromtimestamp(now_us / 1e6, UTC).strftime("%Y%m%dT%H%M%SZ")
     base = directory / REMOVED / time
     target, number = base, 1
@@ -46,8 +46,8 @@ def removed_at(directory: Path, now_us: int) -> Path:
 
 
 def write_out(one: OrphanedRecords, target: Path, now_us: int) -> Task[None]:
-    """Write the records that are given up to a file in the directory `target`, some in each step,
-    and log it. Meanwhile no others come; those that leave are written, or not."""
+    """Write the given-up records to a file in the directory `target`, some in each step, and log
+    it. No records are added meanwhile; those that are removed are written, or not."""
     slots = one.live(now_us)
     pieces, ending = yield from written(one, slots)
     path = target / (_file_safe(one.name) + ending)
@@ -58,7 +58,7 @@ def write_out(one: OrphanedRecords, target: Path, now_us: int) -> Task[None]:
 
 
 def _file_safe(name: str) -> str:
-    """A topic's name as that of a file, which may not be so long; distinct names stay distinct."""
+    """A topic's name as a file name, which is limited in length; distinct names stay distinct."""
     safe = quote(name, safe="")
     if len(safe) <= FILE_NAME_MAX:
         return safe
@@ -66,11 +66,11 @@ def _file_safe(name: str) -> str:
 
 
 def written(one: OrphanedRecords, slots: Sequence[int]) -> Task[tuple[Iterator[bytes], str]]:
-    """Records as the lines of a file, some in each piece, and how its name ends.
+    """Records as the lines of a file, some in each piece, and the file's suffix.
 
-    Bodies where the topic's keys are in them and each is a line of text: `sow publish` takes these.
-    Else publish commands, as a WebSocket takes them. Of what only the log tells the type is not
-    known: then bodies, too, if each is a line.
+    Bodies where they contain the topic's keys and each is a line of text: `sow publish` reads
+    these. Otherwise publish commands, as a WebSocket takes them. The type of a topic that only the
+    log knows is unknown: then bodies, too, if each is a line.
     """
     records = one.records
     bodies = records.table.bodies
@@ -106,7 +106,7 @@ def _command(one: OrphanedRecords, slot: int) -> bytes:
 
 
 def move_file(path: Path, target: Path) -> None:
-    """Move a file that may have been moved already; LMDB's lock beside it is not wanted."""
+    """Move a file that may have been moved already; LMDB's lock file beside it is deleted."""
     try:
         if path.exists():
             make_durable(target.parent)
@@ -120,7 +120,7 @@ def move_file(path: Path, target: Path) -> None:
 
 
 def make_durable(directory: Path) -> None:
-    """A directory that is there after a loss of power, too."""
+    """Create a directory that survives a loss of power."""
     missing = [one for one in (directory, *directory.parents) if not one.exists()]
     try:
         make_directory(directory)

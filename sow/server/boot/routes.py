@@ -1,7 +1,7 @@
-"""Every address of the server, in one table, and what each takes.
+"""The table of routes: every address of the server, and its parameters.
 
-Requests are let in by it (`sow.server.http.route`): a parameter that does not stand here reaches no
-handler. `/openapi.json` is made from it, and the documents are compared with it.
+Requests are checked against it (`sow.server.http.route`): a parameter that is not listed reaches no
+handler. `/openapi.json` is generated from it, and the documents are compared with it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -53,11 +53,11 @@ DEMANDED: Mapping[str, Demand] = {
     "PATCH": "write",
     "DELETE": "delete",
 }
-"""What a method asks for that does not read a topic."""
+"""The permission that a method needs, unless it reads a topic."""
 
 
 class Handlers(NamedTuple):
-    """Whatever takes requests."""
+    """The handlers of requests."""
 
     http: RecordsHandler
     record: RecordHandler
@@ -83,7 +83,7 @@ def open_handlers(
     authn: RequestAuthenticator,
     operations: AdminHandler | None = None,
 ) -> Handlers:
-    """The doors of one server; `reload` reads its configuration again."""
+    """The handlers of one server; `reload` reads its configuration again."""
     past = AsOfQueries(driver, executor.engine)
     snapshots = SnapshotHandler(driver, executor.engine, past)
     return Handlers(
@@ -103,14 +103,14 @@ def open_handlers(
     )
 
 
-def routes(status: HealthHandler, entrance: ReadinessGate[Handlers]) -> list[Route]:
-    """All addresses. What asks for `status` is answered at any time, everything else by the doors,
-    once the entrance lets through to them."""
+def routes(status: HealthHandler, gate: ReadinessGate[Handlers]) -> list[Route]:
+    """All routes. Those of `status` are answered at any time, all others by the handlers, once
+    `gate` is open."""
 
-    def through(find: Callable[[Handlers], Handler]) -> Handler:
+    def gated(find: Callable[[Handlers], Handler]) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
-            doors = await entrance.doors()
-            text, filters = parameters_of(request).get("filter"), doors.filters
+            handlers = await gate.handlers()
+            text, filters = parameters_of(request).get("filter"), handlers.filters
             await compile_beside(filters, long_among(filters, [text]))
             topic = request.match_info.get("topic")
             if topic is not None:
@@ -118,13 +118,13 @@ def routes(status: HealthHandler, entrance: ReadinessGate[Handlers]) -> list[Rou
                     permissions_of(request), DEMANDED.get(request.method, "read"), topic
                 )
                 await compile_beside(filters, (), long_guarded(filters, [(guard, text)]))
-            return await find(doors)(request)
+            return await find(handlers)(request)
 
         return handle
 
     @cache
     def described() -> bytes:
-        # Made once: it takes some milliseconds, and anybody may ask for it.
+        # Made once: it takes some milliseconds, and any client may request it.
         return orjson.dumps(description(table))
 
     async def openapi(_request: web.Request) -> web.Response:
@@ -142,7 +142,7 @@ def routes(status: HealthHandler, entrance: ReadinessGate[Handlers]) -> list[Rou
             "GET",
             "/v1/topics",
             "logon",
-            through(lambda doors: doors.http.topics),
+            gated(lambda handlers: handlers.http.topics),
             "All topics, or some by their names",
             TOPICS_PARAMETERS,
         ),
@@ -150,7 +150,7 @@ def routes(status: HealthHandler, entrance: ReadinessGate[Handlers]) -> list[Rou
             "GET",
             topic,
             "see",
-            through(lambda doors: doors.http.topic),
+            gated(lambda handlers: handlers.http.topic),
             "One topic: definition, counts, conflation",
             ("expected",),
         ),
@@ -158,7 +158,7 @@ def routes(status: HealthHandler, entrance: ReadinessGate[Handlers]) -> list[Rou
             "GET",
             records,
             "read",
-            through(lambda doors: doors.http.query),
+            gated(lambda handlers: handlers.http.query),
             "Query records",
             QUERY_PARAMETERS,
         ),
@@ -166,7 +166,7 @@ def routes(status: HealthHandler, entrance: ReadinessGate[Handlers]) -> list[Rou
             "POST",
             records,
             "write",
-            through(lambda doors: doors.http.publish),
+            gated(lambda handlers: handlers.http.publish),
             "Publish",
             PUBLISH_PARAMETERS,
         ),
@@ -174,7 +174,7 @@ def routes(status: HealthHandler, entrance: ReadinessGate[Handlers]) -> list[Rou
             "PATCH",
             records,
             "write",
-            through(lambda doors: doors.http.delta_publish),
+            gated(lambda handlers: handlers.http.delta_publish),
             "Delta publish",
             PUBLISH_PARAMETERS,
         ),
@@ -182,7 +182,7 @@ def routes(status: HealthHandler, entrance: ReadinessGate[Handlers]) -> list[Rou
             "DELETE",
             records,
             "delete",
-            through(lambda doors: doors.http.delete),
+            gated(lambda handlers: handlers.http.delete),
             "Delete records",
             DELETE_PARAMETERS,
         ),
@@ -190,14 +190,14 @@ def routes(status: HealthHandler, entrance: ReadinessGate[Handlers]) -> list[Rou
             "GET",
             records + "/{key}",
             "read",
-            through(lambda doors: doors.record.read),
+            gated(lambda handlers: handlers.record.read),
             "One record by SowKey",
         ),
         Route(
             "PUT",
             records + "/{key}",
             "write",
-            through(lambda doors: doors.record.put),
+            gated(lambda handlers: handlers.record.put),
             "Publish one record by SowKey",
             PUT_PARAMETERS,
         ),
@@ -205,7 +205,7 @@ def routes(status: HealthHandler, entrance: ReadinessGate[Handlers]) -> list[Rou
             "PATCH",
             records + "/{key}",
             "write",
-            through(lambda doors: doors.record.merge),
+            gated(lambda handlers: handlers.record.merge),
             "Merge a message into one record",
             PUT_PARAMETERS,
         ),
@@ -213,21 +213,21 @@ def routes(status: HealthHandler, entrance: ReadinessGate[Handlers]) -> list[Rou
             "DELETE",
             records + "/{key}",
             "delete",
-            through(lambda doors: doors.record.delete),
+            gated(lambda handlers: handlers.record.delete),
             "Delete one record by SowKey",
         ),
         Route(
             "GET",
             records + "/{key}/why",
             "read",
-            through(lambda doors: doors.why.handle),
-            "Why a record is told of as it is: its windows and followers",
+            gated(lambda handlers: handlers.why.handle),
+            "Explain a record: its windows and followers",
         ),
         Route(
             "GET",
             topic + "/stream",
             "read",
-            through(lambda doors: doors.events.handle),
+            gated(lambda handlers: handlers.events.handle),
             "Server-sent events: query and subscribe",
             STREAM_PARAMETERS,
         ),
@@ -235,14 +235,14 @@ def routes(status: HealthHandler, entrance: ReadinessGate[Handlers]) -> list[Rou
             "GET",
             "/v1/message-types",
             "logon",
-            through(lambda doors: doors.http.message_types),
+            gated(lambda handlers: handlers.http.message_types),
             "The message types of the configuration",
         ),
         Route(
             "GET",
             "/v1/log",
             "logon",
-            through(lambda doors: doors.log.handle),
+            gated(lambda handlers: handlers.log.handle),
             "A range of the transaction log",
             LOG_PARAMETERS,
         ),
@@ -250,7 +250,7 @@ def routes(status: HealthHandler, entrance: ReadinessGate[Handlers]) -> list[Rou
             "GET",
             "/v1/log/extent",
             "logon",
-            through(lambda doors: doors.log.extent),
+            gated(lambda handlers: handlers.log.extent),
             "What a range of the log holds",
             EXTENT_PARAMETERS,
         ),
@@ -258,28 +258,28 @@ def routes(status: HealthHandler, entrance: ReadinessGate[Handlers]) -> list[Rou
             "GET",
             "/v1/log/consumers",
             "logon",
-            through(lambda doors: doors.log.consumers),
+            gated(lambda handlers: handlers.log.consumers),
             "Who has read the log how far",
         ),
         Route(
             "PUT",
             "/v1/log/consumers/{name}",
             "logon",
-            through(lambda doors: doors.log.move_consumer),
+            gated(lambda handlers: handlers.log.move_consumer),
             "Note a consumer's position",
         ),
         Route(
             "DELETE",
             "/v1/log/consumers/{name}",
             "logon",
-            through(lambda doors: doors.log.remove_consumer),
+            gated(lambda handlers: handlers.log.remove_consumer),
             "Forget a consumer",
         ),
         Route(
             "POST",
             "/v1/snapshots",
             "read",
-            through(lambda doors: doors.snapshots.take),
+            gated(lambda handlers: handlers.snapshots.take),
             "Take a snapshot of a topic",
             TAKE_PARAMETERS,
         ),
@@ -287,7 +287,7 @@ def routes(status: HealthHandler, entrance: ReadinessGate[Handlers]) -> list[Rou
             "GET",
             "/v1/snapshots/{id}",
             "logon",
-            through(lambda doors: doors.snapshots.read),
+            gated(lambda handlers: handlers.snapshots.read),
             "A part of it",
             READ_PARAMETERS,
         ),
@@ -295,14 +295,14 @@ def routes(status: HealthHandler, entrance: ReadinessGate[Handlers]) -> list[Rou
             "DELETE",
             "/v1/snapshots/{id}",
             "logon",
-            through(lambda doors: doors.snapshots.release),
+            gated(lambda handlers: handlers.snapshots.release),
             "Let a snapshot go",
         ),
         Route(
             "POST",
             batch,
             "write",
-            through(lambda doors: doors.writes.stage),
+            gated(lambda handlers: handlers.writes.stage),
             "Stage rows of a batch",
             STAGE_PARAMETERS,
         ),
@@ -310,14 +310,14 @@ def routes(status: HealthHandler, entrance: ReadinessGate[Handlers]) -> list[Rou
             "POST",
             batch + "/commit",
             "write",
-            through(lambda doors: doors.writes.commit),
+            gated(lambda handlers: handlers.writes.commit),
             "Apply a staged batch, once",
         ),
         Route(
             "DELETE",
             batch,
             "write",
-            through(lambda doors: doors.writes.abort),
+            gated(lambda handlers: handlers.writes.abort),
             "Forget a staged batch",
             ABORT_PARAMETERS,
         ),
@@ -325,7 +325,7 @@ def routes(status: HealthHandler, entrance: ReadinessGate[Handlers]) -> list[Rou
             "GET",
             "/v1/sessions",
             "logon",
-            through(lambda doors: doors.sessions.listed),
+            gated(lambda handlers: handlers.sessions.listed),
             "Sessions and their queues",
             SESSIONS_LIST_PARAMETERS,
         ),
@@ -333,21 +333,21 @@ def routes(status: HealthHandler, entrance: ReadinessGate[Handlers]) -> list[Rou
             "GET",
             "/v1/sessions/{id}",
             "logon",
-            through(lambda doors: doors.sessions.one),
+            gated(lambda handlers: handlers.sessions.one),
             "One session, and what it follows",
         ),
         Route(
             "GET",
             "/v1/sessions/{id}/why",
             "logon",
-            through(lambda doors: doors.stories.handle),
-            "What a session is not told, since when, why, and what to do",
+            gated(lambda handlers: handlers.stories.handle),
+            "Explain a session: what it does not receive, since when, why, and what to do",
         ),
         Route(
             "POST",
             "/v1/sessions",
             "logon",
-            through(lambda doors: doors.sessions.change_some),
+            gated(lambda handlers: handlers.sessions.change_some),
             "Conflate or not",
             SESSIONS_PARAMETERS,
         ),
@@ -355,28 +355,28 @@ def routes(status: HealthHandler, entrance: ReadinessGate[Handlers]) -> list[Rou
             "POST",
             "/v1/sessions/{id}",
             "logon",
-            through(lambda doors: doors.sessions.change),
+            gated(lambda handlers: handlers.sessions.change),
             "Switch a session's conflation",
         ),
         Route(
             "DELETE",
             "/v1/sessions/{id}",
             "logon",
-            through(lambda doors: doors.sessions.end),
+            gated(lambda handlers: handlers.sessions.end),
             "Close a session",
         ),
         Route(
             "GET",
             "/v1/config",
             "admin",
-            through(lambda doors: doors.http.config),
+            gated(lambda handlers: handlers.http.config),
             "The configuration as understood",
         ),
         Route(
             "POST",
             "/v1/config/reload",
             "admin",
-            through(lambda doors: doors.http.reload),
+            gated(lambda handlers: handlers.http.reload),
             "Read config.xml again",
             ("allow_loss",),
         ),
@@ -384,32 +384,36 @@ def routes(status: HealthHandler, entrance: ReadinessGate[Handlers]) -> list[Rou
             "GET",
             "/v1/config/file",
             "admin",
-            through(lambda doors: doors.operations.file),
+            gated(lambda handlers: handlers.operations.file),
             "The configuration file as it is now",
         ),
         Route(
             "GET",
             "/v1/pipelines",
             "admin",
-            through(lambda doors: doors.operations.pipelines),
+            gated(lambda handlers: handlers.operations.pipelines),
             "Pipelines, and how they run",
         ),
         Route(
             "POST",
             "/v1/backup",
             "admin",
-            through(lambda doors: doors.backups.backup),
+            gated(lambda handlers: handlers.backups.backup),
             "A backup of everything, as of one moment",
         ),
         Route(
             "POST",
             "/v1/verify",
             "admin",
-            through(lambda doors: doors.backups.verify),
+            gated(lambda handlers: handlers.backups.verify),
             "Read everything that is stored, and compare checksums",
         ),
         Route(
-            "GET", WEBSOCKET, "nothing", through(lambda doors: doors.websocket.handle), "WebSocket"
+            "GET",
+            WEBSOCKET,
+            "nothing",
+            gated(lambda handlers: handlers.websocket.handle),
+            "WebSocket",
         ),
         Route("GET", "/", "nothing", pages.index, "The console"),
         Route("GET", "/console/{file}", "nothing", pages.file, "A file of the console"),

@@ -1,8 +1,8 @@
-"""The access log: a line for each request, where the configuration asks for it.
+"""The access log: one line per request, where the configuration enables it.
 
-It says who has asked from where for which address, what he was answered and how long that took. It
-says nothing of filters and parameters: they hold what users look for, and pages put tokens there.
-A stream and a WebSocket are one line, when they end.
+A line has the user, address, method, path, status and duration. It has no filters and parameters:
+they contain what users look for, and pages put tokens there. A stream or a WebSocket is one line,
+when it ends.
 """
 
 import logging
@@ -19,20 +19,20 @@ ACCESS_LOG = "access"
 log = logging.getLogger(f"sow.{ACCESS_LOG}")
 
 CLIENT_CLOSED = 499
-"""What nginx writes of a client that went before it was answered, and others after it."""
+"""The status that nginx and others log for a client that disconnected before its answer."""
 
 
 class AccessLog:
-    """Notes requests while `is_wanted` says so; `now_us` is a clock that only goes forward."""
+    """Logs requests while `is_enabled` returns true; `now_us` is a monotonic clock."""
 
-    def __init__(self, is_wanted: Callable[[], bool], now_us: Callable[[], int]) -> None:
-        self._is_wanted = is_wanted
+    def __init__(self, is_enabled: Callable[[], bool], now_us: Callable[[], int]) -> None:
+        self._is_enabled = is_enabled
         self._now_us = now_us
 
     @web.middleware
     async def note(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answer a request, and note it."""
-        if not self._is_wanted():
+        """Handle a request and log it."""
+        if not self._is_enabled():
             return await handler(request)
         began_us, response, status = self._now_us(), None, CLIENT_CLOSED
         try:

@@ -1,9 +1,9 @@
 """Rows in Arrow: the streams that Spark and data frames read, and those that writers send.
 
-Rows of the log and of snapshots have the same six columns: a record as it stands is the publish
-that made it so. Bodies are text there, as in a line to a client: JSON as it was sent, other types
-as the text of their string. Records that are asked for by themselves have a column for each of
-their fields (`sow.messages.arrow`). What a writer sends has those of the six that say what to do.
+Rows of the log and of snapshots have the same six columns: a record is represented by the publish
+that produced it. Bodies are text there, as in a line to a client: JSON as published, other types as
+the text of their string. A query of records has one column per field instead
+(`sow.messages.arrow`). Writers send those of the six columns that say what to do.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ from sow.topic.records import Records
 from sow.topic.rendering import WHOLE, Shape
 
 ROWS_AT_ONCE = 4_000
-"""Rows of one batch: a millisecond to make, and still few batches for who reads them."""
+"""Rows of one batch: a millisecond to encode, and still few batches for the reader."""
 BATCH_BYTES = 1024**2
-"""Bytes of bodies in one batch, about, where they are long."""
+"""Approximate bytes of bodies in one batch, where bodies are long."""
 SCHEMA = pa.schema(
     [
         ("bookmark", pa.int64()),
@@ -45,9 +45,9 @@ SCHEMA = pa.schema(
 )
 WRITTEN = ("op", "key", "value", "bookmark", "ts")
 SEQ_MAX = 2**63 - 1
-"""The largest number of the column `bookmark`."""
+"""The largest value of the column `bookmark`."""
 TS_US_MAX = 253_402_300_799_999_999
-"""The last moment of the year 9999: what is written as a date."""
+"""The end of the year 9999: the last one that is written as a date."""
 
 
 def texts(topic: Records, bodies: Sequence[bytes]) -> Sequence[bytes | str]:
@@ -78,7 +78,7 @@ def of_log(piece: LogRows) -> pa.RecordBatch:
 
 
 def of_snapshot(snapshot: Snapshot, shape: Shape = WHOLE) -> Iterable[pa.RecordBatch]:
-    """Records as they stand, as far as `shape` shows them."""
+    """The records of a snapshot, in the given shape."""
     for start, stop in snapshot.chunks(ROWS_AT_ONCE, BATCH_BYTES):
         stamps = snapshot.stamps
         assert stamps is not None
@@ -119,8 +119,8 @@ def _batch(
 
 
 async def warm_up() -> None:
-    """Before the first rows are made: with its first array pyarrow imports pandas, if that is
-    there, which takes a third of a second and is done beside the loop."""
+    """Call this before the first rows: with its first array pyarrow imports pandas, if installed,
+    which takes a third of a second and is done in a thread."""
     if "pandas" not in sys.modules:
         await asyncio.to_thread(pa.array, [])
 
@@ -196,23 +196,23 @@ def _unfit(snapshot: Snapshot, row: int, what: str) -> UnfitRecord:
     name, stamps = snapshot.topic.name, snapshot.stamps
     (key,) = ("",) if stamps is None else stamps.sow_keys.part(row, row + 1)
     return UnfitRecord(
-        f"record {key} of {name} is from before its Schema: {what}. Publish it anew, leave the "
+        f"record {key} of {name} is from before its Schema: {what}. Publish it again, leave the "
         "field out of the Schema, or ask for JSON, which shows it as it is"
     )
 
 
 async def in_turns(turns: FairScheduler, name: str, making: Making[Result]) -> Result:
-    """Have steps taken in turns, and in a thread what they want done apart."""
+    """Run steps in slices of the scheduler, and in a thread what they yield for it."""
     sent: object = None
     while True:
-        apart, results = await turns.take(name, _until_apart(making, sent))
+        apart, results = await turns.run(name, _until_apart(making, sent))
         if apart is None:
             return results[0]
         sent = await asyncio.to_thread(apart)
 
 
 def _until_apart(making: Making[Result], sent: object) -> Task[tuple[Apart | None, list[Result]]]:
-    """Steps until something is to be done apart, or up to the result."""
+    """Steps until there is work for a thread, or up to the result."""
     while True:
         try:
             apart = making.send(sent)
@@ -225,16 +225,16 @@ def _until_apart(making: Making[Result], sent: object) -> Task[tuple[Apart | Non
 
 
 def read_rows(topic: Records, content: bytes, size_max: int) -> StagedRows:
-    """The rows that a writer sent: `value`, and optionally `key` and `op` (publish).
+    """The rows of a writer: `value`, and optionally `key` and `op` (default publish).
 
-    `size_max` bounds the bytes of the stream once unpacked. Raises ClientError for what is no such
-    stream.
+    `size_max` bounds the bytes of the stream once decompressed. Raises ClientError for anything
+    else.
     """
     return rows_of(topic, read_stream(content, size_max))
 
 
 def rows_of(topic: Records, table: pa.Table) -> StagedRows:
-    """The same from a table."""
+    """The same, from a table."""
     unknown = [name for name in table.column_names if name not in WRITTEN]
     if unknown or "value" not in table.column_names:
         raise ClientError(
@@ -277,8 +277,8 @@ def _texts_of(table: pa.Table, name: str) -> list[str | None]:
 
 
 def _bodies(topic: Records, table: pa.Table) -> list[bytes | None]:
-    """The JSON texts that stand for bodies: where a type has bytes, a column of bytes holds bodies
-    as they are, and one of texts their base64."""
+    """The JSON texts of the bodies: where a type is binary, a column of bytes holds raw bodies, and
+    a column of text their base64."""
     kind = table.column("value").type
     if topic.message_type.enc and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
         bodies: list[bytes | None] = table.column("value").to_pylist()
@@ -290,7 +290,7 @@ def _bodies(topic: Records, table: pa.Table) -> list[bytes | None]:
 
 
 def without_rows(content: bytes, places: Sequence[int]) -> bytes:
-    """A stream that was read without some of its rows."""
+    """A stream without some of its rows."""
     if not places:
         return content
     table = from_ipc(content)

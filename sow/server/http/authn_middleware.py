@@ -1,9 +1,9 @@
-"""The doorman: who asks, and whether he may.
+"""Authentication and authorization of requests.
 
-Every address says what it demands (`sow.server.boot.routes`), and no request reaches its handler
-before the doorman has found it met: who it is by what the request shows, what he may do by the
-roles. Handlers find these rights with the request. A WebSocket may say who it is later, in a logon.
-With the users or roles read again, the users of live sessions are found out anew.
+Every route has a demand (`sow.server.boot.routes`); no request reaches its handler before it is
+met: the user is identified by the credentials of the request, the permissions follow from the
+roles. Handlers find the permissions in the request. A WebSocket client may authenticate later, in a
+logon. When users or roles are reloaded, the users of live sessions are identified again.
 """
 
 import logging
@@ -36,35 +36,36 @@ from sow.sessions.queries.access_control import redact_error
 log = logging.getLogger("sow")
 
 RIGHTS = web.RequestKey("rights", Permissions)
-SHOWN = web.RequestKey("shown", object)
-UNDER = web.RequestKey("under", RoleSet)
+PRESENTED = web.RequestKey("presented", object)
+ROLES = web.RequestKey("roles", RoleSet)
 REFUSALS = (NotEntitled, Unauthenticated, TooManyLogons)
-SEEN_MAX = 10_000
-"""Users at addresses of which it was noted that they come."""
+LOGGED_MAX = 10_000
+"""Pairs of user and address whose first request was logged."""
 FETCHED_BYTES_MAX = 1024 * 1024
-"""Of a set of keys: a thousand of them."""
+"""Size of a key set: a thousand keys."""
 FETCHED_S_MAX = 5.0
-"""How long an issuer may take to answer: whoever logs on waits for it."""
+"""How long an issuer may take to answer: the client that logs on waits for it."""
 
 
 class Identifies(Protocol):
-    """An authenticator."""
+    """What identifies users: the interface of an authenticator."""
 
     async def identify(self, shown: Credentials, address: str = "") -> User:
-        """Who that is; raises Unauthenticated, or that it has to wait."""
+        """The user with these credentials; raises Unauthenticated, or TooManyLogons."""
         ...
 
     async def identify_again(self, shown: Credentials) -> User:
-        """Who that is now that was let in before; raises Unauthenticated."""
+        """The current user of credentials that were accepted before; raises Unauthenticated."""
         ...
 
     def named(self, name: str) -> User:
-        """Whom a name means."""
+        """The user of a name."""
         ...
 
 
 class PresentedCredentials(NamedTuple):
-    """What somebody at an address has shown; `encryption` is what has checked his certificate."""
+    """Credentials as a client at an address presented them; `encryption` is the TLS context that
+    verified the certificate."""
 
     credentials: Credentials
     address: str
@@ -83,28 +84,29 @@ class SecuritySnapshot(NamedTuple):
 
 
 class RequestAuthenticator:
-    """The doorman of one server. `make` makes an authenticator, and raises ConfigError. Who shows
-    `own_token`, if that is no empty text, is the server itself."""
+    """Authenticates the requests of one server. `make` creates an authenticator and raises
+    ConfigError. A request with `own_token`, if that is not empty, comes from the server itself."""
 
     def __init__(
         self,
         security: Security,
         make: Callable[[Authentication], Identifies],
-        own_token: str = "",
-        now_us: Callable[[], int] = lambda: 0,
-        believes: Callable[[SSLContext | None], bool] = lambda _then: True,
+        own_token: str,
+        now_us: Callable[[], int],
+        certificate_trusted: Callable[[SSLContext | None], bool],
     ) -> None:
-        """`believes` says whether who has checked a certificate would find it good now."""
+        """`certificate_trusted` returns whether a certificate that a TLS context verified would be
+        accepted now."""
         self._make = make
-        self._believes = believes
+        self._certificate_trusted = certificate_trusted
         self._now_us = now_us
         self._own_token = own_token.encode()
         self._names: Callable[[], Iterable[str]] = tuple
         self._patterns: Callable[[], Mapping[str, str]] = dict
         self._audit: Audit | None = None
         self._reach: Callable[[], None] = lambda: None
-        self._seen: dict[tuple[str, ...], None] = {}
-        self._who = self.read(security)
+        self._logged: dict[tuple[str, ...], None] = {}
+        self._security = self.read(security)
 
     def read(self, security: Security) -> SecuritySnapshot:
         """Read the users and the roles of a configuration; raises ConfigError."""
@@ -118,9 +120,9 @@ class RequestAuthenticator:
         reach: Callable[[], None],
         patterns: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`names` are the topics that there are and `patterns` what makes others, for those who
-        mistype one; deeds are noted in `audit`, once `reach` has let the engine know what time it
-        is."""
+        """Connect the engine: `names` are the existing topics and `patterns` those of topic
+        patterns, for suggestions in error messages; actions are noted in `audit`, after `reach` has
+        set the engine's time."""
         self._names = names
         self._patterns = patterns
         self._audit = audit
@@ -128,37 +130,37 @@ class RequestAuthenticator:
 
     def _note(self, deed: Deed, rights: Permissions, what: str, **more: object) -> None:
         if self._audit is not None:
-            # Where nobody does anything no time passes for the engine.
+            # An idle engine's time stands still.
             self._reach()
             self._audit.note(deed, rights, what, **more)
 
-    def go_on_under(self, who: SecuritySnapshot) -> None:
-        """These users and roles hold from now on."""
-        self._who = who
+    def swap_security(self, snapshot: SecuritySnapshot) -> None:
+        """Use these users and roles from now on."""
+        self._security = snapshot
 
     @property
     def role_set(self) -> RoleSet:
-        """The roles as they hold now."""
-        return self._who.role_set
+        """The current roles."""
+        return self._security.role_set
 
     # Requests.
 
     async def admit(self, request: web.Request, demand: Demand) -> Permissions:
-        """Let a request in if it comes from whom its address is for, as far as no topic matters;
-        raises Unauthenticated, NotEntitled."""
+        """Authenticate a request and check demands that do not depend on a topic; raises
+        Unauthenticated, NotEntitled."""
         if demand == "nothing":
             return EVERYTHING
         rights, shown = await self.authenticate_request(request)
         if rights.user is None:
             rights.check("logon")
-        request[RIGHTS], request[SHOWN] = rights, shown
-        request[UNDER], request[LET_IN_BY] = self._who.role_set, self
+        request[RIGHTS], request[PRESENTED] = rights, shown
+        request[ROLES], request[AUTHENTICATOR] = self._security.role_set, self
         return rights
 
-    def check_still(self, rights: Permissions, under: RoleSet) -> None:
-        """Raise Busy or Unauthenticated if rights that were found under these roles are not to be
-        gone by any more."""
-        now = self._who.role_set
+    def ensure_still_authorized(self, rights: Permissions, under: RoleSet) -> None:
+        """Raise Busy or Unauthenticated if permissions that were derived from the roles `under` are
+        no longer valid."""
+        now = self._security.role_set
         is_own = rights.is_open and under.authenticates
         if under is not now and (under.authenticates or now.authenticates) and not is_own:
             raise Busy("users and roles have been read again in this moment; send this again")
@@ -166,50 +168,49 @@ class RequestAuthenticator:
             raise Unauthenticated("the credentials have expired")
 
     async def reauthorize_stream(self, request: web.Request) -> None:
-        """Raise Busy or Unauthenticated if whoever sent a request may not have the rest of its
-        answer: he may while he is known by what he has shown, and may do what he might."""
-        under, who, had = request[UNDER], self._who, request[RIGHTS]
-        if under is not who.role_set and not had.is_open:
-            found = await self.find_again(request[SHOWN], who)
-            rights = who.role_set.rights(found)
+        """Raise Busy or Unauthenticated unless the client may have the rest of its answer: its
+        credentials are still accepted, with the same permissions."""
+        under, current, had = request[ROLES], self._security, request[RIGHTS]
+        if under is not current.role_set and not had.is_open:
+            found = await self.identify_again(request[PRESENTED], current)
+            rights = current.role_set.rights(found)
             if (rights.text, rights.owner) == (had.text, had.owner):
-                request[RIGHTS], request[UNDER] = rights, who.role_set
-        self.check_still(request[RIGHTS], request[UNDER])
+                request[RIGHTS], request[ROLES] = rights, current.role_set
+        self.ensure_still_authorized(request[RIGHTS], request[ROLES])
 
     async def authenticate_request(
         self, request: web.Request
     ) -> tuple[Permissions, PresentedCredentials | None]:
-        """The rights of whoever sends a request, and what he has shown; one that shows nothing
-        comes from nobody."""
-        authenticator, role_set = self._who
+        """The permissions of a request, and its credentials; a request without any is anonymous."""
+        authenticator, role_set = self._security
         if authenticator is None:
             return EVERYTHING, None
         transport = open_transport(request)
         certificate = transport and transport.get_extra_info("peercert")
         encryption = transport.get_extra_info("sslcontext") if transport and certificate else None
-        if certificate and not self._believes(encryption):
+        if certificate and not self._certificate_trusted(encryption):
             certificate = None
         header = request.headers.getall(hdrs.AUTHORIZATION, ())
         if len(header) > 1:
-            raise ClientError("the header Authorization stands there twice")
+            raise ClientError("the request has several Authorization headers; send one")
         credentials = Credentials.of_header(header[0] if header else "", certificate or None)
         if not credentials:
             return role_set.rights(None), None
-        # What is no text in a header has come as halves of characters.
+        # Bytes of a header that are not UTF-8 are surrogates here.
         token = credentials.token.encode(errors="surrogatepass")
         if self._own_token and compare_digest(token, self._own_token):
             return EVERYTHING, None
         shown = PresentedCredentials(credentials, client_address(request), encryption)
         user = await authenticator.identify(shown.credentials, shown.address)
-        if self._who.role_set is not role_set:
-            # Read again meanwhile.
+        if self._security.role_set is not role_set:
+            # The roles were reloaded meanwhile.
             return await self.authenticate_request(request)
         rights = role_set.rights(user)
         self._note_logon(rights, shown.address)
         return rights, shown
 
     async def may_administer(self, request: web.Request) -> bool:
-        """Whether whoever sends a request that anybody may send is known for an administrator."""
+        """Whether a request to a public address comes from an administrator."""
         try:
             rights, _ = await self.authenticate_request(request)
         except SowError:
@@ -217,51 +218,51 @@ class RequestAuthenticator:
         return rights.may("admin")
 
     def _note_logon(self, rights: Permissions, address: str) -> None:
-        """Somebody comes from an address: note it the first time, or anew where many have since."""
-        who = (*rights.owner, address)
-        if self._audit is None or who in self._seen:
+        """Log the first request of a user from an address; again after many others."""
+        client = (*rights.owner, address)
+        if self._audit is None or client in self._logged:
             return
-        self._seen[who] = None
-        if len(self._seen) > SEEN_MAX:
-            del self._seen[next(iter(self._seen))]
+        self._logged[client] = None
+        if len(self._logged) > LOGGED_MAX:
+            del self._logged[next(iter(self._logged))]
         log.info(
-            "%s has come over HTTP from %s", rights.user and clipped(rights.user.name), address
+            "%s connects over HTTP from %s", rights.user and clipped(rights.user.name), address
         )
         self._note("logon", rights, "HTTP", address=address)
 
     def note_refused(self, request: web.Request, rights: Permissions, error: SowError) -> None:
-        """A request was refused for who sends it."""
+        """A request was refused because of its permissions."""
         if isinstance(error, REFUSALS):
             what = f"{request.method} {request.path}"
             address = client_address(request)
-            rights = self.nobody if rights.is_open else rights
+            rights = self.anonymous if rights.is_open else rights
             self._note("refused", rights, what, address=address, reason=error.detail)
 
     def note_admin(self, request: web.Request, rights: Permissions) -> None:
-        """Somebody administers the server."""
+        """A request changes the server."""
         what = f"{request.method} {request.path}"
         self._note("admin", rights, what, address=client_address(request))
 
     @property
-    def nobody(self) -> Permissions:
-        """The rights of who has not said who he is."""
+    def anonymous(self) -> Permissions:
+        """The permissions of an anonymous client."""
         return self.role_set.rights(None)
 
-    def told(self, error: SowError, rights: Permissions) -> SowError:
-        """An error as whoever has these rights is told of it."""
+    def redact(self, error: SowError, rights: Permissions) -> SowError:
+        """An error without names that these permissions may not see."""
         return redact_error(error, rights, self._names(), self._patterns())
 
     # Logons.
 
-    def asks_for(self, command: Command) -> bool:
-        """Whether it has to be found out who sends a command, before it is carried out."""
-        return command.shows_credentials and self._who.authenticator is not None
+    def must_identify(self, command: Command) -> bool:
+        """Whether the client of a command has to be identified before it is executed."""
+        return command.shows_credentials and self._security.authenticator is not None
 
     async def identify(self, command: Command, address: str) -> None:
-        """Note in a logon who sends it."""
-        authenticator, role_set = self._who
+        """Identify the client of a logon, and attach the result to the command."""
+        authenticator, role_set = self._security
         if authenticator is None:
-            return  # since a moment ago nobody is asked
+            return  # authentication was just disabled
         credentials = Credentials(command.user or "", command.password or "", command.token or "")
         shown = PresentedCredentials(credentials, address)
         try:
@@ -270,13 +271,16 @@ class RequestAuthenticator:
             found = error.with_traceback(None)
         command.be_identified(Identified(found, role_set, shown))
 
-    async def find_again(self, shown: object, who: SecuritySnapshot | None = None) -> User | None:
-        """Whose it is what was `shown`, as it is known now or by `who`; None: nobody's."""
-        authenticator = (who or self._who).authenticator
+    async def identify_again(
+        self, shown: object, snapshot: SecuritySnapshot | None = None
+    ) -> User | None:
+        """The user with the `shown` credentials, by the current users or those of `snapshot`;
+        None: they are not accepted."""
+        authenticator = (snapshot or self._security).authenticator
         if authenticator is None or not isinstance(shown, PresentedCredentials):
             return None
         credentials = shown.credentials
-        if credentials.certificate and not self._believes(shown.encryption):
+        if credentials.certificate and not self._certificate_trusted(shown.encryption):
             credentials = replace(credentials, certificate=None)
         try:
             return await authenticator.identify_again(credentials)
@@ -284,40 +288,40 @@ class RequestAuthenticator:
             return None
 
     def named(self, name: str) -> User:
-        """The user of a name, for whom another acts."""
-        return self._who.named(name)
+        """The user of a name, on whose behalf another user acts."""
+        return self._security.named(name)
 
 
-AUTHN = web.AppKey("doorman", RequestAuthenticator)
+AUTHN = web.AppKey("authn", RequestAuthenticator)
 
 
-LET_IN_BY = web.RequestKey("let_in_by", RequestAuthenticator)
+AUTHENTICATOR = web.RequestKey("authenticator", RequestAuthenticator)
 
 
 def permissions_of(request: web.Request) -> Permissions:
-    """What whoever sends a request may do; only addresses that ask who it is can say.
+    """The permissions of a request; only for routes that authenticate.
 
-    To be asked once the request has been read and waited for, which its sender can make as long as
-    he likes. Raises Busy and Unauthenticated if he may not do that any more.
+    Call it after the request has been read, which can take as long as its client likes. Raises Busy
+    and Unauthenticated if they are no longer valid.
     """
     rights = request[RIGHTS]
-    request[LET_IN_BY].check_still(rights, request[UNDER])
+    request[AUTHENTICATOR].ensure_still_authorized(rights, request[ROLES])
     return rights
 
 
-async def check_stream_continues(request: web.Request) -> None:
-    """The same of an answer that takes its time: whose rights are as they were goes on. Raises Busy
-    and Unauthenticated."""
-    await request[LET_IN_BY].reauthorize_stream(request)
+async def reauthorize_stream(request: web.Request) -> None:
+    """Raise Busy or Unauthenticated unless a long answer may continue: the permissions are
+    unchanged."""
+    await request[AUTHENTICATOR].reauthorize_stream(request)
 
 
 def credentials_of(request: web.Request) -> object:
-    """By what it was found out who sends it."""
-    return request[SHOWN]
+    """The credentials of a request."""
+    return request[PRESENTED]
 
 
 async def fetch(address: str) -> bytes:
-    """What an address answers: the keys of who gives tokens out. Raises OSError, TimeoutError."""
+    """The content of a URL: an issuer's keys. Raises OSError, TimeoutError."""
     timeout = ClientTimeout(total=FETCHED_S_MAX)
     try:
         async with (

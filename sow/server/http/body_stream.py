@@ -1,9 +1,9 @@
-"""A request's body, cut into messages a piece at a time.
+"""Splits a request's body into messages, a piece at a time.
 
-A body may have 64 MiB and a message two bytes. So that the first bad message is found before those
-after it are cut, and others are served meanwhile, a body is cut into pieces of some hundred
-kilobytes, or of one message if that is longer. A JSON array is cut at commas between its elements;
-where these stand is guessed, and counted where the guess was wrong.
+A body may have 64 MiB and a message two bytes. So that the first bad message is found before later
+ones are split, and other work runs meanwhile, a body is split into pieces of some hundred
+kilobytes, or of one message if that is longer. A JSON array is split at commas between its
+elements; their positions are guessed, and determined by counting where the guess was wrong.
 """
 
 import re
@@ -15,22 +15,23 @@ import numpy as np
 from sow.errors import BadMessage, clipped
 
 BODY_PIECE_BYTES = 256 * 1024
-"""Cut and read in about a millisecond, so that others are served between two pieces."""
+"""Split and read in about a millisecond, so that other work runs between two pieces."""
 FRAMES_AT_ONCE = 5_000
-"""Messages in frames that are cut in one step, a millisecond or two: empty ones take four bytes."""
+"""Messages in frames that are split in one step, a millisecond or two: empty ones take four
+bytes."""
 LENGTH_BYTES = 4
-"""Of the length before each message of a request in frames (docs/http.md)."""
+"""Size of the length before each message of a request in frames (docs/http.md)."""
 JSON_FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _TEXT = re.compile(rb"\S")
 _BACKSLASHES = re.compile(rb"\\+.?", re.S)
-# A comma between two elements of the same kind; within an element there may be such commas too.
+# A comma between two elements of the same kind; there may be such commas within an element too.
 _COMMAS = {
     b"{": re.compile(rb"\}\s*(,)\s*\{"),
     b'"': re.compile(rb'"\s*(,)\s*"'),
 }
 _ANY_COMMA = re.compile(rb"(,)")
 QUOTE, COMMA = b'",'
-# What a character does to the depth of nesting.
+# The change of the nesting depth at a character.
 _STEPS = np.zeros(256, np.int8)
 _STEPS[list(b"{[")] = 1  # one level in
 _STEPS[list(b"}]")] = -1  # and out again
@@ -49,7 +50,7 @@ def line_pieces(body: bytes) -> Iterator[list[bytes]]:
 
 
 def frame_pieces(body: bytes) -> Iterator[list[bytes]]:
-    """Messages each after its length as 4 bytes, big-endian; raises BadMessage."""
+    """Messages, each preceded by its length as 4 bytes, big-endian; raises BadMessage."""
     piece: list[bytes] = []
     count, begins, at = 0, 0, 0
     while at < len(body):
@@ -69,7 +70,7 @@ def frame_pieces(body: bytes) -> Iterator[list[bytes]]:
 
 
 def frames_of(chunks: Iterable[Sequence[bytes]]) -> Iterator[bytes]:
-    """The same the other way: chunks of messages, each message after its length."""
+    """The inverse: chunks of messages, each message preceded by its length."""
     for chunk in chunks:
         yield b"".join([len(body).to_bytes(LENGTH_BYTES, "big") + body for body in chunk])
 
@@ -90,7 +91,7 @@ def documents_of(chunks: Iterable[list[bytes]], lines: bool) -> Iterator[bytes]:
 
 
 def array_pieces(text: bytes) -> Iterator[list[bytes]]:
-    """The elements of a JSON array, as JSON texts; raises BadMessage where it is none."""
+    """The elements of a JSON array, as JSON texts; raises BadMessage if it is not one."""
     end, at, count = len(text) - 1, 1, 0
     if text[end:] != b"]" or end == 0:
         raise _no_array("it has no end", 0)
@@ -109,7 +110,7 @@ def array_pieces(text: bytes) -> Iterator[list[bytes]]:
 
 
 def _elements(text: bytes, start: int, stop: int) -> list[bytes] | None:
-    """The elements that stand there, if nothing else does."""
+    """The elements between two positions; None if there is anything else."""
     try:
         values = msgspec.json.decode(b"[%b]" % text[start:stop], type=list[msgspec.Raw])
     except JSON_FAILURES:
@@ -130,7 +131,7 @@ def _no_array(why: str, index: int) -> BadMessage:
 
 
 def _guessed_border(text: bytes, start: int, end: int) -> int:
-    """Where a piece that begins at `start` may end: at a comma such as stands between elements."""
+    """A likely end of the piece that begins at `start`: a comma as it stands between elements."""
     if end - start <= BODY_PIECE_BYTES:
         return end
     first = _TEXT.search(text, start)
@@ -140,13 +141,14 @@ def _guessed_border(text: bytes, start: int, end: int) -> int:
 
 
 def _counted_border(text: bytes, start: int, end: int) -> int:
-    """Where such a piece does end: at the first comma beyond its size that is in no element."""
+    """The exact end of such a piece: the first comma beyond its size that is not within an
+    element."""
     depth, inside, at = 0, 0, start
     while at < end:
         stop = min(at + BODY_PIECE_BYTES, end)
         if text[stop - 1 : stop] == b"\\" and (run := _BACKSLASHES.match(text, stop - 1, end)):
             stop = run.end()
-        # Escaped quotes count no more, and everything keeps its place.
+        # Mask escaped quotes, keeping all positions.
         window = text[at:stop].replace(rb"\\", b"__").replace(rb"\"", b"__")
         codes = np.frombuffer(window, np.uint8)
         in_text = (np.cumsum(codes == QUOTE) + inside) & 1

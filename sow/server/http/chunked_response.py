@@ -1,59 +1,59 @@
-"""Long answers: made and written a little at a time, with their length where they are not too long.
+"""Long answers: produced and written in pieces, with `Content-Length` where they are not too long.
 
-Pieces are made in turns with everybody else's work (`sow.server.loop.scheduler`), some hundred
-kilobytes at most. An answer of up to `WHOLE_BYTES_MAX` is made whole before its head is written,
-which says its length (`Content-Length`) and its tag (`ETag`, of the bytes and what they are), so
-that a program that reads an address by its length can, or a part at a time
-(`sow.server.http.ranges`), and who has it already is told so. What answers hold meanwhile is
-counted (`sow.core.quota`); where there is no room for more, and of what is longer, the rest is made
-as the client takes it. A long message cannot be made a little at a time: where there is no room for
-it, the client has to ask again. Who asks for the head alone has the answer made and counted, and
-nothing is held.
+Pieces of at most some hundred kilobytes are produced in slices of the scheduler
+(`sow.server.loop.scheduler`). An answer of up to `WHOLE_BYTES_MAX` is complete before its head is
+written, which has its `Content-Length` and `ETag` (a digest of bytes and content type), so that
+clients can rely on the length, read ranges (`sow.server.http.preconditions`), and get 304 for what
+they have. The memory of answers is accounted (`sow.core.quota`); without room, and for longer
+answers, the rest is produced as the client reads. A long message cannot be produced in pieces:
+without room for it the client has to retry. For HEAD the answer is produced and measured, but not
+kept.
 
-Who waits for a turn or for the client is cancelled when the client goes, so that nothing more is
-made for it. One that stays and takes nothing is given up, since what is left of its answer is held
-for it; and one that may not have the rest any more, since users and roles have been read again, is
-cut off. Where the answer is packed (`sow.server.http.compression`), so is each piece, a part at a
-time.
+If the client disconnects, the handler is cancelled and nothing more is produced. A client that
+stays and does not read is disconnected, since the rest of its answer is kept for it; so is one that
+loses its permissions because users and roles were reloaded. If the answer is compressed
+(`sow.server.http.compression`), so is each piece.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from typing import TypeVar
 
 from aiohttp import hdrs, web
 
 from sow.core.cooperative import Task
-from sow.core.media_types import COLUMNS_HEADER
+from sow.core.media_types import COLUMNS_HEADER, JSON
 from sow.core.quota import QuotaHolder
 from sow.errors import Busy, SowError
-from sow.server.http.authn_middleware import check_stream_continues
+from sow.server.http.authn_middleware import reauthorize_stream
+from sow.server.http.body_stream import documents_of
 from sow.server.http.compression import PACKER
 from sow.server.http.negotiation import is_known
-from sow.server.http.preconditions import Conditions
-from sow.server.http.ranges import has_ranges, range_of
+from sow.server.http.preconditions import Conditions, has_ranges, range_of
 from sow.server.http.request_memory import REQUESTS, client_key
+from sow.server.http.responses import json_text
 from sow.server.loop.scheduler import FairScheduler
 
 WRITE_BYTES = 256 * 1024
-"""So much is made before it is written: as much as a socket takes in one go, and more than enough
-for what a write costs not to count."""
+"""Bytes produced before a write: as much as a socket takes at once, and enough for the cost of a
+write not to count."""
 WHOLE_BYTES_MAX = 64 * 1024 * 1024
-"""Of an answer that is made whole: what programs read by its length is mostly shorter, and one
-client may hold so much by default (`RequestMemory`)."""
+"""The longest answer that is completed first: most answers are shorter, and one client may hold as
+much by default (`RequestMemory`)."""
 TAG_BYTES = 16
-"""Of a digest that stands for an answer: two that differ have the same by no chance."""
+"""Size of the digest: no two different answers share one by chance."""
 PART_BYTES = 1024 * 1024
-"""Of a piece that is longer, which is one long message, so much is handed to the socket in one go:
-a millisecond or two, as it is copied."""
-TAKEN_S_MAX = 60.0
-"""How long a client may take for one such write: 4 KB a second, less than any line that works."""
+"""Longest part of a long message that is handed to the socket at once: a millisecond or two, as it
+is copied."""
+WRITE_S_MAX = 60.0
+"""How long a client may take for one such write: 4 KB a second, less than any working line."""
 
 
 class Made:
-    """An answer as far as it has been made: its parts, in order, which `holder` holds. `keeps`:
-    they are kept, and not only counted. `digest` is that of what they are."""
+    """An answer as far as it is produced: its parts, in order, accounted by `holder`. `keeps`: the
+    parts are kept, and not only counted. `digest` is updated with them."""
 
     def __init__(self, holder: QuotaHolder, keeps: bool, digest: blake2b) -> None:
         self.parts: deque[bytes] = deque()
@@ -65,16 +65,17 @@ class Made:
 
     @property
     def tag(self) -> str:
-        """What names a whole answer."""
+        """The entity tag of a complete answer."""
         return f'"{self._digest.hexdigest()}"'
 
     def making(self, pieces: Iterator[bytes]) -> Task[None]:
-        """Make the whole answer, or as much as there is room for, in steps; raises Busy where there
-        is no room for a long message, but for what this answer holds itself, which goes first."""
+        """Produce the answer, or as much as there is room for, in steps; raises Busy where there is
+        no room for a long message. Bytes that this answer holds itself are not in the way: they are
+        sent first."""
         while part := (yield from gathered(pieces)):
             self._digest.update(part)
             self.size += len(part)
-            # What is written in one go waits for nobody.
+            # What is sent in one write needs no room.
             is_first = self.size == len(part)
             lacks = self._keeps and not (is_first and len(part) <= PART_BYTES)
             lacks = lacks and self._holder.lack(len(part)) is not None
@@ -90,9 +91,9 @@ class Made:
         self.is_whole = True
 
     def rest(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """What has been made, which is let go part by part, and what has not. Each counts until
-        the next is wanted, as the client has taken it by then; raises ConnectionResetError where
-        there is no room for a long message."""
+        """The parts that are produced, released one by one, then the rest. Each is accounted until
+        the next is requested: by then the client has it. Raises ConnectionResetError where there is
+        no room for a long message."""
         while self.parts:
             yield self.parts[0]
             self._holder.add(-len(self.parts.popleft()))
@@ -105,10 +106,10 @@ class Made:
 
 
 def no_room(holder: QuotaHolder, size: int) -> Busy:
-    """What a client is told for whose long message there is no room."""
+    """The error for a long message that there is no room for."""
     return Busy(
         f"{holder.lack(size)}, of answers that are not read yet (Limits/RequestMemory), and the "
-        f"answer has a message of {size} bytes: read the others first, or ask again in a moment"
+        f"answer has a message of {size} bytes: read the others first, or retry in a moment"
     )
 
 
@@ -120,18 +121,18 @@ async def answer_in_pieces(
     kind: str,
     headers: Mapping[str, str] | None = None,
 ) -> web.StreamResponse:
-    """An answer of the media type `kind`; each piece is made in a short step, and `name` is what an
-    operator calls this work.
+    """An answer of the media type `kind`; each piece is produced in a short step, measured under
+    `name`.
 
-    Raises ConnectionResetError if the client takes nothing, or may not have the rest,
-    PreconditionFailed, and Busy where there is no room for a long message.
+    Raises ConnectionResetError if the client does not read, or may not have the rest;
+    PreconditionFailed; and Busy where there is no room for a long message.
     """
     keeps = request.method != hdrs.METH_HEAD
     holder = request.app[REQUESTS].answers.holder(client_key(request))
     more = iter(pieces)
     try:
         made = Made(holder, keeps, digest_of(kind, headers))
-        await turns.take(name, made.making(more))
+        await turns.run(name, made.making(more))
         if made.is_whole and made.size <= WRITE_BYTES:
             return answer_whole(request, b"".join(made.parts), kind, headers, made.tag)
         if made.is_whole and (known := conditional(request, made.tag, headers)):
@@ -158,8 +159,8 @@ async def answer_message(
     kind: str,
     headers: Mapping[str, str],
 ) -> web.StreamResponse:
-    """One message, which is written a part at a time where it is long. Raises ConnectionResetError
-    as `answer_in_pieces` does, and Busy."""
+    """One message, written in parts if it is long. Raises ConnectionResetError as
+    `answer_in_pieces` does, and Busy."""
     if len(body) <= PART_BYTES or request.method == hdrs.METH_HEAD:
         return web.Response(body=body, content_type=kind, headers=headers)
     holder = request.app[REQUESTS].answers.holder(client_key(request))
@@ -185,7 +186,7 @@ def answer_whole(
     headers: Mapping[str, str] | None = None,
     tag: str | None = None,
 ) -> web.Response:
-    """A short answer that is made already, by its tag; raises PreconditionFailed."""
+    """A short answer that is complete, with its tag; raises PreconditionFailed."""
     if tag is None:
         digest = digest_of(kind, headers)
         digest.update(body)
@@ -195,14 +196,14 @@ def answer_whole(
     response = web.Response(content_type=kind, headers=headers)
     start, stop = mark_whole(request, response, tag, len(body))
     response.body = body[start:stop]
-    # aiohttp says no length of nothing to who asks for the head alone.
+    # aiohttp sends no length of an empty body for HEAD.
     response.headers[hdrs.CONTENT_LENGTH] = str(stop - start)
     return response
 
 
 def digest_of(kind: str, headers: Mapping[str, str] | None) -> blake2b:
-    """The digest of an answer before its bytes: of what headers say that the bytes are. The same
-    bytes under another media type, or with other columns, are another answer."""
+    """The digest of an answer before its bytes are added: of media type and columns. The same bytes
+    under another media type, or with other columns, are another answer."""
     columns = (headers or {}).get(COLUMNS_HEADER, "")
     return blake2b(f"{kind}\0{columns}\0".encode(), digest_size=TAG_BYTES)
 
@@ -210,8 +211,8 @@ def digest_of(kind: str, headers: Mapping[str, str] | None) -> blake2b:
 def mark_whole(
     request: web.Request, response: web.StreamResponse, tag: str, size: int
 ) -> tuple[int, int]:
-    """Say of an answer what it is, or a part of which; returns where the part begins and ends.
-    Raises RangeNotSatisfiable."""
+    """Set the headers of a complete answer, or of a range of it; returns its bounds. Raises
+    RangeNotSatisfiable."""
     response.headers[hdrs.ETAG] = tag
     if has_ranges(request):
         response.headers[hdrs.ACCEPT_RANGES] = "bytes"
@@ -224,7 +225,7 @@ def mark_whole(
 
 
 def part_of(pieces: Iterator[bytes], start: int, stop: int) -> Iterator[bytes]:
-    """The bytes of pieces from `start` on, up to `stop`."""
+    """The bytes of pieces from `start` to `stop`."""
     at = 0
     for piece in pieces:
         yield piece[max(0, start - at) : max(0, stop - at)]
@@ -234,8 +235,8 @@ def part_of(pieces: Iterator[bytes], start: int, stop: int) -> Iterator[bytes]:
 def conditional(
     request: web.Request, tag: str, headers: Mapping[str, str] | None
 ) -> web.Response | None:
-    """What is answered instead of the bytes that `tag` names, to who has them already; raises
-    PreconditionFailed where the client wants others."""
+    """The answer 304 for a client that has the bytes of `tag` already, else None; raises
+    PreconditionFailed if the client wants others."""
     Conditions.of_reader(request).check([tag], is_there=True)
     if is_known(request, tag):
         return web.Response(status=304, headers={**(headers or {}), hdrs.ETAG: tag})
@@ -249,39 +250,39 @@ async def write_pieces(
     response: web.StreamResponse,
     pieces: Iterable[bytes],
 ) -> None:
-    """Write the rest of a response whose head is written; each piece is made in a short step. Who
-    asks for the head alone has it already.
+    """Write the body of a response whose head is written; each piece is produced in a short step.
+    For HEAD there is none.
 
-    Raises ConnectionResetError if the client takes nothing, or may not have the rest.
+    Raises ConnectionResetError if the client does not read, or may not have the rest.
     """
     packer = request.get(PACKER)
     if packer is not None:
         pieces = packer.pieces(pieces)
     rest = iter(pieces if request.method != hdrs.METH_HEAD else ())
-    while written := await turns.take(name, gathered(rest)):
+    while written := await turns.run(name, gathered(rest)):
         try:
-            await check_stream_continues(request)
+            await reauthorize_stream(request)
         except SowError as error:
-            raise ConnectionResetError(f"the rest may not be told: {error.detail}") from None
+            raise ConnectionResetError(f"the rest may not be sent: {error.detail}") from None
         for start in range(0, len(written), PART_BYTES):
             if start:
-                await asyncio.sleep(0)  # others have their turn between two parts
+                await asyncio.sleep(0)  # other work runs between two parts
             await write_part(response, memoryview(written)[start : start + PART_BYTES])
     await response.write_eof()
 
 
 async def write_part(response: web.StreamResponse, part: memoryview) -> None:
-    """Hand a part to the socket when the client has taken what came before; raises
-    ConnectionResetError for one that takes nothing."""
+    """Hand a part to the socket once the client has read what came before; raises
+    ConnectionResetError if it does not read."""
     try:
-        async with asyncio.timeout(TAKEN_S_MAX):
+        async with asyncio.timeout(WRITE_S_MAX):
             await response.write(part)
     except TimeoutError:
-        raise ConnectionResetError("the client takes nothing of its answer") from None
+        raise ConnectionResetError("the client does not read its answer") from None
 
 
 def gathered(pieces: Iterator[bytes]) -> Task[bytes]:
-    """The next pieces, up to some `WRITE_BYTES` together; nothing when there are no more."""
+    """The next pieces, about `WRITE_BYTES` together; empty when there are no more."""
     found: list[bytes] = []
     size = 0
     for piece in pieces:
@@ -291,3 +292,28 @@ def gathered(pieces: Iterator[bytes]) -> Task[bytes]:
             break
         yield
     return b"".join(found)
+
+
+DESCRIBED_AT_ONCE = 50
+"""Topics or sessions described in one step: half a millisecond."""
+
+Thing = TypeVar("Thing")
+
+
+async def answer_array(
+    turns: FairScheduler,
+    request: web.Request,
+    things: Sequence[Thing],
+    describe: Callable[[Thing], object],
+    headers: Mapping[str, str] | None = None,
+) -> web.StreamResponse:
+    """The descriptions of things as an array, some at a time."""
+    if len(things) <= DESCRIBED_AT_ONCE:
+        text = json_text([describe(one) for one in things])
+        return answer_whole(request, text, JSON, headers)
+    chunks = (
+        [json_text(describe(one)) for one in things[start : start + DESCRIBED_AT_ONCE]]
+        for start in range(0, len(things), DESCRIBED_AT_ONCE)
+    )
+    pieces = documents_of(chunks, lines=False)
+    return await answer_in_pieces(turns, "a list over HTTP", request, pieces, JSON, headers)

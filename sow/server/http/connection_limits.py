@@ -1,8 +1,8 @@
-"""How many may be here at once: connections in all, and those of one address.
+"""Limits of connections: in total, and per client address.
 
 Connections are counted when they are accepted. Many clients share a proxy's connections, and many
-programs loopback's, so by default neither is counted for its address; whom a trusted proxy asks for
-is counted by requests instead, while they are under way. Pure bookkeeping.
+programs loopback's, so by default neither counts for its address; the client of a trusted proxy is
+counted while its requests run instead. Pure bookkeeping.
 """
 
 from collections import Counter
@@ -10,47 +10,48 @@ from collections.abc import Callable
 
 from sow.core.definitions import Configuration
 from sow.core.origin_parsing import is_loopback
-from sow.server.http.forwarded import Proxies
+from sow.server.http.middleware import Proxies
 
 PER_ADDRESS = 1_000
-"""Connections of one address where the configuration says nothing: more than the programs of one
-machine need, a twentieth of what all may have."""
+"""Connections per address by default: more than the programs of one machine need, a twentieth of
+the total."""
 
 
 class ConnectionLimiter:
-    """Who is connected to one server. `configuration` says how it stands now; `files_max` is how
-    many connections the system has files for."""
+    """Counts the connections of one server. `configuration` returns the current configuration;
+    `files_max` is the number of connections that the system has files for."""
 
     def __init__(self, configuration: Callable[[], Configuration], files_max: int) -> None:
         self._configuration = configuration
         self.files_max = files_max
         self.connections = 0
         self.refused: Counter[str] = Counter({"connections": 0, "address": 0})
-        """Who was not let in, by why."""
+        """Refused connections, by reason."""
         self._by_address: Counter[str] = Counter()
 
     @property
     def connections_max(self) -> int:
-        """How many connections there may be at one time."""
+        """The largest number of connections."""
         return min(self._configuration().limits.connections_max, self.files_max)
 
-    def enter(self, address: str) -> str | None:
-        """One connection more, from this address; or why not."""
+    def acquire_connection(self, address: str) -> str | None:
+        """Count a connection from this address; returns None, or the reason of a refusal."""
         if self.connections >= self.connections_max:
             self.refused["connections"] += 1
             return f"there are {self.connections} connections already (Limits/Connections)"
-        if (why := self.come(address)) is not None:
+        if (why := self.acquire(address)) is not None:
             return why
         self.connections += 1
         return None
 
-    def leave(self, address: str) -> None:
-        """One connection less."""
+    def release_connection(self, address: str) -> None:
+        """A connection was closed."""
         self.connections -= 1
-        self.go(address)
+        self.release(address)
 
-    def come(self, address: str) -> str | None:
-        """One more of an address: a connection, or a request that a proxy hands on; or why not."""
+    def acquire(self, address: str) -> str | None:
+        """Count a connection of an address, or a request on its behalf by a proxy; returns None, or
+        the reason of a refusal."""
         most = self._most_of(address)
         if most is not None and self._by_address[address] >= most:
             self.refused["address"] += 1
@@ -61,8 +62,8 @@ class ConnectionLimiter:
         self._by_address[address] += 1
         return None
 
-    def go(self, address: str) -> None:
-        """One less of an address."""
+    def release(self, address: str) -> None:
+        """A connection of the address was closed, or a request ended."""
         self._by_address[address] -= 1
         if self._by_address[address] <= 0:
             del self._by_address[address]

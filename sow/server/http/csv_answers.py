@@ -1,7 +1,7 @@
-"""Answers in CSV: the rows of a snapshot as cells, made a chunk at a time.
+"""Answers in CSV: the rows of a snapshot as cells, produced a chunk at a time.
 
-How rows are written is `sow.messages.csv_rows`'s business. With `meta` a row is wrapped as it is in
-JSON, so that the fields of the record are those of its field `d`.
+`sow.messages.csv_rows` writes rows. With `meta` a row is wrapped as in JSON, so the fields of the
+record are those of its field `d`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,12 +15,12 @@ from sow.messages.flat_cells import Cells, cells, column_of
 from sow.topic.rendering import Shape
 
 META = ("k", "bm", "ts")
-"""Columns of a row that are not of its record."""
+"""Columns of a row that are not from its record."""
 RECORD = "d"
 
 
 class CsvTable:
-    """Rows of one topic as CSV; what is `declared` has its columns first."""
+    """Rows of one topic as CSV; `declared` columns come first."""
 
     def __init__(
         self, rows: Snapshot, meta: bool, shape: Shape, declared: DeclaredFields | None

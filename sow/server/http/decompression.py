@@ -1,7 +1,7 @@
-"""Bodies that come compressed, inflated in small steps.
+"""Decompresses request bodies in small steps.
 
-A few kilobytes may stand for gigabytes, so nothing is inflated before there is room for it: each
-step makes at most `STEP_BYTES`, and whoever asks counts them before asking for more.
+A few kilobytes may expand to gigabytes, so nothing is decompressed before there is room for it:
+each step produces at most `STEP_BYTES`, and the caller counts them before it continues.
 """
 
 import zlib
@@ -11,16 +11,17 @@ from sow.errors import ClientError, clipped
 from sow.server.http.negotiation import UnsupportedMediaType
 
 STEP_BYTES = 256 * 1024
-"""Inflated in about a millisecond; smaller steps cost more than they save."""
+"""Decompressed in about a millisecond; smaller steps cost more than they save."""
 GZIP_BITS, ZLIB_BITS, RAW_BITS = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
 FEED_BYTES = 16 * 1024
-"""Taken from what has come at a time: what stands behind a member of a gzip file is copied for each
-member, of which 20 bytes can be one."""
+"""Input per step: the rest behind a member of a gzip file is copied for each member, and one can
+have 20 bytes."""
 MEMBERS_MAX = 10_000
-"""Of one body: 64 MiB in the blocks of 64 KiB that some write are 1,000. Each costs some
-microseconds, whatever is in it."""
+"""Members of one body: 64 MiB in blocks of 64 KiB, as some programs write, are 1,000. Each costs
+some microseconds, whatever it contains."""
 DEFLATED = 8
-"""The method in the first byte of zlib's header; some send `deflate` without that header."""
+"""The method in the first byte of zlib's header; some clients send `deflate` without that
+header."""
 
 
 class Inflater:
@@ -32,7 +33,7 @@ class Inflater:
         self._members = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """What comes of the next bytes of the body, in steps, some of which make nothing; raises
+        """Decompress the next bytes of the body, in steps, some of which produce nothing; raises
         ClientError."""
         for start in range(0, len(data), FEED_BYTES):
             yield from self._feed(data[start : start + FEED_BYTES])
@@ -47,12 +48,12 @@ class Inflater:
                 raise self._broken(str(error)) from None
             data = self._stream.unconsumed_tail
             if self._stream.eof:
-                # A gzip file may have several members, one after the other.
+                # A gzip file may have several members.
                 data, self._stream = self._stream.unused_data, None
             yield made
 
     def _next(self, data: bytes) -> "zlib._Decompress":
-        """What reads the stream that begins here."""
+        """The decompressor of the member that begins here."""
         self._members += 1
         if self._members > MEMBERS_MAX:
             raise self._broken(f"it has more than {MEMBERS_MAX} members; compress it as one")
@@ -64,7 +65,7 @@ class Inflater:
         return ZLIB_BITS if data[0] & 0xF == DEFLATED else RAW_BITS
 
     def finish(self) -> Iterator[bytes]:
-        """The body has ended; raises ClientError where it should have gone on."""
+        """The body has ended; raises ClientError if it is incomplete."""
         if self._stream is None:
             return
         if rest := self._stream.flush(STEP_BYTES):
@@ -77,7 +78,7 @@ class Inflater:
 
 
 def inflater(encoding: str) -> Inflater | None:
-    """What reads a body of this Content-Encoding; None if it needs nothing. Raises
+    """The decompressor for a Content-Encoding; None if there is none. Raises
     UnsupportedMediaType."""
     name = encoding.strip().lower().removeprefix("x-")
     if name in ("", "identity"):

@@ -1,9 +1,9 @@
-"""Expectations: whether a client that waits for a word may send its body (RFC 9110 §10.1.1).
+"""`Expect: 100-continue`: whether a client may send its body (RFC 9110 §10.1.1).
 
-A client that says `Expect: 100-continue` sends its body after `100 Continue`. aiohttp writes that
-before it looks for the address. Here it is written when the body is about to be read: whatever is
-refused by then (an address, a method, a user, a size, a form) is refused without the body. After
-such an answer the connection ends, since nobody knows whether what comes next is the body.
+A client with `Expect: 100-continue` sends its body after `100 Continue`. aiohttp writes that before
+routing. Here it is written when the body is about to be read: whatever is refused earlier (address,
+method, user, size, content type) is refused without the body. After such an answer the connection
+is closed, since it is not known whether the next bytes are the body.
 """
 
 from collections.abc import Awaitable, Callable
@@ -17,25 +17,25 @@ from sow.errors import ClientError, clipped
 
 CONTINUE = "100-continue"
 EXPECTED = web.RequestKey("expected", str)
-"""What a request expects, until that is met."""
+"""The expectation of a request, until it is met."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 MakeRequest = Callable[..., Any]
 
 
 class ExpectationFailed(ClientError):
-    """A request that expects what the server does not know."""
+    """An expectation that the server does not support."""
 
     reason = "expectation failed"
     status = 417
 
 
-def held_back(make: MakeRequest) -> MakeRequest:
-    """What makes requests as `make` does, of whose expectations aiohttp sees nothing."""
+def with_deferred_expectations(make: MakeRequest) -> MakeRequest:
+    """Wraps the request factory `make`, hiding expectations from aiohttp."""
 
     def made(message: RawRequestMessage, *more: Any) -> Any:
         expected = message.headers.get(hdrs.EXPECT)
-        # One of an older version may have been passed on by a proxy that knows of none.
+        # An HTTP/1.0 request may come from a proxy that does not know expectations.
         if not expected or message.version < HttpVersion11:
             return make(message, *more)
         headers = CIMultiDict(message.headers)
@@ -49,7 +49,7 @@ def held_back(make: MakeRequest) -> MakeRequest:
 
 @web.middleware
 async def check_expectation(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Raise ExpectationFailed for a request that expects anything else."""
+    """Raise ExpectationFailed for any other expectation."""
     expected = request.get(EXPECTED)
     if expected is not None and expected.strip().lower() != CONTINUE:
         raise ExpectationFailed(
@@ -58,15 +58,15 @@ async def check_expectation(request: web.Request, handler: Handler) -> web.Strea
     return await handler(request)
 
 
-async def go_on(request: web.Request) -> None:
-    """The body is about to be read: have it sent by a client that waits for a word."""
+async def send_continue(request: web.Request) -> None:
+    """The body is about to be read: let a waiting client send it."""
     if request.pop(EXPECTED, None) is not None:
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0  # of the answer nothing is written yet
+        request.writer.output_size = 0  # nothing of the answer is written yet
 
 
 async def end_unmet(request: web.Request, response: web.StreamResponse) -> None:
-    """Let an answer be the last one where a body may come or not; a signal."""
+    """Close the connection after the answer if the body may or may not follow; a signal."""
     if EXPECTED in request and request.body_exists:
-        response.headers[hdrs.CONNECTION] = "close"  # it has been set before
+        response.headers[hdrs.CONNECTION] = "close"  # it was set before
         response.force_close()

@@ -1,17 +1,17 @@
-"""Who may come in: the rule on Host and Origin, as a function of text.
+"""The rule on Host and Origin, as a function of text.
 
-A server on loopback is within reach of every page that its user opens, and loopback is no password.
-A browser says truthfully where a page comes from (`Origin`, `Sec-Fetch-Site`) and which name it was
-told to call (`Host`); a page cannot change that. So:
+A server on loopback can be reached by every page that its user opens, and loopback is no password.
+A browser reports truthfully where a page comes from (`Origin`, `Sec-Fetch-Site`) and which name it
+requested (`Host`); a page cannot change that. So:
 
-* `Host` must be a name of this server, or a page elsewhere could have its own name point here and
-  read everything (DNS rebinding). Addresses are nobody's to point: they are always good.
-* `Origin`, where a browser sends one, must be this server's own, or the configuration lists it.
+* `Host` must be a name of this server, or a page elsewhere could point its own name here and read
+  everything (DNS rebinding). Addresses cannot be redirected: they are always good.
+* `Origin`, where a browser sends one, must be this server's own, or listed in the configuration.
 
-Whoever is no browser sends no `Origin` and the name that it was given, and is not concerned. What a
-proxy says (`X-Forwarded-Host`) only adds names that must be good too: it never takes one away.
+Other clients send no `Origin` and the name they were given, and are not affected. A proxy's
+`X-Forwarded-Host` only adds names that must be good too: it never removes one.
 
-No I/O here, and nothing is looked up.
+No I/O here, and no name is resolved.
 """
 
 from collections.abc import Collection, Sequence
@@ -32,15 +32,15 @@ from sow.errors import ClientError
 CONSOLE = "/"
 """The path of the page that people open, also by a link on another site."""
 ELSEWHERE = ("cross-site", "same-site")
-"""Pages of another site, or of another server of the same one: another port of this machine is
-that, or another name of the same firm."""
+"""Pages of another site, or of another server of the same one: another port of this machine, or
+another name of the same company."""
 ECHO_MAX = 80
-"""Characters of a header that an answer repeats: a name with its port fits, a flood of text that
-somebody has written there to be shown to others does not."""
+"""Characters of a header that an answer repeats: a name with its port fits, a long text that was
+planted there to be shown to others does not."""
 
 
 class UnknownHost(ClientError):
-    """The request was sent to a name that is none of this server's."""
+    """The request's Host is not a name of this server."""
 
     reason = "unknown host"
     status = 421
@@ -55,13 +55,13 @@ class ForeignOrigin(ClientError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOrigin:
-    """What a request says of where it comes from and where it was sent: each header as often as it
-    was given. `forwarded_hosts` are the values of X-Forwarded-Host, if the peer is believed."""
+    """Origin and target of a request: each header as often as it was sent. `forwarded_hosts` are
+    the values of X-Forwarded-Host, if the peer is trusted."""
 
     method: str = "GET"
     path: str = CONSOLE
     targets: Sequence[str] = ()
-    """The authority of the request's target, where that is an absolute address."""
+    """The authority of the request's target, if that is an absolute URL."""
     hosts: Sequence[str] = ()
     forwarded_hosts: Sequence[str] = ()
     origins: Sequence[str] = ()
@@ -69,11 +69,11 @@ class RequestOrigin:
     fetch_mode: str = ""
     fetch_dest: str = ""
     host_is_optional: bool = False
-    """The request is HTTP/1.0, which no browser speaks any more."""
+    """The request is HTTP/1.0, which no browser uses any more."""
 
 
 class OriginPolicy:
-    """The rule for one configuration. `listen` is the host that the server listens at."""
+    """The rule for one configuration. `listen` is the host that the server listens on."""
 
     def __init__(self, security: Security, listen: str) -> None:
         origins = [parse_origin(text) for text in security.allowed_origins]
@@ -82,12 +82,13 @@ class OriginPolicy:
         self._hosts = frozenset(own | {origin.host for origin in self.origins})
 
     def admit(self, requested: RequestOrigin, machine: Collection[str]) -> str | None:
-        """Let a request in, or raise UnknownHost or ForeignOrigin, which say what to write.
+        """Accept a request, or raise UnknownHost or ForeignOrigin, whose messages say what to
+        configure.
 
-        `machine` are the machine's own names. Returns the origin, as it was sent, if it is one that
-        the configuration lists: its pages may read the answer.
+        `machine` are the machine's own names. Returns the origin, as it was sent, if the
+        configuration lists it: its pages may read the answer.
         """
-        called = self._called(requested, machine)
+        hosts = self._target_hosts(requested, machine)
         if not requested.origins:
             if requested.fetch_site in ELSEWHERE and not _opens_the_console(requested):
                 raise ForeignOrigin(
@@ -101,20 +102,20 @@ class OriginPolicy:
             raise ForeignOrigin(
                 f"the request has {len(requested.origins)} Origin headers; send one"
             )
-        return self._from(requested.origins[0], requested, called)
+        return self._from(requested.origins[0], requested, hosts)
 
-    def _called(self, requested: RequestOrigin, machine: Collection[str]) -> list[Authority]:
-        """The names that the request was sent to, every one of them good."""
+    def _target_hosts(self, requested: RequestOrigin, machine: Collection[str]) -> list[Authority]:
+        """The names that the request was sent to, all of them good."""
         if len(requested.hosts) > 1:
             raise UnknownHost(f"the request has {len(requested.hosts)} Host headers; send one")
         if not requested.hosts and not requested.host_is_optional:
             raise UnknownHost("the request has no Host header; HTTP/1.1 needs one")
-        called = [self._good("the address", text, machine) for text in requested.targets]
-        called += [self._good("Host", text, machine) for text in requested.hosts]
+        hosts = [self._good("the address", text, machine) for text in requested.targets]
+        hosts += [self._good("Host", text, machine) for text in requested.hosts]
         for value in requested.forwarded_hosts:
             for text in value.split(","):
-                called.append(self._good("X-Forwarded-Host", text.strip(), machine))
-        return called
+                hosts.append(self._good("X-Forwarded-Host", text.strip(), machine))
+        return hosts
 
     def _good(self, header: str, text: str, machine: Collection[str]) -> Authority:
         authority = parse_authority(text)
@@ -131,7 +132,7 @@ class OriginPolicy:
             f"<Security><AllowedHosts>{host[:ECHO_MAX]}</AllowedHosts></Security> into config.xml"
         )
 
-    def _from(self, text: str, requested: RequestOrigin, called: Sequence[Authority]) -> str | None:
+    def _from(self, text: str, requested: RequestOrigin, hosts: Sequence[Authority]) -> str | None:
         """A listed origin as it was sent, or None for the server's own; raises ForeignOrigin."""
         origin = parse_origin(text)
         if origin is None:
@@ -141,7 +142,7 @@ class OriginPolicy:
             )
         if origin in self.origins:
             return text
-        if requested.fetch_site != "cross-site" and any(_same(origin, own) for own in called):
+        if requested.fetch_site != "cross-site" and any(_same(origin, own) for own in hosts):
             return None
         raise ForeignOrigin(
             f"Origin: {_shown(text)} is another site's; if its pages may use this server, write "
@@ -150,19 +151,19 @@ class OriginPolicy:
         )
 
 
-def _same(origin: Origin, called: Authority) -> bool:
-    """A page of `origin` calls the server by the name and port that it came from itself."""
+def _same(origin: Origin, own: Authority) -> bool:
+    """Whether a page of `origin` calls the server by the name and port that it was loaded from."""
     default = DEFAULT_PORTS.get(origin.scheme)
     if default is None:
         return False
-    return origin.written == called.written and origin.port == (
-        default if called.port is None else called.port
+    return origin.written == own.written and origin.port == (
+        default if own.port is None else own.port
     )
 
 
 def _opens_the_console(requested: RequestOrigin) -> bool:
-    """Somebody follows a link on another site: the page that opens is ours, and not theirs to
-    read. A page within a frame is not that."""
+    """Whether this follows a link on another site: the page that opens is ours, and the other site
+    cannot read it. A page within a frame is not that."""
     top = requested.fetch_dest in ("", "document")
     return (requested.method, requested.path, requested.fetch_mode) == (
         "GET",

@@ -1,7 +1,7 @@
-"""What a request's headers settle: the form of the answer, whether it is known, how a body reads.
+"""Content negotiation: the format of an answer, whether the client has it, how a body is encoded.
 
 `Accept` with its quality values (RFC 9110 §12.5.1), `If-None-Match` (§13.1.2) and the `charset` of
-a body's content type (§8.3). Nothing here knows what is asked for.
+a body's content type (§8.3), for any resource.
 """
 
 import codecs
@@ -18,7 +18,7 @@ PREFER = "Prefer"
 QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
 ENTITY_TAG = re.compile(r'(?:W/)?("[^"]*")')
 FORMAT_NAMES = {"json": JSON, "ndjson": NDJSON, "csv": CSV, "arrow": ARROW}
-"""Formats as a parameter names them, for who cannot set a header."""
+"""Values of the parameter `format`, for clients that cannot set a header."""
 CHARSETS = (
     "utf-8",
     "ascii",
@@ -29,38 +29,38 @@ CHARSETS = (
     "utf-16-le",
     "utf-16-be",
 )
-"""Charsets that a body may be declared in, by Python's names; all are turned into UTF-8."""
+"""Charsets that a body may be declared in, by Python's names; all are converted to UTF-8."""
 
 
 CHOOSERS = web.RequestKey("choosers", dict[str, None])
-"""The headers of a request that choose the form of its answer."""
+"""The headers of a request that select the format of its answer."""
 
 
 class NotAcceptable(ClientError):
-    """No format the client takes can be made."""
+    """No format that the client accepts can be produced."""
 
     reason = "not acceptable"
     status = 406
 
 
 class UnsupportedMediaType(ClientError):
-    """A body that cannot be read as what it is declared to be."""
+    """A body that cannot be read as the type it is declared to be."""
 
     reason = "unsupported media type"
     status = 415
 
 
 def accepted(request: web.Request, formats: Sequence[str]) -> str:
-    """The format that the client likes best, of `formats`, in the order in which we like them.
+    """The format that the client prefers, of `formats`, which are in our order of preference.
 
-    A format's quality is that of the most specific range that names it. Of formats of equal
-    quality a named one goes before one that only a wildcard allows. Raises
-    NotAcceptable, ClientError.
+    A format's quality is that of the most specific range that matches it. Of formats of equal
+    quality a named one goes before one that only a wildcard allows. Raises NotAcceptable,
+    ClientError.
     """
     _choose_by(request, hdrs.ACCEPT)
     text = ", ".join(request.headers.getall("Accept", ())) or "*/*"
     ranges = _ranges(text)
-    liked = [(*_liking(kind, ranges), -place, kind) for place, kind in enumerate(formats)]
+    liked = [(*_preference(kind, ranges), -place, kind) for place, kind in enumerate(formats)]
     best = max(liked)
     if best[0] > 0:
         return best[-1]
@@ -69,13 +69,13 @@ def accepted(request: web.Request, formats: Sequence[str]) -> str:
 
 
 def form_of(request: web.Request, requested: Mapping[str, str], formats: Sequence[str]) -> str:
-    """The format that is asked for: by the parameter `format`, or else by `Accept`."""
+    """The requested format: by the parameter `format`, or else by `Accept`."""
     name = requested.get("format")
     return accepted(request, formats) if name is None else named_format(name, formats)
 
 
 def wants_columns(request: web.Request) -> bool:
-    """Whether the client would like to be told the columns of an answer in JSON (RFC 7240)."""
+    """Whether the client prefers a JSON answer with its columns (RFC 7240)."""
     _choose_by(request, PREFER)
     wanted = ", ".join(request.headers.getall(PREFER, ())).lower().split(",")
     return PREFER_COLUMNS in [one.strip() for one in wanted]
@@ -114,32 +114,33 @@ def _ranges(text: str) -> list[tuple[str, float]]:
     return ranges or [("*/*", 1.0)]
 
 
-def _liking(kind: str, ranges: Sequence[tuple[str, float]]) -> tuple[float, int, int]:
-    """How much a format is liked: its quality, how closely it is named, and how early."""
+def _preference(kind: str, ranges: Sequence[tuple[str, float]]) -> tuple[float, int, int]:
+    """The preference for a format: its quality, how specifically it is named, and how early."""
     main = kind.partition("/")[0]
     for closeness, name in ((2, kind), (1, f"{main}/*"), (0, "*/*")):
         for place, (found, quality) in enumerate(ranges):
             if found == name:
-                # Wildcards leave the order to us.
+                # With wildcards our order counts.
                 return quality, closeness, -place if closeness == 2 else 0
     return 0.0, 0, 0
 
 
 def entity_tag(form: bytes, *numbers: int) -> str:
-    """What names a form of a record, as it is answered, and the numbers of its state. The numbers
-    alone do not: another form has the same, and so has another record in another log."""
+    """The entity tag of a representation of a record: its checksum, and the numbers of its state.
+    The numbers alone are not enough: another format has the same, and so has another record in
+    another log."""
     return f'"{".".join(map(str, (*numbers, f"{zlib.crc32(form):x}")))}"'
 
 
 def is_known(request: web.Request, etag: str) -> bool:
-    """Whether the client says that it has what `etag` names: in a list, weak or strong, or `*`."""
+    """Whether If-None-Match matches `etag`: in a list, weak or strong, or `*`."""
     text = ", ".join(request.headers.getall("If-None-Match", ()))
     return text.strip() == "*" or etag in ENTITY_TAG.findall(text)
 
 
 def charset_of(request: web.Request) -> str | None:
-    """The charset that a body is declared in, by Python's name, None where that is not said; raises
-    UnsupportedMediaType for one that is not known here."""
+    """The charset that a body is declared in, by Python's name, None if it is not declared; raises
+    UnsupportedMediaType for an unsupported one."""
     declared = request.charset
     if declared is None:
         return None
@@ -156,15 +157,14 @@ def charset_of(request: web.Request) -> str | None:
 
 
 def as_utf8(request: web.Request, body: bytes) -> bytes:
-    """A text body in UTF-8, read in the charset that it is declared in, without the byte order mark
-    that some programs write before it (RFC 8259, 8.1).
+    """A text body in UTF-8, decoded from its declared charset, without a byte order mark (RFC 8259,
+    8.1).
 
-    Raises UnsupportedMediaType for a charset that is not known here, BadMessage for a body that
-    is not in it.
+    Raises UnsupportedMediaType for an unsupported charset, BadMessage for a body that is not in it.
     """
     charset = charset_of(request)
     if charset in (None, "utf-8"):
-        return body.removeprefix(codecs.BOM_UTF8)  # whoever reads the messages checks them
+        return body.removeprefix(codecs.BOM_UTF8)  # the reader of the messages validates them
     try:
         return body.decode(charset).encode().removeprefix(codecs.BOM_UTF8)
     except UnicodeDecodeError as error:

@@ -1,8 +1,8 @@
-"""The query string of a request: each parameter at most once, unknown ones refused.
+"""The query string of a request: each parameter at most once, unknown ones are errors.
 
-What an address takes stands in one place, the table of routes (`sow.server.boot.routes`): requests
-are let in by it (`admit`), `/openapi.json` and the test of the docs are made from it, and a handler
-is given what was let in (`parameters_of`) and nothing else.
+The parameters of an address are listed in one place, the table of routes
+(`sow.server.boot.routes`): requests are checked against it (`admit`), `/openapi.json` and the test
+of the docs are generated from it, and a handler gets the checked parameters (`parameters_of`) only.
 """
 
 import math
@@ -15,11 +15,12 @@ from sow.errors import ClientError, NotAvailable, clipped, shown
 from sow.protocol.commands import OPTIONS, OPTIONS_IGNORED, Option, Options, Request, options_of
 from sow.protocol.options import read_value
 
-REQUESTED = web.RequestKey("asked", dict[str, str])
+REQUESTED = web.RequestKey("requested", dict[str, str])
 
 
 def admit(request: web.Request, known: Sequence[str], later: Sequence[str] = ()) -> None:
-    """Let a request in whose parameters are `known`; those of `later` are not available yet."""
+    """Check and keep the parameters of a request: `known` ones; `later` ones are not available
+    yet."""
     found: dict[str, str] = {}
     for name, value in request.query.items():
         if name in later:
@@ -33,7 +34,7 @@ def admit(request: web.Request, known: Sequence[str], later: Sequence[str] = ())
 
 
 def _other(name: str) -> str:
-    """Where a name belongs that is none of this address."""
+    """A remark on a name that is valid elsewhere."""
     return " here (it is an option of commands over a WebSocket)" if name in OPTIONS else ""
 
 
@@ -42,12 +43,12 @@ def _known(name: str, known: Sequence[str]) -> str:
 
 
 def parameters_of(request: web.Request) -> dict[str, str]:
-    """The parameters of a request that was let in."""
+    """The checked parameters of a request."""
     return request[REQUESTED]
 
 
 def read_options(requested: Mapping[str, str], request: Request) -> Options:
-    """The options of commands among the parameters; the topic's name in an address is literal."""
+    """The command options among the parameters; the topic's name in an address is literal."""
     ignored = tuple(name for name in OPTIONS_IGNORED if name in requested)
     options = Options(non_regex_topic=True, ignored=ignored)
     for name in options_of(request):
@@ -57,7 +58,7 @@ def read_options(requested: Mapping[str, str], request: Request) -> Options:
 
 
 def _read_option(requested: Mapping[str, str], option: Option) -> object:
-    """An option; flags and counts are written, and refused, as those of other parameters."""
+    """The value of an option; flags and counts are parsed like those of other parameters."""
     if option.value == "flag":
         return read_flag(requested, option.name)
     if option.value == "count":
@@ -66,7 +67,7 @@ def _read_option(requested: Mapping[str, str], option: Option) -> object:
 
 
 def read_flag(requested: Mapping[str, str], name: str) -> bool:
-    """A parameter that is true or false (the default)."""
+    """A boolean parameter; the default is false."""
     value = requested.get(name, "false")
     if value not in ("true", "false"):
         raise ClientError(f"{name}={clipped(value)} must be true or false")
@@ -74,7 +75,7 @@ def read_flag(requested: Mapping[str, str], name: str) -> bool:
 
 
 def read_count(requested: Mapping[str, str], name: str) -> int | None:
-    """A whole number, or None when it is not given."""
+    """A whole number, or None if it is not given."""
     value = requested.get(name)
     if value is None:
         return None
@@ -84,7 +85,7 @@ def read_count(requested: Mapping[str, str], name: str) -> int | None:
 
 
 def read_seconds(requested: Mapping[str, str], name: str) -> float | None:
-    """A number of seconds, or None when it is not given."""
+    """A number of seconds, or None if it is not given."""
     value = requested.get(name)
     if value is None:
         return None

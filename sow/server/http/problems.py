@@ -11,13 +11,12 @@ from aiohttp.http_exceptions import BadHttpMessage
 from sow.core.clock import SECOND_US
 from sow.core.media_types import PROBLEM
 from sow.errors import Busy, ClientError, SowError, TooLarge, TooManyLogons
-from sow.server.http.ranges import RangeNotSatisfiable
+from sow.server.http.preconditions import RangeNotSatisfiable
 
 log = logging.getLogger("sow")
 
 REFUSED: web.AppKey["Counter[str]"] = web.AppKey("refused", Counter)
-"""Requests that were refused, by the reason of each kind of error: a few dozens, whatever is
-asked."""
+"""Refused requests by the reason of their error: a few dozen reasons."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -25,10 +24,10 @@ CHALLENGES = [
     (hdrs.WWW_AUTHENTICATE, 'Bearer realm="sow"'),
     (hdrs.WWW_AUTHENTICATE, 'Basic realm="sow", charset="UTF-8"'),
 ]
-"""How to say who one is (RFC 6750 §3, RFC 7617 §2.1)."""
+"""How to authenticate (RFC 6750 §3, RFC 7617 §2.1)."""
 PROBLEM_TYPE = "urn:sow:problem:"
-"""Before the reason: what a kind of problem is called for ever (RFC 9457 §3.1.1). It is no address,
-since there is no page of ours that would be there as long."""
+"""The prefix of the permanent identifier of a kind of problem (RFC 9457 §3.1.1). It is not a URL,
+since no page of ours would exist as long."""
 
 
 class NoSuchAddress(ClientError):
@@ -39,7 +38,7 @@ class NoSuchAddress(ClientError):
 
 
 class MethodNotAllowed(ClientError):
-    """A method that an address does not take."""
+    """A method that an address does not support."""
 
     reason = "method not allowed"
     status = 405
@@ -50,12 +49,12 @@ HTTP_ERRORS: Mapping[int, ClientError] = {
     405: MethodNotAllowed("this address does not take that method"),
     413: TooLarge("the body is over the limit (Limits/FrameSize)"),
 }
-"""What is said where aiohttp refuses a request by a status; of any other one its own words, as a
-bad request."""
+"""The errors for statuses that aiohttp raises; for other statuses aiohttp's own message is used, as
+a bad request."""
 
 
 def problem(error: SowError) -> web.Response:
-    """The response that reports an error, by its own status."""
+    """The response that reports an error, with the error's status."""
     status = error.status
     document = {
         "type": PROBLEM_TYPE + error.reason.replace(" ", "-"),
@@ -82,7 +81,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def raw_answer(error: SowError) -> bytes:
-    """A problem as bytes, for those whose request was never read."""
+    """A problem as bytes, for requests that were never parsed."""
     response = problem(error)
     body = response.body
     assert isinstance(body, bytes)
@@ -100,7 +99,7 @@ def _count(request: web.Request, reason: str) -> None:
 
 @web.middleware
 async def report(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turn whatever goes wrong in a handler into a problem document."""
+    """Turn exceptions of a handler into problem documents."""
     try:
         return await handler(request)
     except SowError as error:
@@ -116,7 +115,7 @@ async def report(request: web.Request, handler: Handler) -> web.StreamResponse:
             response.headers["Allow"] = allow
         return response
     except (ConnectionError, TimeoutError):
-        # The client has gone; nobody reads this answer.
+        # The client has disconnected; nobody reads this answer.
         return problem(ClientError("the connection was lost before the request was complete"))
     except BadHttpMessage as error:
         return problem(ClientError(f"the request is not HTTP: {error.message.splitlines()[0]}"))

@@ -1,7 +1,7 @@
-"""Bodies of a request: which messages a POST, PATCH or DELETE carries (docs/http.md).
+"""The messages in the body of a POST, PATCH or DELETE (docs/http.md).
 
-They are taken some at a time, and others are served between them: the first bad message ends it,
-and nothing has been changed by then.
+They are processed some at a time, with other work in between: the first bad message ends the
+request, and nothing has been changed by then.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,16 +33,16 @@ ALIASES = {
     "application/x-msgpack": MSGPACK,
     "application/x-bson": BSON,
 }
-"""What else some call a format."""
+"""Other names of these formats."""
 OWN_TYPES = (XML, MSGPACK, BSON)
-"""Formats of one message type alone, in which a body is one message."""
+"""Formats of a single message type, in which a body is one message."""
 LINE_TYPES = (NDJSON, "application/jsonl", PLAIN_TEXT)
 TEXT_TYPES = (*LINE_TYPES, CSV, *JSON_TYPES)
-"""Formats of text, which may be in another charset."""
+"""Text formats, which may be in another charset."""
 
 
 async def read_messages(topic: Records, request: web.Request) -> bytes:
-    """A body of messages, of a form that `topic` takes, under the limits of the server. Raises
+    """Read a body of messages in a format that `topic` accepts, within the server's limits. Raises
     UnsupportedMediaType before any of it is read, and what `Requests.read` raises."""
     if request.body_exists:
         form_of_body(topic, request)
@@ -56,8 +56,8 @@ def take_messages(
     take: Callable[[Sequence[bytes]], None],
     size_max: int,
 ) -> Task[int]:
-    """Hand the messages in a request's body to `take`, some in each step; returns how many there
-    were. `size_max` bounds the messages that short ones of a table may stand for.
+    """Pass the messages in a request's body to `take`, some in each step; returns their number.
+    `size_max` bounds the messages that short rows of a table may expand to.
 
     Raises BadMessage with the index of the first bad one, and what `take` raises.
     """
@@ -78,10 +78,10 @@ def take_messages(
 
 
 class Reading:
-    """Messages of one publish as they are read for `topic`, under the limits of `engine`.
+    """Messages of one publish as they are read for `topic`, within the limits of `engine`.
 
-    `key` names the record of the only message, for a topic without keys; None, the bodies do.
-    `now_us` says the time at which they come.
+    `key` names the record of the only message, for a topic without keys; None: the bodies have
+    keys. `now_us` returns the time of arrival.
     """
 
     def __init__(
@@ -92,12 +92,12 @@ class Reading:
         self._topic = topic
         self._keys = None if key is None else (key,)
         self.messages: list[CheckedMessages] = []
-        """What was read, in slices."""
+        """The messages, in slices."""
 
     def take(self, bodies: Sequence[bytes]) -> None:
-        """Read some more; raises BadMessage."""
+        """Read some more messages; raises BadMessage."""
         if self._keys is not None and self.messages and bodies:
-            bodies = [*self.messages.pop().bodies, *bodies]  # which is one too many for one key
+            bodies = [*self.messages.pop().bodies, *bodies]  # which raises: two bodies for one key
         if bodies:
             now_us = self._now_us()
             self.messages.append(self._engine.read(self._topic, bodies, self._keys, now_us=now_us))
@@ -125,8 +125,8 @@ def _pieces(
 
 
 def form_of_body(topic: Records, request: web.Request) -> str:
-    """The media type of a body that `topic` takes, under the name that we use; raises
-    UnsupportedMediaType. It needs none of the body."""
+    """The media type of a body that `topic` accepts, under its main name; raises
+    UnsupportedMediaType. It does not look at the body."""
     content_type = ALIASES.get(request.content_type, request.content_type)
     if content_type in TEXT_TYPES:
         charset_of(request)
@@ -149,7 +149,7 @@ def form_of_body(topic: Records, request: web.Request) -> str:
 
 
 def _check_names(request: web.Request) -> None:
-    """Raise UnsupportedMediaType for a table of which the first line is not the names."""
+    """Raise UnsupportedMediaType for a table without a header line."""
     declared = Message()
     declared["Content-Type"] = request.headers[hdrs.CONTENT_TYPE]
     for name, value in declared.get_params([])[1:]:
@@ -166,7 +166,7 @@ def _check_names(request: web.Request) -> None:
 
 
 def _json(text: bytes) -> Iterator[list[bytes]]:
-    """One JSON value, an array of them, or (taken for what they are) NDJSON lines."""
+    """One JSON value, an array of them, or (accepted as such) NDJSON lines."""
     if text.startswith(b"["):
         return array_pieces(text)
     end = text.find(b"\n")
@@ -184,8 +184,8 @@ def _is_json(line: bytes) -> bool:
 
 
 def _bodies(topic: Records, pieces: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
-    """JSON texts of a JSON topic are the bodies; those of other types stand for them: documents of
-    messages, or messages as lines have them."""
+    """Bodies from JSON texts: of a JSON topic they are the bodies; of other types they stand for
+    them, as documents of messages or as in lines."""
     count = 0
     for texts in pieces:
         try:

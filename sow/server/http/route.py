@@ -1,32 +1,36 @@
-"""One address of the server: what it takes, and who is let in to it.
+"""Routes of the server: their parameters, who may use them, and HEAD and OPTIONS beside them.
 
-The table of all of them is `sow.server.boot.routes`.
+Every GET route answers HEAD, by the same handler with the same permissions; a streamed answer ends
+after its headers. OPTIONS lists the methods of an address, for any client, since `/openapi.json`
+does the same. It does not look at topics, so a hidden topic looks like a missing one. Requests of
+other sites' pages (CORS) are handled by `sow.server.http.middleware`. The table of all routes is
+`sow.server.boot.routes`.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from sow.core.security_definitions import OF_TOPICS
 from sow.errors import SowError
 from sow.security.authorization import Demand, Permissions
-from sow.server.http.authn_middleware import AUTHN, check_stream_continues
-from sow.server.http.content_codings import CODING, coding_of
+from sow.server.http.authn_middleware import AUTHN, reauthorize_stream
+from sow.server.http.compression import CODING, coding_of
 from sow.server.http.parameters import admit
 
 WEBSOCKET = "/v1/ws"
 READ_METHODS = ("GET", "HEAD")
-"""Methods that change nothing: HEAD is added to what can be got by `sow.server.http.methods`."""
+"""Methods that change nothing: HEAD is added to GET routes by `sow.server.http.route`."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Route(NamedTuple):
-    """One address: `parameters` are the names the query string may hold, now or `later`.
+    """One route: `parameters` are the names that the query string may have, now or `later`.
 
-    `demand` is what whoever asks has to be, or may do: with the topic that the path or the
-    parameter `topic` names, where there is one. Where the body names it, the handler looks.
+    `demand` is the permission that the client needs: on the topic in the path or in the parameter
+    `topic`, if there is one. If the body names it, the handler checks.
     """
 
     method: str
@@ -38,9 +42,9 @@ class Route(NamedTuple):
     later: tuple[str, ...] = ()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Let a request in, and answer it."""
+        """Authenticate and check a request, and answer it."""
         authn = request.app[AUTHN]
-        rights = authn.nobody
+        rights = authn.anonymous
         try:
             rights = await authn.admit(request, self.demand)
             if not rights.is_open:
@@ -52,20 +56,58 @@ class Route(NamedTuple):
                 authn.note_admin(request, rights)
             answer = await self.handler(request)
             if self.method in READ_METHODS and self.demand != "nothing" and not answer.prepared:
-                # It has waited since it was found, for a turn or for the disk.
-                await check_stream_continues(request)
+                # It may have waited for the scheduler or the disk since it was produced.
+                await reauthorize_stream(request)
             return answer
         except SowError as error:
             authn.note_refused(request, rights, error)
-            raise authn.told(error, rights) from None
+            raise authn.redact(error, rights) from None
 
     def _check(self, request: web.Request, rights: Permissions) -> None:
-        """Raise what speaks against a request of who has these rights."""
+        """Raise NotEntitled if these permissions do not allow the request."""
         named = request.match_info.get("topic")
         if named is None and "topic" in self.parameters:
-            # One that is given twice is refused soon.
+            # A parameter that is given twice is refused later.
             named = request.query.get("topic")
         if named is not None:
             rights.check(self.demand, named)
         elif self.demand not in OF_TOPICS:
             rights.check(self.demand)
+
+
+def with_heads(table: Iterable[Route]) -> list[Route]:
+    """The table, with HEAD for every GET; a WebSocket has nothing but its upgrade."""
+    return [
+        one
+        for route in table
+        for one in (route, route._replace(method=hdrs.METH_HEAD))
+        if one is route or (route.method == hdrs.METH_GET and route.path != WEBSOCKET)
+    ]
+
+
+def allowed(table: Iterable[Route]) -> dict[str, str]:
+    """The methods of each path, as the header `Allow` lists them."""
+    methods: dict[str, list[str]] = {}
+    for route in with_heads(table):
+        methods.setdefault(route.path, [hdrs.METH_OPTIONS]).append(route.method)
+    return {path: ", ".join(sorted(names)) for path, names in methods.items()}
+
+
+def add_routes(router: web.UrlDispatcher, table: Iterable[Route]) -> None:
+    """Add the routes of the table to a router, with HEAD and OPTIONS."""
+    table = list(table)
+    for route in with_heads(table):
+        router.add_route(route.method, route.path, route.handle)
+    for path, methods in allowed(table).items():
+        router.add_route(hdrs.METH_OPTIONS, path, AllowedMethods(methods).handle)
+
+
+class AllowedMethods:
+    """The handler of OPTIONS for one path."""
+
+    def __init__(self, methods: str) -> None:
+        self._headers = {hdrs.ALLOW: methods}
+
+    async def handle(self, _request: web.Request) -> web.Response:
+        """Answer with the methods of the path."""
+        return web.Response(status=204, headers=self._headers)

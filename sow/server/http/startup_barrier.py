@@ -1,9 +1,9 @@
-"""The entrance: where requests wait until the server has its records.
+"""The readiness gate: requests wait until the server has restored its records.
 
-The port is open before the records are there, so that whoever watches the process hears that it
-lives and how far it has got. Whatever else is asked waits here: nothing is answered by half of the
-records, and nothing is taken whose place is not known yet. Who would wait for too long, or as one
-of too many, is asked to come again. Nothing here knows what a request wants.
+The port is open before that, so that supervisors see that the process lives and how far it is. All
+other requests wait here: nothing is answered from half of the records, and nothing is accepted
+whose place is not known yet. A request that would wait too long, or as one of too many, gets an
+error with `Retry-After`. The gate does not look at requests.
 """
 
 import asyncio
@@ -13,69 +13,70 @@ from typing import Generic, TypeVar
 
 from sow.errors import Busy, Replaying
 
-Doors = TypeVar("Doors")
+Handlers = TypeVar("Handlers")
 
 WAIT_S_MAX = 20.0
-"""Proxies and clients give up after 30 s or more without knowing why: they are told before."""
+"""Proxies and clients time out after 30 s or more without a reason: they get one before."""
 WAITING_MAX = 1000
-"""Requests that wait. Each may have sent 128 KB that nobody reads: these take what requests may
-hold together (`RequestMemory`) about half."""
-LET_IN_AT_ONCE = 32
-"""Requests that go on in one round of the loop, once they may: some milliseconds of work."""
+"""Waiting requests. Each may have sent 128 KB that nobody reads: these take about half of what
+requests may hold together (`RequestMemory`)."""
+RELEASED_AT_ONCE = 32
+"""Requests released in one iteration of the loop: some milliseconds of work."""
 
 
-class ReadinessGate(Generic[Doors]):
-    """Lets requests through to the doors once they are open; `told` says how far the start is."""
+class ReadinessGate(Generic[Handlers]):
+    """Passes the handlers to requests once they are ready; `progress` describes the start until
+    then."""
 
-    def __init__(self, told: Callable[[], str]) -> None:
-        self._sent = told
+    def __init__(self, progress: Callable[[], str]) -> None:
+        self._progress = progress
         self._loop = asyncio.get_running_loop()
-        self._doors: Doors | None = None
+        self._handlers: Handlers | None = None
         self._closed = ""
         self._waiting: dict[asyncio.Future[None], None] = {}
 
     @property
     def waiting(self) -> int:
-        """Requests that wait."""
+        """The number of waiting requests."""
         return len(self._waiting)
 
-    async def doors(self) -> Doors:
-        """The doors, once they are open. Raises Replaying where that takes too long, or too many
+    async def handlers(self) -> Handlers:
+        """The handlers, once the gate is open. Raises Replaying if that takes too long, or too many
         wait already, and Busy if the server stops before."""
-        if self._doors is None and not self._closed:
+        if self._handlers is None and not self._closed:
             await self._wait()
-        if self._doors is None:
-            raise Busy(self._closed) if self._closed else Replaying(self._sent())
-        return self._doors
+        if self._handlers is None:
+            raise Busy(self._closed) if self._closed else Replaying(self._progress())
+        return self._handlers
 
     async def _wait(self) -> None:
         if self.waiting >= WAITING_MAX:
-            raise Replaying(f"{self._sent()}; {WAITING_MAX:,} requests wait already")
-        turn: asyncio.Future[None] = self._loop.create_future()
-        self._waiting[turn] = None
+            raise Replaying(f"{self._progress()}; {WAITING_MAX:,} requests wait already")
+        opened: asyncio.Future[None] = self._loop.create_future()
+        self._waiting[opened] = None
         try:
             async with asyncio.timeout(WAIT_S_MAX):
-                await turn
+                await opened
         except TimeoutError:
-            pass  # the doors may have been opened in this very moment
+            pass  # the gate may have opened in this very moment
         finally:
-            self._waiting.pop(turn, None)
+            self._waiting.pop(opened, None)
 
-    def open(self, doors: Doors) -> None:
-        """Let in who waits, some at a time and in the order in which they came, and all who come
-        from now on."""
-        self._doors = doors
-        self._let_go_on()
+    def open(self, handlers: Handlers) -> None:
+        """Release the waiting requests, some at a time and in the order of their arrival, and let
+        all later ones pass."""
+        self._handlers = handlers
+        self._release()
 
     def close(self, why: str) -> None:
-        """Let nobody in who has not been; those who wait are told `why`."""
+        """Refuse requests with Busy and the reason `why`, waiting ones included."""
         self._closed = self._closed or why
-        self._let_go_on()
+        self._release()
 
-    def _let_go_on(self) -> None:
-        for turn in list(islice(self._waiting, LET_IN_AT_ONCE)):
-            del self._waiting[turn]
-            if not turn.done():
-                turn.set_result(None)
+    def _release(self) -> None:
+        for opened in list(islice(self._waiting, RELEASED_AT_ONCE)):
+            del self._waiting[opened]
+            if not opened.done():
+                opened.set_result(None)
         if self._waiting:
-            self._loop.call_soon(self._let_go_on)
+            self._loop.call_soon(self._release)

@@ -1,8 +1,7 @@
-"""Encryption: what `<TLS>` names becomes the context of new connections.
+"""TLS contexts from `<TLS>` in the configuration.
 
-The files are read when the server starts and whenever its configuration is read again, so that a
-certificate is renewed without a restart; connections that are open keep theirs. What is wrong with
-a file is said by its name before anything listens.
+The files are read when the server starts and at each reload, so that a certificate is renewed
+without a restart; open connections keep theirs. Errors name the file, before anything listens.
 """
 
 import os
@@ -19,9 +18,9 @@ from sow.errors import ConfigError
 from sow.security.authentication.user_file import unreadable
 
 READ_AT_ONCE_BYTES = 16 * 1024
-"""What is decrypted of a connection in one step: a record of TLS, which is no longer than that. By
-itself asyncio keeps 256 KiB for each connection, idle ones included, and a client that fills them
-with nothing but changes of its key (20 us each) would keep everybody waiting for 0.2 s."""
+"""Bytes decrypted in one step: one TLS record. By default asyncio keeps 256 KiB per connection,
+idle ones included, and a client that fills them with key updates (20 us each) would block the loop
+for 0.2 s."""
 
 REASONS = {
     "KEY_VALUES_MISMATCH": "the key is not that of the certificate {certificate}",
@@ -29,15 +28,14 @@ REASONS = {
     "NO_KEY": "it holds no whole private key in PEM form (-----BEGIN PRIVATE KEY-----)",
     "EE_KEY_TOO_SMALL": "its key is too short for this machine's OpenSSL: 2048 bits for RSA",
 }
-"""Sentences for what OpenSSL says by a name only, or not even so (`NO_KEY`)."""
+"""Messages for errors that OpenSSL reports by name only, or not even so (`NO_KEY`)."""
 
 
 def server_context(tls: Tls) -> ssl.SSLContext:
-    """The context of connections that come from now on; raises ConfigError for a file that cannot
-    be used."""
+    """The context of new connections; raises ConfigError for a file that cannot be used."""
     SSLProtocol.max_size = READ_AT_ONCE_BYTES
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    # Some systems build Python so that theirs says what is old enough.
+    # Some builds of Python default to an older version.
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     for element, file in (("Certificate", tls.certificate), ("PrivateKey", tls.private_key)):
         _check_readable(element, file)
@@ -64,23 +62,23 @@ def server_context(tls: Tls) -> ssl.SSLContext:
 
 
 class Certificate(NamedTuple):
-    """What a file of certificates holds: from when on one of them is not good any more, in Unix
-    time, and a digest by which others are told from these."""
+    """A certificate file: when the first of its certificates expires, in Unix time, and a digest
+    that identifies its content."""
 
     expires_s: float
     digest: bytes
 
     @property
     def valid_until(self) -> str:
-        """The same moment for people."""
+        """The expiry, formatted for people."""
         return f"{datetime.fromtimestamp(self.expires_s, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def certificates(tls: Tls | None) -> dict[str, Certificate]:
-    """Those of the server and of whoever signs for its clients, by file; raises ConfigError.
+    """The certificates of the server and of its clients' authorities, by file; raises ConfigError.
 
-    Of a chain or a list the first that ends counts: without it some client is refused. One that
-    OpenSSL takes and this library does not read is left out.
+    Of a chain or a list the first expiry counts: after it some clients are refused. A certificate
+    that OpenSSL accepts and this library cannot read is left out.
     """
     files = (tls.certificate, tls.client_ca) if tls else ()
     found = {file: _certificate(file) for file in files if file}
@@ -88,7 +86,7 @@ def certificates(tls: Tls | None) -> dict[str, Certificate]:
 
 
 def _certificate(file: str) -> Certificate | None:
-    # Only here: it is a large library, which a server without TLS would load for nothing.
+    # Imported only here: it is a large library that a server without TLS does not need.
     from cryptography.x509 import load_pem_x509_certificates
 
     try:
@@ -102,7 +100,7 @@ def _certificate(file: str) -> Certificate | None:
 
 
 def renewed(now: Mapping[str, Certificate], then: Mapping[str, Certificate]) -> list[str]:
-    """What a reload says of certificates that are others `now` than they were `then`."""
+    """The changes that a reload reports: certificates that are different `now` from `then`."""
     return [
         f"certificate {file} read again, valid until {one.valid_until}"
         for file, one in now.items()
@@ -110,9 +108,9 @@ def renewed(now: Mapping[str, Certificate], then: Mapping[str, Certificate]) -> 
     ]
 
 
-def believes(now: ssl.SSLContext | None, then: ssl.SSLContext | None) -> bool:
-    """Whether a certificate of a client that was good `then`, when its connection began, is good
-    `now`: nobody who may have signed it has been taken out of `ClientCA`."""
+def certificate_trusted(now: ssl.SSLContext | None, then: ssl.SSLContext | None) -> bool:
+    """Whether a client certificate that was accepted `then`, when its connection began, would be
+    accepted `now`: no authority that may have signed it was removed from `ClientCA`."""
     if then is now:
         return True
     if now is None or then is None:
@@ -146,9 +144,9 @@ def _sentence(tls: Tls, error: Exception, is_encrypted: bool) -> str:
             f"for the server alone to read (openssl pkey -in {os.path.basename(tls.private_key)})"
         )
     name = getattr(error, "reason", None) or str(error)
-    if "PEM lib" in name or name == "NO_START_LINE":  # which OpenSSL says of either file
+    if "PEM lib" in name or name == "NO_START_LINE":  # which OpenSSL reports for either file
         name = "NO_START_LINE" if _certificate(tls.certificate) is None else "NO_KEY"
-    said = REASONS.get(name, f"OpenSSL says {name}").format(certificate=tls.certificate)
+    reason = REASONS.get(name, f"OpenSSL says {name}").format(certificate=tls.certificate)
     is_key = name in ("KEY_VALUES_MISMATCH", "NO_KEY")
     file = tls.private_key if is_key else tls.certificate
-    return f"TLS cannot be used: {file}: {said}"
+    return f"TLS cannot be used: {file}: {reason}"

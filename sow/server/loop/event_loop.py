@@ -1,8 +1,7 @@
-"""The event loop: uvloop where it is installed, or else the one that comes with Python.
+"""The choice of the event loop: uvloop if it is installed, else asyncio's.
 
-uvloop is a loop of the same interface on libuv, and nothing here is written for one of them: what
-is waited for is asked of whichever runs. It is found by its name when a loop is made, so nobody has
-to install it; `sow serve --loop` says which one it is to be all the same.
+uvloop implements the same interface on libuv, and the server depends on neither. `sow serve --loop`
+selects one by name.
 """
 
 import asyncio
@@ -14,16 +13,15 @@ from sow.errors import ClientError
 
 Loop = asyncio.AbstractEventLoop
 LOOPS = ("asyncio", "uvloop")
-"""Those that may be asked for by name."""
+"""The names that --loop accepts."""
 
 
 def loop_factory(
     name: str | None = None, find: Callable[[str], ModuleType] = import_module
 ) -> Callable[[], Loop]:
-    """What makes the loop of this name; None: uvloop if it is there.
+    """The factory of the loop `name`; None: uvloop if it is installed.
 
-    `find` imports a module by its name. Raises ClientError if the loop that was asked for is not
-    installed.
+    `find` imports a module by name. Raises ClientError if the requested loop is not installed.
     """
     if name != "asyncio":
         try:
@@ -40,5 +38,5 @@ def loop_factory(
 
 
 def loop_name(loop: Loop) -> str:
-    """Which one a loop is, for an operator."""
+    """The name of a loop's implementation."""
     return type(loop).__module__.partition(".")[0]

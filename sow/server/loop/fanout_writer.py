@@ -1,7 +1,7 @@
-"""Writing to sessions, as work on the loop: to a hundred at once, to the others in turns.
+"""Fan-out of a commit to sessions: to a hundred at once, to the others as background work.
 
-What a commit has made durable may be for ten thousand sessions, and each takes a send of some
-twenty microseconds. Who waits here and is told more meanwhile is written all of it at once.
+A commit may concern ten thousand sessions, and each takes a send of some twenty microseconds. A
+session that waits here while more messages arrive gets all of them in one write.
 """
 
 import asyncio
@@ -12,14 +12,13 @@ from sow.server.loop.scheduler import FairScheduler
 from sow.streaming.sessions import Session
 
 WRITTEN_AT_ONCE = 100
-"""Sessions that are written to in the step in which there is something for them, without a turn of
-the loop between: two milliseconds."""
+"""Sessions written to in the step of the commit itself: two milliseconds."""
 WRITTEN_BETWEEN_LOOKS = 10
-"""Sessions between two looks at the time: a fifth of a millisecond."""
+"""Sessions between two checks of the time: a fifth of a millisecond."""
 
 
 class FanoutWriter:
-    """Has `write` called, in `turns`, for each session that there is something for."""
+    """Calls `write` for each session with pending messages, as work of the scheduler `turns`."""
 
     name = "writing"
 
@@ -28,14 +27,15 @@ class FanoutWriter:
         self._write = write
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[Session, float | None] = {}
-        """Those that are still to be written to, with when they were told the first of it, by the
-        loop's time; None where nobody knows."""
+        """Sessions still to be written to, with the loop time of their first pending message; None
+        where it is not known."""
         self._in_line = False
         self.times = Histogram()
-        """Of each session told something in a turn, until its socket had all that it would take."""
+        """Latency from the flush that produced a message until it was handed to the session's
+        socket."""
 
     def begin(self, sessions: Iterable[Session], begun_s: float | None) -> None:
-        """There is something for these sessions, since `begun_s` of the loop's time."""
+        """These sessions have pending messages, since `begun_s` of the loop's time."""
         for session in sessions:
             self._waiting.setdefault(session, begun_s)
         if self._in_line:
@@ -48,7 +48,7 @@ class FanoutWriter:
                 self._turns.add(self)
 
     def go_on(self, until_s: float) -> bool:
-        """Write until `until_s` by the loop's time; whether there are more."""
+        """Write until `until_s` (loop time); returns whether there is more."""
         self._in_line = False
         while self._waiting:
             self._write_some(WRITTEN_BETWEEN_LOOKS)
@@ -58,7 +58,7 @@ class FanoutWriter:
         return self._in_line
 
     def finish(self) -> None:
-        """Write to all that wait."""
+        """Write to all waiting sessions."""
         self._write_some(len(self._waiting))
 
     def _write_some(self, count: int) -> None:

@@ -1,9 +1,9 @@
-"""Long filters: compiled in a thread before somebody asks for them, so that nobody else waits.
+"""Compiles long filters in a thread before they are used, so that the loop is not blocked.
 
-Compiling may take tens of milliseconds. What was compiled, or the mistake that was found, is kept
-by the engine's filters, where whoever asks next finds it at hand. So is what somebody may see or
-write (`sow.security.row_level_security`), which his roles may say in very many words, by itself and
-with his filter. Nothing here raises for a bad filter.
+Compiling may take tens of milliseconds. The result, or the error, is kept in the engine's filter
+cache, where the request that uses it finds it. The same holds for row policies
+(`sow.security.row_level_security`), alone and combined with a filter: the conditions of roles can
+be very long. Nothing here raises for a bad filter.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from sow.security.authorization import Demand, Permissions
 from sow.security.row_level_security import RowPolicy
 
 Guarded = tuple[RowPolicy, str | None]
-"""What somebody may see or write, and the filter by which he asks for it, if by one."""
+"""A row policy, and the filter of the request that it is combined with, if any."""
 
 LONG_FILTER_CHARS = 4 * 1024
-"""A filter so long is compiled beside the loop: it may take 50 milliseconds."""
+"""A filter longer than this is compiled in a thread: it may take 50 milliseconds."""
 
 
 def long_among(filters: FilterCache, texts: Iterable[str | None]) -> list[str]:
-    """Those of `texts` that take long to compile and are not at hand, each once."""
+    """Those of `texts` that take long to compile and are not cached, each once."""
     return [
         text
         for text in dict.fromkeys(texts)
@@ -33,8 +33,8 @@ def long_among(filters: FilterCache, texts: Iterable[str | None]) -> list[str]:
 
 
 def guarded_by(rights: Permissions, demand: Demand, topic: str | None) -> RowPolicy | None:
-    """What of a topic who has these rights may see or write, by what is demanded of him; None: all,
-    or it is not about that."""
+    """The row policy of these rights on a topic for this demand; None: all rows, or the demand is
+    not about rows."""
     if rights.is_open or topic is None or demand not in OF_TOPICS:
         return None
     return rights.guard(topic) if demand == "read" else rights.write_guard(topic, demand)
@@ -43,7 +43,7 @@ def guarded_by(rights: Permissions, demand: Demand, topic: str | None) -> RowPol
 def long_guarded(
     filters: FilterCache, requested: Iterable[tuple[RowPolicy | None, str | None]]
 ) -> Sequence[Guarded]:
-    """Those of `asked` of which what is seen takes long to compile and is not at hand."""
+    """Those of `requested` whose combined condition takes long to compile and is not cached."""
     return [
         (guard, text)
         for guard, text in requested
@@ -54,7 +54,8 @@ def long_guarded(
 
 
 def _filter(filters: FilterCache, text: str | None) -> Filter | None:
-    """The filter of a text; None for none, and for a mistake, which is told to who asks."""
+    """The filter of a text; None for no text, and for an invalid one, which the request itself
+    reports."""
     try:
         return None if text is None else filters.get(text)
     except ClientError:
@@ -64,8 +65,8 @@ def _filter(filters: FilterCache, text: str | None) -> Filter | None:
 async def compile_beside(
     filters: FilterCache, texts: Iterable[str], guarded: Iterable[Guarded] = ()
 ) -> None:
-    """Compile `texts` in a thread, one after the other, then what is `guarded`, and have them at
-    hand."""
+    """Compile `texts` in a thread, one after the other, then the conditions of `guarded`, and cache
+    them."""
     for text in texts:
         filters.keep(text, await asyncio.to_thread(filters.compiled, text))
     for guard, own in guarded:

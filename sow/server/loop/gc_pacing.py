@@ -1,79 +1,76 @@
-"""Garbage: when Python's collector of cycles runs, and how much it looks through at a time.
+"""Paces Python's cycle collector: when it runs, and how many objects it examines at a time.
 
-Nearly everything here is freed as soon as nobody refers to it. What refers to itself in a circle is
-found by the collector alone, which keeps everybody waiting while it looks through containers: some
-microsecond for each. So it never looks through many at a time:
+Nearly every object here is freed as soon as its last reference goes. Reference cycles are found by
+the collector alone, which blocks everything while it examines containers: about a microsecond for
+each. So it never examines many at a time:
 
-    young    ──> between two pieces of work (`look`), what `EVERY_US` of them have made, and once
-                 more; by Python itself only when `YOUNG_OBJECTS` have been made
-    old      ──> then too, when a few thousand have gathered
-    settled  ──> what is left of the old stays, most likely: frozen, and looked through no more
+    young    ──> between two pieces of work (`look`), the objects made in the last `EVERY_US`, and
+                 once more; by Python itself only after `YOUNG_OBJECTS` allocations
+    old      ──> at the same moments, when a few thousand have gathered
+    settled  ──> old objects that survive probably stay: they are frozen and not examined again
 
-Python by itself would wait for longer: it counts objects made less objects freed, whichever these
-were, so that where old ones go as new ones come a hundred thousand are young before it looks.
+Python by itself would wait longer: it counts allocations less deallocations, whichever objects
+these were, so where old objects go as new ones come a hundred thousand are young before it runs.
 
-One old object may be a dictionary that grows to a million entries, each of which would be looked
-at: it is settled with all the others that are old then, before it is long, and unseen.
+One old object may be a dictionary that grows to a million entries, each of which would be examined:
+it is frozen with all other old objects before it is long.
 
-Who lives long and then goes, such as a client or a topic, leaves no circles (their tests say so:
-tests/edge/test_circles.py for clients), so what is settled is freed when it goes. Should it not be,
-then a million more objects than stayed before are too many to believe in, and all are looked
-through once: unless topics, sessions and views hold as many, which is no reason to keep everybody
-waiting for seconds. Large lists never are (`sow.core.cooperative`).
+Long-lived objects that go away, such as a client or a topic, leave no cycles
+(tests/edge/test_circles.py checks this for clients), so frozen objects are freed when they go. If
+they are not, the number of frozen objects exceeds by a million what is plausible, and all are
+examined once; unless topics, sessions and views account for them, which would block for seconds for
+nothing. Large lists are never tracked (`sow.core.gc_untracked`).
 """
 
 import gc
 from collections.abc import Callable
 
 YOUNG_OBJECTS = 2_000
-"""Objects made, and not freed yet, after which Python looks through the youngest: a millisecond."""
+"""Live allocations after which Python examines the youngest generation: a millisecond."""
 EVERY_US = 10_000
-"""How long work goes on until what it has made is looked through: some thousand objects, in a
-millisecond; of a server that has little to do, a thousandth of the time."""
+"""Time between two collections of the young generation: some thousand objects, in a millisecond; on
+an idle server a thousandth of the time."""
 YOUNG_PASSES = 2
-"""Passes over the youngest after which those that were left are looked through together."""
+"""Young collections after which their survivors are examined together."""
 NEVER = 1_000_000_000
-"""Passes after which Python would look through everything by itself, at any moment."""
+"""Collections after which Python would run a full one by itself, at any moment."""
 OLD_OBJECTS = 2_000
-"""Old objects that are enough to be looked through, in some milliseconds with the younger ones. Of
-more, each would take as long."""
+"""Old objects that are enough for a collection, some milliseconds with the younger ones."""
 MANY_OBJECTS = 10_000
-"""So many have come at once, from a library that was loaded or a large answer, and stay: they are
-settled unseen."""
+"""More old objects than this came at once, from an import or a large answer, and stay: they are
+frozen without being examined."""
 LONG_ENTRIES = 5_000
-"""Entries of an old dictionary that is not looked through any more: a tenth of a millisecond. One
-that grows, such as the window of updates that wait for their release, is seen before it has many
-more."""
+"""An old dictionary with more entries is not examined again: a tenth of a millisecond. A growing
+one, such as a window of pending updates, is found before it has many more."""
 SETTLED_OBJECTS = 1_000_000
-"""More settled objects than stayed when all were looked through last, for which that is done
-again: some 100 MB. It takes a second, and happens only where what has gone is not freed."""
+"""Frozen objects beyond those that survived the last full collection, after which another one is
+made: some 100 MB. It takes a second, and happens only where garbage is not freed."""
 
 
 class GcPacing:
-    """The collector of this process from `begin` on; `expected` says how many objects there may
-    well be beside those that stayed."""
+    """Controls the collector of this process from `begin` on; `expected` returns how many objects
+    are plausible beside those that survived."""
 
-    def __init__(self, expected: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, expected: Callable[[], int]) -> None:
         self._expected = expected
         self._looked_us = 0
         self._passes = 0
         self._settled = 0
-        """Objects settled since `_frozen_max` was found, whether they are still there or not."""
+        """Objects frozen since `_frozen_max` was determined, freed ones included."""
         self._frozen_max = 0
-        """So many settled ones there were at most."""
+        """Upper bound of the number of frozen objects."""
         self._stayed = 0
-        """How many stayed then."""
+        """Survivors of the last full collection."""
 
     def begin(self) -> None:
-        """All that has been made so far stays."""
+        """Freeze everything allocated so far."""
         gc.set_threshold(YOUNG_OBJECTS, YOUNG_PASSES, NEVER)
         gc.freeze()
         self._stayed = self._frozen_max = gc.get_freeze_count()
 
     def look(self, now_us: int) -> bool:
-        """Look through what is young, and through old objects if there are enough, unless that was
-        done a moment ago; says that there is nothing more to do. To be called between any two
-        pieces of work."""
+        """Collect young objects, and old ones if there are enough, unless that was done a moment
+        ago; returns False: there is no more work. Call it between any two pieces of work."""
         if abs(now_us - self._looked_us) >= EVERY_US:  # the clock may have been set back
             self._looked_us = now_us
             gc.collect(gc.get_count()[1] >= YOUNG_PASSES)
@@ -82,7 +79,7 @@ class GcPacing:
 
     def _look_through_old(self) -> None:
         passes = gc.get_count()[2]
-        if passes != self._passes:  # something has become old
+        if passes != self._passes:  # objects have become old
             self._passes = passes
             count, has_long = _old()
             if has_long or count > MANY_OBJECTS:
@@ -100,7 +97,7 @@ class GcPacing:
             self._frozen_max, self._settled = self._frozen_max + self._settled, 0
             believed = 2 * self._stayed + SETTLED_OBJECTS + self._expected()
             if self._frozen_max > believed:
-                # To count them goes through all of them.
+                # Counting visits all of them.
                 self._frozen_max = gc.get_freeze_count()
                 if self._frozen_max > believed:
                     self._collect_all()
@@ -113,7 +110,7 @@ class GcPacing:
 
 
 def _old() -> tuple[int, bool]:
-    """How many old objects there are, and whether there is a long dictionary among them; none of
-    them is referred to any more afterwards."""
+    """The number of old objects, and whether a long dictionary is among them; holds no reference to
+    them afterwards."""
     old = gc.get_objects(generation=2)
     return len(old), any(type(one) is dict and len(one) > LONG_ENTRIES for one in old)

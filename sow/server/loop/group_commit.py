@@ -1,11 +1,11 @@
-"""Group commit: what comes while the disk is busy is stored together, next.
+"""Group commit: entries that arrive while the disk is busy are stored together in the next commit.
 
-    add ──> queued; one commit at a time stores all that queued up meanwhile, in a thread: a commit
-            waits for the disk, the loop does not
+    add ──> queued; one commit at a time stores everything queued, in a thread: commits wait for
+            the disk, the loop does not
     stored ──> each group is released, in order
-    the disk refuses ──> whoever waits is told, and what was taken is stored as soon as it can be
+    the disk refuses ──> waiters get the error; the entries are stored as soon as possible
 
-The journal is written by one thread only, so that appends keep their order.
+A single thread writes the journal, so appends keep their order.
 """
 
 import asyncio
@@ -24,25 +24,25 @@ log = logging.getLogger("sow")
 
 Result = TypeVar("Result")
 
-BEHIND_BYTES_MAX = 64 * 1024**2
-"""Not yet durable bytes beyond which publishers have to wait for the disk: a second or less of what
-a usual one writes, and little beside the records that they become."""
+BACKLOG_BYTES_MAX = 64 * 1024**2
+"""Bytes not yet durable beyond which publishers wait for the disk: at most a second of what a usual
+disk writes, and little beside the records that they become."""
 ROW_BYTES = 16
-"""What a record takes in the journal beside its body, about: its length, number and time."""
+"""Approximate overhead of a record in the journal: length, sequence number, time."""
 RETRY_S = 0.5
-"""How long to wait before a disk that has refused is tried again: soon enough that nobody waits for
-it by hand, seldom enough that the log of the machine is not filled."""
+"""Delay before a refused write is tried again: soon enough that nobody has to intervene, rare
+enough not to fill the machine's log."""
 
 
 class GroupCommit:
     """The commits of one journal.
 
-    `windows_us` says for each topic how many microseconds a commit may wait for more to store with
-    it; the most impatient topic of a commit decides, and a topic that is not named does not wait.
+    `windows_us` maps topics to the microseconds that a commit may wait for more entries; the
+    smallest value of a commit's topics counts, and a topic that is not listed does not wait.
 
     `release` is called for each group once it is durable. `refused` is called when the disk refuses
-    one: with why, and with all groups that will not be durable now. `taken` is called when it takes
-    messages again.
+    a write, with the error and all groups that will not be durable now; `recovered` when the disk
+    accepts writes again.
     """
 
     def __init__(
@@ -51,58 +51,60 @@ class GroupCommit:
         windows_us: Mapping[str, int],
         release: Callable[[Group], None],
         refused: Callable[[StoreError, Sequence[Group]], None],
-        taken: Callable[[], None],
+        recovered: Callable[[], None],
     ) -> None:
         self._journal = journal
         self._windows_us = {name: us for name, us in windows_us.items() if us}
         self._release = release
         self._refused = refused
-        self._taken = taken
+        self._recovered = recovered
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
         self._groups: deque[Group] = deque()
         self._entries: list[LogEntry] = []
         self._task: asyncio.Task[None] | None = None
         self._next: asyncio.Future[None] = self._loop.create_future()
-        self._behind_bytes = 0
+        self._backlog_bytes = 0
         self.commit_times = Histogram()
-        """Of each commit that was stored, from its beginning until the loop knew of it."""
+        """Duration of each commit, from its start until the loop knew of its end."""
         self.fsync_times = Histogram()
-        """Of that, what the journal took to write it and have the disk keep it."""
+        """The part of it that the journal took to write and sync."""
         self.failure: StoreError | None = None
-        """What the disk said when it refused, until it takes messages again."""
+        """The disk's error since it refused a write, until it accepts one."""
         self.bytes_logged = 0
         """Bytes of bodies given to the journal since the server started."""
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is being stored, and nothing waits."""
+        """No commit is running or waiting."""
         return self._task is None
 
     @property
     def is_behind(self) -> bool:
-        """The disk is so far behind that publishers should wait for it."""
-        return self._behind_bytes > BEHIND_BYTES_MAX
+        """The backlog is so large that publishers should wait."""
+        return self._backlog_bytes > BACKLOG_BYTES_MAX
 
     def add(self, group: Group) -> None:
         """Store a group with the next commit; `release` follows."""
         self._groups.append(group)
         size = _size(group.entries)
         self.bytes_logged += size
-        self._behind_bytes += size
+        self._backlog_bytes += size
         if self._task is None:
             self._task = self._loop.create_task(self._run())
 
     def keep(self, entries: Sequence[LogEntry]) -> None:
-        """Store these when the disk takes something again; nobody waits for them."""
+        """Store these with the next successful write; nobody waits for them."""
         self._entries += entries
 
     def next(self) -> asyncio.Future[None]:
-        """Done when the journal has grown from now; for all who wait, so not to be cancelled."""
+        """A future that is done after the next commit; shared by all waiters, so do not cancel
+        it."""
         return self._next
 
     async def run_in_thread(self, work: Callable[..., Result], *arguments: object) -> Result:
-        """Run something that must not run beside an append; returns and raises what it does."""
+        """Run `work` in the journal's thread, never beside an append; returns and raises what it
+        does."""
         return await self._loop.run_in_executor(self._thread, work, *arguments)
 
     async def _run(self) -> None:
@@ -137,9 +139,9 @@ class GroupCommit:
         if self.failure is not None:
             log.warning("the journal takes messages again")
             self.failure = None
-            self._taken()
+            self._recovered()
         del self._entries[: len(entries)]
-        self._behind_bytes = sum(_size(group.entries) for group in self._groups)
+        self._backlog_bytes = sum(_size(group.entries) for group in self._groups)
         if entries:
             stored, self._next = self._next, self._loop.create_future()
             stored.set_result(None)
@@ -147,16 +149,16 @@ class GroupCommit:
             self._release(group)
 
     def _append(self, entries: Sequence[LogEntry]) -> float:
-        """Store them, in the journal's thread; returns how long that took."""
+        """Append the entries, in the journal's thread; returns the duration."""
         began_s = self._loop.time()
         self._journal.append(entries)
         return self._loop.time() - began_s
 
     def _refuse(self, error: SowError, groups: list[Group]) -> None:
-        """The disk refused what was already visible.
+        """The disk refused entries that are visible already.
 
-        What it holds is stored when the disk takes it again (`_entries`), so that what readers see
-        and what a restart would find stay one thing.
+        They are stored when the disk accepts writes again (`_entries`), so that readers and a
+        restart see the same state.
         """
         log.error("%s", error.detail)
         self.failure = error if isinstance(error, DiskFull) else _failing(error)
@@ -166,7 +168,7 @@ class GroupCommit:
         self._refused(self.failure, groups)
 
     async def close(self) -> None:
-        """Give up what is not stored, and the thread."""
+        """Abandon what is not stored, and stop the thread."""
         if self._task is not None:
             self._task.cancel()
         await self._loop.run_in_executor(None, self._thread.shutdown)
@@ -184,5 +186,5 @@ def _size(entries: Sequence[LogEntry]) -> int:
 
 
 def stored_bytes(entry: LogEntry) -> int:
-    """About how many bytes an entry takes in the journal."""
+    """Approximate size of an entry in the journal."""
     return entry.bodies_bytes + ROW_BYTES * len(entry)

@@ -1,14 +1,13 @@
-"""Log lines: what the server tells whoever runs it, each line with its time, level and component.
+"""Log lines: the format of the server log, each line with time, level and component.
 
     2026-11-23T03:50:22.123Z WARNING checkpointer: the disk has no room for one of orders …
     {"time":"2026-11-23T03:50:22.123Z","level":"warning","component":"checkpointer","message":"…"}
 
-A component is the module that speaks, so that a line leads to its code. What others have sent is in
-many lines, so nothing is believed of a text: control characters and what turns the direction of
-writing are escaped, what is long is clipped, and what follows the words that secrets come after is
-struck out. One line of the log therefore is one thing that the server has said. Here a line is
-made of a record of `logging`; how many of them are written is decided by
-`sow.server.boot.server_log`.
+A component is the module that logs, so that a line leads to its code. Many lines contain text from
+clients, so no text is trusted: control and bidirectional characters are escaped, long texts are
+clipped, and what follows words such as "password" is redacted. So a line of the log is always one
+record of the server. Here a `logging` record becomes a line, and the newest error is kept for
+`/readyz` and `sow doctor`; `sow.server.boot.server_log` limits how many lines are written.
 """
 
 import logging
@@ -19,15 +18,16 @@ from datetime import UTC, datetime
 import orjson
 
 from sow.core.definitions import LogFormat
+from sow.errors import clipped
 
 LINE_CHARS_MAX = 2_000
-"""Of a message: more than any sentence of the server's, less than what a terminal or a collector of
-logs cuts by itself."""
+"""Longest message: more than any sentence of the server, less than what terminals and log
+collectors cut."""
 TRACE_LINES_MAX = 60
-"""Of a traceback, the last ones: those in which it happened."""
-STRUCK_OUT = "***"
+"""Lines of a traceback that are kept: the last ones, where the error happened."""
+REDACTED = "***"
 SECRETS = re.compile(
-    # Words before a secret, in headers, addresses and JSON; then what has the form of one.
+    # Words before a secret in headers, URLs and JSON; then what looks like a token.
     r"""((?:bearer|basic)\s+|(?:pass(?:word|wd)?|token|secret|authorization|api_?key)["']?\s*[=:]\s*"""
     r"""(?:(?:bearer|basic)\s+)?["']?)[^\s"'&,;]+"""
     r"""|(\b)eyJ[\w-]{8,}\.[\w-]+\.[\w-]*"""
@@ -35,16 +35,16 @@ SECRETS = re.compile(
     re.IGNORECASE,
 )
 PROGRAM = "sow"
-"""The logger of this program; its records are told apart by their modules."""
+"""The logger of this program; the component of its records is their module."""
 
 
 def safe(text: str) -> str:
-    """One line of a text that anybody may have had a part in: bounded, printable, without what
-    looks like a secret."""
+    """A text that may contain client input as one line: bounded, printable, without what looks like
+    a secret."""
     shown = text[:LINE_CHARS_MAX]
     if not shown.isprintable():
         shown = "".join(map(_printable, shown))
-    shown = SECRETS.sub(_strike_out, shown)
+    shown = SECRETS.sub(_redacted, shown)
     if len(shown) > LINE_CHARS_MAX:
         shown = shown[:LINE_CHARS_MAX]
     left_out = len(text) - LINE_CHARS_MAX
@@ -52,30 +52,30 @@ def safe(text: str) -> str:
 
 
 def _printable(char: str) -> str:
-    # What is not: controls, what turns the direction of writing, ends of lines, halves.
+    # Escapes control characters, line ends and lone surrogates.
     if char.isprintable():
         return char
     return char.encode("unicode_escape", "surrogatepass").decode()
 
 
-def _strike_out(found: re.Match[str]) -> str:
-    return (found[1] or found[3] or "") + STRUCK_OUT
+def _redacted(found: re.Match[str]) -> str:
+    return (found[1] or found[3] or "") + REDACTED
 
 
 def component(record: logging.LogRecord) -> str:
-    """Which part of the program speaks: a module of ours, or somebody else's logger."""
+    """The component of a record: a module of ours, or the name of a foreign logger."""
     own, _, part = record.name.partition(".")
     return (part or record.module) if own == PROGRAM else record.name
 
 
 def time_of(record: logging.LogRecord) -> str:
-    """When it spoke: ISO 8601, UTC, with milliseconds."""
+    """The time of a record: ISO 8601, UTC, with milliseconds."""
     moment = datetime.fromtimestamp(record.created, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def message_of(record: logging.LogRecord) -> str:
-    """What it says; a record that cannot be put together says so, and does no harm."""
+    """The message of a record; one that cannot be formatted is still logged, with a remark."""
     try:
         return safe(record.getMessage())
     except Exception:
@@ -83,7 +83,7 @@ def message_of(record: logging.LogRecord) -> str:
 
 
 def trace_of(record: logging.LogRecord) -> list[str]:
-    """The lines of the traceback that belongs to it."""
+    """The lines of a record's traceback."""
     if not record.exc_info or record.exc_info[1] is None:
         return []
     lines = "".join(traceback.format_exception(record.exc_info[1])).splitlines()
@@ -91,8 +91,8 @@ def trace_of(record: logging.LogRecord) -> list[str]:
 
 
 def line_of(record: logging.LogRecord, form: LogFormat) -> str:
-    """A record as it is written. In text a traceback follows indented, so that no line of it looks
-    like one of the server's own; in JSON it is a field of the one line."""
+    """A record as it is written. In text a traceback follows indented, so that none of its lines
+    looks like a log line; in JSON it is a field."""
     trace = trace_of(record)
     if form == "text":
         head = f"{time_of(record)} {record.levelname} {component(record)}: {message_of(record)}"
@@ -108,3 +108,34 @@ def line_of(record: logging.LogRecord, form: LogFormat) -> str:
     if trace:
         document["trace"] = trace
     return orjson.dumps(document).decode()
+
+
+class LastError(logging.Handler):
+    """A log handler that keeps the newest record of level error, of any logger; from `begin` to
+    `end`."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self._when = self._what = ""
+
+    def begin(self) -> None:
+        """Attach to the root logger of this process."""
+        logging.getLogger().addHandler(self)
+
+    def end(self) -> None:
+        """Detach."""
+        logging.getLogger().removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record; `logging` calls this under the handler's lock."""
+        what = clipped(f"{component(record)}: {message_of(record)}")
+        self._when, self._what = time_of(record), what
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there was an error."""
+        return bool(self._when)
+
+    def summary(self, with_message: bool) -> str:
+        """Its time and, `with_message`, its message."""
+        return f"last error {self._when}" + (f": {self._what}" if with_message else "")

@@ -1,14 +1,13 @@
-"""The driver: gives the engine time, a disk and sockets.
+"""The runtime: connects the engine to time, disk and sockets.
 
-    something happened ──wake──> turn: flush the engine into a group
-        nothing to store, nothing on its way: the group is released at once
+    engine changed ──wake──> slice of the loop: flush the engine into a group
+        nothing to store and no commit under way: the group is released at once
         else: stored with the next commit (`sow.server.loop.group_commit`)
-    stored ──> release ──> every session of the group is written to
-    (`sow.server.loop.fanout_writer`),
-                           waiting requests go on
+    stored ──> release ──> messages are written to every session of the group
+                           (`sow.server.loop.fanout_writer`), waiting requests continue
 
-The alarm wakes the engine when it is next due (`sow.server.loop.deadline`), and what can wait is
-done a little at a time when nothing else is. Nothing here knows what a topic is.
+A timer wakes the engine when something is due (`sow.server.loop.timers`), and idle work runs a
+little at a time when nothing else does. The runtime does not know what a topic is.
 """
 
 import asyncio
@@ -23,37 +22,35 @@ from sow.engine.engine import Engine
 from sow.engine.wal import Group
 from sow.errors import DiskFull, StoreError, StoreFailing
 from sow.expressions import Filter
-from sow.server.loop.clock_jump import ClockJumps
-from sow.server.loop.deadline import DeadlineTimer
-from sow.server.loop.due_timers import DueTimers
+from sow.server.loop.background_work import DueTimers
 from sow.server.loop.fanout_writer import FanoutWriter
 from sow.server.loop.group_commit import GroupCommit
-from sow.server.loop.loop_latency import LoopLatency
+from sow.server.loop.latency import LoopLatency
 from sow.server.loop.scheduler import SLICE_S, FairScheduler
+from sow.server.loop.timers import ClockJumps, DeadlineTimer
 from sow.store.protocols import Journal
 from sow.streaming.sessions import Session
 
 Result = TypeVar("Result")
 
-TIDY_S = 0.05
-"""How long after something has happened what can wait begins: a burst is over by then."""
-TIDY_MORE_S = 0.005
-"""The pause between two pieces of it, in which everything else has its turn."""
-TIDY_NOTES = 100
-"""Index upkeep while there is time, as often as a slice of the loop has room for it: each takes a
-microsecond, or forty where records are large or far from each other in memory."""
-LOST = f"{StoreFailing.reason}: the data directory has changed under the server"
-"""What readiness says of it; where it is, is nothing for strangers."""
+IDLE_WORK_S = 0.05
+"""Delay of idle work after the last flush: a burst is over by then."""
+IDLE_WORK_PAUSE_S = 0.005
+"""The pause between two pieces of idle work, in which everything else runs."""
+REFRESHED_ROWS = 100
+"""Rows refreshed in indexes per check of the time: each takes a microsecond, or forty where records
+are large or scattered in memory."""
+DIRECTORY_CHANGED = f"{StoreFailing.reason}: the data directory has changed under the server"
+"""Reported by readiness, without the path, which is not for strangers."""
 
 
 class ServerRuntime:
-    """Turns the engine on one event loop, with what `journal` stores and `clock` says.
+    """Runs the engine on one event loop, with the storage `journal` and the time of `clock`.
 
-    `windows_us` says for each topic for how many microseconds a commit may wait for more to store
-    with it (`GroupCommit`). `idle_work` are bounded pieces of work for when there is time, by name:
-    each is given the time in microseconds, and says whether it has more. `turn_work` is what must
-    not wait for that: given the time after each turn, it mostly finds that there is nothing to do
-    yet. `watch` is told how long each step took.
+    `windows_us` maps topics to the microseconds that a commit may wait for more entries
+    (`GroupCommit`). `idle_work` are bounded pieces of work by name: each is given the time in
+    microseconds and returns whether it has more. `flush_work` runs after each flush, given the
+    time; mostly it has nothing to do. `watch` gets the duration of each step.
     """
 
     def __init__(
@@ -61,34 +58,32 @@ class ServerRuntime:
         engine: Engine,
         journal: Journal,
         clock: Clock,
-        windows_us: Mapping[str, int] | None = None,
-        watch: LoopLatency | None = None,
+        windows_us: Mapping[str, int],
+        watch: LoopLatency,
     ) -> None:
         self.engine = engine
         self.clock = clock
         self.journal = journal
         self.idle_work: dict[str, Callable[[int], bool]] = {}
-        self.turn_work: dict[str, Callable[[int], object]] = {}
+        self.flush_work: dict[str, Callable[[int], object]] = {}
         self._loop = asyncio.get_running_loop()
-        self.watch = watch or LoopLatency()
+        self.watch = watch
         self.turns = FairScheduler(self.watch, self.wake)
-        """What may take long is given its turns here."""
+        """Long work runs here, in slices."""
         self.durable_times = Histogram()
-        """Of each record published, from the turn that carried it out until it was durable."""
+        """Latency of each published record, from its flush until it was durable."""
         self._woken_s = self._loop.time()
         self._begun_s: dict[int, float] = {}
-        """By the numbers of groups that are not released: since when there was something to do."""
-        self._commit = GroupCommit(
-            journal, windows_us or {}, self._release, self._fail, self._recover
-        )
+        """Flush time of groups that are not released, by their numbers."""
+        self._commit = GroupCommit(journal, windows_us, self._release, self._fail, self._recover)
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._writers: dict[Session, Callable[[], None]] = {}
         self._writing = FanoutWriter(self.turns, self._write_to)
-        self._turning = False
-        self._falling_due = DueTimers(engine, self.turns, self.now_us)
-        self._alarm = DeadlineTimer(clock, self._falling_due.begin)
-        self._tidying: asyncio.TimerHandle | None = None
-        self._clock_watch = ClockJumps(clock)
+        self._flush_is_scheduled = False
+        self._due_timers = DueTimers(engine, self.turns, self.now_us)
+        self._deadline = DeadlineTimer(clock, self._due_timers.begin)
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._clock_jumps = ClockJumps(clock)
         self._finishing: set[asyncio.Task[None]] = set()
         engine.hear_of_work(self.wake)
         engine.publications.on_left(
@@ -99,39 +94,39 @@ class ServerRuntime:
     # Sessions.
 
     def attach(self, session: Session, write: Callable[[], None]) -> None:
-        """`write` is called whenever the session has something that may leave.
+        """`write` is called whenever the session has messages to send.
 
-        A session is on one socket at a time: the writer of an earlier one is in place no more.
+        A session is on one socket at a time: this replaces the writer of an earlier one.
         """
         self._writers[session] = write
 
     def detach(self, session: Session) -> None:
-        """The session's socket has gone."""
+        """The session's socket is closed."""
         self._writers.pop(session, None)
 
-    # Turning.
+    # Flushing.
 
     def wake(self) -> None:
-        """Something was done to the engine: flush it before the loop waits again."""
-        if not self._turning:
-            self._turning = True
+        """The engine has changed: flush it in the next iteration of the loop."""
+        if not self._flush_is_scheduled:
+            self._flush_is_scheduled = True
             self._woken_s = self._loop.time()
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._run_flush)
 
     def watched(self, name: str) -> "WatchedStep":
-        """What is done within keeps the loop by this name."""
+        """A context manager that reports what runs within under this name."""
         return WatchedStep(self.watch, name, self._loop)
 
     def filter(self, text: str) -> Filter:
-        """The filter that a request asks by, as of now; raises what `Engine.filter` does."""
+        """The filter of a request, as of now; raises what `Engine.filter` does."""
         self.engine.reach(self.now_us())
         return self.engine.filter(text).at(self.engine.now_us)
 
-    def _turn(self) -> None:
-        self._turning = False
+    def _run_flush(self) -> None:
+        self._flush_is_scheduled = False
         with self.watched("storing and telling"):
             self._flush()
-        for name, work in self.turn_work.items():
+        for name, work in self.flush_work.items():
             began = self._loop.time()
             work(self.now_us())
             self.watch.note(name, self._loop.time() - began)
@@ -142,28 +137,32 @@ class ServerRuntime:
         if group.entries or group.sessions:
             self._begun_s[group.number] = self._woken_s
         if self.failure is not None:
-            # The disk refuses; reads go on. Entries can only be expirations: the door is shut.
+            # Reads continue. Entries can only be expirations: publishes are refused.
             self._commit.keep(group.entries)
             self._release(group)
         elif self._commit.is_idle and not group.entries:
             self._release(group)
         else:
             self._commit.add(group)
-        self._alarm.set(self.engine.due_us())
-        if self._tidying is None:
-            self._tidying = self._loop.call_later(TIDY_S, self._tidy)
+        self._deadline.set(self.engine.due_us())
+        if self._idle_timer is None:
+            self._idle_timer = self._loop.call_later(IDLE_WORK_S, self._run_idle_work)
 
-    def _tidy(self) -> None:
-        self._clock_watch.look()
+    def _run_idle_work(self) -> None:
+        self._clock_jumps.look()
         self.watch.look()
         with self.watched("tidying indexes"):
             until = self._loop.time() + SLICE_S
-            while (more := self.engine.refresh_indexes(TIDY_NOTES)) and self._loop.time() < until:
+            while (
+                more := self.engine.refresh_indexes(REFRESHED_ROWS)
+            ) and self._loop.time() < until:
                 pass
         for name, work in self.idle_work.items():
             with self.watched(name):
                 more |= work(self.now_us())
-        self._tidying = self._loop.call_later(TIDY_MORE_S, self._tidy) if more else None
+        self._idle_timer = (
+            self._loop.call_later(IDLE_WORK_PAUSE_S, self._run_idle_work) if more else None
+        )
 
     def _release(self, group: Group) -> None:
         with self.watched("writing"):
@@ -190,57 +189,57 @@ class ServerRuntime:
 
     @property
     def failure(self) -> StoreError | None:
-        """What the disk said when it refused a write, until it takes one."""
+        """The disk's error since it refused a write, until it accepts one."""
         return self._commit.failure
 
     @property
     def delivered_times(self) -> Histogram:
-        """Of each session told something in a turn, until its socket had all that it would take."""
+        """Latencies of delivery; see `FanoutWriter.times`."""
         return self._writing.times
 
     @property
     def commit_times(self) -> Histogram:
-        """Of each commit, as `GroupCommit` says."""
+        """Durations of commits; see `GroupCommit.commit_times`."""
         return self._commit.commit_times
 
     @property
     def fsync_times(self) -> Histogram:
-        """Of the journal's part in it."""
+        """Durations of writes and syncs; see `GroupCommit.fsync_times`."""
         return self._commit.fsync_times
 
     def late_s(self) -> float:
-        """For how many seconds what was due, such as conflated updates, has not been done."""
+        """Seconds by which the engine's timers, such as those of conflated topics, are late."""
         due_us = self.engine.due_us()
         return 0.0 if due_us is None else max(0.0, (self.now_us() - due_us) / SECOND_US)
 
     @property
     def refusal(self) -> str | None:
-        """Why messages are refused, or None while they are taken."""
+        """Why messages are refused; None while they are accepted."""
         if self.failure is not None:
             return self.failure.reason
         kept_bytes = self.engine.catalog.usage.named_bytes
         if self.journal.has_room(kept_bytes):
             return None
-        return LOST if self.journal.lost() else DiskFull.reason
+        return DIRECTORY_CHANGED if self.journal.lost() else DiskFull.reason
 
     @property
     def scarce_bytes(self) -> int | None:
-        """How many bytes of messages the disk takes at once, about, where one frame may have more;
-        None: it takes all that one may have."""
+        """About how many bytes of messages the disk has room for, if that is less than one frame
+        may have; None: it has room for any frame."""
         kept_bytes = self.engine.catalog.usage.named_bytes
         if self.journal.has_room(kept_bytes + self.engine.configuration.limits.frame_bytes_max):
             return None
-        # What is written takes twice its bytes, as `has_room` counts it.
+        # A write takes twice its bytes, as `has_room` counts it.
         return max(0, self.journal.room_bytes // 2 - kept_bytes)
 
     def _fail(self, failure: StoreError, groups: Sequence[Group]) -> None:
-        """The disk refused what was already visible: say so to all who wait for it.
+        """The disk refused entries that are visible already: fail everything that waits for them.
 
-        Rare, since the engine asks for room before it takes a message. Nobody who waits is
-        acknowledged: requests fail, sessions with anything in these groups are ended.
+        This is rare, since the engine reserves room before it accepts a message. Nothing is
+        acknowledged: requests fail, sessions with messages of these groups are ended.
         """
         self.engine.disk.fail(failure)
-        # The open group too: what was taken a moment ago must not be acknowledged either.
+        # The open group too: what was accepted a moment ago must not be acknowledged either.
         last = self.engine.flush()
         self._commit.keep(last.entries)
         groups = [*groups, last]
@@ -258,8 +257,8 @@ class ServerRuntime:
         self.engine.disk.recover()
 
     def _go_on(self, steps: Task[None]) -> None:
-        """Finish what was begun by a client that has gone."""
-        task = self._loop.create_task(self.turns.take("a write whose client has gone", steps))
+        """Finish the write of a client that has disconnected."""
+        task = self._loop.create_task(self.turns.run("a write whose client has gone", steps))
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
 
@@ -267,7 +266,7 @@ class ServerRuntime:
 
     @property
     def behind(self) -> bool:
-        """The disk is so far behind that publishers should wait for it."""
+        """The disk is so far behind that publishers should wait."""
         return self._commit.is_behind
 
     @property
@@ -276,10 +275,8 @@ class ServerRuntime:
         return self._commit.bytes_logged
 
     async def durable(self) -> None:
-        """Return when everything done to the engine so far is durable.
-
-        Raises StoreError, which is what the disk said, when it refuses.
-        """
+        """Return when every change made so far is durable; raises the disk's StoreError when it
+        refuses."""
         if self.failure is not None:
             raise self.failure.with_traceback(None)
         waiter: asyncio.Future[None] = self._loop.create_future()
@@ -288,51 +285,53 @@ class ServerRuntime:
         await waiter
 
     async def settled(self) -> None:
-        """Return when what was just read is durable; while the disk refuses, reads go on without
-        waiting."""
+        """Return when what was just read is durable; at once while the disk refuses, since reads
+        continue."""
         if self.failure is None:
             await self.durable()
 
     def next_commit(self) -> asyncio.Future[None]:
-        """Done when the journal has grown from now; for all who wait, so not to be cancelled."""
+        """A future that is done after the next commit; shared by all waiters, so do not cancel
+        it."""
         return self._commit.next()
 
     async def run_in_journal_thread(
         self, work: Callable[..., Result], *arguments: object
     ) -> Result:
-        """Run something that must not run beside an append; returns and raises what it does."""
+        """Run `work` in the journal's thread, never beside an append; returns and raises what it
+        does."""
         return await self._commit.run_in_thread(work, *arguments)
 
     # Time.
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """What all of it runs on."""
+        """The event loop."""
         return self._loop
 
     def now_us(self) -> int:
-        """The present moment, in microseconds since 1970 UTC."""
+        """The current time, in microseconds since 1970 UTC."""
         return self.clock.now_us()
 
     def clock_ahead_s(self) -> float:
-        """How many seconds the server's time is ahead of the machine's; see `ClockJumps`."""
-        return self._clock_watch.ahead_s()
+        """Seconds by which the server's time is ahead of the machine's; see `ClockJumps`."""
+        return self._clock_jumps.ahead_s()
 
     async def close(self) -> None:
-        """Finish and store everything that was begun, stop the timers and the thread."""
+        """Finish and store everything begun, stop the timers and the thread."""
         await asyncio.gather(*self._finishing)
         if self.failure is None:
             await self.durable()
-        self._alarm.cancel()
+        self._deadline.cancel()
         self._writing.finish()
         self.turns.close()
-        if self._tidying is not None:
-            self._tidying.cancel()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         await self._commit.close()
 
 
 class WatchedStep:
-    """A step of `name`, for as long as it is within; no generator, since each turn has two."""
+    """Measures a step under `name`; not a generator, since each flush has two."""
 
     __slots__ = ("_began_s", "_loop", "_name", "_watch")
 

@@ -1,11 +1,11 @@
-"""Turns: everybody's work on the loop, a slice of a millisecond or two at a time.
+"""A fair scheduler: round-robin slices of a millisecond or two on the event loop.
 
-    works ──> one slice in each round of the loop, shared by all who have something to do
-              who is not done when his part is over goes to the end of the line
+    work ──> one slice in each iteration of the loop, shared by everything that is ready
+             work with more to do goes to the end of the queue
 
-So sockets are read and written between two slices, and what one client asks for delays another by
-a slice, not by what it costs. Work is a client's commands (`sow.server.net.command_pump`) or the
-steps of one request (`Turns.take`, `sow.core.cooperative`). How long each part took is told to the
+So sockets are read and written between two slices, and a request delays others by a slice, not by
+its total cost. Work is a client's commands (`sow.server.net.command_pump`) or the steps of one
+request (`FairScheduler.run`, `sow.core.cooperative`). The duration of each part is reported to the
 `LoopLatency`.
 """
 
@@ -15,51 +15,51 @@ from collections.abc import Callable
 from typing import Generic, Protocol
 
 from sow.core.cooperative import Result, Task
-from sow.server.loop.loop_latency import LoopLatency
+from sow.server.loop.latency import LoopLatency
 
 SLICE_S = 0.002
-"""How long all work together may keep the loop, but for the end of a last step: long enough that
-what a round of the loop costs by itself (some 50 us) does not count, short enough that nobody
-notices, and that hundreds of messages still share their cost."""
+"""Upper bound of one slice of all work, up to the end of its last step: long enough that the
+overhead of a loop iteration (some 50 us) does not count and hundreds of messages share their cost,
+short enough that nobody notices."""
 
 
 class Work(Protocol):
-    """Something that wants its turn."""
+    """Work that is done in slices."""
 
     @property
     def name(self) -> str:
-        """What an operator calls it."""
+        """Its name in metrics."""
         ...
 
     def go_on(self, until_s: float) -> bool:
-        """Work until `until_s` by the loop's time, one step at least; whether there is more."""
+        """Work until `until_s` (loop time), one step at least; returns whether there is more."""
         ...
 
 
 class FairScheduler:
-    """Gives work its turns on the running loop; `woken` is called after each slice."""
+    """Schedules work on the running loop; `on_slice` is called after each slice."""
 
-    def __init__(self, watch: LoopLatency, woken: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, watch: LoopLatency, on_slice: Callable[[], None]) -> None:
         self._watch = watch
-        self._woken = woken
+        self._on_slice = on_slice
         self._loop = asyncio.get_running_loop()
-        self._line: deque[Work] = deque()
+        self._queue: deque[Work] = deque()
         self._next: asyncio.Handle | None = None
 
     def add(self, work: Work) -> None:
-        """`work` has something to do; it is not in line already."""
-        self._line.append(work)
+        """`work` is ready; it is not queued already."""
+        self._queue.append(work)
         self._schedule()
 
     def remove(self, work: Work) -> None:
-        """`work` has nothing to do any more; it may have had nothing."""
-        if work in self._line:
-            self._line.remove(work)
+        """`work` is not ready any more, if it was."""
+        if work in self._queue:
+            self._queue.remove(work)
 
-    async def take(self, name: str, steps: Task[Result]) -> Result:
-        """Have the steps taken, turn by turn; returns and raises what they do.
+    async def run(self, name: str, steps: Task[Result]) -> Result:
+        """Run the steps of a task in slices; returns and raises what they do.
 
-        Where the caller is cancelled they are closed: nobody waits for them any more.
+        The task is closed if the caller is cancelled.
         """
         work = _Request(name, steps)
         self.add(work)
@@ -71,39 +71,39 @@ class FairScheduler:
 
     def _schedule(self) -> None:
         if self._next is None:
-            self._next = self._loop.call_soon(self._turn)
+            self._next = self._loop.call_soon(self._run_slice)
 
-    def _turn(self) -> None:
+    def _run_slice(self) -> None:
         self._next = None
         began = self._loop.time()
         until = began + SLICE_S
         try:
-            # Each once: who has more is in line again, for the next round.
-            for _ in range(len(self._line)):
-                work = self._line.popleft()
+            # Each once: work with more to do is queued again, for the next iteration.
+            for _ in range(len(self._queue)):
+                work = self._queue.popleft()
                 if work.go_on(until):
-                    self._line.append(work)
+                    self._queue.append(work)
                 ended = self._loop.time()
                 self._watch.note(work.name, ended - began)
                 if ended >= until:
                     break
                 began = ended
         finally:
-            # Work that fails has left the line, and the loop says so; the others go on.
-            if self._line:
+            # Failed work has left the queue, and the loop logs the error; the rest continues.
+            if self._queue:
                 self._schedule()
-            self._woken()
+            self._on_slice()
 
     def close(self) -> None:
-        """Give up what is in line."""
-        self._line.clear()
+        """Drop what is queued."""
+        self._queue.clear()
         if self._next is not None:
             self._next.cancel()
             self._next = None
 
 
 class _Request(Generic[Result]):
-    """The steps of one request, and who waits for their result."""
+    """The steps of one request, and the future of its result."""
 
     def __init__(self, name: str, steps: Task[Result]) -> None:
         self.name = name
@@ -111,7 +111,7 @@ class _Request(Generic[Result]):
         self.result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
     def go_on(self, until_s: float) -> bool:
-        """Take steps until `until_s`; whether there are more."""
+        """Take steps until `until_s`; returns whether there are more."""
         loop = self.result.get_loop()
         try:
             while True:

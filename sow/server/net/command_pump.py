@@ -1,8 +1,8 @@
-"""What one WebSocket's client sends, from its frames to the steps of the executor.
+"""The commands of one WebSocket client, from its frames to the steps of the executor.
 
-Commands are carried out a little in each turn (`sow.server.loop.scheduler`), so that no frame
-delays others for longer than a step takes. Meanwhile the socket is not read, and TCP slows the
-client; one whose queue is full of answers has to read some before more is carried out for it.
+Commands are executed in slices of the scheduler (`sow.server.loop.scheduler`), so that no frame
+delays others for longer than a step. Meanwhile the socket is not read, and TCP slows the client; a
+client whose outbox is full has to read before more is executed.
 """
 
 import asyncio
@@ -27,25 +27,25 @@ from sow.server.net.ws_memory_accounting import MessageMemory
 from sow.sessions.commands.executor import Executor
 from sow.streaming.sessions import Session
 
-INBOX_BYTES_MAX = 256 * 1024
-"""So much is taken in before what came first is carried out: what one read of a socket gives."""
+QUEUE_BYTES_MAX = 256 * 1024
+"""Bytes queued before the first of them are executed: what one read of a socket returns."""
 FULL_PAUSE_S = 0.02
-"""How long to wait for a client that has not read its answers before looking again: short beside
-the time in which it could notice, long beside the cost of a look."""
+"""Delay before a full outbox is checked again: short beside the time in which a client could
+notice, long beside the cost of a check."""
 
 
-class Callers(NamedTuple):
-    """Who finds out who logs on, from an address."""
+class LogonSource(NamedTuple):
+    """Identifies clients that log on from an address."""
 
     authn: RequestAuthenticator
     address: str
 
 
 class CommandReader:
-    """What one client has sent and is not carried out yet.
+    """Reads and executes the commands of one client.
 
-    It is carried out by `executor` for the session of `connection`, which is written to by it;
-    `messages` is told what was read and what was carried out.
+    `executor` executes them for the session of `connection`, which writes the answers; `messages`
+    is notified of what was read and executed.
     """
 
     name = "commands of a WebSocket"
@@ -56,62 +56,61 @@ class CommandReader:
         executor: Executor,
         connection: SessionWriter,
         messages: MessageMemory,
-        callers: "Callers | None" = None,
+        logon_source: "LogonSource | None" = None,
     ) -> None:
         self._driver = driver
         self._executor = executor
         self._connection = connection
         self._messages = messages
-        self._callers = callers
+        self._logon_source = logon_source
         self._loop = asyncio.get_running_loop()
-        self._inbox = ReceiveQueue()
+        self._queue = ReceiveQueue()
         self._steps: Task[None] | None = None
         self._turns = driver.turns
         self._in_line = False
-        self._pause: asyncio.TimerHandle | None = None
-        self._turned: asyncio.Future[None] | None = None
+        self._full_timer: asyncio.TimerHandle | None = None
+        self._sliced: asyncio.Future[None] | None = None
         self._compiling: asyncio.Task[None] | None = None
 
     def add(self, frame: bytes) -> bool:
-        """A frame has come, to be carried out with what has come with it; whether no more should be
-        read of the socket until there is `room`."""
-        self._messages.take()
-        self._inbox.add(frame)
+        """Queue a frame; returns whether to stop reading the socket until there is `room`."""
+        self._messages.on_read()
+        self._queue.add(frame)
         if not self._busy:
             self._line_up()
-        return self._inbox.bytes > INBOX_BYTES_MAX
+        return self._queue.bytes > QUEUE_BYTES_MAX
 
     def _line_up(self) -> None:
-        self._pause, self._in_line = None, True
+        self._full_timer, self._in_line = None, True
         self._turns.add(self)
 
     @property
     def _busy(self) -> bool:
-        return self._in_line or self._pause is not None or self._compiling is not None
+        return self._in_line or self._full_timer is not None or self._compiling is not None
 
     async def room(self) -> None:
         """Return when the socket may be read again."""
-        while self._inbox.bytes > INBOX_BYTES_MAX:
-            await self._turn_taken()
+        while self._queue.bytes > QUEUE_BYTES_MAX:
+            await self._next_slice()
 
     async def done(self) -> None:
-        """Return when everything has been carried out, or never will be."""
+        """Return when everything has been executed, or never will be."""
         while self._busy:
-            await self._turn_taken()
+            await self._next_slice()
 
-    async def _turn_taken(self) -> None:
-        self._turned = self._loop.create_future()
-        await self._turned
+    async def _next_slice(self) -> None:
+        self._sliced = self._loop.create_future()
+        await self._sliced
 
     def go_on(self, until_s: float) -> bool:
-        """Carry out commands until `until_s` by the loop's time; whether there are more."""
+        """Execute commands until `until_s` (loop time); returns whether there are more."""
         self._in_line = False
         try:
             self._in_line = self._go_on(until_s)
             return self._in_line
         finally:
-            if self._turned is not None and not self._turned.done():
-                self._turned.set_result(None)
+            if self._sliced is not None and not self._sliced.done():
+                self._sliced.set_result(None)
 
     def _go_on(self, until_s: float) -> bool:
         connection, session = self._connection, self._connection.session
@@ -122,46 +121,46 @@ class CommandReader:
             self._executor.sessions.apply_back_pressure(session, self._driver.now_us())
             if session.ended is not None:
                 connection.write()
-            self._pause = self._loop.call_later(FULL_PAUSE_S, self._line_up)
+            self._full_timer = self._loop.call_later(FULL_PAUSE_S, self._line_up)
             return False
         more = self._carry_out(until_s) and self._compiling is None
         connection.follow()
         return more
 
     def _carry_out(self, until_s: float) -> bool:
-        """Take steps until `until_s`; whether there is more to do."""
+        """Take steps until `until_s`; returns whether there is more to do."""
         while True:
             if self._steps is None:
-                commands = self._inbox.take()
-                if not commands and self._inbox.bytes:
+                commands = self._queue.take()
+                if not commands and self._queue.bytes:
                     if self._loop.time() >= until_s:
                         return True
                     continue
                 if not commands:
-                    self._messages.carried_out()
+                    self._messages.on_executed()
                     return False
                 session, now_us = self._connection.session, self._driver.now_us
                 if not self._executor.publish_at_once(session, commands, now_us()):
                     self._steps = self._executor.carry_out(session, commands, now_us)
-                    if self._begin_to_prepare(session, commands):
+                    if self._start_preparing(session, commands):
                         return True
             for _ in self._steps or ():
                 if self._loop.time() >= until_s:
                     return True
             self._steps = None
-            # The rest is for the session that a logon may have taken up.
+            # A logon may have switched to another session.
             self._connection.follow()
             if self._loop.time() >= until_s:
                 return True
 
-    def _begin_to_prepare(self, session: Session, commands: list[Read]) -> bool:
-        """Whether something takes long to compile and is not at hand, or has to be found out: that
-        is begun."""
+    def _start_preparing(self, session: Session, commands: list[Read]) -> bool:
+        """Start what has to precede the commands: compiling of long filters, identification of
+        logons; returns whether there is anything."""
         filters = self._executor.engine.filters
         singly = [command for command in commands if isinstance(command, Command)]
         texts = long_among(filters, (command.filter for command in singly))
         guarded = [] if session.rights.is_open else self._guarded(session, singly, texts)
-        logons = self._asking(commands)
+        logons = self._pending_logons(commands)
         if not (texts or guarded or logons):
             return False
         self._compiling = self._loop.create_task(self._prepare(texts, guarded, logons))
@@ -170,8 +169,8 @@ class CommandReader:
     def _guarded(
         self, session: Session, commands: list[Command], texts: Container[str | None]
     ) -> Sequence[Guarded]:
-        """What the client may see or write of what it asks for, where that is to be compiled. With
-        a filter that is yet to be compiled, that is found out when it is asked for."""
+        """The row policies of commands that have to be compiled. If a filter is still to be
+        compiled, its combination is compiled on use."""
         return long_guarded(
             self._executor.engine.filters,
             (
@@ -181,39 +180,43 @@ class CommandReader:
             ),
         )
 
-    def _asking(self, commands: list[Read]) -> list[Command]:
-        """Logons of which it is not known who sends them. Each is carried out in its turn, by what
-        is found out now; others do not wait."""
-        callers = self._callers
-        if callers is None:
+    def _pending_logons(self, commands: list[Read]) -> list[Command]:
+        """Logons whose client is not identified yet. Each is executed in its turn, with the result
+        of now; other commands do not wait."""
+        logon_source = self._logon_source
+        if logon_source is None:
             return []
-        return [one for one in commands if isinstance(one, Command) and callers.authn.asks_for(one)]
+        return [
+            one
+            for one in commands
+            if isinstance(one, Command) and logon_source.authn.must_identify(one)
+        ]
 
     async def _prepare(
         self, texts: list[str], guarded: Sequence[Guarded], logons: list[Command]
     ) -> None:
-        """Make filters in a thread, and find out who logs on; then go on with who asks for it."""
+        """Compile filters in a thread and identify clients; then continue."""
         try:
             await compile_beside(self._executor.engine.filters, texts, guarded)
             for command in logons:
-                assert self._callers is not None
-                await self._callers.authn.identify(command, self._callers.address)
+                assert self._logon_source is not None
+                await self._logon_source.authn.identify(command, self._logon_source.address)
         finally:
             self._compiling = None
             self._line_up()
 
     def _drop(self) -> None:
-        self._inbox.clear()
+        self._queue.clear()
         if self._steps is not None:
             self._steps.close()
             self._steps = None
 
     def close(self) -> None:
-        """The client has gone: forget what is left."""
+        """The client has disconnected: drop what is left."""
         self._drop()
         if self._compiling is not None:
             self._compiling.cancel()
-        if self._pause is not None:
-            self._pause.cancel()
+        if self._full_timer is not None:
+            self._full_timer.cancel()
         self._turns.remove(self)
-        self._pause, self._in_line = None, False
+        self._full_timer, self._in_line = None, False

@@ -1,9 +1,9 @@
-"""aiohttp's side of one connection: HTTP in its last words, and WebSockets overheard.
+"""aiohttp's protocol of one connection, with problem documents and a tap on WebSocket bytes.
 
-What is no HTTP is refused with a problem document like everything else. Once a connection has
-become a WebSocket, aiohttp has its bytes read by a parser that it sets here: what came together
-with the request first, then everything else. That is the place to overhear them, since below it
-nobody can tell where the request ends.
+What is not HTTP gets a problem document like every other error. Once a connection is a WebSocket,
+aiohttp reads its bytes with a parser that it sets here: first what arrived together with the
+request, then everything else. That is the place to tap them, since below it nobody knows where the
+request ends.
 """
 
 import asyncio
@@ -22,39 +22,39 @@ from sow.server.net.ws_frame_scanner import BadFrame
 CLIENT_FAULTS = (HttpProcessingError, web.RequestPayloadError, ConnectionError, TimeoutError)
 
 Receive = Callable[[bytes], int]
-"""Hears bytes that have come, and says how many frames ended in them."""
+"""Gets received bytes; returns how many frames ended in them."""
 
 PIECE_BYTES = 8 * 1024
-"""What is read at once where frames are many: a thousand of them, in two milliseconds."""
+"""Bytes parsed at once where frames are many: a thousand of them, in two milliseconds."""
 FRAMES_AT_ONCE = 300
-"""Frames of one client that are read at once; of more a piece, before others have a turn: a read of
-the socket may bring 40,000 pings."""
+"""Frames of one client that are parsed at once; more are parsed in pieces, with other work in
+between: a read of the socket may bring 40,000 pings."""
 
 
 NO_FRAME = b"\xff" * 10
-"""What aiohttp's reader takes for a mistake of the client, also after the first byte of a frame:
-reserved bits, or a length of 2**64 bytes. No frame has more bytes before its mask."""
+"""Bytes that aiohttp's parser rejects, also after the first byte of a frame: reserved bits, or a
+length of 2**64 bytes. No frame has more bytes before its mask."""
 
 
 class ClientFaults(logging.Filter):
-    """Keeps what a client did wrong out of the log of what went wrong here."""
+    """Keeps errors of clients out of the log of server errors."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """False for connections that broke and requests that were no HTTP."""
+        """False for broken connections and requests that are not HTTP."""
         fault = record.exc_info[1] if record.exc_info else None
         return not isinstance(fault, CLIENT_FAULTS)
 
 
 http_log = logging.getLogger("sow.http")
 http_log.addFilter(ClientFaults())
-# It warns of whoever asks for a subprotocol, with all that was asked for.
+# It warns of unsupported subprotocols, with all that the client sent.
 logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
 
 
 class TappedParser:
-    """A parser of aiohttp's, whose bytes all `listeners` hear as they come. It reads them at once
-    where there are few frames in them, and else a piece in each round of the loop. Where a listener
-    refuses a frame (`BadFrame`), it reads what came before, and then a mistake."""
+    """A parser of aiohttp whose input all `listeners` get as it arrives. It is parsed at once if it
+    has few frames, else a piece in each iteration of the loop. If a listener rejects a frame
+    (`BadFrame`), the parser gets what came before, and then invalid bytes."""
 
     __slots__ = ("_has_ended", "_is_refused", "_listeners", "_parser", "_rest")
 
@@ -66,13 +66,13 @@ class TappedParser:
         self._is_refused = False
 
     def feed_data(self, data: bytes) -> Any:
-        """The next bytes; returns what the parser makes of those that it reads now."""
+        """The next bytes; returns the parser's result for those that are parsed now."""
         if self._is_refused:
-            return True, b""  # nobody reads what comes after a mistake
+            return True, b""  # nothing is parsed after an error
         try:
             frames = max([receive(data) for receive in self._listeners], default=0)
         except BadFrame as refused:
-            # How many frames came before is not known.
+            # The number of frames before it is not known.
             self._is_refused, frames = True, FRAMES_AT_ONCE + 1
             data = data[: refused.good] + NO_FRAME
         if self._rest:
@@ -82,7 +82,7 @@ class TappedParser:
 
     def _read(self, data: bytes, size_bytes: int) -> Any:
         made = self._parser.feed_data(data[:size_bytes])
-        # After a mistake nobody reads what is left.
+        # After an error the rest is dropped.
         self._rest = b"" if made[0] else data[size_bytes:]
         if self._rest:
             asyncio.get_running_loop().call_soon(self._go_on)
@@ -94,7 +94,7 @@ class TappedParser:
         self._read(self._rest, PIECE_BYTES)
 
     def feed_eof(self) -> None:
-        """There will be no more: that is said when all that came before has been read."""
+        """End of input: passed on when everything before has been parsed."""
         if self._rest:
             self._has_ended = True
         else:
@@ -102,8 +102,8 @@ class TappedParser:
 
 
 def _weakly(method: Callable[[], None]) -> Callable[[], None]:
-    """Calls a method as long as its object lives, and does not keep it alive: aiohttp's WebSocket
-    knows its connection, which would know it for ever, in a circle."""
+    """Calls a method through a weak reference: aiohttp's WebSocket refers to its connection, which
+    would refer back to it, a cycle."""
     found = WeakMethod(method)
 
     def call() -> None:
@@ -114,7 +114,7 @@ def _weakly(method: Callable[[], None]) -> Callable[[], None]:
 
 
 class HttpProtocol(web.RequestHandler):
-    """What speaks HTTP on one connection, and WebSocket after that."""
+    """The protocol of one connection: HTTP, and WebSocket after that."""
 
     __slots__ = ("_listeners",)
 
@@ -122,17 +122,17 @@ class HttpProtocol(web.RequestHandler):
         super().__init__(manager, **settings)
         self._listeners: list[Receive] = []
 
-    def overhear(self, receive: Receive) -> None:
-        """Give every byte that comes after the request of a WebSocket to `receive`, too."""
+    def tap(self, receive: Receive) -> None:
+        """Pass every byte after the request of a WebSocket to `receive`, too."""
         self._listeners.append(receive)
 
     def set_parser(self, parser: Any, data_received_cb: Callable[[], None] | None = None) -> None:
-        """What comes from here on is no HTTP; aiohttp calls this, and `parser` reads it."""
-        heard = None if data_received_cb is None else _weakly(data_received_cb)
-        super().set_parser(TappedParser(parser, self._listeners), heard)  # type: ignore[arg-type]
+        """The following bytes are not HTTP; aiohttp calls this, and `parser` parses them."""
+        on_data = None if data_received_cb is None else _weakly(data_received_cb)
+        super().set_parser(TappedParser(parser, self._listeners), on_data)  # type: ignore[arg-type]
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """The socket has gone, and nobody listens any more."""
+        """The socket is closed."""
         super().connection_lost(exc)
         self._listeners.clear()
 
@@ -145,15 +145,15 @@ class HttpProtocol(web.RequestHandler):
     ) -> web.StreamResponse:
         """The last answer of a connection, with this HTTP `status`; aiohttp calls it.
 
-        Its sentence repeats little of what was sent, which stands in `message`. Raises `exc` if an
-        answer has begun already.
+        It repeats little of the client's bytes, which `message` has. Raises `exc` if an answer has
+        begun already.
         """
         super().handle_error(request, status, exc, message)  # logs; raises if it is too late
         error: SowError = SowError("the server failed on this request; its log says why")
         if status < 500:
-            # What stands in the lines after the first is what was sent.
-            said = (message or "").split("\n")[0].rstrip(": ")
-            error = ClientError(f"the request is not HTTP: {clipped(said)}")
+            # The lines after the first are what was sent.
+            reason = (message or "").split("\n")[0].rstrip(": ")
+            error = ClientError(f"the request is not HTTP: {clipped(reason)}")
         response = problem(error)
         response.force_close()
         return response

@@ -1,9 +1,9 @@
-"""Listening: sockets that are accepted from as long as there is a file for one more.
+"""Accepts connections as long as there are files for them.
 
-Who is too many is told so and closed at once. Where the system has no file left, connections wait
-in its own queue, and are tried again after a moment; that is said once a minute with a count. What
-is connected already is served all the while. `sow.server.http.connection_limits` decides, this
-carries it out. A connection that is to be encrypted has to be so before anything is heard of it.
+A connection beyond the limits gets a reason and is closed. Where the system has no file left,
+connections wait in its backlog and are accepted after a moment; that is logged once a minute with a
+count, and open connections are served all the while. `sow.server.http.connection_limits` decides,
+this module executes. With TLS the handshake comes first.
 """
 
 import asyncio
@@ -23,25 +23,25 @@ from sow.server.net.connection_supervisor import Connections
 log = logging.getLogger("sow")
 
 BACKLOG = 1024
-"""Connections that the system keeps for us between two turns; it may cut this to its own limit."""
+"""The system's backlog of connections; it may cut this to its own limit."""
 ACCEPTED_AT_ONCE = 64
-"""Then what is connected already has its turn: accepting so many takes a few milliseconds."""
+"""Connections accepted in one step, a few milliseconds; then open ones are served."""
 RETRY_S = 1.0
-"""How long to wait for a file to become free: clients wait longer than that to be let in."""
-SENT_EVERY_S = 60.0
-"""How often that is said: an operator sees that it lasts, and the log is not filled with it."""
+"""Delay before accepting is tried again without files: clients wait longer than that."""
+LOGGED_EVERY_S = 60.0
+"""Interval of that log line: an operator sees that it lasts, and the log is not filled."""
 LINGER_S = 1.0
-"""How long who is refused may take to read why: a round trip anywhere."""
+"""How long a refused client may take to read the reason: a round trip anywhere."""
 LINGERING_MAX = 8
-"""So many are left a moment to read why they were refused; their files are taken from a reserve,
-`FILES_KEPT_MAX`, and whoever floods the server shall not use that up."""
+"""Refused clients that get this time; their files come from a reserve, `FILES_KEPT_MAX`, which a
+flood must not use up."""
 NO_FILES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 FILES_KEPT_MAX = 512
-"""Files that are no connections: the store's, those of answers being made, a few for each topic."""
+"""Files that are not connections: the store's, those of answers, a few for each topic."""
 
 
 async def bind(host: str, port: int) -> list[socket.socket]:
-    """Sockets that listen on every address of a name; raises OSError."""
+    """Sockets that listen on every address of a host name; raises OSError."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     bound: list[socket.socket] = []
@@ -51,7 +51,7 @@ async def bind(host: str, port: int) -> list[socket.socket]:
             one = socket.create_server(address, family=family, backlog=BACKLOG)
         except OSError as error:
             refused = error
-            # A name may stand for an address of a family that this machine does not have.
+            # A name may have an address of a family that this machine does not support.
             if error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
                 continue
             for other in bound:
@@ -65,16 +65,16 @@ async def bind(host: str, port: int) -> list[socket.socket]:
 
 
 def raise_files_limit() -> int:
-    """Let the process have as many files as the system allows; returns how many connections it
-    then has files for."""
+    """Raise the limit of open files as far as the system allows; returns how many connections it
+    has files for."""
     soft, hard = before, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
         except (ValueError, OSError):
-            pass  # some systems say "unlimited" and mean less
-    log.debug("may have %s files open%s", _said(soft), f", not {before:,}" * (soft != before))
+            pass  # some systems report "unlimited" and mean less
+    log.debug("may have %s files open%s", _described(soft), f", not {before:,}" * (soft != before))
     if soft == resource.RLIM_INFINITY:
         return 2**31
     try:
@@ -84,22 +84,22 @@ def raise_files_limit() -> int:
     return max(1, soft - in_use - min(FILES_KEPT_MAX, soft // 4))
 
 
-def _said(files: int) -> str:
+def _described(files: int) -> str:
     return "any number of" if files == resource.RLIM_INFINITY else f"{files:,}"
 
 
-class Listening:
-    """Accepts connections of `sockets` until it is closed, and hands them to `connections`.
+class Listener:
+    """Accepts connections of `sockets` until it is closed, and passes them to `connections`.
 
-    `encryption` gives the context of those that come, None for plain ones. `accept` takes the next
-    connection of a socket, as `socket.accept` does.
+    `encryption` returns the TLS context of new connections, None for plain ones. `accept` accepts
+    the next connection of a socket, like `socket.accept`.
     """
 
     def __init__(
         self,
         sockets: list[socket.socket],
         connections: Connections,
-        encryption: Callable[[], ssl.SSLContext | None] = lambda: None,
+        encryption: Callable[[], ssl.SSLContext | None],
         accept: Callable[[socket.socket], tuple[socket.socket, tuple[object, ...]]] = (
             lambda listener: listener.accept()
         ),
@@ -112,14 +112,14 @@ class Listening:
         self._tasks: set[asyncio.Task[None]] = set()
         self._key_exchange = asyncio.Lock()
         self._lingering: dict[socket.socket, asyncio.TimerHandle] = {}
-        self._again: asyncio.TimerHandle | None = None
-        self._reported_s = -SENT_EVERY_S
+        self._retry_timer: asyncio.TimerHandle | None = None
+        self._reported_s = -LOGGED_EVERY_S
         self.starved = 0
-        """How often there was no file for a connection that waits."""
+        """How often there was no file for a waiting connection."""
         self._open()
 
     def _open(self) -> None:
-        self._again = None
+        self._retry_timer = None
         for listener in self._sockets:
             self._loop.add_reader(listener.fileno(), self._accept, listener)
 
@@ -138,15 +138,15 @@ class Listening:
                     raise
                 self._wait(error)
                 return
-            self._let_in(connection, str(peer[0]) if peer else "")
+            self._admit(connection, str(peer[0]) if peer else "")
 
     def _wait(self, error: OSError) -> None:
-        """No file is left: look again in a moment."""
+        """No file is left: try again in a moment."""
         self.starved += 1
         self._shut()
-        self._again = self._loop.call_later(RETRY_S, self._open)
+        self._retry_timer = self._loop.call_later(RETRY_S, self._open)
         now_s = self._loop.time()
-        if now_s - self._reported_s >= SENT_EVERY_S:
+        if now_s - self._reported_s >= LOGGED_EVERY_S:
             self._reported_s = now_s
             log.error(
                 "no connection can be accepted: %s (%d times since the start); those there are go "
@@ -155,10 +155,10 @@ class Listening:
                 self.starved,
             )
 
-    def _let_in(self, connection: socket.socket, peer: str) -> None:
+    def _admit(self, connection: socket.socket, peer: str) -> None:
         connection.setblocking(False)
         address = parse_address(peer) or peer
-        why = self._connections.crowd.enter(address)
+        why = self._connections.crowd.acquire_connection(address)
         if why is not None:
             self._refuse(connection, why)
             return
@@ -167,33 +167,33 @@ class Listening:
         task.add_done_callback(self._tasks.discard)
 
     async def _connect(self, connection: socket.socket, address: str) -> None:
-        watched, context = self._connections.watched(address), self._encryption()
+        protocol, context = self._connections.supervise(address), self._encryption()
         if context is None:
-            await self._loop.connect_accepted_socket(lambda: watched, connection)
+            await self._loop.connect_accepted_socket(lambda: protocol, connection)
             return
         limits = self._connections.limits()
         async with self._key_exchange:
-            # A millisecond each: of hundreds that come back at once one begins in a round of the
-            # loop, so that whoever is connected has his turn between them.
+            # A handshake takes a millisecond: when hundreds reconnect at once, one begins in each
+            # iteration of the loop, so that open connections are served in between.
             await asyncio.sleep(0)
         try:
             await self._loop.connect_accepted_socket(
-                lambda: watched,
+                lambda: protocol,
                 connection,
                 ssl=context,
-                # To agree on a key is the first part of a header.
+                # The handshake counts as the first part of a header.
                 ssl_handshake_timeout=limits.header_timeout_us / 1e6,
                 # Closing waits for a client that still reads the end of its last answer.
                 ssl_shutdown_timeout=limits.idle_timeout_us / 1e6,
             )
         except OSError:
-            # It speaks no TLS, or too slowly, or has gone; nobody has heard of it.
-            self._connections.crowd.leave(address)
+            # It does not speak TLS, or too slowly, or has disconnected.
+            self._connections.crowd.release_connection(address)
 
     def _refuse(self, connection: socket.socket, why: str) -> None:
-        """Say why, and leave the client a moment to read it: what is closed while something unread
-        waits in it is reset, and the client would see nothing else. Who waits for a key could not
-        read it, and costs no more than the closing."""
+        """Send the reason, and leave the client a moment to read it: a socket that is closed with
+        unread input is reset, and the client would see nothing else. A client that waits for a
+        handshake could not read it, and is just closed."""
         if self._encryption() is not None:
             connection.close()
             return
@@ -213,11 +213,11 @@ class Listening:
         connection.close()
 
     def close(self) -> None:
-        """Accept no more."""
-        if self._again is None:
+        """Stop accepting."""
+        if self._retry_timer is None:
             self._shut()
         else:
-            self._again.cancel()
+            self._retry_timer.cancel()
         for listener in self._sockets:
             listener.close()
         for connection, handle in list(self._lingering.items()):

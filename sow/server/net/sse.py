@@ -1,6 +1,6 @@
 """Server-sent events: query and subscribe for browsers and curl (docs/http.md).
 
-A stream is a session whose only command is its first request. Its frames are chunks of one
+A stream is a session with a single command, made from its request. Its frames are chunks of one
 endless HTTP/1.1 response, rendered once for all equal streams, like WebSocket frames.
 """
 
@@ -37,8 +37,8 @@ class EventStreamHandler:
         self._open: set[asyncio.Event] = set()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """One stream, until either side ends it; raises what refuses it: ClientError, BadFilter,
-        UnknownTopic."""
+        """One stream, until either side ends it; raises the errors of the request: ClientError,
+        BadFilter, UnknownTopic."""
         if request.version < HttpVersion11:
             raise ClientError(
                 "a stream has no known end: it needs HTTP/1.1 (a proxy may be using 1.0)"
@@ -70,7 +70,7 @@ class EventStreamHandler:
             try:
                 connection.begin()
                 steps = executor.carry_out(session, [command], driver.now_us)
-                await driver.turns.take("a stream", steps)
+                await driver.turns.run("a stream", steps)
                 await ended.wait()
             finally:
                 self._open.discard(ended)
@@ -109,8 +109,8 @@ class EventStreamHandler:
         )
 
     def _resumable(self, request: web.Request, last: str) -> str | None:
-        """Where a client that reconnects has got to, if the log can make up for what it missed;
-        if not, a fresh snapshot has to."""
+        """The bookmark of a reconnecting client, if the log has what it missed; None: it needs a
+        new snapshot."""
         engine = self._executor.engine
         if engine.topic(request.match_info["topic"]).is_logged:
             with contextlib.suppress(ClientError):
@@ -119,9 +119,10 @@ class EventStreamHandler:
         return None
 
     async def _check(self, command: Command) -> None:
-        """Refuse with a problem document what would otherwise be a stream of one error."""
+        """Raise errors of the command now, so that they become a problem document instead of a
+        stream of one error."""
         steps = self._executor.subscriptions.check_command(command, self._encoding)
-        await self._driver.turns.take("a stream", steps)
+        await self._driver.turns.run("a stream", steps)
 
     def close(self) -> None:
         """End every stream, because the server stops."""

@@ -1,12 +1,19 @@
 """WebSocket: frames of command lines in, frames of lines out (docs/websocket.md).
 
-Here a client comes and goes; what it sends is carried out by `sow.server.net.command_pump`, what it
-is sent is written by `sow.server.net.session_writer`, and how much of it is held by
-`sow.server.net.ws_memory_accounting`.
+Here is the life of a client's connection, a state machine; `sow.server.net.command_pump` executes
+its commands, `sow.server.net.session_writer` writes to it, and
+`sow.server.net.ws_memory_accounting` accounts for its messages.
+
+    HANDSHAKE ──opened──> OPEN ──────eof──────> DRAINING: answer what came, then close
+        └──eof──> HALF_CLOSED ──opened──────────────┘
+    OPEN, DRAINING ──session ended──> CLOSING: the last line is written, send the close frame
+    any ──lost──> CLOSED
 """
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
+from enum import Enum, auto
 
 from aiohttp import WSMessage, WSMsgType, web
 
@@ -16,7 +23,7 @@ from sow.security.authorization import Permissions
 from sow.server.http.authn_middleware import RequestAuthenticator
 from sow.server.http.middleware import client_address
 from sow.server.loop.runtime import ServerRuntime
-from sow.server.net.command_pump import Callers, CommandReader
+from sow.server.net.command_pump import CommandReader, LogonSource
 from sow.server.net.connection_supervisor import supervised
 from sow.server.net.pings import Pings
 from sow.server.net.session_writer import SessionWriter
@@ -25,20 +32,54 @@ from sow.sessions.commands.executor import Executor
 from sow.streaming.sessions import Session
 
 PINGS_AT_ONCE = 50
-"""Pings of one client answered before others have their turn: half a millisecond."""
-FINISHED_LOOK_S = 0.02
-"""How often it is looked whether all that a client waits for is answered, when it sends no more."""
+"""Pings of one client answered before other work runs: half a millisecond."""
 BINARY, TEXT = WSMsgType.BINARY, WSMsgType.TEXT
 GIVEN_UP, STOPPING, LOG_ON = 1008, 1001, 4401
-"""Codes of a closed WebSocket (RFC 6455 §7.4.1): a policy was violated; the server goes away. The
-last is ours (§7.4.2), after HTTP's 401: log on again."""
+"""Close codes (RFC 6455 §7.4.1): policy violation; going away. The last is ours (§7.4.2), after
+HTTP's 401: log on again."""
+
+
+class Phase(Enum):
+    """A phase of a client's connection."""
+
+    HANDSHAKE = auto()
+    HALF_CLOSED = auto()
+    OPEN = auto()
+    DRAINING = auto()
+    CLOSING = auto()
+    CLOSED = auto()
+
+
+class Event(Enum):
+    """What changes the phase."""
+
+    OPENED = auto()
+    """The handshake is answered."""
+    EOF = auto()
+    """The client sends no more, and may still read."""
+    ENDED = auto()
+    """The server has ended the session, and its last line is written."""
+    LOST = auto()
+    """The socket is closed, or was never opened."""
+
+
+TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = {
+    (Phase.HANDSHAKE, Event.OPENED): Phase.OPEN,
+    (Phase.HANDSHAKE, Event.EOF): Phase.HALF_CLOSED,
+    (Phase.HALF_CLOSED, Event.OPENED): Phase.DRAINING,
+    (Phase.OPEN, Event.EOF): Phase.DRAINING,
+    (Phase.OPEN, Event.ENDED): Phase.CLOSING,
+    (Phase.DRAINING, Event.ENDED): Phase.CLOSING,
+    **{(phase, Event.LOST): Phase.CLOSED for phase in Phase},
+}
+"""The next phase; an event that is not listed changes nothing."""
 
 
 class WebSocketClient:
     """One client, from its `request` to its last frame.
 
-    Its commands are carried out by `executor`, and written once `driver` says that they are
-    durable. Raises ClientError if it asks for no WebSocket, ConnectionResetError if it has gone.
+    `executor` executes its commands; answers are written once `driver` reports them durable. Raises
+    ClientError if it does not request a WebSocket, ConnectionResetError if it has disconnected.
     """
 
     def __init__(
@@ -51,12 +92,12 @@ class WebSocketClient:
         shown: object,
     ) -> None:
         limits = executor.engine.configuration.limits
-        # aiohttp refuses what is as long as its limit; ours is what may be.
+        # aiohttp refuses messages as long as its limit; ours is inclusive.
         self.socket = web.WebSocketResponse(
             max_msg_size=limits.frame_bytes_max + 1,
             compress=False,
-            autoping=False,  # which answers all that have come before others have a turn
-            autoclose=False,  # which answers each code by 1000
+            autoping=False,  # aiohttp would answer all at once
+            autoclose=False,  # aiohttp would answer every code with 1000
         )
         if not self.socket.can_prepare(request):
             raise ClientError("this address speaks WebSocket; open it with a WebSocket client")
@@ -64,89 +105,93 @@ class WebSocketClient:
         self._driver = driver
         self._executor = executor
         self._request = request
+        self._phase = Phase.HANDSHAKE
+        self._draining: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[bool] | None = None
-        self._finishing: asyncio.Task[None] | None = None
-        self._has_left = self._sends_no_more = False
         self._answered = 0
         self._pings: Pings | None = None
         self._logging_on: asyncio.TimerHandle | None = None
         address = client_address(request)
         session = executor.sessions.open(LINES, driver.now_us(), rights, shown, address)
-        self._connection = SessionWriter(driver, executor, session, below, self._close_given_up)
+        self._connection = SessionWriter(driver, executor, session, below, self._on_ended)
         self._messages = below.follow_messages(
-            request, self._is_following, self._give_up, self._begin_to_finish
+            request, self._is_following, self._give_up, self._on_eof
         )
-        self._incoming = CommandReader(
+        self._commands = CommandReader(
             driver,
             executor,
             self._connection,
             self._messages,
-            Callers(authn, address),
+            LogonSource(authn, address),
         )
 
-    # What happens to it.
+    # Events.
 
     def _is_following(self) -> bool:
-        # Who has left is looked at until the socket has gone, which others see to.
-        return self._has_left or bool(self._executor.subscriptions.of(self._connection.session))
+        # A closed one is not given up; its connection is being closed.
+        return self._phase is Phase.CLOSED or bool(
+            self._executor.subscriptions.of(self._connection.session)
+        )
 
     def _give_up(self, reason: str) -> None:
         self._executor.sessions.end(self._connection.session, reason)
         self._driver.wake()
 
-    def _close_given_up(self) -> None:
-        """Its last line is written: close the socket, which waits for the client to agree."""
-        if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(
-                self.socket.close(code=self._why(), message=b"")
-            )
+    def _on_ended(self) -> None:
+        self._on(Event.ENDED)
 
-    def _why(self) -> int:
-        return LOG_ON if self._connection.session.is_barred else GIVEN_UP
+    def _on_eof(self) -> None:
+        self._on(Event.EOF)
 
-    def _begin_to_finish(self) -> None:
-        """The client sends no more, perhaps since before its handshake is answered."""
-        self._sends_no_more = True
-        if self.socket.prepared and self._finishing is None and not self._has_left:
-            self._finishing = asyncio.get_running_loop().create_task(self._finish())
+    def _on(self, event: Event) -> None:
+        before, self._phase = self._phase, TRANSITIONS.get((self._phase, event), self._phase)
+        if self._phase is before:
+            return
+        if self._draining is not None:
+            self._draining.cancel()
+            self._draining = None
+        loop = asyncio.get_running_loop()
+        if self._phase is Phase.DRAINING:
+            self._draining = loop.create_task(self._drain())
+        elif self._phase is Phase.CLOSING:
+            # This waits for the client's close frame.
+            code = LOG_ON if self._connection.session.is_barred else GIVEN_UP
+            self._closing = loop.create_task(self.socket.close(code=code, message=b""))
 
-    async def _finish(self) -> None:
-        """The client sends no more: answer what it has sent, then say that this is the end."""
+    async def _drain(self) -> None:
+        """Answer what the client has sent, then close."""
         with contextlib.suppress(ConnectionError, StoreError):
-            # A client that has gone altogether is found out by it, and nothing more is done for it.
+            # The ping detects a client that has disconnected completely, and nothing more is done
+            # for it.
             await self.socket.ping()
-            while not self._messages.is_idle:
-                await asyncio.sleep(FINISHED_LOOK_S)
+            await self._messages.executed()
             await self._driver.durable()
-            session = self._connection.session
-            while session.outbox and session.ended is None:
-                await asyncio.sleep(FINISHED_LOOK_S)
+            await self._connection.drained()
             await self.socket.close()
 
-    # Its life.
+    # Life cycle.
 
     async def serve(self) -> None:
-        """Shake hands, then carry out what it sends until either side ends it."""
+        """Complete the handshake, then execute what arrives until either side ends it."""
         await self.socket.prepare(self._request)
         self._pings = Pings(self._messages, self.socket.ping, self._lose)
-        self._await_logon()
-        if self._sends_no_more:
-            self._begin_to_finish()
+        self._limit_logon()
+        self._on(Event.OPENED)
         try:
-            await self._carry_out()
+            await self._run()
         finally:
             self._pings.stop()
 
-    def _await_logon(self) -> None:
-        """Who has not said who it is holds a connection for as long as a header may take."""
+    def _limit_logon(self) -> None:
+        """A client that is not authenticated gets a connection for as long as a header may take."""
         if not self._connection.session.rights.is_somebody:
             timeout_s = self._executor.engine.configuration.limits.header_timeout_us / 1e6
             loop = asyncio.get_running_loop()
-            self._logging_on = loop.call_later(timeout_s, self._end_unknown, timeout_s)
+            self._logging_on = loop.call_later(timeout_s, self._end_anonymous, timeout_s)
 
-    def _end_unknown(self, timeout_s: float) -> None:
+    def _end_anonymous(self, timeout_s: float) -> None:
         if not self._messages.is_idle:
-            self._await_logon()  # it may be being found out
+            self._limit_logon()  # it may be being identified
         elif not self._connection.session.rights.is_somebody:
             self._give_up(
                 f"nobody has logged on for {timeout_s:g} s (Limits/HeaderTimeout); log on first, "
@@ -154,24 +199,24 @@ class WebSocketClient:
             )
 
     def _lose(self) -> None:
-        """It answers no ping: nobody is there."""
+        """It answers no ping."""
         if self._request.transport is not None:
             self._request.transport.abort()
 
-    async def _carry_out(self) -> None:
+    async def _run(self) -> None:
         self._connection.begin()
         try:
-            await self._take_in()
+            await self._read_messages()
         except asyncio.CancelledError:
             if self._request.transport is None:
-                # The connection has gone, and with it aiohttp's patience: what the client had sent
-                # before is carried out all the same.
-                await self._take_in()
+                # The connection is closed and aiohttp cancels the handler: what the client sent
+                # before is executed all the same.
+                await self._read_messages()
             raise
 
-    async def _take_in(self) -> None:
-        """Carry out what comes, until nothing more does and all of it is done."""
-        incoming, driver = self._incoming, self._driver
+    async def _read_messages(self) -> None:
+        """Read and execute messages until there are no more and all are done."""
+        commands, driver = self._commands, self._driver
         async for message in self.socket:
             if message.type is BINARY:
                 frame: bytes = message.data
@@ -182,21 +227,21 @@ class WebSocketClient:
                 continue
             else:
                 break
-            if incoming.add(frame):
-                await incoming.room()
+            if commands.add(frame):
+                await commands.room()
             if driver.behind:
                 await self._wait_for_disk()
         await self._answer_close()
-        await incoming.done()
+        await commands.done()
 
     async def _answer_close(self) -> None:
         """The client has closed, unless this side has: answer its close frame."""
         if not self.socket.closed and self.socket.close_code is not None:
-            # It may be gone already: nothing waits for what is written.
+            # It may have disconnected already: nothing waits for the write.
             await self.socket.close(code=close_answer(self.socket.close_code), drain=False)
 
     async def _answer(self, message: WSMessage) -> None:
-        """Answer a ping, and let others have their turn between some of many."""
+        """Answer a ping, and let other work run between some of many."""
         self._answered += 1
         if message.type is WSMsgType.PING and self._connection.session.ended is None:
             await self.socket.pong(message.data)
@@ -205,22 +250,19 @@ class WebSocketClient:
 
     async def _wait_for_disk(self) -> None:
         """Read no more while the disk is far behind: TCP slows the publisher."""
-        # If the disk refuses, the driver itself ends the sessions that wait for it.
+        # If the disk refuses, the runtime ends the sessions that wait for it.
         with contextlib.suppress(StoreError):
             await self._driver.durable()
 
-    async def leave(self) -> None:
-        """The socket has gone, or was never there."""
-        self._has_left = True
+    async def release(self) -> None:
+        """The socket is closed, or was never opened."""
+        self._on(Event.LOST)
         if self._logging_on is not None:
             self._logging_on.cancel()
-        if self._finishing is not None:
-            self._finishing.cancel()
-            self._finishing = None
         if self._pings is not None:
             self._pings.stop()
             self._pings = None
-        self._incoming.close()
+        self._commands.close()
         self._connection.close()
         if self._connection.owns:
             self._drop(self._connection.session)
@@ -229,19 +271,19 @@ class WebSocketClient:
             with contextlib.suppress(ConnectionError):
                 await self._closing
         if (error := self.socket.exception()) is not None:
-            # Its frames lead back to the socket, in a circle that only the collector would find.
+            # Its frames refer to the socket: a reference cycle.
             error.__traceback__ = error.__context__ = None
-        # Which lead back here, too.
-        del self._incoming, self._connection, self._messages
+        # These refer back to this object, too.
+        del self._commands, self._connection, self._messages
 
     def _drop(self, session: Session) -> None:
-        """The session may stay without its socket, and its queue has to be kept in bounds."""
+        """The session may outlive its socket, and its outbox has to stay within its bounds."""
         driver, sessions = self._driver, self._executor.sessions
         if sessions.drop(session, driver.now_us()):
             driver.attach(session, lambda: sessions.apply_back_pressure(session, driver.now_us()))
 
     async def stop(self) -> None:
-        """The server stops: tell the client."""
+        """The server stops: close the connection."""
         await self.socket.close(code=STOPPING, message=b"server stops")
 
 
@@ -257,8 +299,7 @@ class WebSocketHandler:
         self._clients: set[WebSocketClient] = set()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """One client, from its first frame to its last; raises ClientError if it asks for no
-        WebSocket."""
+        """Serve one client; raises ClientError if it does not request a WebSocket."""
         rights, shown = await self._authn.authenticate_request(request)
         client = WebSocketClient(self._driver, self._executor, request, self._authn, rights, shown)
         self._clients.add(client)
@@ -266,11 +307,11 @@ class WebSocketHandler:
             await client.serve()
         finally:
             self._clients.discard(client)
-            await client.leave()
+            await client.release()
         return client.socket
 
     async def close(self) -> None:
-        """Tell every client that the server stops."""
+        """Close every connection because the server stops."""
         await asyncio.gather(
             *(client.stop() for client in list(self._clients)), return_exceptions=True
         )

@@ -1,28 +1,28 @@
-"""The frames of a WebSocket, followed in the bytes as they come, none of which are kept.
+"""Scans the frames of a WebSocket in the bytes as they arrive, without keeping them.
 
-aiohttp puts messages together and hands them out whole; what it holds of one that is not whole yet
-nobody can ask it. This reads the lengths in the frames' headers (RFC 6455 §5.2), which is enough to
-know it. It also refuses what aiohttp accepts and RFC 6455 forbids: frames of a client without a
-mask (§5.1), messages that begin within another one (§5.4), and codes that no close frame may have
-(§7.4). Pure, and a few steps for each frame.
+aiohttp assembles messages and returns complete ones; how much it holds of an incomplete one cannot
+be queried. This parses the frame headers (RFC 6455 §5.2), which is enough to know it. It also
+rejects what aiohttp accepts and RFC 6455 forbids: client frames without a mask (§5.1), messages
+that begin within another one (§5.4), and invalid close codes (§7.4). Pure, and a few steps per
+frame.
 """
 
 FINAL, OPCODE = 0x80, 0x0F
-CONTROL = 0x8  # and above: frames that are no part of a message
+CONTROL = 0x8  # and above: frames that are not part of a message
 PING = 0x9
 """The opcode of a ping (RFC 6455 §5.5.2)."""
 MASKED, LENGTH = 0x80, 0x7F
 MASK_BYTES = 4
-"""Of the mask, which stands before what it masks (RFC 6455 §5.3)."""
+"""Size of the mask before the payload (RFC 6455 §5.3)."""
 NO_CODE, NORMAL, PROTOCOL_ERROR = 0, 1000, 1002
-"""Of a close frame without a code, as aiohttp reads it, and codes of RFC 6455 §7.4.1."""
+"""The code of a close frame without one, as aiohttp reports it, and codes of RFC 6455 §7.4.1."""
 CLOSE_CODES = frozenset((*range(1000, 1004), *range(1007, 1015), *range(3000, 5000)))
-"""Codes that a close frame may have: those of RFC 6455 and of IANA's registry, and those that
-libraries and applications define (RFC 6455 §7.4.2)."""
+"""Valid close codes: those of RFC 6455 and of IANA's registry, and those for libraries and
+applications (RFC 6455 §7.4.2)."""
 
 
 class BadFrame(Exception):
-    """A frame that RFC 6455 forbids; it begins after `good` bytes of those that were given."""
+    """A frame that RFC 6455 forbids; it begins after `good` bytes of the input."""
 
     def __init__(self, good: int) -> None:
         super().__init__(good)
@@ -30,15 +30,15 @@ class BadFrame(Exception):
 
 
 def close_answer(code: int) -> int:
-    """The code of the close frame that answers one with `code`: the same one (RFC 6455 §5.5.1), or
-    what says that the client must not send it."""
+    """The close code that answers `code`: the same one (RFC 6455 §5.5.1), or a protocol error for
+    an invalid one."""
     if code == NO_CODE:
         return NORMAL
     return code if code in CLOSE_CODES else PROTOCOL_ERROR
 
 
 class FrameScanner:
-    """What has come of one client's frames."""
+    """The state of one client's frames."""
 
     __slots__ = (
         "_begun",
@@ -54,13 +54,13 @@ class FrameScanner:
 
     def __init__(self) -> None:
         self.complete = 0
-        """Messages that are whole."""
+        """Complete messages."""
         self.pings = 0
-        """Pings that the client has sent of its own accord."""
+        """Pings that the client has sent."""
         self.controls = 0
-        """Pings, and what else is no part of a message."""
+        """Control frames."""
         self.held = 0
-        """Bytes that came after the last whole message: what there is of the next one."""
+        """Bytes since the last complete message: the part of the next one."""
         self._begun = False
         self._in_frame = False
         self._first = 0
@@ -96,7 +96,7 @@ class FrameScanner:
             self._left, self._head = 0, data[at:]
 
     def _end_frame(self, rest: int) -> None:
-        """A frame is whole, and so many bytes come after it."""
+        """A frame is complete, followed by `rest` bytes."""
         opcode = self._first & OPCODE
         if opcode < CONTROL and self._first & FINAL:
             self.complete += 1
@@ -107,4 +107,4 @@ class FrameScanner:
         self.pings += opcode == PING
         self.controls += opcode >= CONTROL
         if not self._begun:
-            self.held = rest  # a control frame between two messages is gone with its answer
+            self.held = rest  # a control frame between two messages is answered and gone

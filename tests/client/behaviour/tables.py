@@ -113,7 +113,7 @@ class World:
         self._server.call(self._abort)
 
     def _abort(self):
-        for client in list(self._server.server._doors.websocket._clients):
+        for client in list(self._server.server._handlers.websocket._clients):
             if client._request.transport is not None:
                 client._request.transport.abort()
 

@@ -94,7 +94,7 @@ def test_he_shows_it_again_when_he_comes_back(agent, running):
     running.call(
         lambda: [
             client._request.transport.abort()
-            for client in list(running.server._doors.websocket._clients)
+            for client in list(running.server._handlers.websocket._clients)
         ]
     )
     assert agent.act("publish", ["orders", {"id": 3}]) in ("done", LOST)

@@ -21,9 +21,8 @@ from sow.server.api.batch_commit import (
     Recent,
 )
 from sow.server.boot.routes import Route
-from sow.server.http.authn_middleware import RequestAuthenticator
 from sow.store.staging import Attempt, StagedBatch, Staging
-from tests.server.stand_ins import ORDERS, Anybody, Served, World, stepped, turns
+from tests.server.stand_ins import ORDERS, Anybody, Served, World, authenticator_of, stepped, turns
 
 BATCH = "/v1/writes/{writer}/{epoch}"
 
@@ -286,11 +285,11 @@ async def test_who_loses_his_rights_while_rows_are_read_commits_none(tmp_path, m
     asks = Security(
         authentication=Authentication(tokens_file="tokens"), roles=(Role("all", ("*",), (allow,)),)
     )
-    here = RequestAuthenticator(asks, lambda _by: Anybody())
+    here = authenticator_of(asks, lambda _by: Anybody())
     read = BatchCommitHandler._staged
 
     def meanwhile(*requested):
-        here.go_on_under(here.read(replace(asks, roles=())))
+        here.swap_security(here.read(replace(asks, roles=())))
         return read(*requested)
 
     ann = {"Authorization": "Bearer ann"}

@@ -13,8 +13,7 @@ from sow.server.api.records import DELETE_PARAMETERS, QUERY_PARAMETERS, RecordsH
 from sow.server.api.snapshot_leases import IDLE_US, SNAPSHOT_KEPT_US, SNAPSHOTS_MAX
 from sow.server.api.snapshots import READ_PARAMETERS, SnapshotHandler
 from sow.server.boot.routes import Route
-from sow.server.http.authn_middleware import RequestAuthenticator
-from tests.server.stand_ins import ORDERS, Anybody, Served, World, stepped
+from tests.server.stand_ins import ORDERS, Anybody, Served, World, authenticator_of, stepped
 
 RECORDS = "/v1/topics/orders/records"
 
@@ -244,7 +243,7 @@ def by(user):
 
 @stepped
 async def test_it_is_for_who_has_requested_as_long_as_he_sees_the_same():
-    authn = RequestAuthenticator(asking("/n < 5"), lambda _by: Anybody())
+    authn = authenticator_of(asking("/n < 5"), lambda _by: Anybody())
     async with Place(authn) as place:
         await place.publish(*numbered(20))
         answer = await place.first("limit=5", **by("ann"))
@@ -252,7 +251,7 @@ async def test_it_is_for_who_has_requested_as_long_as_he_sees_the_same():
         assert (await place.follow(answer, **by("bob"))).status == 410
         second = await place.follow(answer, **by("ann"))
         assert [row["n"] < 5 for row in rows_of(second)] == [True] * 5
-        authn.go_on_under(authn.read(asking("/n < 3")))
+        authn.swap_security(authn.read(asking("/n < 3")))
         assert (await place.follow(second, **by("ann"))).status == 410
         assert (await place.first(f"cursor={'a' * 16}.5")).status == 401
         assert place.taken.rows == 0

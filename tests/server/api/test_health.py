@@ -8,7 +8,7 @@ from sow.engine.progress import Progress
 from sow.server.api.health import STALLED_S, HealthHandler
 from sow.server.boot.routes import Route
 from sow.server.http.connection_limits import ConnectionLimiter
-from sow.server.loop.last_error import LastError
+from sow.server.loop.log_lines import LastError
 from sow.server.loop.startup_progress import StartupProgress
 from tests.server.stand_ins import ORDERS, SECOND, Served, World, stepped
 

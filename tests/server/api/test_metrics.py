@@ -95,8 +95,8 @@ async def test_the_longest_steps_are_sent_by_name():
 async def test_what_is_refused_and_what_is_left_is_sent():
     world = World()
     crowd, reading = ConnectionLimiter(lambda: Configuration("test", ()), 1), Quota(lambda: 100)
-    crowd.enter("a")
-    crowd.enter("b")
+    crowd.acquire_connection("a")
+    crowd.acquire_connection("b")
     reading.holder("a").add(7)
     found = figures(world, crowd, reading)
     assert (found["sow_connections"], found["sow_connections_max"]) == (1, 1)

@@ -23,9 +23,17 @@ from sow.server.api.records import (
 )
 from sow.server.api.snapshots import SnapshotHandler
 from sow.server.boot.routes import Route
-from sow.server.http.authn_middleware import RequestAuthenticator
 from sow.server.loop import scheduler as turns_of_work
-from tests.server.stand_ins import ORDERS, Anybody, Served, World, asking, stepped, turns
+from tests.server.stand_ins import (
+    ORDERS,
+    Anybody,
+    Served,
+    World,
+    asking,
+    authenticator_of,
+    stepped,
+    turns,
+)
 
 NOTES = Topic("notes", "string")
 RECORDS = "/v1/topics/{topic}/records"
@@ -225,7 +233,7 @@ async def test_a_long_delete_lets_others_by_and_ends_with_its_client(monkeypatch
 @pytest.mark.parametrize("method", ["POST", "DELETE"])
 @stepped
 async def test_who_loses_his_rights_while_others_come_first_changes_nothing(monkeypatch, method):
-    here = RequestAuthenticator(
+    here = authenticator_of(
         asking(Allow("orders", read=True, write=True, delete=True)), lambda _by: Anybody()
     )
     async with Place(here) as place:
@@ -233,7 +241,7 @@ async def test_who_loses_his_rights_while_others_come_first_changes_nothing(monk
         undivided = place.world.engine.undivided
 
         def waiting(_name):
-            here.go_on_under(here.read(asking()))
+            here.swap_security(here.read(asking()))
             yield
 
         monkeypatch.setattr(undivided, "finish_before", waiting)

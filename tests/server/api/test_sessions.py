@@ -3,9 +3,17 @@
 from sow.core.security_definitions import Allow, User
 from sow.protocol.encodings import LINES, timestamp
 from sow.server.api.sessions import SESSIONS_LIST_PARAMETERS, SESSIONS_PARAMETERS, SessionsHandler
-from sow.server.http.authn_middleware import RequestAuthenticator
 from sow.server.http.route import Route
-from tests.server.stand_ins import ORDERS, Anybody, Served, World, asking, stepped, turns
+from tests.server.stand_ins import (
+    ORDERS,
+    Anybody,
+    Served,
+    World,
+    asking,
+    authenticator_of,
+    stepped,
+    turns,
+)
 
 
 class Place(Served):
@@ -46,7 +54,7 @@ async def test_sessions_are_switched_by_a_filter_over_them_and_ended_by_id():
 
 @stepped
 async def test_whose_a_session_is_is_sent_to_its_user_and_to_who_administers():
-    here = RequestAuthenticator(asking(Allow(topic=".*", read=True)), lambda _by: Anybody())
+    here = authenticator_of(asking(Allow(topic=".*", read=True)), lambda _by: Anybody())
     async with Place(here) as place:
         executor, now_us = place.world.executor, place.world.clock.now_us()
         for user, address in (("ann", "192.0.2.7"), ("ben", "2001:db8::8")):
@@ -65,19 +73,19 @@ async def test_whose_a_session_is_is_sent_to_its_user_and_to_who_administers():
         assert await seen("ann") == [("ann", "192.0.2.7")]
         assert await seen("ann", "?closed=true") == [("ann", "192.0.2.9")]
         assert await seen("ben", "?closed=true") == []
-        here.go_on_under(here.read(asking(Allow(admin=True))))
+        here.swap_security(here.read(asking(Allow(admin=True))))
         assert await seen("olga") == [("ann", "192.0.2.7"), ("ben", "2001:db8::8")]
 
 
 @stepped
 async def test_who_loses_his_rights_while_his_body_comes_changes_no_session():
-    here = RequestAuthenticator(asking(Allow(admin=True)), lambda _by: Anybody())
+    here = authenticator_of(asking(Allow(admin=True)), lambda _by: Anybody())
     async with Place(here) as place:
         session = place.world.executor.sessions.open(LINES, place.world.clock.now_us())
         body = b'{"conflated":false}'
         headers = {"Authorization": "Bearer olga", "Content-Length": len(body)}
         socket = await place.begin("POST", f"/v1/sessions/{session.id}", headers=headers)
-        here.go_on_under(here.read(asking()))
+        here.swap_security(here.read(asking()))
         socket.protocol.data_received(body)
         await turns(20)
         assert socket.written.startswith(b"HTTP/1.1 503 ")

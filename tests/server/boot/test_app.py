@@ -109,7 +109,7 @@ def test_two_servers_do_not_share_a_directory(served, tmp_path):
 def held(monkeypatch):
     """A start that puts nothing back until it is let go."""
 
-    class Held(app.Opening):
+    class Held(app.ServerBootstrap):
         is_held = True
 
         def open(self, counted):
@@ -151,7 +151,7 @@ def test_while_records_are_put_back_requests_wait_and_none_is_answered_by_half(
             query = asyncio.create_task(status(http, RECORDS))
             stored = asyncio.create_task(http.post(RECORDS, json={"id": 2}))
             follower = asyncio.create_task(http.ws_connect("/v1/ws"))
-            while server._entrance.waiting < 3:
+            while server._readiness.waiting < 3:
                 assert await status(http, "/healthz") == (200, "ok\n")
             assert await status(http, "/readyz") == (503, "replaying: opening files\n")
             assert "sow_replaying 1.0" in (await status(http, "/metrics"))[1]
@@ -177,7 +177,7 @@ def test_a_start_that_is_given_up_reports_who_waits_and_gives_everything_back(
     async def go():
         async with starting(tmp_path) as (server, restoring, http):
             query = asyncio.create_task(status(http, RECORDS))
-            while not server._entrance.waiting:
+            while not server._readiness.waiting:
                 await asyncio.sleep(0)
             restoring.cancel()
             code, told = await query
@@ -204,7 +204,7 @@ def test_a_start_that_fails_says_why_to_who_waits_too(held, tmp_path, monkeypatc
     async def go():
         async with starting(tmp_path) as (server, restoring, http):
             query = asyncio.create_task(status(http, RECORDS))
-            while not server._entrance.waiting:
+            while not server._readiness.waiting:
                 await asyncio.sleep(0)
             held.is_held = False
             assert "the journal is damaged" in (await query)[1]
@@ -222,7 +222,7 @@ def test_a_reload_waits_for_the_records_too(held, tmp_path):
             _http,
         ):
             reloading = asyncio.create_task(server.reload())
-            while not server._entrance.waiting:
+            while not server._readiness.waiting:
                 await asyncio.sleep(0)
             held.is_held = False
             await restoring

@@ -13,13 +13,12 @@ from sow.engine.progress import Progress
 from sow.protocol.commands import COMMANDS
 from sow.server.api.health import HealthHandler
 from sow.server.boot.routes import WEBSOCKET, Route, description, open_handlers, routes
-from sow.server.http.authn_middleware import RequestAuthenticator
 from sow.server.http.connection_limits import ConnectionLimiter
-from sow.server.http.methods import with_heads
+from sow.server.http.route import with_heads
 from sow.server.http.startup_barrier import ReadinessGate
 from sow.server.loop.startup_progress import StartupProgress
 from sow.store.staging import Staging
-from tests.server.stand_ins import Anybody, Served, World, stepped
+from tests.server.stand_ins import Anybody, Served, World, authenticator_of, stepped
 
 
 def table_of(world, directory):
@@ -29,14 +28,14 @@ def table_of(world, directory):
         lambda _loss: [],
         Staging(directory, 0),
         SimpleNamespace(),
-        RequestAuthenticator(Security(), NotImplemented),
+        authenticator_of(Security(), NotImplemented),
     )
     crowd = ConnectionLimiter(lambda: Configuration("test", ()), 100)
     status = HealthHandler(StartupProgress(Progress()), crowd, Quota(lambda: 1))
     status.follow(world.driver, world.executor)
-    entrance = ReadinessGate(lambda: "replaying")
-    entrance.open(doors)
-    return routes(status, entrance)
+    gate = ReadinessGate(lambda: "replaying")
+    gate.open(doors)
+    return routes(status, gate)
 
 
 @pytest.fixture
@@ -94,11 +93,11 @@ ASKS = Security(authentication=Authentication(tokens_file="tokens"), roles=ROLES
 )
 @stepped
 async def test_an_answer_that_was_found_by_rights_of_before_is_not_given(method, later, status):
-    here = RequestAuthenticator(ASKS, lambda _by: Anybody())
+    here = authenticator_of(ASKS, lambda _by: Anybody())
 
     async def handler(_request):
         # While it waits for its turn, or for the disk.
-        here.go_on_under(here.read(later))
+        here.swap_security(here.read(later))
         return web.Response(body=b"rows")
 
     async with Served(World(), Route(method, "/x", "logon", handler, ""), authn=here) as place:
@@ -119,16 +118,16 @@ AT_ONCE = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/functions", 
 async def test_before_the_doors_are_open_only_what_needs_no_record_is_answered(tmp_path):
     world = World()
     crowd = ConnectionLimiter(lambda: Configuration("test", ()), 100)
-    entrance = ReadinessGate(lambda: "replaying")
+    gate = ReadinessGate(lambda: "replaying")
     status = HealthHandler(StartupProgress(Progress()), crowd, Quota(lambda: 1))
-    async with Served(world, *routes(status, entrance)) as served:
-        for route in with_heads(routes(status, entrance)):
-            path, known = route.path.replace("{", "").replace("}", ""), entrance.waiting
+    async with Served(world, *routes(status, gate)) as served:
+        for route in with_heads(routes(status, gate)):
+            path, known = route.path.replace("{", "").replace("}", ""), gate.waiting
             socket = await served.begin(route.method, path)
-            assert (entrance.waiting == known) == (route.path in AT_ONCE), route
+            assert (gate.waiting == known) == (route.path in AT_ONCE), route
             assert bool(socket.written) == (route.path in AT_ONCE), route
         assert (await served.get("/v1/topics?planted=1")).status == 400, "no wait for a mistake"
-        entrance.close("the server stops")
+        gate.close("the server stops")
 
 
 @stepped

@@ -29,7 +29,7 @@ from sow.server.http.arrow import (
     rows_of,
     without_rows,
 )
-from sow.server.loop.loop_latency import LoopLatency
+from sow.server.loop.latency import LoopLatency
 from sow.server.loop.scheduler import FairScheduler
 from sow.topic.rendering import Shape
 from tests.server.stand_ins import ORDERS, World, run
@@ -150,7 +150,7 @@ def test_the_first_rows_wait_for_no_import():
 
 def test_columns_are_made_in_turns_and_what_takes_long_in_a_thread():
     async def go():
-        turns, threads = FairScheduler(LoopLatency()), []
+        turns, threads = FairScheduler(LoopLatency(), lambda: None), []
 
         def apart():
             threads.append(threading.current_thread())

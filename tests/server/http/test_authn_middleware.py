@@ -21,13 +21,12 @@ from sow.protocol.encodings import timestamp
 from sow.security.authorization import EVERYTHING
 from sow.server.http.authn_middleware import (
     PresentedCredentials,
-    RequestAuthenticator,
     credentials_of,
     permissions_of,
 )
 from sow.sessions.commands.audit import Audit
 from tests.laws.harness import ORDERS, SECOND, World
-from tests.server.stand_ins import request_of, run
+from tests.server.stand_ins import authenticator_of, request_of, run
 
 ROLES = (Role("desk", ("*",), (Allow("orders", read=True),)),)
 SECURITY = Security(authentication=Authentication(tokens_file="tokens"), roles=ROLES)
@@ -57,14 +56,14 @@ def asking(token=None, app=None):
 
 
 def authn(*names):
-    return RequestAuthenticator(SECURITY, lambda _by: Tokens(*names))
+    return authenticator_of(SECURITY, lambda _by: Tokens(*names))
 
 
 def test_where_nobody_is_requested_nothing_is_looked_at():
-    here, request = RequestAuthenticator(Security(), NotImplemented), asking("anything")
+    here, request = authenticator_of(Security(), NotImplemented), asking("anything")
     assert run(here.admit(request, "admin")) is EVERYTHING
     assert permissions_of(request) is EVERYTHING
-    assert not here.asks_for(Command("logon", token="x"))
+    assert not here.must_identify(Command("logon", token="x"))
 
 
 def test_who_is_found_out_stands_with_the_request():
@@ -87,10 +86,10 @@ def test_an_address_that_demands_nothing_knows_no_rights():
 def test_an_administrator_is_known_where_nobody_has_to_be():
     roles = (*ROLES, Role("all", ("user:ann",), (Allow("", admin=True),)))
     security = Security(authentication=SECURITY.authentication, roles=roles)
-    here = RequestAuthenticator(security, lambda _by: Tokens("ann", "ben"))
+    here = authenticator_of(security, lambda _by: Tokens("ann", "ben"))
     requested = [asking("ann"), asking("ben"), asking("wrong"), asking()]
     assert [run(here.may_administer(one)) for one in requested] == [True, False, False, False]
-    assert run(RequestAuthenticator(Security(), NotImplemented).may_administer(asking()))
+    assert run(authenticator_of(Security(), NotImplemented).may_administer(asking()))
     twice = request_of(headers=[("Authorization", "Bearer ann"), ("Authorization", "Bearer b")])
     assert not run(here.may_administer(twice))
 
@@ -98,8 +97,8 @@ def test_an_administrator_is_known_where_nobody_has_to_be():
 def test_who_was_found_out_while_users_were_read_again_is_found_out_again():
     here = authn()
     first, second = Tokens("ann"), Tokens()
-    first.before = lambda: here.go_on_under(here.read(SECURITY)._replace(authenticator=second))
-    here.go_on_under(here.read(SECURITY)._replace(authenticator=first))
+    first.before = lambda: here.swap_security(here.read(SECURITY)._replace(authenticator=second))
+    here.swap_security(here.read(SECURITY)._replace(authenticator=first))
     with pytest.raises(Unauthenticated):
         run(here.admit(asking("ann"), "read"))
     assert (len(first.requested), len(second.requested)) == (1, 1)
@@ -109,7 +108,7 @@ def test_a_logon_is_noted_for_when_its_turn_comes_and_holds_for_the_users_of_its
     here = authn("ann")
     for token, found in (("ann", User), ("ben", ClientError)):
         command = Command("logon", token=token)
-        assert here.asks_for(command)
+        assert here.must_identify(command)
         run(here.identify(command, "192.0.2.7"))
         assert isinstance(command.identified.user, found)
         assert command.identified.under is here.role_set
@@ -127,18 +126,18 @@ class Away:
 
 def test_who_cannot_be_found_out_now_is_sent_that_and_is_nobody():
     here, command = (
-        RequestAuthenticator(SECURITY, lambda _by: Away()),
+        authenticator_of(SECURITY, lambda _by: Away()),
         Command("logon", token="ann"),
     )
     run(here.identify(command, "192.0.2.7"))
     assert isinstance(command.identified.user, IssuerAway)
-    assert run(here.find_again(command.identified.shown)) is None
+    assert run(here.identify_again(command.identified.shown)) is None
 
 
 def test_a_logon_that_comes_while_nobody_is_requested_any_more_needs_no_user():
     here, command = authn("ann"), Command("logon", token="ann")
-    assert here.asks_for(command)
-    here.go_on_under(RequestAuthenticator(Security(), NotImplemented).read(Security()))
+    assert here.must_identify(command)
+    here.swap_security(authenticator_of(Security(), NotImplemented).read(Security()))
     run(here.identify(command, "192.0.2.7"))
     assert command.identified is None
 
@@ -148,37 +147,37 @@ def test_the_user_of_a_live_session_is_found_again_or_is_nobody():
     request = asking("ann")
     run(here.admit(request, "read"))
     shown, later = credentials_of(request), here.read(SECURITY)._replace(authenticator=Tokens())
-    assert run(here.find_again(shown)) == User("ann")
-    assert run(here.find_again(shown, later)) is None
-    here.go_on_under(later)
-    assert run(here.find_again(shown)) is None
-    assert run(here.find_again(None)) is None
+    assert run(here.identify_again(shown)) == User("ann")
+    assert run(here.identify_again(shown, later)) is None
+    here.swap_security(later)
+    assert run(here.identify_again(shown)) is None
+    assert run(here.identify_again(None)) is None
     assert isinstance(credentials_of(request), PresentedCredentials)
 
 
 def test_who_is_waited_for_may_do_what_he_may_when_he_is_done():
     now_us = 0
-    here = RequestAuthenticator(SECURITY, lambda _by: Tokens("ann"), "sow_own", lambda: now_us)
+    here = authenticator_of(SECURITY, lambda _by: Tokens("ann"), "sow_own", lambda: now_us)
     ann, own = asking("ann"), asking("sow_own")
     run(here.admit(ann, "read"))
     run(here.admit(own, "admin"))
     until = here.role_set.rights(User("ann", expires_us=5))
-    here.check_still(until, here.role_set)
+    here.ensure_still_authorized(until, here.role_set)
     now_us = 5
     with pytest.raises(Unauthenticated):
-        here.check_still(until, here.role_set)
-    here.go_on_under(here.read(SECURITY))
+        here.ensure_still_authorized(until, here.role_set)
+    here.swap_security(here.read(SECURITY))
     with pytest.raises(Busy):
         permissions_of(ann)
     assert permissions_of(own) is EVERYTHING
 
 
 def test_where_nobody_was_and_is_requested_a_reload_breaks_nothing_off():
-    here, request = RequestAuthenticator(Security(), lambda _by: Tokens("ann")), asking()
+    here, request = authenticator_of(Security(), lambda _by: Tokens("ann")), asking()
     run(here.admit(request, "read"))
-    here.go_on_under(here.read(Security()))
+    here.swap_security(here.read(Security()))
     assert permissions_of(request) is EVERYTHING
-    here.go_on_under(here.read(SECURITY))
+    here.swap_security(here.read(SECURITY))
     with pytest.raises(Busy):
         permissions_of(request)
 
@@ -188,11 +187,11 @@ def test_users_that_cannot_be_read_change_nothing():
         raise ConfigError("no such file")
 
     with pytest.raises(ConfigError):
-        RequestAuthenticator(SECURITY, refuse)
+        authenticator_of(SECURITY, refuse)
 
 
 def test_who_shows_the_servers_own_token_is_the_server():
-    here = RequestAuthenticator(SECURITY, lambda _by: Tokens("ann"), "sow_own")
+    here = authenticator_of(SECURITY, lambda _by: Tokens("ann"), "sow_own")
     assert run(here.admit(asking("sow_own"), "admin")) is EVERYTHING
     for other in ("", "sow_ow", "é"):
         with pytest.raises(ClientError):
@@ -206,7 +205,7 @@ def test_a_token_that_is_no_text_is_nobodys():
         transport = None
         headers = CIMultiDict({"Authorization": "Bearer \udcff"})  # as aiohttp hands on b"\xff"
 
-    here = RequestAuthenticator(SECURITY, lambda _by: Tokens("ann"), "sow_own")
+    here = authenticator_of(SECURITY, lambda _by: Tokens("ann"), "sow_own")
     with pytest.raises(Unauthenticated):
         run(here.authenticate_request(Request()))
 
@@ -228,11 +227,13 @@ def test_a_certificate_goes_with_whoever_may_have_signed_it():
         transport, headers = Transport(), CIMultiDict()
 
     good = {"then"}
-    here = RequestAuthenticator(SECURITY, lambda _by: Certificates(), believes=good.__contains__)
+    here = authenticator_of(
+        SECURITY, lambda _by: Certificates(), certificate_trusted=good.__contains__
+    )
     rights, shown = run(here.authenticate_request(Request()))
-    assert rights.user == run(here.find_again(shown)) == User("carl")
+    assert rights.user == run(here.identify_again(shown)) == User("carl")
     good.clear()
-    assert run(here.find_again(shown)) is None
+    assert run(here.identify_again(shown)) is None
     assert run(here.authenticate_request(Request()))[0].user is None
 
 

@@ -10,18 +10,27 @@ from aiohttp import web
 from sow.core.cooperative import run_to_completion
 from sow.core.security_definitions import Allow, Authentication, Role, Security, User
 from sow.errors import Unauthenticated
-from sow.server.boot.routes import Route
 from sow.server.http import chunked_response
-from sow.server.http.authn_middleware import AUTHN, RequestAuthenticator
+from sow.server.http.authn_middleware import AUTHN
 from sow.server.http.chunked_response import (
+    answer_array,
     answer_in_pieces,
     answer_message,
     answer_whole,
     gathered,
     write_pieces,
 )
-from tests.server.http.test_content_codings import unpacked
-from tests.server.stand_ins import Served, World, read_answer, request_of, stepped, turns
+from sow.server.http.route import Route
+from tests.server.http.test_compression import unpacked
+from tests.server.stand_ins import (
+    Served,
+    World,
+    authenticator_of,
+    read_answer,
+    request_of,
+    stepped,
+    turns,
+)
 
 
 class Place(Served):
@@ -245,7 +254,7 @@ async def test_nothing_is_made_for_a_client_that_has_gone():
 
 @stepped
 async def test_who_takes_nothing_of_an_answer_is_given_up(monkeypatch):
-    monkeypatch.setattr(chunked_response, "TAKEN_S_MAX", 0.0)
+    monkeypatch.setattr(chunked_response, "WRITE_S_MAX", 0.0)
     async with Place() as place:
         socket = await place.begin("GET", "/pieces/100000")
         await turns(2000)
@@ -289,12 +298,12 @@ def security(topic):
 async def test_an_answer_goes_on_for_whose_rights_stay_and_no_further_for_others(
     names, topic, goes_on
 ):
-    here = RequestAuthenticator(security("orders"), lambda _by: Names("ann"))
+    here = authenticator_of(security("orders"), lambda _by: Names("ann"))
     async with Place(here) as place:
         socket = await place.begin("GET", "/pieces/1000", headers={"Authorization": "Bearer ann"})
         await turns(2000)
         told = len(socket.written)
-        here.go_on_under(here.read(security(topic))._replace(authenticator=Names(*names)))
+        here.swap_security(here.read(security(topic))._replace(authenticator=Names(*names)))
         while not socket.closed:
             socket.take()
             await turns(5)
@@ -394,3 +403,26 @@ async def test_a_long_message_for_which_there_is_no_room_any_more_ends_its_answe
         assert place.made == 2
         await gone(socket)
         assert place.held == 256 * 1024**2
+
+
+class Describing(Served):
+    """A handler that describes so many things."""
+
+    def __init__(self):
+        world = World()
+        super().__init__(world, Route("GET", "/things/{count}", "logon", self.answer, ""))
+
+    async def answer(self, request):
+        things = range(int(request.match_info["count"]))
+        turns = self.world.driver.turns
+        return await answer_array(turns, request, things, lambda at: {"at": at})
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 7])
+@pytest.mark.parametrize("at_once", [1, 2, 50])
+@stepped
+async def test_descriptions_are_the_same_in_however_many_steps(monkeypatch, at_once, count):
+    monkeypatch.setattr("sow.server.http.chunked_response.DESCRIBED_AT_ONCE", at_once)
+    async with Describing() as place:
+        found = (await place.get(f"/things/{count}")).json
+        assert found == [{"at": at} for at in range(count)]

@@ -13,8 +13,8 @@ from sow.server.http.expectations import (
     ExpectationFailed,
     check_expectation,
     end_unmet,
-    go_on,
-    held_back,
+    send_continue,
+    with_deferred_expectations,
 )
 from tests.server.stand_ins import request_of, stepped
 
@@ -29,7 +29,7 @@ def made(expect=None, version=HttpVersion11):
     def make(message):
         return request_of("POST", headers=message.headers, payload=object())
 
-    return held_back(make)(message)
+    return with_deferred_expectations(make)(message)
 
 
 async def handler(_request):
@@ -51,8 +51,8 @@ async def test_a_word_is_waited_for_until_the_body_is_read(expect):
     request = made(expect)
     await check_expectation(request, handler)
     assert request.writer.write.call_count == 0
-    await go_on(request)
-    await go_on(request)
+    await send_continue(request)
+    await send_continue(request)
     request.writer.write.assert_called_once_with(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
@@ -69,7 +69,7 @@ async def test_another_expectation_is_refused(expect):
 async def test_who_expects_nothing_is_sent_nothing():
     request = made()
     await check_expectation(request, handler)
-    await go_on(request)
+    await send_continue(request)
     assert request.writer.write.call_count == 0
 
 
@@ -78,7 +78,7 @@ async def test_who_expects_nothing_is_sent_nothing():
 async def test_an_answer_before_the_body_is_the_last_one(reads, closes):
     request, response = made("100-continue"), web.Response()
     if reads:
-        await go_on(request)
+        await send_continue(request)
     await end_unmet(request, response)
     assert ("Connection" in response.headers) == closes
     assert (response.keep_alive is False) == closes

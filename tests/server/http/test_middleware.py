@@ -1,15 +1,54 @@
-"""The gate notes whose request it is, and learns the machine's slow names when they come."""
+"""The middleware: Host, Origin and the client's address of each request."""
 
 import asyncio
 from threading import Event
 from types import SimpleNamespace
 
+import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from sow.core.definitions import Configuration
 from sow.core.security_definitions import Security
-from sow.server.http.middleware import RequestMiddleware, client_address
+from sow.server.http.middleware import Proxies, RequestMiddleware, client_address
+
+PROXIES = Proxies(["192.0.2.10/32", "10.0.0.0/8", "2001:db8::/32"])
+
+CASES = [
+    # A client that comes by itself is believed nothing.
+    ("198.51.100.7", [], "198.51.100.7"),
+    ("198.51.100.7", ["127.0.0.1"], "198.51.100.7"),
+    # One proxy, several, and an address that the client made up before them.
+    ("192.0.2.10", ["198.51.100.7"], "198.51.100.7"),
+    ("192.0.2.10", ["198.51.100.7, 10.1.2.3"], "198.51.100.7"),
+    ("192.0.2.10", ["1.1.1.1, 198.51.100.7, 10.1.2.3"], "198.51.100.7"),
+    ("192.0.2.10", ["1.1.1.1", "198.51.100.7", "10.1.2.3"], "198.51.100.7"),
+    # As some proxies write it.
+    ("192.0.2.10", ["198.51.100.7:4711"], "198.51.100.7"),
+    ("192.0.2.10", ["[2001:db9::7]:4711"], "2001:db9::7"),
+    ("192.0.2.10", ["2001:db9::7"], "2001:db9::7"),
+    ("::ffff:192.0.2.10", ["198.51.100.7"], "198.51.100.7"),
+    ("2001:db8::1", ["198.51.100.7"], "198.51.100.7"),
+    # What cannot be read is not guessed: whoever wrote it stands for it.
+    ("192.0.2.10", [], "192.0.2.10"),
+    ("192.0.2.10", [""], "192.0.2.10"),
+    ("192.0.2.10", ["unknown"], "192.0.2.10"),
+    ("192.0.2.10", ["198.51.100.7, _hidden, 10.0.0.1"], "10.0.0.1"),
+    ("192.0.2.10", ["localhost"], "192.0.2.10"),
+    ("192.0.2.10", ["10.0.0.1, 10.0.0.2"], "10.0.0.1"),
+    ("", ["198.51.100.7"], ""),
+]
+
+
+@pytest.mark.parametrize(("peer", "forwarded_for", "client"), CASES)
+def test_the_client_is_who_trusted_proxies_say(peer, forwarded_for, client):
+    assert PROXIES.client(peer, forwarded_for) == client
+
+
+def test_without_trusted_proxies_nobody_is_believed():
+    assert Proxies([]).client("127.0.0.1", ["198.51.100.7"]) == "127.0.0.1"
+    assert not Proxies([]).trusts("127.0.0.1")
+
 
 PROXIED = Configuration("test", security=Security(trusted_proxies=("192.0.2.10/32",)))
 
@@ -59,5 +98,5 @@ def test_a_slow_resolver_holds_nobody_up():
     gate = opened(PROXIED, names)
     assert ask(gate, ("192.0.2.11", 1)) == "192.0.2.11"
     found.set()
-    gate.learnt.wait()
+    gate.names_are_known.wait()
     assert gate.machine == {"box", "late.corp"}

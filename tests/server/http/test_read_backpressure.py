@@ -6,9 +6,9 @@ import pytest
 
 from sow.core.quota import Quota
 from sow.server.http.read_backpressure import (
-    INTAKE_TURN_S,
-    PATIENCE_S,
+    CHECK_S,
     READ_BYTES,
+    STALLED_S,
     ReadBackpressure,
 )
 
@@ -54,7 +54,7 @@ class World:
         self.intake.settle(client, client.held, message, self.now_s)
 
     def turn(self):
-        self.now_s += INTAKE_TURN_S
+        self.now_s += CHECK_S
         return self.intake.turn(self.now_s)
 
 
@@ -100,7 +100,7 @@ def test_who_holds_half_a_message_and_says_no_more_is_given_up_for_the_others():
     while honest.message < 5:
         honest.send()
         world.turn()
-        assert world.now_s < 6 * PATIENCE_S + 5
+        assert world.now_s < 6 * STALLED_S + 5
     gone = [client.closed for client in silent if client.closed]
     assert gone
     assert all("Limits/RequestMemory" in reason for reason in gone)
@@ -127,6 +127,6 @@ def test_who_leaves_holds_nothing():
             client.send()
     assert world.intake.waiting
     for client in clients:
-        world.intake.leave(client)
+        world.intake.remove(client)
     assert world.intake.budget.used == 0
     assert not world.turn()

@@ -9,7 +9,9 @@ from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.server.http.responses import HEADER_CHARS_MAX, header_value, mend_headers
+from sow.server.http.negotiation import accepted, wants_columns
+from sow.server.http.responses import HEADER_CHARS_MAX, header_value, mark_kept, sanitize_headers
+from tests.server.stand_ins import request_of, stepped
 
 
 @pytest.mark.parametrize("text", ["", "scan", "hash(/a)", "100%", 'W/"12"', "text/html; a=b"])
@@ -43,7 +45,46 @@ def test_any_text_becomes_a_short_line_of_ascii(text):
 def test_every_header_of_an_answer_is_looked_at():
     response = web.Response(headers=[("ETag", "\r\n"), ("Vary", "Origin"), ("Vary", "é")])
     response.headers["Content-Disposition"] = "attachment; filename=a\nb"
-    asyncio.run(mend_headers(make_mocked_request("GET", "/"), response))
+    asyncio.run(sanitize_headers(make_mocked_request("GET", "/"), response))
     assert response.headers["ETag"] == "%0D%0A"
     assert response.headers.getall("Vary") == ["Origin", "%C3%A9"]
     assert response.headers["Content-Disposition"] == "attachment; filename=a%0Ab"
+
+
+async def marked(request, **headers):
+    response = web.StreamResponse(headers={"Content-Type": "application/json"} | headers)
+    await mark_kept(request, response)
+    return response.headers
+
+
+@stepped
+async def test_an_answer_is_kept_and_requested_about():
+    assert (await marked(request_of()))["Cache-Control"] == "no-cache"
+    own = {"Cache-Control": "no-store"}
+    assert (await marked(request_of(), **own))["Cache-Control"] == "no-store"
+
+
+@stepped
+async def test_an_answer_that_a_header_has_chosen_says_so_beside_what_else_it_depends_on():
+    request = request_of()
+    assert "Vary" not in await marked(request)
+    for _ in range(2):
+        accepted(request, ["application/json"])
+    found = await marked(request, Vary="Origin")
+    assert found.getall("Vary") == ["Origin", "Accept"]
+    assert not wants_columns(request)
+    assert (await marked(request)).getall("Vary") == ["Accept", "Prefer"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("text/csv", "text/csv; charset=utf-8"),
+        ("text/html; charset=utf-8", "text/html; charset=utf-8"),
+        ("application/json", "application/json"),
+        ("application/vnd.apache.arrow.stream", "application/vnd.apache.arrow.stream"),
+    ],
+)
+@stepped
+async def test_a_text_says_that_it_is_utf_8(kind, says):
+    assert (await marked(request_of(), **{"Content-Type": kind}))["Content-Type"] == says

@@ -1,7 +1,17 @@
 """One address: who is let in to it, and with which parameters."""
 
-from sow.server.http.route import READ_METHODS, Route
-from tests.server.stand_ins import Served, World, stepped
+import json
+
+import pytest
+from aiohttp import web
+
+from sow.server.api.as_of_queries import AsOfQueries
+from sow.server.api.records import QUERY_PARAMETERS, RecordsHandler
+from sow.server.api.snapshots import SnapshotHandler
+from sow.server.boot.routes import WEBSOCKET
+from sow.server.http.route import READ_METHODS, Route, allowed, with_heads
+from sow.server.net.sse import STREAM_PARAMETERS, EventStreamHandler
+from tests.server.stand_ins import ORDERS, Served, World, stepped
 
 
 @stepped
@@ -14,3 +24,90 @@ async def test_a_parameter_that_the_route_does_not_name_reaches_no_handler():
         async with Served(World(), route) as place:
             assert (await place.ask(method, "/x?c=1")).status == 400
             assert (await place.ask(method, "/x?b=1")).status == 400
+
+
+RECORDS = "/v1/topics/{topic}/records"
+
+
+async def handler(request):
+    return web.Response(text="seen", headers={"SOW-Matches": request.query.get("a", "0")})
+
+
+TABLE = [
+    Route("GET", "/x", "logon", handler, "", ("a",)),
+    Route("PUT", "/x", "logon", handler, ""),
+    Route("POST", "/y", "logon", handler, ""),
+    Route("GET", WEBSOCKET, "nothing", handler, ""),
+]
+
+
+def test_all_that_can_be_got_has_a_head_but_the_websocket():
+    found = [(route.method, route.path) for route in with_heads(TABLE)]
+    assert [one for one in found if one[0] == "HEAD"] == [("HEAD", "/x")]
+    assert allowed(TABLE) == {
+        "/x": "GET, HEAD, OPTIONS, PUT",
+        "/y": "OPTIONS, POST",
+        WEBSOCKET: "GET, OPTIONS",
+    }
+
+
+@stepped
+async def test_a_head_is_the_answer_without_its_body_and_refused_like_it():
+    async with Served(World(), *TABLE) as place:
+        head, answer = await place.ask("HEAD", "/x?a=7"), await place.get("/x?a=7")
+        assert (head.status, head.body, answer.body) == (200, b"", b"seen")
+        for name in ("Content-Length", "Content-Type", "SOW-Matches"):
+            assert head.headers[name] == answer.headers[name]
+        assert (await place.ask("HEAD", "/x?wrong=1")).status == 400
+        assert (await place.ask("HEAD", "/y")).status == 405
+
+
+@pytest.mark.parametrize("path", ["/x", "/x?wrong=1", "/y", WEBSOCKET])
+@stepped
+async def test_options_says_the_methods_of_an_address_and_asks_nothing(path):
+    async with Served(World(), *TABLE) as place:
+        answer = await place.ask("OPTIONS", path)
+        assert (answer.status, answer.body) == (204, b"")
+        assert answer.headers["Allow"] == allowed(TABLE)[path.partition("?")[0]]
+
+
+@stepped
+async def test_another_method_is_sent_those_that_there_are():
+    async with Served(World(), *TABLE) as place:
+        refused = await place.ask("DELETE", "/x")
+        assert (refused.status, refused.headers["Allow"]) == (405, "GET,HEAD,OPTIONS,PUT")
+        assert (await place.ask("OPTIONS", "/nowhere")).status == 404
+
+
+@stepped
+async def test_the_head_of_an_answer_says_its_length_and_holds_nothing():
+    world = World(ORDERS)
+    past = AsOfQueries(world.driver, world.engine)
+    snapshots = SnapshotHandler(world.driver, world.engine, past)
+    door = RecordsHandler(world.driver, world.executor, None, past, snapshots)
+    route = Route("GET", RECORDS, "logon", door.query, "", QUERY_PARAMETERS)
+    async with Served(world, route) as place:
+        world.publish(*(json.dumps({"id": at}).encode() for at in range(1000)))
+        path = "/v1/topics/orders/records"
+        whole = await place.get(path)
+        head = await place.ask("HEAD", path)
+        assert (head.status, head.body) == (200, b"")
+        for name in ("Content-Type", "Content-Length", "ETag", "SOW-Matches", "SOW-Bookmark"):
+            assert head.headers[name] == whole.headers[name]
+        assert place.requests.answers.used == 0
+
+
+@stepped
+async def test_the_head_of_a_stream_ends_and_follows_nothing():
+    world = World(ORDERS)
+    door = EventStreamHandler(world.driver, world.executor)
+    route = Route("GET", "/v1/topics/{topic}/stream", "logon", door.handle, "", STREAM_PARAMETERS)
+    async with Served(world, route) as place:
+        head = await place.ask("HEAD", "/v1/topics/orders/stream")
+        assert (head.status, head.body) == (200, b"")
+        assert head.headers["Content-Type"].startswith("text/event-stream")
+        assert (len(world.executor.sessions), [*world.engine.topic("orders").router.feeds()]) == (
+            0,
+            [],
+        )
+        assert (await place.ask("HEAD", "/v1/topics/none/stream")).status == 404

@@ -11,7 +11,7 @@ import pytest
 from sow.core.security_definitions import Tls
 from sow.errors import ConfigError
 from sow.server.http import tls
-from sow.server.http.tls import READ_AT_ONCE_BYTES, believes, server_context
+from sow.server.http.tls import READ_AT_ONCE_BYTES, certificate_trusted, server_context
 from tests.edge.certificates import authority, certificates
 
 
@@ -149,8 +149,8 @@ def test_a_certificate_is_believed_as_long_as_whoever_may_have_signed_it(files, 
         file.write_bytes(b"".join(authority(name).cert_pem.bytes() for name in names))
         contexts.append(server_context(Tls(files.certificate, files.key, str(file))))
     one, both, two = contexts
-    assert believes(one, one)
-    assert believes(both, one)
-    assert not believes(two, one)
-    assert not believes(one, both)
-    assert not believes(None, one)
+    assert certificate_trusted(one, one)
+    assert certificate_trusted(both, one)
+    assert not certificate_trusted(two, one)
+    assert not certificate_trusted(one, both)
+    assert not certificate_trusted(None, one)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sow.server.loop.fanout_writer import WRITTEN_AT_ONCE, WRITTEN_BETWEEN_LOOKS, FanoutWriter
-from sow.server.loop.loop_latency import LoopLatency
+from sow.server.loop.latency import LoopLatency
 from sow.server.loop.scheduler import FairScheduler
 from tests.server.stand_ins import stepped, turns
 
@@ -16,7 +16,7 @@ class Written:
     def __init__(self, monkeypatch):
         monkeypatch.setattr("sow.server.loop.scheduler.SLICE_S", 0.0)
         self.names = []
-        self.writing = FanoutWriter(FairScheduler(LoopLatency()), self.names.append)
+        self.writing = FanoutWriter(FairScheduler(LoopLatency(), lambda: None), self.names.append)
 
 
 @stepped
@@ -66,7 +66,7 @@ async def test_a_session_that_fails_keeps_nobody_else_waiting(monkeypatch):
             raise RuntimeError(name)
         written.names.append(name)
 
-    writing = FanoutWriter(FairScheduler(LoopLatency()), write)
+    writing = FanoutWriter(FairScheduler(LoopLatency(), lambda: None), write)
     with pytest.raises(RuntimeError):
         writing.begin(everybody, 0.0)
     failed = []

@@ -40,7 +40,7 @@ class Collector:
     def __init__(self):
         self.passes = 0
         self.now_us = 0
-        self.garbage = GcPacing()
+        self.garbage = GcPacing(lambda: 0)
         self.garbage.begin()
 
     def age(self, made):
@@ -220,7 +220,7 @@ def test_all_are_looked_through_when_more_stay_than_can_live(monkeypatch, living
     monkeypatch.setattr(module, "SETTLED_OBJECTS", 5_000)
     counts = Counts(living)
     monkeypatch.setattr(module, "gc", counts)
-    garbage = GcPacing()
+    garbage = GcPacing(lambda: 0)
     garbage.begin()
     for at in range(1, 1_001):
         garbage.look(at * EVERY_US)
@@ -235,7 +235,7 @@ def test_what_was_settled_and_is_freed_since_is_no_reason_to_look_through_all(mo
     monkeypatch.setattr(module, "SETTLED_OBJECTS", 5_000)
     counts = Counts(10_000)
     monkeypatch.setattr(module, "gc", counts)
-    garbage = GcPacing()
+    garbage = GcPacing(lambda: 0)
     garbage.begin()
     for at in range(1, 1_001):
         garbage.look(at * EVERY_US)

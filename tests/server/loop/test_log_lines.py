@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sow.server.loop.log_lines import LINE_CHARS_MAX, TRACE_LINES_MAX, line_of, safe
+from sow.server.loop.log_lines import LINE_CHARS_MAX, TRACE_LINES_MAX, LastError, line_of, safe
 
 AT_S = 1763869822.1234
 
@@ -122,3 +122,46 @@ def test_a_record_that_cannot_be_put_together_says_so():
     assert line_of(record("%d files", "x"), "text").endswith(
         ": %d files (with arguments that do not fit)"
     )
+
+
+log = logging.getLogger("sow.journal")
+
+
+@pytest.fixture
+def last():
+    made = LastError()
+    made.begin()
+    yield made
+    made.end()
+
+
+def test_only_errors_are_kept_and_of_them_the_newest(last):
+    log.warning("slow")
+    assert not last.is_there
+    log.error("no room for %s", "orders")
+    logging.getLogger("asyncio").error("task failed")
+    log.warning("slow")
+    assert last.summary(True).endswith("Z: asyncio: task failed")
+
+
+def test_whoever_may_not_read_it_is_sent_when_it_was(last):
+    log.error("orders cannot be written")
+    when = last.summary(False)
+    assert last.summary(True) == f"{when}: journal: orders cannot be written"
+    assert when.startswith("last error 2")
+
+
+def test_it_is_one_short_line_without_secrets(last):
+    log.error("password=hunter2 \n\x1b[31m %s", "x" * 5000)
+    told = last.summary(True)
+    assert "hunter2" not in told
+    assert told.isprintable()
+    assert len(told) < 300
+
+
+def test_nothing_is_kept_after_its_end():
+    last = LastError()
+    last.begin()
+    last.end()
+    log.error("late")
+    assert not last.is_there

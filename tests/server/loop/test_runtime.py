@@ -9,7 +9,7 @@ from sow.core.definitions import ConflatedTopic
 from sow.errors import DiskFull
 from sow.protocol.encodings import LINES
 from sow.protocol.wire import read_frame
-from sow.server.loop.runtime import TIDY_NOTES
+from sow.server.loop.runtime import REFRESHED_ROWS
 from sow.server.loop.scheduler import SLICE_S
 from tests.server.stand_ins import ORDERS, SECOND, World, stepped, turns
 
@@ -123,7 +123,7 @@ async def test_indexes_are_tidied_for_a_slice_at_a_time_however_long_a_note_take
     monkeypatch.setattr(world.driver.loop, "time", lambda: now_s[0])
 
     def refresh(notes):
-        assert notes == TIDY_NOTES
+        assert notes == REFRESHED_ROWS
         now_s[0] += SLICE_S * 0.6
         rounds[0] += 1
         return rounds[0] < 10
@@ -142,7 +142,7 @@ async def test_indexes_are_tidied_for_a_slice_at_a_time_however_long_a_note_take
 @stepped
 async def test_what_must_not_wait_is_done_after_each_turn():
     world, seen = World(), []
-    world.driver.turn_work["seen"] = seen.append
+    world.driver.flush_work["seen"] = seen.append
     for _ in range(3):
         world.driver.wake()
         await turns()

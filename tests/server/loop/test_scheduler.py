@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sow.server.loop import scheduler as turns_of_work
-from sow.server.loop.loop_latency import LoopLatency
+from sow.server.loop.latency import LoopLatency
 from sow.server.loop.scheduler import FairScheduler
 from tests.server.stand_ins import stepped, turns
 
@@ -28,7 +28,7 @@ class Line:
         return result
 
     def take(self, name, *more):
-        return asyncio.ensure_future(self.turns.take(name, self.steps(name, *more)))
+        return asyncio.ensure_future(self.turns.run(name, self.steps(name, *more)))
 
 
 @stepped
@@ -60,7 +60,7 @@ async def test_what_fails_fails_alone(monkeypatch):
 
     good = line.take("good", 5, 1)
     with pytest.raises(ValueError, match="no"):
-        await line.turns.take("bad", failing())
+        await line.turns.run("bad", failing())
     assert await good == 1
 
 
@@ -77,7 +77,7 @@ async def test_who_is_cancelled_has_no_more_steps_taken(monkeypatch):
         finally:
             closed.append(True)
 
-    task = asyncio.ensure_future(line.turns.take("endless", endless()))
+    task = asyncio.ensure_future(line.turns.run("endless", endless()))
     await turns(10)
     taken = len(line.done)
     assert taken > 1

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from sow.engine.progress import Progress
-from sow.server.loop.startup_progress import SENT_EVERY_S, StartupProgress
+from sow.server.loop.startup_progress import LOGGED_EVERY_S, StartupProgress
 from tests.server.stand_ins import stepped
 
 
@@ -20,15 +20,15 @@ def said(caplog):
 async def test_it_says_what_it_is_at():
     progress = Progress()
     watch = StartupProgress(progress)
-    assert watch.told() == "replaying: opening files"
+    assert watch.public_status() == "replaying: opening files"
     progress.begin(1000)
     progress.put_back("orders", 250)
-    assert watch.told() == "replaying: orders, 250 of 1000 records"
+    assert watch.public_status() == "replaying: orders, 250 of 1000 records"
     await asyncio.sleep(3)
-    assert watch.told() == "replaying: orders, 250 of 1000 records, about 9 s left"
+    assert watch.public_status() == "replaying: orders, 250 of 1000 records, about 9 s left"
     assert watch.left_s() == 9
     progress.settle("orders")
-    assert watch.told() == "replaying: making indexes and copies of orders"
+    assert watch.public_status() == "replaying: making indexes and copies of orders"
     assert watch.left_s() is None
 
 
@@ -36,16 +36,16 @@ async def test_it_says_what_it_is_at():
 async def test_strangers_are_sent_no_topic_and_no_count(said):
     progress = Progress()
     watch = StartupProgress(progress, public=False)
-    assert watch.told() == "replaying"
+    assert watch.public_status() == "replaying"
     progress.begin(1000)
     progress.put_back("orders", 250)
     watch.begin("http://127.0.0.1:8080")
-    await asyncio.sleep(SENT_EVERY_S)
+    await asyncio.sleep(LOGGED_EVERY_S)
     watch.end()
-    assert watch.told() == "replaying, about 15 s left"
+    assert watch.public_status() == "replaying, about 15 s left"
     assert "orders, 250 of 1000" in said()[0], "the log is the operator's"
     progress.settle("orders")
-    assert watch.told() == "replaying"
+    assert watch.public_status() == "replaying"
 
 
 @stepped
@@ -65,10 +65,10 @@ def test_a_start_that_takes_long_says_so_now_and_then(said):
         watch.begin("http://here")
         progress.begin(10)
         progress.put_back("orders", 5)
-        await asyncio.sleep(2.5 * SENT_EVERY_S)
+        await asyncio.sleep(2.5 * LOGGED_EVERY_S)
         watch.end()
         assert watch.is_over
-        await asyncio.sleep(2 * SENT_EVERY_S)
+        await asyncio.sleep(2 * LOGGED_EVERY_S)
 
     go()
     assert len(said()) == 2
@@ -83,7 +83,7 @@ def test_a_start_that_is_soon_over_says_nothing(said):
         watch = StartupProgress(Progress())
         watch.begin("http://here")
         watch.end()
-        await asyncio.sleep(2 * SENT_EVERY_S)
+        await asyncio.sleep(2 * LOGGED_EVERY_S)
 
     go()
     assert said() == []

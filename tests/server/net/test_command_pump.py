@@ -9,7 +9,7 @@ from sow.protocol.encodings import LINES
 from sow.server.http.read_backpressure import ReadBackpressure
 from sow.server.loop import scheduler as turns_of_work
 from sow.server.loop.filter_compile_pool import LONG_FILTER_CHARS
-from sow.server.net.command_pump import INBOX_BYTES_MAX, CommandReader
+from sow.server.net.command_pump import QUEUE_BYTES_MAX, CommandReader
 from sow.server.net.session_writer import SessionWriter
 from sow.server.net.ws_memory_accounting import MessageMemories, MessageMemory
 from tests.laws.guarding import reading, rights
@@ -90,7 +90,7 @@ async def test_no_more_is_taken_in_than_there_is_room_for(monkeypatch):
     monkeypatch.setattr(turns_of_work, "SLICE_S", 0.0)
     client = Client()
     more = b',"text":"%b"' % (b"x" * 1000)
-    count = 2 * INBOX_BYTES_MAX // 1000
+    count = 2 * QUEUE_BYTES_MAX // 1000
     assert client.incoming.add(publishes(0, count, more)), "there is no room for more"
     waits = asyncio.create_task(client.incoming.room())
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What passes between a socket and aiohttp, and when a connection is closed."""
+"""Supervised connections: timeouts, half-closed clients, and flow control."""
 
 import asyncio
 from types import SimpleNamespace
@@ -11,8 +11,54 @@ from sow.errors import Busy
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.middleware import CLIENT_ADDRESS
 from sow.server.http.read_backpressure import ReadBackpressure
-from sow.server.net.connection_supervisor import Connections, Counted, supervised
+from sow.server.net.connection_supervisor import (
+    Connections,
+    RequestCounter,
+    TransportWritable,
+    supervised,
+)
 from tests.server.stand_ins import Socket, request_of, stepped
+
+
+def test_everybody_who_waits_is_called_in_order_and_once():
+    flow, called = TransportWritable(), []
+    first, second = lambda: called.append("first"), lambda: called.append("second")
+    flow.pause()
+    for one in (first, second, first):
+        flow.wait(one)
+    assert (flow.paused, called) == (True, [])
+    flow.resume()
+    assert (flow.paused, called) == (False, ["first", "second"])
+    flow.pause()
+    flow.resume()
+    assert called == ["first", "second"]
+
+
+def test_who_is_forgotten_is_not_called_and_does_not_cut_off_others():
+    flow, called = TransportWritable(), []
+    first, second = lambda: called.append("first"), lambda: called.append("second")
+    flow.pause()
+    flow.wait(first)
+    flow.wait(second)
+    flow.forget(first)
+    flow.forget(first)
+    flow.resume()
+    assert called == ["second"]
+
+
+def test_who_fills_the_socket_again_waits_for_the_next_time():
+    flow, called = TransportWritable(), []
+
+    def write():
+        called.append(flow.paused)
+        flow.pause()
+        flow.wait(write)
+
+    write()
+    flow.resume()
+    flow.resume()
+    assert called == [False, False, False]
+
 
 LIMITS = Limits(
     header_timeout_us=10_000_000, idle_timeout_us=60_000_000, connections_per_address_max=1
@@ -47,8 +93,8 @@ class Side:
         self.all = Connections(
             lambda: self.inner, self.crowd, ReadBackpressure(Quota(lambda: 1 << 20)), lambda: LIMITS
         )
-        assert self.crowd.enter("192.0.2.7") is None
-        self.watched = self.all.watched("192.0.2.7")
+        assert self.crowd.acquire_connection("192.0.2.7") is None
+        self.watched = self.all.supervise("192.0.2.7")
         self.socket = Socket(self.watched)
         self.watched.connection_made(self.socket)
 
@@ -166,7 +212,7 @@ async def test_a_request_knows_its_connection_until_it_has_gone():
 @stepped
 async def test_requests_that_a_proxy_hands_on_are_counted_for_whom_it_asks():
     side = Side()
-    count = Counted(side.crowd).count
+    count = RequestCounter(side.crowd).count
     entered, leave = asyncio.Event(), asyncio.Event()
 
     async def handler(_request):

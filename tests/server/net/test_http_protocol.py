@@ -35,7 +35,7 @@ class Side:
     async def handle(self, request):
         assert isinstance(request.protocol, HttpProtocol)
         for at in (0, 1):
-            request.protocol.overhear(lambda data, at=at: self.hear(at, data))
+            request.protocol.tap(lambda data, at=at: self.hear(at, data))
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         self.opened.set()

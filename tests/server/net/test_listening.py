@@ -18,9 +18,9 @@ from sow.server.net.listening import (
     ACCEPTED_AT_ONCE,
     LINGER_S,
     LINGERING_MAX,
+    LOGGED_EVERY_S,
     RETRY_S,
-    SENT_EVERY_S,
-    Listening,
+    Listener,
     bind,
     raise_files_limit,
 )
@@ -48,7 +48,7 @@ class Accepted:
         self.closed = True
 
 
-class Listener:
+class ListeningSocket:
     """A socket that listens, whose file is a real one so that a loop can watch it."""
 
     def __init__(self):
@@ -77,8 +77,10 @@ class Place:
             lambda: configuration.limits,
         )
         self.connected = []
-        self.listener = Listener()
-        self.listening = Listening([self.listener], self.connections, accept=self.accept)
+        self.listener = ListeningSocket()
+        self.listening = Listener(
+            [self.listener], self.connections, lambda: None, accept=self.accept
+        )
         self.listening._connect = self.connect
 
     def accept(self, _listener):
@@ -122,11 +124,11 @@ async def test_no_more_are_accepted_at_once_than_others_can_wait_for():
 
 @stepped
 async def test_without_a_file_it_is_tried_again_and_said_once_a_minute(caplog):
-    tries = round(1.5 * SENT_EVERY_S / RETRY_S)
+    tries = round(1.5 * LOGGED_EVERY_S / RETRY_S)
     place = Place(*(no_files() for _ in range(tries)), Accepted())
     with caplog.at_level(logging.ERROR, "sow"):
         place.listener.knock()
-        await asyncio.sleep(2 * SENT_EVERY_S)
+        await asyncio.sleep(2 * LOGGED_EVERY_S)
     assert len(place.connected) == 1
     assert place.listening.starved == tries
     assert len(caplog.records) == 2
@@ -241,7 +243,7 @@ async def test_of_many_who_come_at_once_one_begins_to_agree_on_a_key_in_a_round(
 
     monkeypatch.setattr(loop, "connect_accepted_socket", connect)
     place.listening._encryption = lambda: "a context"
-    connecting = Listening._connect
+    connecting = Listener._connect
     coming = [loop.create_task(connecting(place.listening, n, "192.0.2.7")) for n in range(5)]
     counts = []
     while not all(task.done() for task in coming):

@@ -4,8 +4,8 @@ import asyncio
 
 from sow.protocol.encodings import LINES
 from sow.protocol.wire import read_frame
+from sow.server.net.connection_supervisor import TransportWritable
 from sow.server.net.session_writer import GRACE_S, SOCKET_BUFFER_BYTES, SessionWriter
-from sow.server.net.transport_writable import TransportWritable
 from tests.server.stand_ins import Socket, World, stepped, turns
 
 

@@ -132,7 +132,7 @@ async def test_what_would_be_a_stream_of_one_error_is_a_problem(path, status, sa
 @stepped
 async def test_a_stream_needs_chunks():
     async with Place() as place:
-        watched = place.connections.watched("192.0.2.7")
+        watched = place.connections.supervise("192.0.2.7")
         socket = Socket(watched)
         watched.connection_made(socket)
         watched.data_received(b"GET /v1/topics/orders/stream HTTP/1.0\r\nHost: localhost\r\n\r\n")

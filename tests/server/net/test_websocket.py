@@ -14,7 +14,14 @@ from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.read_backpressure import ReadBackpressure
 from sow.server.net.connection_supervisor import Connections
 from sow.server.net.http_protocol import HttpProtocol
-from sow.server.net.websocket import GIVEN_UP, STOPPING, WebSocketHandler
+from sow.server.net.websocket import (
+    GIVEN_UP,
+    STOPPING,
+    TRANSITIONS,
+    Event,
+    Phase,
+    WebSocketHandler,
+)
 from tests.server.net.test_http_protocol import REQUESTED
 from tests.server.net.test_ws_frame_scanner import frame
 from tests.server.stand_ins import Socket, World, open_authn, request_of, stepped, turns
@@ -66,7 +73,7 @@ class Client:
     """A client's end of one connection."""
 
     def __init__(self, place):
-        self.watched = place.all.watched("192.0.2.7")
+        self.watched = place.all.supervise("192.0.2.7")
         self.socket = Socket(self.watched)
         self.watched.connection_made(self.socket)
 
@@ -151,6 +158,25 @@ async def test_who_sends_no_more_is_answered_and_then_sent_that_this_is_the_end(
 
 
 @stepped
+async def test_a_client_that_sends_no_more_is_closed_once_it_has_read_its_answers():
+    place = Place()
+    client = await Client(place).open()
+    client.watched.flow.pause()
+    client.watched.data_received(masked(b'{"c":"flush","cid":"last","a":"processed"}'))
+    assert client.watched.eof_received()
+    await asyncio.sleep(1)
+    assert b'"last"' not in client.socket.written
+    assert not client.socket.closed
+    client.watched.flow.resume()
+    await asyncio.sleep(1)
+    written = client.socket.written
+    assert 0 < written.index(b'"last"') < written.rindex(b"\x88")
+    assert client.socket.closed
+    await client.lose()
+    await place.close()
+
+
+@stepped
 async def test_who_sends_no_more_after_the_end_is_not_finished_with_again():
     place = Place()
     client = await Client(place).open()
@@ -179,7 +205,7 @@ async def test_who_has_left_is_looked_at_until_its_socket_has_gone():
     client.watched.data_received(masked(b"\x03\xe8", 0x88))
     await turns(20)
     assert not place.sessions
-    client.watched._look()
+    client.watched._check()
     assert not failed
     await place.close()
 
@@ -256,7 +282,7 @@ async def test_a_silent_client_is_given_up_and_sent_why():
     for _ in range(12):
         await asyncio.sleep(6)
         await client.send(b"", first=0x8A)  # the answer to the server's own pings
-    assert b"nothing was asked and nothing followed for 60 s" in client.socket.written
+    assert b"no request and no subscription for 60 s" in client.socket.written
     assert client.close_code() == GIVEN_UP
     await client.lose()
     assert sum(place.world.executor.sessions.closed.values()) == 1
@@ -306,3 +332,19 @@ async def test_every_client_is_sent_that_the_server_stops():
     await closing
     assert place.sessions == []
     await place.close()
+
+
+def test_every_phase_ends_and_a_closed_connection_stays_closed():
+    for phase in Phase:
+        assert TRANSITIONS[phase, Event.LOST] is Phase.CLOSED
+    after_closed = {TRANSITIONS.get((Phase.CLOSED, event), Phase.CLOSED) for event in Event}
+    assert after_closed == {Phase.CLOSED}
+
+
+def test_a_client_that_sends_no_more_drains_whenever_its_handshake_is_answered():
+    for events in ((Event.OPENED, Event.EOF), (Event.EOF, Event.OPENED)):
+        phase = Phase.HANDSHAKE
+        for event in events:
+            phase = TRANSITIONS[phase, event]
+        assert phase is Phase.DRAINING
+        assert TRANSITIONS[phase, Event.ENDED] is Phase.CLOSING

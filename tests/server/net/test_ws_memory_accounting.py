@@ -4,7 +4,7 @@ import asyncio
 
 from sow.core.definitions import Limits
 from sow.core.quota import Quota
-from sow.server.http.read_backpressure import INTAKE_TURN_S, ReadBackpressure
+from sow.server.http.read_backpressure import CHECK_S, ReadBackpressure
 from sow.server.net.ws_memory_accounting import (
     CONTROLS_AT_ONCE,
     CONTROLS_PER_S,
@@ -42,8 +42,8 @@ class Watching:
 
     def carry_out(self, count):
         for _ in range(count):
-            self.watch.take()
-        self.watch.carried_out()
+            self.watch.on_read()
+        self.watch.on_executed()
 
 
 @stepped
@@ -56,7 +56,7 @@ async def test_what_has_come_of_a_message_is_held_until_it_is_carried_out():
     assert one.held == len(text) + 100, "whole, but not carried out yet"
     one.carry_out(1)
     assert one.held == 100
-    one.watch.leave()
+    one.watch.close()
     assert one.watches.intake.budget.used == 0
 
 
@@ -64,7 +64,7 @@ async def test_what_has_come_of_a_message_is_held_until_it_is_carried_out():
 async def test_who_has_left_holds_nothing_though_its_messages_are_carried_out_after_that():
     one = Watching()
     one.watch.receive(frame(1_000) + frame(10_000)[:6_000])
-    one.watch.leave()
+    one.watch.close()
     one.carry_out(1)
     assert one.watches.intake.budget.used == 0
     assert not one.watches.intake.waiting
@@ -78,7 +78,7 @@ async def test_half_a_message_is_waited_for_as_long_as_its_bytes_earn():
     await asyncio.sleep(30)
     one.watch.receive(b"x")
     assert 60.0 < one.watch.due_s() < 60.001
-    one.watch.end_silence()
+    one.watch.on_timeout()
     assert one.reasons == ["a message has not come to its end (Limits/IdleTimeout)"]
 
 
@@ -110,11 +110,11 @@ async def test_frames_are_sent_and_what_they_take_counts_until_it_is_carried_out
 async def test_the_end_of_what_a_client_sends_is_sent_and_when_all_was_carried_out():
     one = Watching()
     one.watch.receive(frame(5) * 2)
-    one.watch.hear_end()
+    one.watch.on_eof()
     one.carry_out(1)
-    one.watch.hear_end()
+    one.watch.on_eof()
     one.carry_out(1)
-    one.watch.hear_end()
+    one.watch.on_eof()
     assert (one.ends, one.watch.is_idle) == ([False, False, True], True)
 
 
@@ -132,8 +132,8 @@ async def test_who_says_nothing_has_an_idle_time_from_the_last_it_said_unless_it
     assert one.watch.due_s() == 110.0, "a ping is a word"
     one.following = True
     assert one.watch.due_s() is None
-    one.watch.end_silence()
-    assert "nothing was asked and nothing followed for 60 s" in one.reasons[0]
+    one.watch.on_timeout()
+    assert "no request and no subscription for 60 s" in one.reasons[0]
 
 
 @stepped
@@ -144,7 +144,7 @@ async def test_where_there_is_no_room_it_is_not_read_and_read_on_when_there_is()
     second.watch.receive(frame(600 * KB)[: 150 * KB])
     assert (first.socket.reading, second.socket.reading) == (True, False)
     assert second.watch.due_s() is None, "who is not read cannot be too slow"
-    first.watch.leave()
-    await asyncio.sleep(2 * INTAKE_TURN_S)
+    first.watch.close()
+    await asyncio.sleep(2 * CHECK_S)
     assert second.socket.reading
     first.watches.close()

@@ -1,0 +1,134 @@
+"""Background work: timers, conflation of slow clients, cache sweeps, each in bounded steps."""
+
+import asyncio
+from dataclasses import replace
+
+from sow.core.cache import Cache
+from sow.core.definitions import ConflatedTopic
+from sow.protocol.commands import Command
+from sow.protocol.encodings import LINES
+from sow.server.loop import scheduler as turns_of_work
+from sow.server.loop.background_work import BackgroundConflation, CacheSweeper
+from sow.server.loop.latency import LoopLatency
+from sow.topic import expirations
+from tests.server.stand_ins import ORDERS, SECOND, World, stepped, turns
+
+COPY = ConflatedTopic("copy", "json", "orders", interval_us=SECOND)
+
+
+async def due(world):
+    """Time passes until what waits is due, and the alarm has rung."""
+    world.driver.wake()
+    await turns()
+    world.clock.advance(5 * SECOND)
+    await asyncio.sleep(5)
+
+
+def left(world):
+    return len(world.engine.topic("orders").records.table)
+
+
+@stepped
+async def test_many_records_that_expire_at_one_moment_let_others_by(monkeypatch):
+    monkeypatch.setattr(turns_of_work, "SLICE_S", 0.0)
+    monkeypatch.setattr(expirations, "EXPIRED_AT_ONCE", 10)
+    world = World(replace(ORDERS, expires=True))
+    bodies = [b'{"id":%d}' % at for at in range(1000)]
+    world.engine.publish("orders", bodies, world.clock.now_us(), expires_s=5)
+    await due(world)
+    seen = []
+    while left(world):
+        seen.append(left(world))
+        await asyncio.sleep(0)
+    assert len(seen) > 50, "some at a time"
+    assert world.driver.watch.longest_s.keys() >= {"what falls due"}
+    await world.driver.close()
+
+
+@stepped
+async def test_each_of_many_topics_has_its_turn(monkeypatch):
+    monkeypatch.setattr(turns_of_work, "SLICE_S", 0.0)
+    monkeypatch.setattr(expirations, "EXPIRED_AT_ONCE", 10)
+    topics = [replace(ORDERS, name=f"t{at}", expires=True) for at in range(3)]
+    world = World(*topics)
+    for topic in topics:
+        bodies = [b'{"id":%d}' % at for at in range(100)]
+        world.engine.publish(topic.name, bodies, world.clock.now_us(), expires_s=5)
+    await due(world)
+    while counts := [len(world.engine.topic(topic.name).records.table) for topic in topics]:
+        assert max(counts) - min(counts) <= 10, "none goes before the others have had a part"
+        if not any(counts):
+            break
+        await asyncio.sleep(0)
+    await world.driver.close()
+
+
+class Crowd:
+    """Sessions that follow a topic and read nothing."""
+
+    def __init__(self, count):
+        self.world = World()
+        executor, driver, now_us = self.world.executor, self.world.driver, self.world.clock.now_us
+        BackgroundConflation(executor.sessions, driver.turns, now_us)
+        self.sessions = [executor.sessions.open(LINES, now_us()) for _ in range(count)]
+        for session in self.sessions:
+            executor.execute(session, Command("subscribe", topic="orders"), now_us())
+            driver.attach(session, lambda one=session: self._judge(one))
+
+    def _judge(self, session):
+        self.world.executor.sessions.apply_back_pressure(session, self.world.clock.now_us())
+
+    def publish(self):
+        self.world.publish(*(b'{"id":%d,"v":%d}' % (at % 7, at) for at in range(100)))
+        self.world.driver.wake()
+
+    def waiting(self):
+        return [session.outbox.message_count for session in self.sessions]
+
+
+@stepped
+async def test_long_queues_are_folded_in_turns_one_beside_the_other(monkeypatch):
+    monkeypatch.setattr(turns_of_work, "SLICE_S", 0.0)
+    crowd = Crowd(3)
+    while not any(session.folds for session in crowd.sessions):
+        crowd.publish()
+        await turns(2)
+    seen = []
+    while any(session.folds for session in crowd.sessions):
+        seen.append(crowd.waiting())
+        await asyncio.sleep(0)
+    assert len(seen) > 50, "some at a time"
+    assert all(max(counts) - min(counts) < 500 for counts in seen), "none is far ahead"
+    assert max(crowd.waiting()) < 100
+    assert "folding queues" in crowd.world.driver.watch.longest_s
+    await crowd.world.driver.close()
+
+
+@stepped
+async def test_one_that_has_gone_is_folded_no_more():
+    crowd = Crowd(1)
+    (session,) = crowd.sessions
+    while not session.folds:
+        crowd.publish()
+        await turns(1)
+    crowd.world.executor.sessions.close(session)
+    await turns(5)
+    assert not crowd.world.executor.sessions.fold_some(0)
+    await crowd.world.driver.close()
+
+
+@stepped
+async def test_what_is_not_requested_for_is_gone_after_a_minute():
+    few, watch = Cache(10), LoopLatency()
+    swept = CacheSweeper(watch)
+    for name in "abc":
+        few.keep(name, name.upper(), 3)
+        await asyncio.sleep(20)
+        assert few.get("a") == "A"
+    await asyncio.sleep(60)
+    assert len(few) == 0
+    swept.close()
+    few.keep("a", "A", 3)
+    await asyncio.sleep(60)
+    assert len(few) == 1
+    assert list(watch.longest_s) == ["letting go of filters"]
