@@ -4,8 +4,8 @@
 
 A reader or writer of the topic runs the remaining steps first (`finish_before`, `exclusive`): so
 requests to that topic wait, in their order, and all others go on. No timer of the topic or of its
-conflated topics runs. Subscribers get the changes as slices are stored. The numbers of these changes
-are those of one moment, so these subscribers get nothing else until all is sent
+conflated topics runs. Subscribers get the changes as slices are stored. The numbers of these
+changes are those of one moment, so these subscribers get nothing else until all is sent
 (`hold_other_output`): changes of other topics queue behind.
 
 One such change is under way at a time. Once started it is finished, or fails before anything has
@@ -70,7 +70,8 @@ class AtomicBatch:
         self._listeners: list[Callable[[Task[None]], None]] = []
 
     def on_left(self, listener: Callable[[Task[None]], None]) -> None:
-        """Call `listener` with the remaining steps of each change whose caller has stopped waiting."""
+        """Call `listener` with the remaining steps of each change whose caller has stopped
+        waiting."""
         self._listeners.append(listener)
 
     @property
@@ -88,7 +89,7 @@ class AtomicBatch:
         Starts when no other change is under way. `work` must not wait for its own topic. Returns
         and raises what it does; closed after the first step, it is left to others.
         """
-        yield from self.let_all_by()
+        yield from self.finish_any()
         topic = find()
         change: AtomicChange[Result] = AtomicChange(topic, self._seq(), work(topic))
         self._change = change  # type: ignore[assignment]
@@ -112,8 +113,9 @@ class AtomicBatch:
         with suppress(SowError):
             change.result()
 
-    def speak_exclusively(self, topic: LiveTopic) -> None:
-        """The change in `topic` has its numbers: its subscribers get nothing else until it is over."""
+    def hold_other_output(self, topic: LiveTopic) -> None:
+        """The change in `topic` has its numbers: its subscribers get nothing else until it is
+        over."""
         assert self._change is not None
         assert self._change.topic is topic
         topic.router.meet()
@@ -141,22 +143,23 @@ class AtomicBatch:
 
     def finish_before(self, name: str) -> Task[None]:
         """Finish a change of the topic `name` first; no step if there is none."""
-        return self._let_by(lambda changing: changing == name)
+        return self._finish(lambda changing: changing == name)
 
-    def let_all_by(self) -> Task[None]:
+    def finish_any(self) -> Task[None]:
         """Finish a change of any topic first."""
-        return self._let_by(lambda _name: True)
+        return self._finish(lambda _name: True)
 
-    def _let_by(self, is_wanted: Callable[[str], bool]) -> Task[None]:
+    def _finish(self, is_wanted: Callable[[str], bool]) -> Task[None]:
         while (change := self._change) is not None and is_wanted(change.topic.name):
             self._step(change)
             yield
 
-    def apart(self, name: str | None, steps: Task[Result]) -> Task[Result]:
-        """Run `steps`, each while no change of the topic `name` is under way; None: of any topic."""
+    def exclusive(self, name: str | None, steps: Task[Result]) -> Task[Result]:
+        """Run `steps`, each while no change of the topic `name` is under way; None: of any
+        topic."""
         try:
             while True:
-                yield from self.let_all_by() if name is None else self.finish_before(name)
+                yield from self.finish_any() if name is None else self.finish_before(name)
                 try:
                     next(steps)
                 except StopIteration as over:

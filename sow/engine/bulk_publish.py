@@ -127,7 +127,7 @@ class BulkPublish:
         work_off: Callable[[], Task[None]],
     ) -> None:
         self._publishable = publishable
-        self._let_by = finish_before
+        self._finish_before = finish_before
         self._together = together
         self._work_off = work_off
         self._finished = finished
@@ -161,8 +161,8 @@ class BulkPublish:
         delta: bool = False,
         permit: WritePolicy | None = None,
     ) -> Task[int]:
-        """Store messages that were read (`reading`), in order, as `Engine.publish` documents. Returns
-        the bookmark of the last one.
+        """Store messages that were read (`reading`), in order, as `Engine.publish` documents.
+        Returns the bookmark of the last one.
 
         Closed before the first slice is stored, it stores none; later, the rest is left. `read` is
         emptied, so that stored messages are not kept in memory. `permit` decides which records may
@@ -171,7 +171,7 @@ class BulkPublish:
         yield from self._work_off()
         if self._left:
             yield from self.finish_left(None if len(read) > 1 else name)
-        yield from self._let_by(name)
+        yield from self._finish_before(name)
         topic = self._publishable(name)
         expires_us, keeps = topic.expiry_us(expires_s, now_us), delta and expires_s is None
         if len(read) > 1:
@@ -247,8 +247,8 @@ class BulkPublish:
         now_us: int,
         permit: WritePolicy | None,
     ) -> Task[list[Deed]]:
-        """The effects of a publish on the current records; raises TooLarge, and NotEntitled for what
-        `permit` does not allow."""
+        """The effects of a publish on the current records; raises TooLarge, and NotEntitled for
+        what `permit` does not allow."""
         deeds: list[Deed] = []
         held: dict[str, bytes] = {}
         finishes, count = delta or topic.makes_records or permit is not None, 0
@@ -284,7 +284,7 @@ class BulkPublish:
         """Store the rest of a publish, unless others do."""
         while not publication.is_over:
             yield from self._work_off()
-            yield from self._let_by(publication.name)
+            yield from self._finish_before(publication.name)
             if publication.is_over:
                 break  # others have finished it meanwhile
             publication.step()

@@ -35,8 +35,8 @@ class Deed(NamedTuple):
 
 
 class Reservation:
-    """Room reserved for actions on the topic `name`, until each is done; `tables` is how many tables
-    store them."""
+    """Room reserved for actions on the topic `name`, until each is done; `tables` is how many
+    tables store them."""
 
     def __init__(
         self, name: str, deeds: Iterable[Deed], tables: int, held: dict["Reservation", None]
@@ -105,8 +105,8 @@ class Capacity:
         )
 
     def reserve(self, topic: LiveTopic, deeds: Sequence[Deed]) -> Reservation:
-        """Reserve room for actions that remove nothing; `check` decides whether there is so much. To
-        be released if they are not done."""
+        """Reserve room for actions that remove nothing; `check` decides whether there is so much.
+        To be released if they are not done."""
         return Reservation(topic.name, deeds, len(self._holding(topic)), self._reserved)
 
     def _holding(self, topic: LiveTopic) -> list[Table]:

@@ -59,8 +59,8 @@ Deed = Literal["publish to", "delete from", "write to"]
 
 
 class Catalog:
-    """All topics of one configuration; their changes are logged in `ledger`. `wake` is called with a
-    view that has become dirty."""
+    """All topics of one configuration; their changes are logged in `ledger`. `wake` is called with
+    a view that has become dirty."""
 
     def __init__(
         self,
@@ -137,8 +137,8 @@ class Catalog:
         }
 
     def is_pattern(self, command: Command) -> bool:
-        """Whether a command names topics by a pattern. A name that is also a pattern is a topic only
-        for clients that may see that topic."""
+        """Whether a command names topics by a pattern. A name that is also a pattern is a topic
+        only for clients that may see that topic."""
         name = command.topic
         named = command.options.non_regex_topic or (
             name in self.topics and command.rights.sees(name)
@@ -214,8 +214,8 @@ class Catalog:
         return [self.enter_copy(copy) for copy in self.coming(definition)]
 
     def expect(self, definition: ConflatedTopic | View) -> None:
-        """Reserve the name of a view, of a conflated topic, or those of copies over a pattern, which
-        `coming` makes; new topics of the pattern get theirs from now on."""
+        """Reserve the name of a view, of a conflated topic, or those of copies over a pattern,
+        which `coming` makes; new topics of the pattern get theirs from now on."""
         self._coming.add(definition.name)
         if isinstance(definition, View):
             return
@@ -225,8 +225,8 @@ class Catalog:
             underlying.followers.append(pattern)
 
     def coming(self, definition: ConflatedTopic) -> Iterator[CopyTopic]:
-        """The copies of an expected definition, one after the other, each to be entered (`enter_copy`)
-        before the next."""
+        """The copies of an expected definition, one after the other, each to be entered
+        (`enter_copy`) before the next."""
         pattern = self.patterns.get(definition.name)
         if pattern is None:
             yield self._copy(definition, definition.underlying)
@@ -303,8 +303,8 @@ class Catalog:
         return topic
 
     def why_stopped(self, topic: LiveTopic) -> str:
-        """Why a topic, or one that it is made of, has stopped; then it cannot be queried. Empty if none
-        has."""
+        """Why a topic, or one that it is made of, has stopped; then it cannot be queried. Empty if
+        none has."""
         if topic.stopped:
             return topic.stopped
         names: tuple[str, ...] = ()
@@ -468,7 +468,9 @@ class Catalog:
                 assert self.topics[records.name].records is records, "a copy of no topic listens"
         for pattern in self.patterns.values():
             for name, topic in pattern.members.items():
-                assert self.topics[name] is topic, f"{name} is removed, and its pattern has it still"
+                assert self.topics[name] is topic, (
+                    f"{name} is removed, and its pattern has it still"
+                )
             for follower in pattern.followers:
                 assert self.patterns[follower.name] is follower
                 assert follower.name in self._coming or (

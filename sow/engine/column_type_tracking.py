@@ -1,17 +1,17 @@
 """Column type tracking: the types that a topic's fields have had, from the first query by columns.
 
-From then on every value of the topic is observed (`sow.messages.column_types`), and each change of a
-type is written to a system topic, in the group of the change that caused it: a type never narrows.
-Topics that were never queried by columns are not observed.
+From then on every value of the topic is observed (`sow.messages.column_types`), and each change of
+a type is written to a system topic, in the group of the change that caused it: a type never
+narrows. Topics that were never queried by columns are not observed.
 
 So types after a restart are never narrower than those that a client has seen: its response waited
 for the group. A full disk writes them to the reserve, or refuses the query.
 
-After a restart the first query by columns scans the records once more: the system topic may be older
-than the last of them, and an earlier release without it may have published meanwhile. Types that
-such a release has sent are unknown; what its records contain counts from then on. A topic may be
-removed and added again, such as one of a pattern that is empty at a restart, or a conflated topic at
-a reload: types are kept by name, and it is observed from its first message on.
+After a restart the first query by columns scans the records once more: the system topic may be
+older than the last of them, and an earlier release without it may have published meanwhile. Types
+that such a release has sent are unknown; what its records contain counts from then on. A topic may
+be removed and added again, such as one of a pattern that is empty at a restart, or a conflated
+topic at a reload: types are kept by name, and it is observed from its first message on.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -122,7 +122,9 @@ class ColumnTypeTracker:
         if not types.is_whole:
             table, slots = records.table, records.table.live()
             for start in range(0, len(slots), OBSERVED_AT_ONCE):
-                some = map(table.bodies.__getitem__, slots[start : start + OBSERVED_AT_ONCE].tolist())
+                some = map(
+                    table.bodies.__getitem__, slots[start : start + OBSERVED_AT_ONCE].tolist()
+                )
                 for bodies in pieces([body for body in some if body is not None]):
                     types.hear(bodies)
                     yield
@@ -157,16 +159,16 @@ class ColumnTypeTracker:
         yield from _observe(types, rows)
 
     def names(self, topic: LiveTopic, rows: Iterable[Sequence[bytes]]) -> Task[Collection[str]]:
-        """The fields of some messages of a topic, and the declared ones: the column names for a client
-        that may not see other records."""
+        """The fields of some messages of a topic, and the declared ones: the column names for a
+        client that may not see other records."""
         types = ColumnTypes(topic.records.message_type)
         yield from _observe(types, rows)
         declared = self.declared(topic)
         return types.kinds.keys() | {path.steps[0] for path in (declared.paths if declared else ())}
 
     def declared(self, topic: LiveTopic) -> DeclaredFields | None:
-        """The declared fields of a topic; of a copy, those of its underlying topic without the fields
-        that it makes itself; of a view none."""
+        """The declared fields of a topic; of a copy, those of its underlying topic without the
+        fields that it makes itself; of a view none."""
         made: set[str] = set()
         definition = topic.definition
         while isinstance(topic, CopyTopic):

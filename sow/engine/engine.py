@@ -79,23 +79,23 @@ class Engine:
         self._waiting: dict[Channel, None] = {}
         self._untidy: dict[LiveTopic, None] = {}
         self._noting: tuple[dict[LiveTopic, None], ...] = ()
-        self._hearing: tuple[ChangesListener, ...] = ()
+        self._change_listeners: tuple[ChangesListener, ...] = ()
         known = {Trait.AMPS_INSTANCE_NAME: configuration.name}
         self.filters = FilterCache(lambda: self.configuration.limits, known)
         self.views = Views(
             self._view,
             self.route,
             lambda names: self.requests.holds_until_us(names),
-            lambda names: not self.undivided.concerns(names),
+            lambda names: not self.atomic.concerns(names),
             lambda: self.ledger.now_us,
             self.forget_kept,
         )
         self.catalog = Catalog(configuration, self.filter, self.ledger, self.views.wake)
         self.capacity = Capacity(self.catalog)
-        self.undivided = AtomicBatch(lambda: self.seq, self._go_on_after)
-        self.queries = Queries(self.topic, self.topics, self.ledger, self.undivided)
-        self.requests = RequestBoundaries(lambda: self.now_us, self._let_go)
-        self.timers.add(self.requests, lambda requests, _now_us: requests.let_go())
+        self.atomic = AtomicBatch(lambda: self.seq, self._go_on_after)
+        self.queries = Queries(self.topic, self.topics, self.ledger, self.atomic)
+        self.requests = RequestBoundaries(lambda: self.now_us, self._release_held)
+        self.timers.add(self.requests, lambda requests, _now_us: requests.release())
         self.conflation_budget: ConflationBudget[Session] = ConflationBudget()
         self.removals = BulkDelete(
             self.disk,
@@ -110,7 +110,7 @@ class Engine:
             self.check_sizes,
             self.capacity,
             self.disk,
-            self.undivided.finish_before,
+            self.atomic.finish_before,
             self.requests.together,
             self.conflation_budget.work_off,
         )
@@ -123,15 +123,15 @@ class Engine:
         self._act, self._act_of_copy = self._work, self.release_copy
         """One for all topics, of which a pattern may have a hundred thousand."""
         for topic in self.catalog:
-            self.look_after_topic(topic)
+            self.attach_topic(topic)
         self.timers.add(self.views, self._release_views)
-        self.forgetting = ViewGc()
+        self.view_gc = ViewGc()
         """What views kept that have gone or stopped."""
-        self.timers.add(self.forgetting, lambda forgetting, _now_us: forgetting.go_on())
+        self.timers.add(self.view_gc, lambda view_gc, _now_us: view_gc.go_on())
 
     # Who wants to know.
 
-    def hear_of_work(self, listener: Callable[[], None]) -> None:
+    def on_work(self, listener: Callable[[], None]) -> None:
         """Have `listener` called when there is something to flush that no command or due time has
         caused."""
         self._work_listeners.append(listener)
@@ -141,7 +141,7 @@ class Engine:
         self.views.on_stopped(listener)
         self._stop_listeners.append(listener)
 
-    def tell_of_work(self) -> None:
+    def notify_work(self) -> None:
         """Something has to be flushed, and whoever flushes cannot know of it."""
         for listener in self._work_listeners:
             listener()
@@ -162,7 +162,7 @@ class Engine:
             raise Stopped(reason)
         return topic
 
-    def look_after_topic(self, topic: LiveTopic) -> None:
+    def attach_topic(self, topic: LiveTopic) -> None:
         """A topic has come into being: do what falls due there."""
         self._note(topic)
         self.columns.meet(topic.records)
@@ -172,11 +172,11 @@ class Engine:
         elif topic.falls_due:
             self.timers.add(topic, self._act)
 
-    def look_after_parted(self, topic: CopyTopic, before: ConflatedCopy) -> None:
+    def attach_parted(self, topic: CopyTopic, before: ConflatedCopy) -> None:
         """A conflated topic has its copy to itself, which was one with `before`."""
         self.timers.add(topic.copy, self._act_of_copy, beside=before)
 
-    def forsake(self, topic: LiveTopic) -> None:
+    def detach_topic(self, topic: LiveTopic) -> None:
         """A topic is about to go: do nothing more there."""
         self._note(topic)
         if not isinstance(topic, CopyTopic):
@@ -254,10 +254,10 @@ class Engine:
 
     def is_free(self, name: str) -> bool:
         """Nobody has to be waited for before something is stored there: nothing is left of other
-        publishes, no undivided change concerns the topic, and nobody is in arrears with what he
+        publishes, no atomic change concerns the topic, and nobody is in arrears with what he
         was told."""
         waits = self.publications.has_left or self.conflation_budget.exist
-        return not waits and not self.undivided.concerns((name,))
+        return not waits and not self.atomic.concerns((name,))
 
     def publish_slice(self, topic: SourceTopic, bodies: Sequence[bytes], now_us: int) -> int:
         """`publish` of no more bodies than a step takes, to what `publishable` has just given,
@@ -320,7 +320,7 @@ class Engine:
     def enter(self, topic: SourceTopic) -> None:
         """Let a topic of `publishable` be there, if it is not, and look after what comes of it."""
         for new in self.catalog.enter(topic):
-            self.look_after_topic(new)
+            self.attach_topic(new)
 
     def pass_on(self, topic: SourceTopic, batch: Batch) -> None:
         """Records were stored: something may fall due earlier, and who follows them is told."""
@@ -352,7 +352,7 @@ class Engine:
         """
         topic = self.catalog.deletable(name)
         steps = self.removals.begin(topic, slots, self.seq, now_us)
-        return (yield from self.requests.together(self.undivided.apart(name, steps)))
+        return (yield from self.requests.together(self.atomic.exclusive(name, steps)))
 
     def remove(self, topic: SourceTopic, identities: Sequence[str], op: Op, now_us: int) -> int:
         """Remove the records of these identities that are there; returns how many there were.
@@ -376,13 +376,15 @@ class Engine:
             self._noting = tuple(one for one in self._noting if one is not noted)
 
     @contextmanager
-    def hearing(self, listener: ChangesListener) -> Iterator[None]:
+    def on_changes(self, listener: ChangesListener) -> Iterator[None]:
         """Have `listener` called with the names of records that have changed, come or gone."""
-        self._hearing += (listener,)
+        self._change_listeners += (listener,)
         try:
             yield
         finally:
-            self._hearing = tuple(one for one in self._hearing if one is not listener)
+            self._change_listeners = tuple(
+                one for one in self._change_listeners if one is not listener
+            )
 
     def _note(self, topic: LiveTopic) -> None:
         for noted in self._noting:
@@ -395,8 +397,8 @@ class Engine:
             self.ledger.note(topic.name, batch)
         if self._noting:
             self._note(topic)
-        for hear in self._hearing:
-            hear(topic.records, batch.changes.identities)
+        for notify in self._change_listeners:
+            notify(topic.records, batch.changes.identities)
         if self.requests.current is not None:
             self.requests.current.topics.add(topic.name)
         feeds, woken = topic.route(batch, self.ledger.now_us)
@@ -428,7 +430,7 @@ class Engine:
         yield from self.timers.run(self.ledger.moment(now_us))
 
     def _go_on_after(self, topic: LiveTopic, channels: list[Channel]) -> None:
-        """An undivided change is over: what has fallen due meanwhile is due."""
+        """An atomic change is over: what has fallen due meanwhile is due."""
         for channel in channels:
             channel.release_others(self.now_us)
             self._waiting[channel] = None
@@ -436,7 +438,7 @@ class Engine:
         for name in self.catalog.with_copies(topic) if topic.name in self.topics else ():
             changed = self.topics[name]
             self.timers.note(changed.copy if isinstance(changed, CopyTopic) else changed)
-        self.tell_of_work()
+        self.notify_work()
 
     def _work(self, topic: SourceTopic, now_us: int) -> None:
         """Have a topic do what is due there."""
@@ -490,18 +492,18 @@ class Engine:
         self.timers.note(self.requests)
         return True
 
-    def _let_go(self, channels: Iterable[WindowChannel]) -> None:
+    def _release_held(self, channels: Iterable[WindowChannel]) -> None:
         """What live windows waited for has ended."""
         self._waiting.update(dict.fromkeys(channels))
-        self.tell_of_work()
+        self.notify_work()
 
-    def look_after(self, channel: Channel) -> None:
+    def schedule_flush(self, channel: Channel) -> None:
         """Flush a strand with the open group if it has something to hand out."""
         if self._is_held(channel):
             return
         self._waiting[channel] = None
         self.timers.note(channel)
-        self.tell_of_work()
+        self.notify_work()
 
     # Live changes of the configuration (`sow.engine.topic_changes`).
 
@@ -512,9 +514,9 @@ class Engine:
 
     def forget_kept(self, view: MaterializedView) -> None:
         """A view has gone, or hears of nothing any more: let what it keeps go as it falls due."""
-        self.forgetting.add(view.kept())
-        self.timers.note(self.forgetting)
-        self.tell_of_work()
+        self.view_gc.add(view.kept())
+        self.timers.note(self.view_gc)
+        self.notify_work()
 
     # Indexes.
 
@@ -603,7 +605,7 @@ class Engine:
         self.ledger.check()
         self.timers.check()
         self.removals.check()
-        self.undivided.check()
+        self.atomic.check()
         self.catalog.check()
         self.publications.check()
         self.views.check()
@@ -637,7 +639,7 @@ class Engine:
             if name in known:
                 self.timers.note(topic.copy if isinstance(topic, CopyTopic) else topic)
             else:
-                self.look_after_topic(topic)
+                self.attach_topic(topic)
         return orphaned
 
     def restore_accounts(self, accounts: Iterable[LogEntry] | None) -> None:

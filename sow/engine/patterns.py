@@ -55,8 +55,8 @@ class PatternTopic:
         return source is not None and self.underlying.may_hold(source)
 
     def held_among(self, names: Iterable[str]) -> list[str]:
-        """Those of these names that its topics may have. Names of copies are first filtered by prefix
-        and suffix, since there may be very many."""
+        """Those of these names that its topics may have. Names of copies are first filtered by
+        prefix and suffix, since there may be very many."""
         if self.underlying is not None:
             begins, ends = topic_patterns.copy_ends(_format_of(self.definition))
             names = [name for name in names if name.startswith(begins) and name.endswith(ends)]

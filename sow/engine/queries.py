@@ -31,12 +31,12 @@ class Queries:
         topic: Callable[[str], LiveTopic],
         topics: Mapping[str, LiveTopic],
         ledger: CommitSequencer,
-        undivided: AtomicBatch,
+        atomic: AtomicBatch,
     ) -> None:
         self._topic = topic
         self._topics = topics
         self._ledger = ledger
-        self._undivided = undivided
+        self._atomic = atomic
         self._tick_s: Callable[[], float] = lambda: 0.0
         self.times: dict[str, Histogram] = {}
         """Time that each query took in its steps, by the kind of its first index: those of
@@ -64,7 +64,7 @@ class Queries:
         has gone.
         """
         self.checked(name, query)
-        return self._undivided.apart(name, self._answering(name, query.at(self._ledger.now_us)))
+        return self._atomic.exclusive(name, self._answering(name, query.at(self._ledger.now_us)))
 
     def _answering(self, name: str, query: Query) -> Task[QueryAnswer]:
         while True:
@@ -101,9 +101,9 @@ class Queries:
         times.note(took_s)
 
     def is_durable(self, name: str, condition: Filter | None) -> bool:
-        """Whether the records that pass a filter are as of `ledger.durable_seq`: no change in flight
-        passes it, before or after. False where finding out would take long, and for copies and
-        views, which may contain the results of changes in flight."""
+        """Whether the records that pass a filter are as of `ledger.durable_seq`: no change in
+        flight passes it, before or after. False where finding out would take long, and for copies
+        and views, which may contain the results of changes in flight."""
         if not isinstance(self._topics.get(name), SourceTopic):
             return False
         count = 0

@@ -65,7 +65,8 @@ GiveUp = Callable[[dict[LiveTopic, str]], Task[None]]
 
 @dataclass(frozen=True, slots=True)
 class ReconfigurationStep:
-    """One change: its report when it is done, and the function that does it, at once or in steps."""
+    """One change: its report when it is done, and the function that does it, at once or in
+    steps."""
 
     texts: list[str]
     apply: Callable[[], Task[None] | None]
@@ -156,7 +157,7 @@ class Reconfiguration:
         engine = self._engine
         while busy := self._find_leaving():
             for name in busy:
-                yield from engine.undivided.finish_before(name)
+                yield from engine.atomic.finish_before(name)
                 yield from engine.publications.finish_all(name)
 
     def _checked(self) -> list[ReconfigurationStep]:
@@ -174,8 +175,8 @@ class Reconfiguration:
         engine = self._engine
         self._leaving = without_place(engine.catalog, self._new)
         changing = engine.publications.names_under_way()
-        if engine.undivided.topic is not None:
-            changing.add(engine.undivided.topic.name)
+        if engine.atomic.topic is not None:
+            changing.add(engine.atomic.topic.name)
         return [name for name in changing if engine.topics.get(name) in self._leaving]
 
     def _steps(self) -> Iterator[ReconfigurationStep]:
@@ -205,7 +206,7 @@ class Reconfiguration:
         for topic in self._engine.topics.values():
             if isinstance(topic, ViewTopic):
                 topic.view.reconsider()
-        self._engine.tell_of_work()
+        self._engine.notify_work()
 
     def _leave(self) -> Iterator[ReconfigurationStep]:
         losing = (topic for topic in self._leaving if topic.records.table.slots)
@@ -240,7 +241,7 @@ class Reconfiguration:
     def _remove(self, name: str) -> Task[None]:
         """Remove a view or a conflated topic, or all those of a pattern."""
         engine = self._engine
-        yield from engine.undivided.let_all_by()
+        yield from engine.atomic.finish_any()
         yield from self._changes.remove_copies(name, self._end_topic)
 
     def _addition(self, definition: Definition) -> Iterator[ReconfigurationStep]:

@@ -32,10 +32,10 @@ class RequestBoundaries:
     the channels that are no longer held back."""
 
     def __init__(
-        self, now_us: Callable[[], int], let_go: Callable[[Iterable[WindowChannel]], None]
+        self, now_us: Callable[[], int], release: Callable[[Iterable[WindowChannel]], None]
     ) -> None:
         self._now_us = now_us
-        self._let_go = let_go
+        self._release = release
         self.current: OpenRequest | None = None
         """The request whose step is running."""
         self._open: dict[OpenRequest, None] = {}
@@ -69,22 +69,22 @@ class RequestBoundaries:
     def _end(self, request: OpenRequest) -> None:
         if request in self._open:
             del self._open[request]
-            self.let_go()
+            self.release()
 
     def due_us(self) -> int | None:
         """When the first of the held channels has been held for `HELD_US_MAX`."""
         return self._until_us
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Release all held channels; one that another request holds is held again when it has
         output."""
         held, self._held, self._until_us = self._held, {}, None
         if held:
-            self._let_go(held)
+            self._release(held)
 
     def holds_until_us(self, names: Collection[str]) -> int | None:
-        """Until when output of these topics has to wait, unless the request ends before; None: it need
-        not wait."""
+        """Until when output of these topics has to wait, unless the request ends before; None: it
+        need not wait."""
         began_us = [one.began_us for one in self._open if not one.topics.isdisjoint(names)]
         until_us = max(began_us, default=0) + HELD_US_MAX
         return until_us if began_us and until_us > self._now_us() else None

@@ -118,7 +118,8 @@ class LiveTopicBase:
         self.is_closed = is_closed
 
     def discharge(self, identities: Sequence[str], seq: int, now_us: int) -> Batch | None:
-        """Remove records of a topic that is being removed, unlogged; None if none of them exists."""
+        """Remove records of a topic that is being removed, unlogged; None if none of them
+        exists."""
         return self.records.drop(
             identities, "deleted", lambda count: ([seq] * count, [now_us] * count)
         )
@@ -186,8 +187,8 @@ class SourceTopic(LiveTopicBase):
         expires_us: int,
         renewed: Set[str] = frozenset(),
     ) -> Expiries:
-        """When records expire after deltas without a lifetime: as before, and new or `renewed` ones at
-        `expires_us`; one value for all, or one for each."""
+        """When records expire after deltas without a lifetime: as before, and new or `renewed` ones
+        at `expires_us`; one value for all, or one for each."""
         table = self.records.table
         if table.expires_us is None and not expires_us:
             return 0
@@ -205,8 +206,8 @@ class SourceTopic(LiveTopicBase):
         fitted: bool = False,
         now_us: int = 0,
     ) -> CheckedMessages:
-        """The records that result from these messages, deltas or not, which arrive at `now_us`; changes
-        nothing.
+        """The records that result from these messages, deltas or not, which arrive at `now_us`;
+        changes nothing.
 
         Messages that are no deltas need it only where `makes_records`. `held` are bodies that
         override those of the table. Computed values fit, or raise BadMessage; if `fitted`, a value
@@ -223,8 +224,8 @@ class SourceTopic(LiveTopicBase):
     def put(
         self, messages: CheckedMessages, now_us: int, expires_us: int, keeps: bool = False
     ) -> Batch:
-        """Number, log and store checked messages; `expires_us` 0 is never. Existing records keep their
-        lifetime if it `keeps`."""
+        """Number, log and store checked messages; `expires_us` 0 is never. Existing records keep
+        their lifetime if it `keeps`."""
         expiries = self.kept_expiries(messages.identities, expires_us) if keeps else expires_us
         return self.store(messages, self.number(messages, now_us, expiries), now_us, expiries)
 
@@ -235,8 +236,8 @@ class SourceTopic(LiveTopicBase):
         expires_us: Expiries,
         bodies_bytes: int | None = None,
     ) -> Sequence[int]:
-        """Number and log messages, for `store`; returns their numbers. `bodies_bytes` is their size,
-        where it is known: for very many it takes long to compute."""
+        """Number and log messages, for `store`; returns their numbers. `bodies_bytes` is their
+        size, where it is known: for very many it takes long to compute."""
         bodies, identities, _ = messages
         seqs = self._ledger.numbers(len(bodies), self.is_system)
         if self._is_stored:
@@ -391,8 +392,8 @@ class CopyTopic(LiveTopicBase):
         return self.copy.fill(seq, self.records)
 
     def give_up(self) -> None:
-        """The topic is removed: unless it shares its copy, the underlying topic stops reading fields
-        for it; its records are no longer counted."""
+        """The topic is removed: unless it shares its copy, the underlying topic stops reading
+        fields for it; its records are no longer counted."""
         self.copy.take_name(self.records)
         self.records.table.forget()
 
@@ -448,7 +449,8 @@ class ViewTopic(LiveTopicBase):
         self.redefine(definition)
 
     def give_up(self) -> None:
-        """The topic is removed: its records are no longer counted, and no fields are read for it."""
+        """The topic is removed: its records are no longer counted, and no fields are read for
+        it."""
         self.view.stop()
         self.records.table.forget()
 

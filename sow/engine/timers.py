@@ -94,8 +94,8 @@ class Timers:
             assert self._heap[(at - 1) // 2] <= self._heap[at]
 
     def run(self, now_us: int) -> Task[None]:
-        """Run what is due by now, one item in each step and each item once: an item that is due again
-        at once waits until all others have run."""
+        """Run what is due by now, one item in each step and each item once: an item that is due
+        again at once waits until all others have run."""
         try:
             while (due_us := self.due_us()) is not None and due_us <= now_us:
                 item = heapq.heappop(self._heap)[2]

@@ -39,12 +39,12 @@ class TopicChanges:
     # Adding topics.
 
     def add_copies(self, definition: ConflatedTopic) -> Task[None]:
-        """Add a conflated topic, or one for each topic of a pattern, expected by the catalog; each is
-        filled before clients can query it."""
+        """Add a conflated topic, or one for each topic of a pattern, expected by the catalog; each
+        is filled before clients can query it."""
         for topic in self._catalog.coming(definition):
-            yield from self._engine.undivided.apart(None, self._fill(topic))
+            yield from self._engine.atomic.exclusive(None, self._fill(topic))
             self._catalog.enter_copy(topic)
-            self._engine.look_after_topic(topic)
+            self._engine.attach_topic(topic)
             yield from self._introduce(topic)
 
     def add_view(self, definition: View) -> Task[None]:
@@ -52,10 +52,10 @@ class TopicChanges:
         yield from self._have_newest(definition)
         topic = self._catalog.view_maker.make(definition)
         steps = topic.view.fill_beside(lambda: self._engine.seq)
-        steps = self._engine.undivided.apart(None, steps)
+        steps = self._engine.atomic.exclusive(None, steps)
         yield from self._filling(topic.view, definition, steps)
         self._catalog.enter_view(topic)
-        self._engine.look_after_topic(topic)
+        self._engine.attach_topic(topic)
         if topic.view.is_dirty or topic.view.stopped:
             self._engine.views.wake(topic.view)
         yield from self._introduce(topic)
@@ -66,8 +66,9 @@ class TopicChanges:
         check: Callable[[RowGroups], None],
         producer: RowProducer | None = None,
     ) -> Task[ViewTopic]:
-        """Add a hidden view, filled before it is returned: it stays subscribed to its underlying topic,
-        or has the rows of `producer`, once. `check` raises where there are too many groups."""
+        """Add a hidden view, filled before it is returned: it stays subscribed to its underlying
+        topic, or has the rows of `producer`, once. `check` raises where there are too many
+        groups."""
         topic, is_full = self._catalog.view_maker.make(definition, producer), False
         filling = topic.view.fill(0)
         if producer is None:
@@ -84,7 +85,7 @@ class TopicChanges:
                 topic.records.table.forget()
                 self._engine.forget_kept(topic.view)
         self._catalog.enter_view(topic)
-        self._engine.look_after_topic(topic)
+        self._engine.attach_topic(topic)
         if topic.view.is_dirty:
             self._engine.views.wake(topic.view)
         return topic
@@ -112,8 +113,8 @@ class TopicChanges:
     # Changing topics.
 
     def change_view(self, topic: ViewTopic, definition: View) -> Task[None]:
-        """Build other rows of a view beside the current ones, which serve until then; subscribers get
-        the difference."""
+        """Build other rows of a view beside the current ones, which serve until then; subscribers
+        get the difference."""
         yield from self._have_newest(definition)
         view = self._catalog.view_maker.materialized(definition, topic.records)
         yield from self._filling(view, definition, view.fill_groups())
@@ -121,7 +122,7 @@ class TopicChanges:
         self._engine.forget_kept(topic.view)
         self._catalog.replace(topic, view, definition)
         view.succeed(self._engine.seq, self._engine.now_us)
-        self._engine.tell_of_work()
+        self._engine.notify_work()
 
     def _have_newest(self, definition: View) -> Task[None]:
         """Make underlying views report their newest row if a new view needs it and they do not yet:
@@ -133,7 +134,7 @@ class TopicChanges:
         """Run steps that fill a view while it receives all changes."""
         steps = self._begun(view, definition, steps)
         for name in definition.underlyings:
-            steps = self._engine.undivided.apart(name, steps)
+            steps = self._engine.atomic.exclusive(name, steps)
         is_full = False
         try:
             yield from steps
@@ -155,23 +156,24 @@ class TopicChanges:
         change: it does not change until all is sent, and other requests for it wait."""
         topic.router.meet()
         if any(topic.router.feeds()) and len(topic.records.table):
-            yield from self._engine.undivided.carry_out(lambda: topic, self._introducing)
-        self._engine.tell_of_work()
+            yield from self._engine.atomic.carry_out(lambda: topic, self._introducing)
+        self._engine.notify_work()
 
     def _introducing(self, topic: LiveTopic) -> Task[None]:
-        self._engine.undivided.speak_exclusively(topic)
+        self._engine.atomic.hold_other_output(topic)
         for batch in topic.introduced():
             self._engine.route(topic, batch)
-            self._engine.tell_of_work()
+            self._engine.notify_work()
             yield
 
     def part(self, topic: CopyTopic) -> None:
-        """Give a conflated topic a copy of its own, so that it can differ from those that are alike."""
+        """Give a conflated topic a copy of its own, so that it can differ from those that are
+        alike."""
         if topic.is_shared:
             before = topic.copy
             topic.part()
             self._catalog.topics[topic.underlying].router.file(topic.copy)
-            self._engine.look_after_parted(topic, before)
+            self._engine.attach_parted(topic, before)
 
     def retime(self, topic: CopyTopic, definition: ConflatedTopic) -> None:
         """Change the interval or schedule of a conflated topic."""
@@ -180,8 +182,8 @@ class TopicChanges:
         self._engine.timers.note(topic.copy)
 
     def refocus(self, topic: CopyTopic, definition: ConflatedTopic) -> Task[None]:
-        """Change the filter of a conflated topic: its records enter or leave, some in each step; one
-        that has stopped is rebuilt."""
+        """Change the filter of a conflated topic: its records enter or leave, some in each step;
+        one that has stopped is rebuilt."""
         while topic.copy.is_clearing:
             self._engine.release_copy(topic.copy, self._engine.now_us)
             yield
@@ -223,8 +225,8 @@ class TopicChanges:
         self._catalog.remove(name)
 
     def _leave(self, topic: LiveTopic, end_topic: Callable[[LiveTopic], None]) -> Task[None]:
-        """Remove the records of a topic that is being removed, some in each step, where a subscriber
-        needs each; the last step detaches it."""
+        """Remove the records of a topic that is being removed, some in each step, where a
+        subscriber needs each; the last step detaches it."""
         yield from self._remove_private_of(topic, end_topic)
         topic.router.meet()
         if isinstance(topic, ViewTopic):
@@ -234,7 +236,7 @@ class TopicChanges:
         if any(feed.wants_old for feed in topic.router.feeds()):
             yield from self._empty(topic, lambda some: self._discharge(topic, some))
         end_topic(topic)
-        self._engine.forsake(topic)
+        self._engine.detach_topic(topic)
 
     def _discharge(self, topic: LiveTopic, identities: Sequence[str]) -> None:
         batch = topic.discharge(identities, self._engine.seq, self._engine.now_us)

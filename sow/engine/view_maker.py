@@ -59,8 +59,8 @@ class ViewMaker:
             self._ask_newest(definition, types)
 
     def make(self, definition: View, producer: RowProducer | None = None) -> ViewTopic:
-        """An empty view of existing topics, not subscribed to them yet; with `producer` a view of its
-        rows, which is never subscribed."""
+        """An empty view of existing topics, not subscribed to them yet; with `producer` a view of
+        its rows, which is never subscribed."""
         projection, configuration = self.projection(definition), self._configuration()
         kinds = {options.name: options for options in configuration.message_types}
         kind = message_type(definition.message_type, kinds)
@@ -107,8 +107,8 @@ class ViewMaker:
         groups.check_count(self._configuration().limits.view_groups_max)
 
     def ask_newest(self, definition: View) -> list[ViewTopic]:
-        """Track whether a view needs the newest record of its underlying topics, transitively; returns
-        the views that do not report it yet, underlying ones first."""
+        """Track whether a view needs the newest record of its underlying topics, transitively;
+        returns the views that do not report it yet, underlying ones first."""
         return self._ask_newest(definition, self._types(definition))
 
     def _ask_newest(self, definition: Definition, types: Mapping[str, str]) -> list[ViewTopic]:

@@ -84,8 +84,8 @@ class Views:
         return min(self._dirty.values(), default=None) if self._is_left else self._held_until_us
 
     def release(self) -> None:
-        """Release views that need not wait, up to `ROWS_AT_ONCE` rows; `due_us` reports whether there
-        are more."""
+        """Release views that need not wait, up to `ROWS_AT_ONCE` rows; `due_us` reports whether
+        there are more."""
         self._is_left, self._held_until_us, rows = False, None, 0
         for count in self.releasing():
             rows += 1 + count
@@ -115,8 +115,8 @@ class Views:
             yield view.looked_at
 
     def _next(self, held: Set[MaterializedView]) -> MaterializedView | None:
-        """The view to release next: of those that wait for no other one, the one released least often
-        since it was dirty, then the one with the lowest rank."""
+        """The view to release next: of those that wait for no other one, the one released least
+        often since it was dirty, then the one with the lowest rank."""
         dirty = {view.name for view in self._dirty}
         between = {view.name for view in self._dirty if not view.is_of_one_moment}
         return min(

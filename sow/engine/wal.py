@@ -67,8 +67,8 @@ class CommitSequencer:
         return seqs
 
     def begin_after(self, seq: int) -> None:
-        """Continue after `seq`, the last number that a restart has found, and with arrival times after
-        the newest time."""
+        """Continue after `seq`, the last number that a restart has found, and with arrival times
+        after the newest time."""
         self.seq = seq
         self._arrived_us = self.now_us
 

@@ -226,7 +226,7 @@ class Indexes:
         self._held += (index,)
         self._look_who_hears()
 
-    def let_go(self, indexes: Sequence[Deferred]) -> None:
+    def release(self, indexes: Sequence[Deferred]) -> None:
         """Undo one `hold` of each."""
         held = list(self._held)
         for index in indexes:

@@ -17,7 +17,7 @@ from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.bflat import BFlat
 from sow.messages.composite import CompositeGlobal, CompositeLocal
 from sow.messages.fix import Fix
-from sow.messages.json import Json, json_bodies as encode_json
+from sow.messages.json import Json, json_bodies
 from sow.messages.msgpack import MsgPack
 from sow.messages.record import Record
 from sow.messages.scalars import Binary, Double, Int64, String
@@ -144,5 +144,5 @@ def decoders_of(kind: MessageType) -> Callable[[tuple[Path, ...]], Decoder]:
 def encoded(kind: MessageType, documents: Sequence[dict[str, Any]]) -> list[bytes]:
     """The bodies that say these documents; raises BadMessage if one of them has none."""
     if isinstance(kind, Json):
-        return encode_json(documents)
+        return json_bodies(documents)
     return list(map(kind.encode, documents))

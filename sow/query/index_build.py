@@ -66,7 +66,7 @@ class IndexBuild:
 
     def close(self) -> None:
         """Let go of what was needed."""
-        self.indexes.let_go(list(self._patience))
+        self.indexes.release(list(self._patience))
         self._patience.clear()
         self._by_columns.clear()  # which refer back to this
 

@@ -85,12 +85,12 @@ class BookmarkSubscriber:
                 self._following.join(subscription, 0)
                 # What was on its way to the disk waits for it; only then is the end said.
                 engine.flush_channel(channel)
-                engine.look_after(channel)
+                engine.schedule_flush(channel)
             else:
                 self._register.remove(subscription)
             acknowledge(session, command, ACKS[2], s=subscription.name, bm=str(engine.seq))
             engine.touch(session)
-            engine.tell_of_work()
+            engine.notify_work()
 
         def on_failure(error: Exception) -> None:
             if not isinstance(error, SowError):

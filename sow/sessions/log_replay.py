@@ -91,7 +91,7 @@ class Replay:
                 if is_over:
                     return
                 if not heard:
-                    for _ in self._engine.undivided.let_all_by():
+                    for _ in self._engine.atomic.finish_any():
                         yield b"", 0
                     # What is missing of a range is on its way to the disk.
                     yield b"", 0
@@ -111,7 +111,7 @@ class Replay:
         if self._is_past():
             return True
         # What is logged, but not stored yet, would be heard again by who is live.
-        return self._reached == self._engine.seq and self._engine.undivided.topic is None
+        return self._reached == self._engine.seq and self._engine.atomic.topic is None
 
     def _is_past(self) -> bool:
         return self._until is not None and self._reached >= self._until

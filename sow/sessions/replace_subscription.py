@@ -155,7 +155,7 @@ class SubscriptionReplacer:
         `old_of` finds the subscription, which may have ended between two steps, or raises. Whatever
         is wrong is raised before anything is changed.
         """
-        questions, undivided = self._questions, self._engine.undivided
+        questions, atomic = self._questions, self._engine.atomic
         old = old_of()
         unsent = _unsent(session, old, command) if reguards else None
         waiting = PendingKnown(unsent)
@@ -163,7 +163,7 @@ class SubscriptionReplacer:
             self._engine.noting() as noted,
             closing(ConsistentBatch()) as together,
             closing(waiting),
-            self._engine.hearing(waiting.hear),
+            self._engine.on_changes(waiting.hear),
         ):
             requested = yield from questions.check(command, session.encoding)
             followed = yield from self._followed(old)
@@ -185,11 +185,11 @@ class SubscriptionReplacer:
                 yield from together.make_ready(replacement.questions())
                 replacement = yield from self._catch_up(replacement, requested, noted)
                 # Of what it has followed so far nothing is to be half told, either.
-                yield from undivided.let_all_by()
+                yield from atomic.finish_any()
                 old = old_of()
                 while waiting.is_behind(old.channel):
                     yield from waiting.catch_up(old.channel, session)
-                    yield from undivided.let_all_by()
+                    yield from atomic.finish_any()
                     old = old_of()
                 replacement = self._as_of_now(replacement._replace(old=old), requested, noted)
                 noted.clear()

@@ -179,7 +179,7 @@ class Records:
         self._reader = None
 
     def set_changing(self, is_changing: bool) -> None:
-        """Know whether half of an undivided change may be here."""
+        """Know whether half of an atomic change may be here."""
         self.is_changing = is_changing
 
     def begin_after(self, seq: int) -> None:

@@ -224,7 +224,7 @@ def test_who_is_sent_late_that_it_is_over_leaves_the_next_alone(topic):
     second = begin(world, 5, 6, 7, topic=topic, epoch=2)
     assert run_to_completion(first) == 4
     assert ids(world, topic)[-2:] == [5, 6]
-    assert world.engine.undivided.topic.name == topic, "it is still under way"
+    assert world.engine.atomic.topic.name == topic, "it is still under way"
     assert sorted(held(world.client().say(c="sow", t=topic)))[-3:] == [5, 6, 7]
     assert run_to_completion(second) == 7
     world.check()
@@ -253,7 +253,7 @@ def test_an_error_is_sent_to_who_began_it_whoever_took_the_step():
 @pytest.mark.parametrize("upto", ["begun", "numbered", "half"])
 def test_what_nobody_waits_for_is_finished(upto):
     world, left = made(), []
-    world.engine.undivided.on_left(left.append)
+    world.engine.atomic.on_left(left.append)
     begin(world, upto=upto).close()
     (finishing,) = left
     run_to_completion(finishing)
@@ -263,7 +263,7 @@ def test_what_nobody_waits_for_is_finished(upto):
 
 def test_who_gave_up_and_sends_it_again_has_it_once():
     world, left = made(), []
-    world.engine.undivided.on_left(left.append)
+    world.engine.atomic.on_left(left.append)
     begin(world, upto="begun").close()
     assert run_to_completion(begin(world, upto="begun")) == 4
     assert world.engine.seq == 4
@@ -271,7 +271,7 @@ def test_who_gave_up_and_sends_it_again_has_it_once():
 
 def test_a_failure_that_nobody_waits_for_is_nobodys():
     world, left = made(replace(OTHER, name="small", records_max=2)), []
-    world.engine.undivided.on_left(left.append)
+    world.engine.atomic.on_left(left.append)
     begin(world, topic="small", upto="begun").close()
     run_to_completion(left[0])
     world.check()
@@ -292,12 +292,12 @@ def test_a_checkpoint_in_the_middle_lets_the_log_say_the_rest():
     world.publish("orders", {"id": 1, "v": 0})
     applying = begin(world)
     checkpoint = world.checkpoints["orders"]
-    seq = world.engine.undivided.whole_seq
+    seq = world.engine.atomic.whole_seq
     checkpoint.write(seq, stored_slices(world.engine.catalog, "orders", 10))
     assert seq == 1
     assert sorted(ids(world.restart())) == [1, 2, 3, 4]
     run_to_completion(applying)
-    assert world.engine.undivided.whole_seq == 5
+    assert world.engine.atomic.whole_seq == 5
 
 
 @pytest.mark.parametrize("upto", ["begun", "numbered", "half"])
@@ -358,7 +358,7 @@ def test_steps_are_taken_apart_from_it_and_closed_with_who_takes_them():
         finally:
             closed.append(ids(world))
 
-    steps = world.engine.undivided.apart("orders", others())
+    steps = world.engine.atomic.exclusive("orders", others())
     next(steps)
     applying = begin(world)
     next(steps)

@@ -167,7 +167,7 @@ def test_only_what_has_become_something_else_is_written_down():
 
 
 def test_looking_at_records_may_be_given_up_and_begun_again(monkeypatch):
-    monkeypatch.setattr(column_type_tracking, "HEARD_AT_ONCE", 1)
+    monkeypatch.setattr(column_type_tracking, "OBSERVED_AT_ONCE", 1)
     engine = engine_of(PLAIN)
     publish(engine, "plain", {"id": 1, "a": 1}, {"id": 2, "b": 1})
     steps = engine.columns.making(engine.topic("plain"))
@@ -244,12 +244,12 @@ def test_columns_of_few_records_are_sent_and_nothing_is_heard_from_then_on(monke
     assert told(engine) == {"id": "int64", "v": "json"}
     assert engine.topic("plain").records.types is None
     assert noted(engine) == []
-    monkeypatch.setattr(column_type_tracking, "HEARD_AT_ONCE", 1)
+    monkeypatch.setattr(column_type_tracking, "OBSERVED_AT_ONCE", 1)
     assert told(engine) is None
 
 
 def test_columns_that_are_known_are_sent_of_any_number_of_records(monkeypatch):
-    monkeypatch.setattr(column_type_tracking, "HEARD_AT_ONCE", 1)
+    monkeypatch.setattr(column_type_tracking, "OBSERVED_AT_ONCE", 1)
     engine = engine_of(PLAIN)
     publish(engine, "plain", {"id": 1, "v": "x"}, {"id": 2, "v": 0.5})
     assert known(engine) == told(engine)

@@ -572,10 +572,10 @@ def test_what_a_topic_begins_with_is_sent_in_steps_and_is_of_one_moment(world, a
     steps = world.executor.reconfiguration(configuration, world.now)
     for step, _ in enumerate(steps, 1):
         world.publish("orders", {"id": step % 9, "px": step})
-        if world.engine.undivided.topic is not None and not requested and step % 2:
+        if world.engine.atomic.topic is not None and not requested and step % 2:
             requested = True
             followers[2].execute(b'{"c":"sow_and_subscribe","t":"orders-[FV]"}')
-            assert world.engine.undivided.topic is None, "who asks takes the steps that are left"
+            assert world.engine.atomic.topic is None, "who asks takes the steps that are left"
         world.engine.check()
     assert requested
     world.advance(3 * SECOND)

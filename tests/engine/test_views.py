@@ -157,8 +157,8 @@ def test_a_view_that_waits_for_a_commit_hears_nothing_until_it_begins(world):
     books = replace(BOOKS, grouping=("/desk",))
     adding = TopicChanges(engine).add_private(books, lambda _groups: None)
     is_requested = False
-    for _ in engine.undivided.carry_out(lambda: topic, work):
-        if engine.undivided.concerns(["t"]):
+    for _ in engine.atomic.carry_out(lambda: topic, work):
+        if engine.atomic.concerns(["t"]):
             is_requested = True
             next(adding)
     assert is_requested
@@ -176,8 +176,8 @@ def test_of_a_commit_nobody_is_sent_half_however_long_it_takes(world, follow):
             engine.put(topic, engine.read(topic, [body], now_us=world.now), world.now)
             yield
 
-    for _ in engine.undivided.carry_out(lambda: engine.publishable("t"), work):
-        if engine.undivided.concerns(["t"]):
+    for _ in engine.atomic.carry_out(lambda: engine.publishable("t"), work):
+        if engine.atomic.concerns(["t"]):
             world.clock.advance(2 * HELD_US_MAX)
             engine.reach(world.now)
             world.settle()

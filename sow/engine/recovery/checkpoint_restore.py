@@ -1,8 +1,9 @@
 """Checkpoint restore: puts stored records into the topics of the current configuration.
 
-Each topic is rebuilt from its checkpoint and the log after it. `sow.engine.recovery.restore_mapping`
-decides to which topic records belong; orphaned records are rebuilt too, so that the caller can
-report how many there are and archive them. This module writes nothing.
+Each topic is rebuilt from its checkpoint and the log after it.
+`sow.engine.recovery.restore_mapping` decides to which topic records belong; orphaned records are
+rebuilt too, so that the caller can report how many there are and archive them. This module writes
+nothing.
 """
 
 from collections.abc import Iterator, Mapping

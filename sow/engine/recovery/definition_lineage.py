@@ -1,4 +1,5 @@
-"""Definition lineage: which definition a topic's name belongs to, now and in earlier configurations.
+"""Definition lineage: which definition a topic's name belongs to, now and in earlier
+configurations.
 
 A name belongs to the definition of exactly that name, or to the first pattern that matches it. Only
 patterns take names over, from one configuration to the next; log entries from before count for the
@@ -44,14 +45,14 @@ class Ownership:
         return self._owners.of(name)
 
     def since(self, definition: str, name: str) -> int:
-        """The number up to which log entries of a topic do not count for a definition: until then it
-        was given up, or had another owner."""
+        """The number up to which log entries of a topic do not count for a definition: until then
+        it was given up, or had another owner."""
         until = [seq for seq, owners in self._eras if owners.of(name) != definition]
         return max(self._past.given_up.get(name, 0), *until[-1:], 0)
 
     def has_passed(self, definition: str, name: str) -> bool:
-        """Whether a topic's name has another owner since a checkpoint of the definition was written:
-        then its records were removed, and the new owner's log has these removals."""
+        """Whether a topic's name has another owner since a checkpoint of the definition was
+        written: then its records were removed, and the new owner's log has these removals."""
         return self._past.is_known and self._owners.of(name) != definition
 
     def was_known(self, entry: LogEntry) -> bool:
