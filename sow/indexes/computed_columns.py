@@ -1,10 +1,10 @@
-"""Wanted columns: what is calculated of records, for those that one query asks about.
+"""Computed columns: values calculated for the records that one query needs.
 
 An order by ``/qty * /px`` needs a value of each record that the query has found, and of no other.
-So such a column reads the records that are wanted, as truths do (`sow.indexes.condition_cache`),
-and is else what a memo column is: numbers and texts, or sort keys, which are put in order like any
-other. It belongs to its query, which has it told what changes; a record that changes is read anew
-when it is wanted again.
+So such a column reads the wanted records only, as a condition cache does
+(`sow.indexes.condition_cache`), and is otherwise a memo column: numbers and texts, or sort keys,
+sorted like any other. It belongs to its query and receives changes while it is held; a record that
+changes is read again when it is wanted again.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ Slots = NDArray[np.int64]
 
 class ComputedColumn(MemoColumn):
     """The values of `term` by slot, or with `as_keys` their sort keys; `decoder` reads its paths,
-    and `messages` says what else is known of the records in some slots."""
+    and `messages` gives the other attributes of the records in some slots."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class ComputedColumn(MemoColumn):
         self._known[[slot for slot in slots if slot < len(self._known)]] = False
 
     def want(self, slots: Slots) -> None:
-        """The next question, after `refresh`, will be of these records."""
+        """The records that the query needs next, after `refresh`."""
         self._reserve(len(self._bodies))
         more = len(self.kinds) - len(self._known)
         if more > 0:

@@ -1,9 +1,8 @@
-"""Sort keys: a column of what to sort by, whatever the values are.
+"""Sort keys: a column to sort by, for values of any type.
 
-A memo column cannot rank numbers beside texts, lists, or integers that no double equals. For an
-order by such a field a query makes itself a column that holds each value's sort key, different ones
-once, as a memo column does with texts; so it is read in steps, hears of changes and is put in order
-like any other.
+A memo column cannot rank numbers beside texts, lists, or integers that no double equals. To order
+by such a field a query makes a column of each value's sort key, each distinct one once, as a memo
+column has texts; so it is read in steps, receives changes and is sorted like any other.
 """
 
 import numpy as np

@@ -1,9 +1,9 @@
-"""Queries: which records of a topic a client asks for, and how they are found.
+"""Queries: which records of a topic match, and how they are found.
 
-`answering` narrows the topic down with its indexes (`search`), then sorts and pages what is left
-(`order`). Whatever has to be made for that, such as the column of a field, is made first, in steps
-(`readiness`). It answers with slots, valid until the table changes next; whoever asked takes the
-bodies. Several queries whose answers are to be of one moment are asked `ConsistentBatch`.
+`answering` narrows the topic down with its indexes (`search`), then sorts and pages the rest
+(`order`). Indexes that a query needs, such as the column of a field, are built first, in steps
+(`index_build`). The answer is slots, valid until the table changes next; the caller takes the
+bodies. `ConsistentBatch` answers several queries as of one moment.
 """
 
 from sow.core.cooperative import Task

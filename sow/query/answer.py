@@ -1,4 +1,4 @@
-"""An answer: one run of a query over indexes that are ready for it.
+"""Answering: one run of a query over indexes that are ready for it.
 
 It narrows the topic down (`sow.query.search`), then sorts and pages what is left
 (`sow.query.order`), all in one step.

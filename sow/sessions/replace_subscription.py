@@ -24,7 +24,7 @@ from sow.expressions import Filter
 from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot
 from sow.protocol.commands import ACKS, Command
 from sow.query import ConsistentBatch, Query, QueryAnswer
-from sow.query.consistent_batch import Question
+from sow.query.consistent_batch import TopicQuery
 from sow.sessions.multi_topic_snapshot import ResultSnapshot
 from sow.sessions.pending_updates import NO_ROWS, PendingKnown, PendingUpdates, oldest_of
 from sow.sessions.query_planning import (
@@ -66,7 +66,7 @@ TOPICS_MAX = 1_000
 GONE = -1
 """The slot of a record that the log has told of, and that is not there any more."""
 
-Answers = Mapping[Question, QueryAnswer]
+Answers = Mapping[TopicQuery, QueryAnswer]
 
 
 class Replacement(NamedTuple):
@@ -97,27 +97,27 @@ class Replacement(NamedTuple):
         guard = row_policy_of(self.command, records)
         return self.condition if guard is None else guard.condition(self.condition)
 
-    def focus_of(self, topic: LiveTopic) -> Question:
+    def focus_of(self, topic: LiveTopic) -> TopicQuery:
         """Which records are in the new focus."""
         return topic.records.indexes, Query(filter=self.condition_for(topic.records))
 
-    def rows_of(self, topic: LiveTopic) -> Question:
+    def rows_of(self, topic: LiveTopic) -> TopicQuery:
         """Which records belong to the answer."""
         guard = row_policy_of(self.command, topic.records)
         return topic.records.indexes, restrict_query(self.whole, guard)
 
-    def held_of(self, records: Records) -> Question:
+    def held_of(self, records: Records) -> TopicQuery:
         """Which records are held by a session that was given all in the old focus."""
         return records.indexes, Query(filter=self.old.seen(records)[1])
 
-    def visible_of(self, records: Records) -> Question | None:
+    def visible_of(self, records: Records) -> TopicQuery | None:
         """Which records may be seen; None: all, for all that is known."""
         guard = row_policy_of(self.command, records)
         if guard is None or guard.rows is None:
             return None
         return records.indexes, Query(filter=guard.rows)
 
-    def questions(self) -> Iterator[Question]:
+    def questions(self) -> Iterator[TopicQuery]:
         """All that has to be known."""
         for topic in self.topics:
             yield self.focus_of(topic)

@@ -3,7 +3,7 @@
 import pytest
 
 from sow import indexes
-from sow.indexes.column_cache import VERDICTS_MAX
+from sow.indexes.column_cache import TESTS_CACHED_MAX
 from sow.query import answering, index_build
 from sow.query.index_build import IndexBuild, Unready
 from sow.query.search import DEAR_TESTS_MAX, TERMS_BY_COLUMNS_MAX
@@ -105,9 +105,9 @@ def test_texts_are_requested_in_steps_whether_they_are_like_a_pattern() -> None:
 def test_more_tests_of_texts_than_a_column_remembers_come_to_an_end() -> None:
     topic = Topic()
     topic.put(*({"id": at, "text": f"{at}x"} for at in range(30)))
-    tests = " OR ".join(f"/text LIKE '^{at}x'" for at in range(VERDICTS_MAX + 4))
+    tests = " OR ".join(f"/text LIKE '^{at}x'" for at in range(TESTS_CACHED_MAX + 4))
     _, slots = finished(answering(topic.indexes, query(tests)))
-    assert slots == [*range(VERDICTS_MAX + 4)]
+    assert slots == [*range(TESTS_CACHED_MAX + 4)]
 
 
 def test_what_is_there_needs_no_steps() -> None:
