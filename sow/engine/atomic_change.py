@@ -37,7 +37,7 @@ class AtomicChange(Generic[Result]):
         self._error: Exception | None = None
 
     def step(self) -> None:
-        """Run a step; an error is kept for the caller that started it, whoever runs the step."""
+        """Run a step; an error is kept for the caller that started it."""
         try:
             next(self._steps)
         except StopIteration as over:

@@ -133,7 +133,7 @@ class ColumnTypeTracker:
         if topic.name in self._unsaved and KNOWN_COLUMNS.name in self._catalog.topics:
             raise DiskFull(
                 f"the disk is full: the types of the columns of {topic.name} cannot be written "
-                "down, and might be others after a restart; ask for JSON, or free some space"
+                "down, and might differ after a restart; request JSON, or free some space"
             )
         return types
 

@@ -127,7 +127,7 @@ class TopicChanges:
     def _have_newest(self, definition: View) -> Task[None]:
         """Make underlying views report their newest row if a new view needs it and they do not yet:
         the state for it is kept only where it is needed."""
-        for topic in self._catalog.view_maker.ask_newest(definition):
+        for topic in self._catalog.view_maker.require_newest(definition):
             yield from self.change_view(topic, topic.definition)
 
     def _filling(self, view: MaterializedView, definition: View, steps: Task[None]) -> Task[None]:

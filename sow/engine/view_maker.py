@@ -56,7 +56,7 @@ class ViewMaker:
         definitions = configuration().topics
         types = {one.name: one.message_type for one in definitions}
         for definition in reversed(definitions):
-            self._ask_newest(definition, types)
+            self._require_newest(definition, types)
 
     def make(self, definition: View, producer: RowProducer | None = None) -> ViewTopic:
         """An empty view of existing topics, not subscribed to them yet; with `producer` a view of
@@ -106,18 +106,18 @@ class ViewMaker:
     def _check_groups(self, groups: RowGroups) -> None:
         groups.check_count(self._configuration().limits.view_groups_max)
 
-    def ask_newest(self, definition: View) -> list[ViewTopic]:
+    def require_newest(self, definition: View) -> list[ViewTopic]:
         """Track whether a view needs the newest record of its underlying topics, transitively;
         returns the views that do not report it yet, underlying ones first."""
-        return self._ask_newest(definition, self._types(definition))
+        return self._require_newest(definition, self._types(definition))
 
-    def _ask_newest(self, definition: Definition, types: Mapping[str, str]) -> list[ViewTopic]:
+    def _require_newest(self, definition: Definition, types: Mapping[str, str]) -> list[ViewTopic]:
         found: list[ViewTopic] = []
         for name in _requested_newest(definition, types, definition.name in self._requested_newest):
             self._requested_newest.add(name)
             topic = self._topics.get(name)
             if topic is not None:
-                found += self._ask_newest(topic.definition, types)
+                found += self._require_newest(topic.definition, types)
             if isinstance(topic, ViewTopic) and not topic.view.reports_newest:
                 found.append(topic)
         return found

@@ -22,7 +22,7 @@ Spelt = TypeVar("Spelt")
 def number_forms(number: Number) -> list[Number]:
     """The same number as an integer and as a double, where it is one."""
     forms: list[Number] = []
-    # An integer may be beyond all doubles; isfinite would ask for one.
+    # An integer may be beyond all doubles; isfinite would need one.
     if isinstance(number, int) or (math.isfinite(number) and number == int(number)):
         forms.append(int(number))
     try:

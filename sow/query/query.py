@@ -98,7 +98,7 @@ class QueryAnswer:
         for at, step in enumerate(self.steps):
             left = counted(step.rows, "record")
             if not step.expression:
-                yield f"all records are asked for: {left}"
+                yield f"all records match: {left}"
             elif step.index == SCAN and at == 0:
                 yield f"{step.expression}: no index served it: all records were read; {left} left"
             elif step.index == SCAN:

@@ -193,8 +193,8 @@ class StoredBackup:
             fields = json.loads((path / CONTENTS_FILE).read_bytes())
             if isinstance(fields["format"], int) and fields["format"] > BACKUP_FORMAT:
                 raise StoreError(
-                    f"{path} was made by a later release (format {fields['format']}, this one reads "
-                    f"up to {BACKUP_FORMAT}); restore it with that release"
+                    f"{path} was made by a later release (format {fields['format']}, this one "
+                    f"reads up to {BACKUP_FORMAT}); restore it with that release"
                 )
             if fields.pop("checksum") != _checksum(fields):
                 raise ValueError("the checksum does not match")

@@ -206,7 +206,7 @@ class LmdbCheckpoint:
                 f"topic {self._topic}: what indexes know of the records of the checkpoint "
                 f"{self._path} is not as it was written ({problem}). Nothing is lost and nothing "
                 "need be done: a start reads it from the records instead, and the next checkpoint "
-                "has it anew. But look at the disk"
+                "has it again. But check the disk"
             )
 
     def _values(self, generation: int, number: int, block: bytes) -> bytes | None:

@@ -152,7 +152,7 @@ class Staging:
                     break
             if problem:
                 raise DiskFull(
-                    f"{problem}; commit batches or let them go "
+                    f"{problem}; commit batches or discard them "
                     "(DELETE /v1/writes/{writer}/{epoch}), or free some space"
                 )
             try:

@@ -16,7 +16,7 @@ def test_a_second_listener_does_not_cut_off_the_first():
     assert woken == ["first", "second"]
 
 
-def test_whoever_wants_to_hears_the_names_of_records_that_change():
+def test_listeners_get_the_names_of_records_that_change():
     world, heard = World(), []
     listener = lambda records, names: heard.append((records.name, *names))  # noqa: E731
     with world.engine.on_changes(listener):

@@ -171,7 +171,7 @@ def test_verdicts_of_tests_long_unused_are_forgotten() -> None:
     assert len(made._per_value) == column_cache.TESTS_CACHED_MAX
 
 
-def test_a_column_that_nobody_uses_is_freed_without_the_collector_of_cycles() -> None:
+def test_an_unused_column_is_freed_without_the_collector_of_cycles() -> None:
     made, _ = column("a", 1)
     made.per_value_cache("test", lambda texts: [True]).of_all()
     made.in_order().refresh()
@@ -191,7 +191,7 @@ def test_ranks_are_those_of_the_sorted_texts() -> None:
     assert np.argsort(made.text_order.ranks()[made.codes[:3]]).tolist() == [0, 2, 1]
 
 
-def test_an_order_follows_the_numbers_until_nobody_uses_it(monkeypatch) -> None:
+def test_an_order_follows_the_numbers_until_it_is_unused(monkeypatch) -> None:
     made, bodies = column(3, None, 1)
     order = made.in_order()
     order.refresh()

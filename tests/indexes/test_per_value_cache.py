@@ -41,7 +41,7 @@ def test_of_long_texts_or_for_dear_tests_fewer(monkeypatch):
     assert [dear.cache.refresh(10) for _ in range(4)] == [1, 1, 1, 2]
 
 
-def test_other_texts_are_requested_anew():
+def test_other_texts_are_evaluated_again():
     one = Requested("a", "bb")
     one.cache.refresh(1)
     one.texts = ["cc"]

@@ -55,7 +55,7 @@ def test_what_has_changed_too_much_has_to_be_made_ready_again() -> None:
         assert together.answers(questions)[questions[0]].matches == 7
 
 
-def test_what_was_needed_is_let_go() -> None:
+def test_indexes_are_released() -> None:
     topic = topic_of(10)
     together = ConsistentBatch()
     for _ in together.make_ready([(topic.indexes, query("/px > 7"))]):

@@ -14,7 +14,7 @@ def test_a_hold_has_what_stood_there_first():
     assert dict(second) == {2: "d"}
 
 
-def test_one_that_nobody_refers_to_is_sent_no_more():
+def test_an_unreferenced_hold_saves_nothing_more():
     holds = CopyOnWrite()
     hold, other = holds.take(), holds.take()
     del hold
