@@ -5,6 +5,10 @@ So such a column reads the wanted records only, as a condition cache does
 (`sow.indexes.condition_cache`), and is otherwise a memo column: numbers and texts, or sort keys,
 sorted like any other. It belongs to its query and receives changes while it is held; a record that
 changes is read again when it is wanted again.
+
+A memo column also cannot rank numbers beside texts, lists, or integers that no double equals. To
+order by such a field a query makes a column of `SortKeys`: each value's sort key, each distinct one
+once, as a memo column has texts.
 """
 
 from collections.abc import Callable, Sequence
@@ -79,3 +83,14 @@ class ComputedColumn(MemoColumn):
             super()._store(where, values)
         else:
             self._store_texts(where, list(map(self._key, values)))
+
+
+class SortKeys(MemoColumn):
+    """The sort keys of `term` by slot, in the place of texts; `decoder` reads its path alone."""
+
+    def __init__(self, term: OrderTerm, decoder: Decoder, bodies: Bodies) -> None:
+        super().__init__(term.path or Path(()), decoder, bodies)
+        self._key = term.key
+
+    def _store(self, where: Slots, values: Column) -> None:
+        self._store_texts(where, list(map(self._key, values)))

@@ -23,8 +23,7 @@ from sow.errors import TooLarge
 from sow.expressions import Filter
 from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot
 from sow.protocol.commands import ACKS, Command
-from sow.query import ConsistentBatch, Query, QueryAnswer
-from sow.query.consistent_batch import TopicQuery
+from sow.query import ConsistentBatch, Query, QueryAnswer, TopicQuery
 from sow.sessions.multi_topic_snapshot import ResultSnapshot
 from sow.sessions.pending_updates import NO_ROWS, PendingKnown, PendingUpdates, oldest_of
 from sow.sessions.query_planning import (

@@ -1,7 +1,9 @@
-"""Consistent batch: the answers to several queries, all as of one moment.
+"""Answering: runs queries over indexes that are ready for them.
 
-The indexes of each query are built separately, in steps between which anything may change, and are
-held until all queries are answered: then all of them run in one step. If so much has changed that
+One run narrows the topic down (`sow.query.search`), then sorts and pages the rest
+(`sow.query.order`), all in one step. Before that the indexes of a query are built, in steps between
+which anything may change, and are held until it is answered. Several queries as of one moment
+(`ConsistentBatch`) are prepared one by one, then all run in one step; if so much has changed that
 one is not ready any more, there is no answer yet, and its indexes are refreshed first.
 """
 
@@ -9,11 +11,40 @@ from collections.abc import Iterable
 
 from sow.core.cooperative import Task
 from sow.indexes import Indexes
-from sow.query.answer import answer
 from sow.query.index_build import IndexBuild, Unready
+from sow.query.order import arrange
 from sow.query.query import Query, QueryAnswer
+from sow.query.search import Search
 
 TopicQuery = tuple[Indexes, Query]
+
+
+def answer(ready: IndexBuild, query: Query) -> QueryAnswer:
+    """The answer as of now; raises Unready where something has to be made first."""
+    search = Search(ready, query)
+    found = search.run()
+    matches = len(ready.indexes.table) if found is None else len(found)
+    page, step = arrange(ready, found, query)
+    steps = (*search.steps, *([step] if step else []))
+    return QueryAnswer(page, matches, steps, search.read, search.advice)
+
+
+def answering(indexes: Indexes, query: Query) -> Task[QueryAnswer]:
+    """The answer to `query` from the topic that `indexes` belong to.
+
+    Each step takes a millisecond or so, the last one a few more. The answer is that of the moment
+    at which it is returned, and its slots are valid until the next change.
+    """
+    ready = IndexBuild(indexes)
+    try:
+        while True:
+            try:
+                return answer(ready, query)
+            except Unready as unready:
+                lacking = unready.lacking
+            yield from ready.steps(lacking)
+    finally:
+        ready.close()
 
 
 class ConsistentBatch:
