@@ -250,7 +250,7 @@ class Catalog:
                 router.follow(view)
 
     def unfollow_views(self, view: MaterializedView, names: Iterable[str]) -> None:
-        """Unsubscribe a view from topics, some of which may be gone already."""
+        """Unsubscribe a view from topics that may be gone already."""
         for name in names:
             if name in self.topics:
                 self.topics[name].router.leave(view)

@@ -136,7 +136,7 @@ class Indexes:
         self.touch(slots)
 
     def fill(self) -> Task[None]:
-        """Add all records of the table, none of which were `put`; nothing may change between two
+        """Add all records of the table, without any `put` before; nothing may change between two
         steps."""
         if not self.watched and not self._memos:
             return

@@ -213,16 +213,16 @@ class StoredValues:
             own.extend(index.codes_of(stored.values))
             codes.append(_renumbered(own, stored.codes)[places])
         columns: list[tuple[NDArray[Any], ...]] = []
-        for column, own, stored in zip(
+        for column, own, columns_part in zip(
             self._columns, self._codes[count:], part.columns, strict=True
         ):
-            own.extend(column.codes_of(stored.texts))
+            own.extend(column.codes_of(columns_part.texts))
             columns.append(
                 (
-                    np.frombuffer(stored.kinds, np.uint8)[places],
-                    np.frombuffer(stored.numbers, np.float64)[places],
-                    np.frombuffer(stored.whole, np.bool_)[places],
-                    _renumbered(own, stored.codes)[places],
+                    np.frombuffer(columns_part.kinds, np.uint8)[places],
+                    np.frombuffer(columns_part.numbers, np.float64)[places],
+                    np.frombuffer(columns_part.whole, np.bool_)[places],
+                    _renumbered(own, columns_part.codes)[places],
                 )
             )
         return start + places, codes, columns
