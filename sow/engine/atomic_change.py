@@ -1,16 +1,16 @@
-"""Undivided changes: very many records of a topic change in steps, and nobody sees half of it.
+"""Atomic changes: very many records of a topic change in steps, and no reader sees half of it.
 
-    checked ──> numbered and logged, in one step ──> stored, a slice in each step ──> whole
+    checked ──> numbered and logged, in one step ──> stored, a slice in each step ──> complete
 
-Whoever wants to read or to change the topic meanwhile takes the steps that are left first
-(`finish_before`, `apart`): so all wait for it who ask for that topic, in their order, and nobody
-else does. Nothing falls due in the topic, nor in its conflated topics. Who follows the topic is
-told as slices are stored. Their numbers are those of one moment, so nothing else is said to these
-until all has been (`speak_exclusively`): what comes of other topics stands behind.
+A reader or writer of the topic runs the remaining steps first (`finish_before`, `exclusive`): so
+requests to that topic wait, in their order, and all others go on. No timer of the topic or of its
+conflated topics runs. Subscribers get the changes as slices are stored. The numbers of these
+changes are those of one moment, so these subscribers get nothing else until all is sent
+(`hold_other_output`): changes of other topics queue behind.
 
-One such change is under way at a time. Once begun it is finished, or fails before anything has
-changed: if nobody waits for it any more, whoever looks after the engine goes on (`on_left`).
-What changes is not known here.
+One such change is under way at a time. Once started it is finished, or fails before anything has
+changed: if its caller stops waiting, the server runs the remaining steps (`on_left`). This module
+does not know what changes.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,20 +24,20 @@ from sow.streaming.channel import Channel
 
 
 class AtomicChange(Generic[Result]):
-    """A change under way in `topic`, begun after the change `seq`: the steps that are left."""
+    """A change under way in `topic`, started after the change `seq`: the remaining steps."""
 
     def __init__(self, topic: LiveTopic, seq: int, steps: Task[Result]) -> None:
         self.topic = topic
         self.seq = seq
         self.channels: list[Channel] = []
-        """What is told of nothing else until it is over."""
+        """Channels that carry nothing else until it is over."""
         self.is_over = False
         self._steps = steps
         self._results: list[Result] = []
         self._error: Exception | None = None
 
     def step(self) -> None:
-        """Take a step; an error is kept for who began it, whoever takes the step."""
+        """Run a step; an error is kept for the caller that started it."""
         try:
             next(self._steps)
         except StopIteration as over:
@@ -48,17 +48,17 @@ class AtomicChange(Generic[Result]):
             self.is_over = True
 
     def result(self) -> Result:
-        """What came of it; raises what it raised."""
+        """The result; raises what the steps raised."""
         if self._error is not None:
             raise self._error
         return self._results[0]
 
 
 class AtomicBatch:
-    """The undivided changes of one engine.
+    """The atomic changes of one engine.
 
-    `seq` gives the newest number. `ended` is called when a change is over, with its topic and with
-    the strands that may go on.
+    `seq` returns the newest number. `ended` is called when a change is over, with its topic and the
+    channels to release.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class AtomicBatch:
         self._listeners: list[Callable[[Task[None]], None]] = []
 
     def on_left(self, listener: Callable[[Task[None]], None]) -> None:
-        """Have `listener` called with the steps of each change that nobody waits for any more, and
-        that is to be finished."""
+        """Call `listener` with the remaining steps of each change whose caller has stopped
+        waiting."""
         self._listeners.append(listener)
 
     @property
@@ -84,18 +84,18 @@ class AtomicBatch:
     def carry_out(
         self, find: Callable[[], LiveTopic], work: Callable[[LiveTopic], Task[Result]]
     ) -> Task[Result]:
-        """Take the steps that `work` gives for the topic that `find` does, alone with the topic.
+        """Run the steps of `work` on the topic that `find` returns, with exclusive access to it.
 
-        Begins when no other one is under way. `work` must not wait for its own topic. Returns and
-        raises what it does; closed after the first step, it is left to others.
+        Starts when no other change is under way. `work` must not wait for its own topic. Returns
+        and raises what it does; closed after the first step, it is left to others.
         """
-        yield from self.let_all_by()
+        yield from self.finish_any()
         topic = find()
         change: AtomicChange[Result] = AtomicChange(topic, self._seq(), work(topic))
         self._change = change  # type: ignore[assignment]
         topic.records.set_changing(True)
         try:
-            # Who waited may have taken the last step, and another change may be under way by now.
+            # A waiter may have run the last step, and another change may be under way by now.
             while not change.is_over:
                 self._step(change)
                 yield
@@ -106,16 +106,16 @@ class AtomicBatch:
                     listener(self._finishing(change))
 
     def _finishing(self, change: AtomicChange[Result]) -> Task[None]:
-        """Take the steps that are left, unless others do; what refuses it nobody hears."""
+        """Run the remaining steps, unless others do; an error has no receiver any more."""
         while not change.is_over:
             self._step(change)
             yield
         with suppress(SowError):
             change.result()
 
-    def speak_exclusively(self, topic: LiveTopic) -> None:
-        """The numbers of the change in `topic` are given: nothing else is said to those who follow
-        it until it is over."""
+    def hold_other_output(self, topic: LiveTopic) -> None:
+        """The change in `topic` has its numbers: its subscribers get nothing else until it is
+        over."""
         assert self._change is not None
         assert self._change.topic is topic
         topic.router.meet()
@@ -134,7 +134,7 @@ class AtomicBatch:
 
     @property
     def topic(self) -> LiveTopic | None:
-        """The topic that is changing, if one is."""
+        """The topic that is changing, if any."""
         return None if self._change is None else self._change.topic
 
     def concerns(self, names: Iterable[str]) -> bool:
@@ -142,23 +142,24 @@ class AtomicBatch:
         return self._change is not None and self._change.topic.name in names
 
     def finish_before(self, name: str) -> Task[None]:
-        """Go on when the topic `name` is whole; no step if it is."""
-        return self._let_by(lambda changing: changing == name)
+        """Finish a change of the topic `name` first; no step if there is none."""
+        return self._finish(lambda changing: changing == name)
 
-    def let_all_by(self) -> Task[None]:
-        """Go on when all topics are whole."""
-        return self._let_by(lambda _name: True)
+    def finish_any(self) -> Task[None]:
+        """Finish a change of any topic first."""
+        return self._finish(lambda _name: True)
 
-    def _let_by(self, is_wanted: Callable[[str], bool]) -> Task[None]:
+    def _finish(self, is_wanted: Callable[[str], bool]) -> Task[None]:
         while (change := self._change) is not None and is_wanted(change.topic.name):
             self._step(change)
             yield
 
-    def apart(self, name: str | None, steps: Task[Result]) -> Task[Result]:
-        """Take `steps`, each while the topic `name` is whole; None: while all topics are."""
+    def exclusive(self, name: str | None, steps: Task[Result]) -> Task[Result]:
+        """Run `steps`, each while no change of the topic `name` is under way; None: of any
+        topic."""
         try:
             while True:
-                yield from self.let_all_by() if name is None else self.finish_before(name)
+                yield from self.finish_any() if name is None else self.finish_before(name)
                 try:
                     next(steps)
                 except StopIteration as over:
@@ -169,7 +170,7 @@ class AtomicBatch:
             steps.close()
 
     def check(self) -> None:
-        """Assert what is always true of a change, between two steps."""
+        """Assert the invariants of a change, between two steps."""
         change = self._change
         assert change is None or not change.is_over
         assert change is None or change.topic.records.is_changing

@@ -1,13 +1,13 @@
-"""Removals: many records of a topic go, a few at a time, as if all had gone at one moment.
+"""Bulk delete: many records are removed in steps, as if all had been removed at one moment.
 
-Which records go is fixed when the removal begins: their slots, and the number of the newest change.
-A slot is used again when its record has gone, but a record that is younger than that change is not
-meant. Each step removes some and routes them like any batch, and between two steps others write.
-Who changes a record that still waits to be removed has it removed first (`make_way`), so that
-everybody's changes come out as they would have, had the whole removal been one step.
+Which records are removed is fixed at the start: their slots, and the number of the newest change. A
+slot is reused when its record is gone, but a record newer than that change is not meant. Each step
+removes some and routes them like any batch; other clients write between two steps. A change of a
+record that still waits for removal removes it first (`make_way`), so that all changes come out as
+if the removal had been one step.
 
-A removal that is given up has removed what it has removed; the rest stays. Nothing here knows why
-records go, or who wants to know of it.
+A removal that is cancelled has removed what it has removed; the rest stays. This module does not
+know why records are removed.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,7 @@ Remove = Callable[[SourceTopic, Sequence[str], int], int]
 
 
 class PendingDelete:
-    """Records of one table that go: those in `slots` that are not younger than the change `seq`."""
+    """Records of one table to remove: those in `slots` that are not newer than the change `seq`."""
 
     def __init__(self, table: Table, slots: Slots, seq: int) -> None:
         self._table = table
@@ -38,18 +38,18 @@ class PendingDelete:
         self._wanted: NDArray[np.bool_] = np.zeros(len(table.bodies), np.bool_)
         self._wanted[slots] = True
         self.removed = 0
-        """How many of them have gone because of this."""
+        """How many of them this removal has removed."""
 
     def __len__(self) -> int:
         return len(self._slots)
 
     def pieces(self) -> Iterator[list[str]]:
-        """The identities of those that wait still when their piece comes, in the order given."""
+        """The identities of those that still wait when their piece comes, in the given order."""
         for start in range(0, len(self._slots), RECORDS_AT_ONCE):
             yield self._there(self._slots[start : start + RECORDS_AT_ONCE])
 
     def among(self, identities: Sequence[str]) -> list[str]:
-        """Those of `identities` that wait to go."""
+        """Those of `identities` that wait for removal."""
         find, wanted = self._table.slots.get, self._wanted
         slots = [slot for name in identities if (slot := find(name)) is not None]
         waiting = [slot for slot in slots if slot < len(wanted) and wanted[slot]]
@@ -64,9 +64,9 @@ class PendingDelete:
 class BulkDelete:
     """The removals under way in the topics of one engine.
 
-    `remove(topic, identities, now_us)` removes records and tells of it. `is_there` says whether a
-    topic has not been removed itself. `work_off` takes the steps that have to be taken before
-    sessions are told more.
+    `remove(topic, identities, now_us)` removes records and routes the change. `is_there` returns
+    whether a topic itself still exists. `work_off` runs the steps that have to precede further
+    output.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class BulkDelete:
         self._running: dict[SourceTopic, list[PendingDelete]] = {}
 
     def begin(self, topic: SourceTopic, slots: Slots, seq: int, now_us: int) -> Task[int]:
-        """Remove the records that are in `slots` now, after the change `seq`; returns how many
-        there were.
+        """Remove the records that are in `slots` now, after the change `seq`; returns how many it
+        removed.
 
-        What others have removed first does not count. Raises DiskFull where the disk has no room
-        for it, also later on, and InvalidTopic when the topic has gone meanwhile: both say how many
+        Records that others removed first do not count. Raises DiskFull where the disk has no room
+        to log it, also later on, and InvalidTopic when the topic is gone: both state how many
         records were removed.
         """
         going = PendingDelete(topic.records.table, slots, seq)
@@ -104,14 +104,14 @@ class BulkDelete:
             self._end(topic, going)
 
     def make_way(self, topic: SourceTopic, identities: Sequence[str], now_us: int) -> None:
-        """Remove at once those of these records that wait for it, since they are to be changed."""
+        """Remove at once those of these records that wait for removal: they are about to change."""
         for going in self._running.get(topic, ()):
             waiting = going.among(identities)
             if waiting:
                 going.removed += self._remove(topic, waiting, now_us)
 
     def _check_room(self, going: PendingDelete) -> Task[None]:
-        """Ask for room for all of them before the first one goes; long only on a full disk."""
+        """Check the room for all of them before the first is removed; long only on a full disk."""
         if self._disk.is_full:
             size_bytes = 0
             for identities in going.pieces():
@@ -142,8 +142,8 @@ class BulkDelete:
             del self._running[topic]
 
     def check(self) -> None:
-        """Assert what is always true of removals, between two steps."""
+        """Assert the invariants of removals, between two steps."""
         assert all(self._running.values()), "a topic without a removal"
         for topic, running in self._running.items():
             for going in running:
-                assert going.removed <= len(going), f"more has left {topic.name} than was named"
+                assert going.removed <= len(going), f"more records left {topic.name} than requested"

@@ -1,16 +1,15 @@
-"""Publications: publishes of messages that were read, carried out some hundred messages at a time.
+"""Bulk publish: publishes of messages that were read, stored some hundred messages at a time.
 
-    all found good ──> room kept for all ──> put, a slice in each step ──> bookmark of the last
+    all checked ──> room reserved for all ──> stored, a slice in each step ──> bookmark of the last
 
-A publish is taken as a whole or refused as a whole, and an error can only come before its first
-slice is put: what was asked before then (sizes, room in memory) holds until its end, whatever
-others do meanwhile. Each slice is a batch of its own, so between two of them others publish, delete
-and are told of what has come so far; the order of bookmarks is what happened.
+A publish is accepted or refused completely, and an error can only come before its first slice is
+stored: the checks before then (sizes, room in memory) hold until its end, whatever other clients do
+meanwhile. Each slice is a batch of its own, so between two of them others publish, delete and
+receive what has been stored so far; bookmarks are in the order of events.
 
-Once begun, a publish is finished. If nobody waits for it any more it is *left*: whoever looks after
-the engine goes on with it (`on_left`), and the next publish to its topic finishes it first, so
-that what its client sends next does not come before what it has sent. What a large one leaves, the
-next large one finishes, so that they do not gather.
+Once started, a publish is finished. If its client stops waiting it is *left*: the server continues
+it (`on_left`), and the next publish to its topic finishes it first, so that messages of one client
+keep their order. A large publish finishes all that is left, so that left ones do not pile up.
 """
 
 from collections import deque
@@ -28,13 +27,13 @@ SLICE_ROWS = 250
 """Messages of one step: a millisecond or two at what one costs with a few followers, and so many
 that what a batch costs by itself is a few percent."""
 MEASURED_AT_ONCE = 100
-"""Slices of which one step finds out how large they are: a millisecond."""
+"""Slices that one step measures: a millisecond."""
 SLICE_BYTES = 256 * 1024
-"""Bytes of one step, where messages are long; one that is longer is a step of its own."""
+"""Bytes of one step, where messages are long; a longer message is a step of its own."""
 
 
 def is_one_slice(bodies: Sequence[bytes]) -> bool:
-    """Messages are no more than a step takes."""
+    """Whether one step takes these messages."""
     return len(bodies) <= SLICE_ROWS and sum(map(len, bodies)) <= SLICE_BYTES
 
 
@@ -71,9 +70,9 @@ def reading(
 
 
 class Publication:
-    """One publish under way to the topic `name`: the slices that are still to be put.
+    """One publish under way to the topic `name`: the slices that are still to be stored.
 
-    `put` stores one and returns its last bookmark; `room` is what is kept for all of them.
+    `put` stores one and returns its last bookmark; `room` is the reservation for all of them.
     """
 
     def __init__(
@@ -85,18 +84,18 @@ class Publication:
     ) -> None:
         self.name = name
         self.bookmark = 0
-        """That of the newest message that was put; 0 before the first."""
+        """That of the newest stored message; 0 before the first."""
         self._slices = deque(read)
         self._put = put
         self._room = room
 
     @property
     def is_over(self) -> bool:
-        """Everything has been put."""
+        """Everything is stored."""
         return not self._slices
 
     def step(self) -> None:
-        """Put the next slice."""
+        """Store the next slice."""
         messages = self._slices.popleft()
         self._room.take_next()
         self.bookmark = self._put(messages)
@@ -105,15 +104,14 @@ class Publication:
 class BulkPublish:
     """The publishes of one engine.
 
-    `publishable` gives the topic of a name, or raises what speaks against publishing to it.
-    `finished` says what records become of messages that are about to change them at a time
+    `publishable` returns the topic of a name, or raises why clients cannot publish to it.
+    `finished` returns the records that result from messages that are about to change them at a time
     (microseconds), whether they are deltas, and whether they have been found to fit; `put`
     stores messages at a time, to expire at another (0: never) unless records that are there keep
     their lifetime, and returns the bookmark of the last. `check_sizes` raises TooLarge for a
-    message that is too long; `finish_before` takes the steps that are left of an undivided change
-    of a topic. `together` takes steps of one publish as one request
-    (`sow.engine.request_boundaries`). `work_off` takes the steps that have to be taken before
-    sessions are told more.
+    message that is too long; `finish_before` finishes an atomic change of a topic. `together` runs
+    steps of one publish as one request (`sow.engine.request_boundaries`). `work_off` runs the steps
+    that have to precede further output.
     """
 
     def __init__(
@@ -129,7 +127,7 @@ class BulkPublish:
         work_off: Callable[[], Task[None]],
     ) -> None:
         self._publishable = publishable
-        self._let_by = finish_before
+        self._finish_before = finish_before
         self._together = together
         self._work_off = work_off
         self._finished = finished
@@ -142,13 +140,13 @@ class BulkPublish:
         self._listeners: list[Callable[[Publication], None]] = []
 
     def on_left(self, listener: Callable[[Publication], None]) -> None:
-        """Have `listener` called with each publish that nobody waits for any more, and that is to
-        be finished (`finish`)."""
+        """Call `listener` with each publish whose client has stopped waiting, to be finished
+        (`finish`)."""
         self._listeners.append(listener)
 
     @property
     def has_left(self) -> bool:
-        """There are publishes that nobody waits for."""
+        """There are publishes whose clients have stopped waiting."""
         return bool(self._left)
 
     # Publishing.
@@ -163,17 +161,17 @@ class BulkPublish:
         delta: bool = False,
         permit: WritePolicy | None = None,
     ) -> Task[int]:
-        """Store messages that were read (`reading`), in order; what else there is to say of it,
-        `Engine.publish` says. Returns the bookmark of the last one.
+        """Store messages that were read (`reading`), in order, as `Engine.publish` documents.
+        Returns the bookmark of the last one.
 
-        Closed before the first slice is put, it puts none; later, the rest is left. `read` is
-        emptied, so that nothing is held that was put. `permit` says which records may be written,
-        as of the moment at which it begins; None: all. Raises NotEntitled.
+        Closed before the first slice is stored, it stores none; later, the rest is left. `read` is
+        emptied, so that stored messages are not kept in memory. `permit` decides which records may
+        be written, as of the start; None: all. Raises NotEntitled.
         """
         yield from self._work_off()
         if self._left:
             yield from self.finish_left(None if len(read) > 1 else name)
-        yield from self._let_by(name)
+        yield from self._finish_before(name)
         topic = self._publishable(name)
         expires_us, keeps = topic.expiry_us(expires_s, now_us), delta and expires_s is None
         if len(read) > 1:
@@ -216,7 +214,7 @@ class BulkPublish:
         room = self._capacity.reserve(topic, deeds)
         try:
             yield from self._capacity.check(topic, deeds, room)
-            # Meanwhile the name may have become another topic's, or nobody's.
+            # Meanwhile the topic may have been replaced or removed.
             topic = self._publishable(topic.name)
             if topic.is_logged:
                 self._disk.check_whole(sum(sum(deed.sizes or ()) for deed in deeds))
@@ -226,7 +224,7 @@ class BulkPublish:
 
         def put(messages: CheckedMessages) -> int:
             if delta or topic.makes_records:
-                # What has become of the records meanwhile is no reason to refuse what has begun.
+                # Changes of these records since the start are no reason to refuse the rest.
                 messages = self._finished(topic, messages, now_us, delta, True)
             return self._put(topic, messages, now_us, expires_us, keeps)
 
@@ -237,7 +235,7 @@ class BulkPublish:
             yield from self.finish(publication)
         finally:
             self._leave(publication)
-        # What was put is kept, and stored when the disk takes it; it is not acknowledged.
+        # Stored messages are kept, and written when the disk takes them; not acknowledged.
         self._disk.check_failure()
         return publication.bookmark
 
@@ -249,8 +247,8 @@ class BulkPublish:
         now_us: int,
         permit: WritePolicy | None,
     ) -> Task[list[Deed]]:
-        """What a publish comes to, all records made as things are now; raises TooLarge, and
-        NotEntitled for what `permit` does not allow."""
+        """The effects of a publish on the current records; raises TooLarge, and NotEntitled for
+        what `permit` does not allow."""
         deeds: list[Deed] = []
         held: dict[str, bytes] = {}
         finishes, count = delta or topic.makes_records or permit is not None, 0
@@ -273,20 +271,20 @@ class BulkPublish:
                 yield
         return deeds
 
-    # What is under way.
+    # Publishes under way.
 
     def _leave(self, publication: Publication) -> None:
-        """Whoever wanted a publish does not wait for it any more."""
+        """The client of a publish has stopped waiting."""
         if not publication.is_over:
             self._left[publication] = None
             for listener in self._listeners:
                 listener(publication)
 
     def finish(self, publication: Publication) -> Task[None]:
-        """Put what is left of a publish, unless others do."""
+        """Store the rest of a publish, unless others do."""
         while not publication.is_over:
             yield from self._work_off()
-            yield from self._let_by(publication.name)
+            yield from self._finish_before(publication.name)
             if publication.is_over:
                 break  # others have finished it meanwhile
             publication.step()
@@ -297,25 +295,25 @@ class BulkPublish:
                 yield
 
     def finish_left(self, name: str | None) -> Task[None]:
-        """Finish what nobody waits for of a topic, or of all topics."""
+        """Finish publishes without a waiting client, of a topic or of all topics."""
         for publication in list(self._left):
             if name is None or publication.name == name:
                 yield from self.finish(publication)
                 yield
 
     def finish_all(self, name: str) -> Task[None]:
-        """Finish all that is under way to a topic."""
+        """Finish all publishes under way to a topic."""
         for publication in list(self._under_way):
             if publication.name == name:
                 yield from self.finish(publication)
                 yield
 
     def names_under_way(self) -> set[str]:
-        """The topics into which something is still to be put."""
+        """The topics of publishes under way."""
         return {publication.name for publication in self._under_way}
 
     def check(self) -> None:
-        """Assert what is always true of publishes."""
+        """Assert the invariants of publishes."""
         assert self._left.keys() <= self._under_way.keys()
         assert not any(publication.is_over for publication in self._under_way)
 

@@ -1,13 +1,13 @@
 """How much may be stored: records of a topic (`MaxRecords`), memory for all (`Limits/Memory`).
 
-Asked before anything is changed, with all that a publish or a staged batch would do, so that it is
-taken as a whole or not at all. Far from a limit the answer is a sum; only near one is it found out
-which of the messages replace something. What does not grow is always taken, and so are removals.
-What waits in a conflated topic's windows is counted for each copy when it is published, and for
-certain when it is released; what comes of it in views is counted when it has come.
+Checked before anything is changed, with everything that a publish or a staged batch would do, so
+that it is accepted completely or not at all. Far from a limit the check is a sum; only near one it
+finds out which messages replace records. Changes that do not grow are always accepted, and so are
+removals. What waits in windows of conflated topics is counted for each copy when it is published,
+and exactly when it is released; rows of views are counted when they are made.
 
-What is stored in several steps has its room *reserved* before the first: to all others it counts as
-if nothing of it replaced anything, so that what was found to fit fits until the end.
+A change in several steps *reserves* its room before the first: for all others it counts as if
+nothing of it replaced a record, so that what fits at the start fits until the end.
 """
 
 from collections import deque
@@ -22,20 +22,20 @@ from sow.errors import Full
 from sow.store.memory import RECORD_BYTES, Table
 
 NEAR = 0.9
-"""How full is worth telling."""
+"""The share of the limit from which a warning is reported."""
 GONE = -1
 """Stands for the size of a record that is removed."""
 
 
 class Deed(NamedTuple):
-    """What is done to records of these identities: stored with these sizes; None: removed."""
+    """An action on records of these identities: stored with these sizes; None: removed."""
 
     identities: Sequence[str]
     sizes: Sequence[int] | None
 
 
 class Reservation:
-    """Room that is kept for deeds on the topic `name`, until each is done; `tables` is how many
+    """Room reserved for actions on the topic `name`, until each is done; `tables` is how many
     tables store them."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Reservation:
         held[self] = None
 
     def take_next(self) -> None:
-        """The next of the deeds is done now."""
+        """The next action is done now."""
         records, size_bytes = self._deeds.popleft()
         self.records -= records
         self.bytes -= size_bytes
@@ -61,7 +61,7 @@ class Reservation:
             self.release()
 
     def release(self) -> None:
-        """No more room is needed."""
+        """Give the remaining room back."""
         self._held.pop(self, None)
 
 
@@ -74,17 +74,17 @@ class Capacity:
 
     @property
     def used_bytes(self) -> int:
-        """What all records take, and what views keep of them."""
+        """Bytes of all records, and of the state of views."""
         return self._catalog.usage.bytes
 
     @property
     def limit_bytes(self) -> int | None:
-        """What they may take; None: as much as there is."""
+        """The limit of these bytes; None: unlimited."""
         return self._catalog.configuration.limits.memory_bytes_max
 
     @property
-    def told(self) -> str | None:
-        """How full it is, if that is worth telling."""
+    def warning(self) -> str | None:
+        """How full it is, from `NEAR` on."""
         limit = self.limit_bytes
         if limit is None or self.used_bytes < NEAR * limit:
             return None
@@ -92,25 +92,25 @@ class Capacity:
 
     @property
     def is_full(self) -> bool:
-        """Nothing new can be stored."""
+        """No new record can be stored."""
         limit = self.limit_bytes
         return limit is not None and self.used_bytes >= limit
 
     def bounds(self, topic: LiveTopic) -> bool:
-        """Whether there is anything to check."""
-        # Asked at every publish, so without the words for its two halves.
+        """Whether there is a limit to check."""
+        # Called at every publish, so without calls for its two parts.
         limits = self._catalog.configuration.limits
         return limits.memory_bytes_max is not None or (
             getattr(topic.definition, "records_max", None) is not None
         )
 
     def reserve(self, topic: LiveTopic, deeds: Sequence[Deed]) -> Reservation:
-        """Keep room for deeds, of which none removes anything; whether there is so much, `check`
-        says. To be released if they are not done."""
+        """Reserve room for actions that remove nothing; `check` decides whether there is so much.
+        To be released if they are not done."""
         return Reservation(topic.name, deeds, len(self._holding(topic)), self._reserved)
 
     def _holding(self, topic: LiveTopic) -> list[Table]:
-        """The tables that hold what is stored in a topic: its own, and those of its copies."""
+        """The tables that store a record of a topic: its own, and those of its copies."""
         catalog = self._catalog
         copies = [catalog.topics[name] for name in catalog.with_copies(topic)[:-1]]
         return [one.records.table for one in (topic, *copies) if one.records.retains]
@@ -118,7 +118,7 @@ class Capacity:
     def check(
         self, topic: LiveTopic, deeds: Sequence[Deed], own: Reservation | None = None
     ) -> Task[None]:
-        """Raise Full if this cannot all be stored; `own` is what is reserved for it."""
+        """Raise Full if these actions do not all fit; `own` is their reservation."""
         if not self.bounds(topic):
             return
         limit, most = self.limit_bytes, records_max(topic)
@@ -127,7 +127,7 @@ class Capacity:
             return
         others = [one for one in self._reserved if one is not own]
         promised_bytes = sum(one.bytes for one in others)
-        # Once others store more, there is room for all that is reserved: this moment decides.
+        # Decided now: reservations keep what fits now until the end.
         used_bytes = self.used_bytes
         there = len(topic.records.table) + sum(o.records for o in others if o.name == topic.name)
         count = sum(len(deed.identities) for deed in deeds if deed.sizes)
@@ -152,12 +152,12 @@ class Capacity:
 
 
 def records_max(topic: LiveTopic) -> int | None:
-    """How many records a topic may hold, if that is bounded."""
+    """How many records a topic may hold, if limited."""
     return topic.definition.records_max if isinstance(topic.definition, Topic) else None
 
 
 def growth(table: Table, deeds: Sequence[Deed]) -> Task[tuple[int, int]]:
-    """How many records and bytes there would be more, negative for less; a step for each deed."""
+    """Growth in records and bytes, negative where they shrink; a step for each action."""
     after: dict[str, int] = {}
     records = grown = 0
     for deed in deeds:

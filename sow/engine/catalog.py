@@ -5,8 +5,8 @@ into being when it is first published to, and with it the conflated topics made 
 named by their `TopicFormat`; exact names go first, then patterns in the order of the
 configuration. All of them are live topics (`sow.engine.running_topics`).
 
-What is done to a topic's records is the engine's business. So is looking after topics that have
-come into being: whatever makes some returns them.
+The engine changes a topic's records. It also schedules new topics: whatever makes some returns
+them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -46,22 +46,21 @@ from sow.topic.records import Records
 from sow.topic.views.view import MaterializedView
 
 NAME_LENGTH_MAX = 255
-"""Characters of a name, as in config.xml: what a client can make up is bounded like what an
-operator writes."""
+"""Characters of a name, as in config.xml: names from clients have the limit of configured ones."""
 NAMES_COMPARED_MAX = 200
-"""Comparing a mistyped name takes some 10 us a topic, and a pattern may have 100,000 of them."""
+"""Comparing a misspelled name takes some 10 us a topic, and a pattern may have 100,000 of them."""
 TOPIC_OBJECTS, MET_OBJECTS = 20, 8
-"""Python objects that a topic takes (9 of a pattern were counted, 16 of a conflated one), and each
-that follows it by a pattern (5)."""
+"""Python objects of a topic (9 of a pattern were counted, 16 of a conflated one), and of each
+subscription to it by a pattern (5)."""
 MET_MAX = 10
-"""Of more that follow patterns most topics are met by few."""
+"""Where there are more subscriptions by patterns, most topics are matched by few."""
 Deed = Literal["publish to", "delete from", "write to"]
-"""What clients do to a topic's records, in words."""
+"""What clients do to a topic's records, for errors."""
 
 
 class Catalog:
-    """All topics of one configuration; what is published to them is written into `ledger`. `wake`
-    is called with a view that has something to release, and had nothing."""
+    """All topics of one configuration; their changes are logged in `ledger`. `wake` is called with
+    a view that has become dirty."""
 
     def __init__(
         self,
@@ -72,14 +71,13 @@ class Catalog:
     ) -> None:
         self.configuration = configuration
         self.usage = Usage()
-        """What all records take, but for the server's own."""
+        """Memory of all records, except those of system topics."""
         self.topics: dict[str, LiveTopic] = {}
         self.followers: PatternSubscriptions[Router] = PatternSubscriptions()
-        """Who follows topics by patterns of names."""
+        """Subscriptions to patterns of names."""
         self.patterns: dict[str, PatternTopic] = {}
         self._coming: set[str] = set()
-        """Definitions of views that are not there yet, and of conflated topics of which not all
-        copies are."""
+        """Definitions of views that are being filled, and of conflated topics whose copies are."""
         self.compile_filter = compile_filter
         self._ledger = ledger
         self._since_of: Callable[[str, str], int] = lambda _definition, _name: 0
@@ -94,15 +92,14 @@ class Catalog:
         return iter(self.topics.values())
 
     def adopt(self, configuration: Configuration) -> None:
-        """Go on under a configuration whose topics are there already."""
+        """Continue with a configuration whose topics exist already."""
         self.configuration = configuration
 
     def count_from(self, since_of: Callable[[str, str], int]) -> None:
-        """Say up to where log entries do not count, for topics that there are and that will be.
+        """Set up to which number log entries do not count, for existing and future topics.
 
-        `since_of` is asked with the name of a definition and of a topic, and gives the number of
-        the last entry that is another topic's, or of another time; 0 where all entries count.
-        """
+        `since_of` takes the name of a definition and of a topic, and returns the number of the last
+        entry of another or an earlier topic; 0 where all entries count."""
         self._since_of = since_of
         for topic in self:
             topic.records.begin_after(since_of(topic.stored_as, topic.name))
@@ -110,7 +107,7 @@ class Catalog:
     # Finding topics.
 
     def listed(self) -> Iterator[LiveTopic]:
-        """All topics but the server's own, and those that are nobody's business."""
+        """All topics except system topics and hidden ones."""
         return (topic for topic in self if topic.is_listed)
 
     def matching(self, search: Search) -> list[LiveTopic]:
@@ -132,7 +129,7 @@ class Catalog:
 
     @property
     def pattern_texts(self) -> dict[str, str]:
-        """The patterns that publishes make topics by, by the names of their definitions."""
+        """The patterns by which publishes make topics, by the names of their definitions."""
         return {
             name: one.definition.pattern
             for name, one in self.patterns.items()
@@ -140,8 +137,8 @@ class Catalog:
         }
 
     def is_pattern(self, command: Command) -> bool:
-        """Whether a command names topics by a pattern. A name that is one as well is a topic's only
-        to those who see that topic."""
+        """Whether a command names topics by a pattern. A name that is also a pattern is a topic
+        only for clients that may see that topic."""
         name = command.topic
         named = command.options.non_regex_topic or (
             name in self.topics and command.rights.sees(name)
@@ -149,7 +146,7 @@ class Catalog:
         return not named and is_pattern(name)
 
     def account(self, definition: Topic) -> SourceTopic:
-        """One of the server's own topics, which is in every configuration that a server runs."""
+        """A system topic, which is in every configuration that a server runs."""
         topic = self.topic(definition.name)
         assert isinstance(topic, SourceTopic)
         return topic
@@ -170,25 +167,25 @@ class Catalog:
         return [*names, topic.name]
 
     def expected(self, name: str) -> LiveTopic:
-        """A topic by its exact name, or one that a pattern would make: that is not there yet."""
+        """A topic by its exact name, or a new one, not entered yet, that a pattern makes."""
         return self.topics.get(name) or self._of_pattern(name) or self.topic(name)
 
     def publishable(self, name: str, deed: Deed = "publish to") -> SourceTopic:
         """The topic to publish to: an exact name, or one that a pattern makes on `enter`.
 
-        `deed` is what is wanted, for the error that a topic raises which takes nothing.
+        `deed` is the action, for the error of a topic that clients cannot change.
         """
         return changeable(self.expected(name), deed)
 
     def deletable(self, name: str) -> SourceTopic:
-        """The topic to delete records from, which must be there; raises ClientError."""
+        """The topic to delete records from, which must exist; raises ClientError."""
         return changeable(self.topic(name), "delete from")
 
     def placed(self, name: str) -> LiveTopic | None:
-        """The topic that takes in stored records of this name, made if a pattern wants it.
+        """The topic that takes stored records of this name, made if a pattern matches it.
 
-        Raises ClientError with what speaks against it. The limit of a pattern is not asked: not
-        every topic that the log names holds records in the end.
+        Raises ClientError with the reason if there is none. The limit of a pattern is not checked:
+        not every topic in the log has records in the end.
         """
         topic = self.topics.get(name)
         if topic is None:
@@ -197,13 +194,13 @@ class Catalog:
                 self.enter(topic)
         return topic
 
-    # Topics that come into being.
+    # Adding topics.
 
     def add(self, definition: Definition) -> list[LiveTopic]:
-        """Take in a definition of the configuration, whose underlying topic is there already.
+        """Add a definition of the configuration, whose underlying topic exists already.
 
-        Returns the topics that have come into being: one, or, for a conflated topic over a pattern,
-        one for each topic of it.
+        Returns the new topics: one, or, for a conflated topic over a pattern, one for each topic of
+        it.
         """
         if isinstance(definition, Topic):
             if definition.pattern is not None:
@@ -217,8 +214,8 @@ class Catalog:
         return [self.enter_copy(copy) for copy in self.coming(definition)]
 
     def expect(self, definition: ConflatedTopic | View) -> None:
-        """Keep the name of a view, of a conflated topic, or those of copies over a pattern, which
-        `coming` gives; topics of the pattern that come into being from now on have theirs."""
+        """Reserve the name of a view, of a conflated topic, or those of copies over a pattern,
+        which `coming` makes; new topics of the pattern get theirs from now on."""
         self._coming.add(definition.name)
         if isinstance(definition, View):
             return
@@ -228,7 +225,7 @@ class Catalog:
             underlying.followers.append(pattern)
 
     def coming(self, definition: ConflatedTopic) -> Iterator[CopyTopic]:
-        """The copies of a definition that was expected, one after the other, each to be entered
+        """The copies of an expected definition, one after the other, each to be entered
         (`enter_copy`) before the next."""
         pattern = self.patterns.get(definition.name)
         if pattern is None:
@@ -240,42 +237,42 @@ class Catalog:
         self._coming.discard(definition.name)
 
     def enter_view(self, topic: ViewTopic) -> LiveTopic:
-        """Let a view be there, filled or not, and hear; returns it."""
+        """Add a view, filled or not, and subscribe it to its underlying topics; returns it."""
         self.follow(topic.view, topic.underlyings)
         self._coming.discard(topic.name)
         return self._enter(topic)
 
     def follow(self, view: MaterializedView, names: Iterable[str]) -> None:
-        """Let a view hear of the topics that it is made of."""
+        """Subscribe a view to its underlying topics."""
         for name in names:
             router = self.topics[name].router
             if view not in router.listeners:
                 router.follow(view)
 
     def unfollow_views(self, view: MaterializedView, names: Iterable[str]) -> None:
-        """Let a view hear no more of topics, some of which may have gone already."""
+        """Unsubscribe a view from topics that may be gone already."""
         for name in names:
             if name in self.topics:
                 self.topics[name].router.leave(view)
 
     def end_view(self, topic: ViewTopic) -> None:
-        """Make no rows of a view any more: those that are there are about to go."""
+        """Stop maintaining the rows of a view: they are about to be removed."""
         self.unfollow_views(topic.view, topic.underlyings)
         topic.view.end()
 
     def replace(self, topic: ViewTopic, view: MaterializedView, definition: View) -> None:
-        """Go on with another view, which hears already, in the place of that of a topic."""
+        """Replace the view of a topic by another one, which is subscribed already."""
         self.unfollow_views(topic.view, topic.underlyings)
         topic.succeed(view, definition)
 
     def enter_copy(self, topic: CopyTopic) -> LiveTopic:
-        """Let a copy be there, filled or not; returns it."""
+        """Add a copy, filled or not; returns it."""
         return self._enter(topic)
 
     def enter(self, topic: SourceTopic) -> Collection[LiveTopic]:
-        """Let a topic of `publishable` be there, with the copies that its pattern wants.
+        """Add a topic of `publishable`, with its copies if its pattern has any.
 
-        Returns what has come into being; nothing if the topic is there already.
+        Returns the new topics; none if the topic exists already.
         """
         if topic.name in self.topics:
             return ()
@@ -306,8 +303,8 @@ class Catalog:
         return topic
 
     def why_stopped(self, topic: LiveTopic) -> str:
-        """Why a topic, or one that it is made of, has no records any more: what it holds without
-        them is no answer either. Empty where there is no such."""
+        """Why a topic, or one that it is made of, has stopped; then it cannot be queried. Empty if
+        none has."""
         if topic.stopped:
             return topic.stopped
         names: tuple[str, ...] = ()
@@ -319,7 +316,7 @@ class Catalog:
         return next(filter(None, map(self.why_stopped, below)), "")
 
     def _file(self, topic: CopyTopic) -> None:
-        """Let a copy hear; where another one is alike and holds nothing yet either, as one."""
+        """Subscribe a copy to its underlying topic, or share one that is alike and also empty."""
         router = self.topics[topic.underlying].router
         alike = next((copy for copy in router.copies() if copy.is_like(topic.copy)), None)
         if alike is None:
@@ -328,7 +325,7 @@ class Catalog:
             topic.share(alike)
 
     def _of_pattern(self, name: str, limited: bool = True) -> SourceTopic | None:
-        """A topic that is not there yet, if a pattern wants it; raises what speaks against it."""
+        """A new topic, if a pattern matches its name; raises why it cannot be made."""
         for pattern in self.patterns.values():
             if pattern.matches is None or not pattern.matches(name):
                 continue
@@ -360,10 +357,9 @@ class Catalog:
         return None
 
     def _check_is_no_copy(self, name: str) -> None:
-        """Names of copies are theirs, whether there is such a copy yet or not.
+        """Names of copies are reserved, whether the copy exists yet or not.
 
-        A topic that took one would keep for ever what it would be a copy of from being made.
-        """
+        A topic with such a name would block its underlying topic for ever."""
         for copies in self.patterns.values():
             if copies.underlying is not None and copies.may_hold(name):
                 underlying = copied_from(copies.definition, name) or ""
@@ -403,13 +399,13 @@ class Catalog:
 
     @property
     def kinds(self) -> dict[str, MessageTypeOptions]:
-        """What the configuration says of message types, by their names."""
+        """The configured message types, by their names."""
         return {options.name: options for options in self.configuration.message_types}
 
-    # Topics that go.
+    # Removing topics.
 
     def forget(self, topic: LiveTopic) -> None:
-        """Take out a topic that nothing copies any more."""
+        """Remove a topic that has no copies any more."""
         if isinstance(topic, CopyTopic):
             if not topic.is_shared:
                 self.topics[topic.underlying].router.unfile(topic.copy)
@@ -424,29 +420,29 @@ class Catalog:
             del pattern.members[topic.name]
 
     def unfollow(self, name: str) -> None:
-        """A pattern of conflated topics that is going follows none that come into being."""
+        """Make no more copies for a pattern of conflated topics that is being removed."""
         pattern = self.patterns.get(name)
         for other in self.patterns.values() if pattern is not None else ():
             if pattern in other.followers:
                 other.followers.remove(pattern)
 
     def remove(self, name: str) -> None:
-        """Forget a pattern of conflated topics, of which there are none any more."""
+        """Remove a pattern of conflated topics that has no topics any more."""
         self.patterns.pop(name, None)
 
-    # What there is of everything.
+    # Totals.
 
     def objects_max(self) -> int:
-        """How many Python objects topics and views may hold: looks at all topics if there are
+        """An upper bound of Python objects of topics and views: visits all topics if there are
         views."""
         each = TOPIC_OBJECTS + MET_OBJECTS * min(len(self.followers), MET_MAX)
         return each * len(self.topics) + self.view_maker.objects_max()
 
     def check(self) -> None:
-        """Assert what is always true of a catalog; takes time for every topic and record."""
+        """Assert the invariants of a catalog; takes time for every topic and record."""
         self.followers.check()
         tables = [topic.records.table for topic in self if not topic.is_system]
-        # Copies and views that are being filled listen, but are no topics yet.
+        # Copies and views that are being filled are listeners, but no topics yet.
         listeners = [one for topic in self for one in topic.router.listeners]
         copies = [one.copy for one in listeners if isinstance(one, ConflatedCopy)]
         tables += [records.table for records in copies if records.name not in self.topics]
@@ -455,7 +451,7 @@ class Catalog:
         kept_bytes = sum(view.producer.kept_bytes for view in views) + self.view_maker.kept_bytes
         assert self.usage.bytes - kept_bytes == sum(
             table.bytes + RECORD_BYTES * len(table) for table in tables
-        ), "what records take is counted wrongly"
+        ), "the memory of records is counted wrongly"
         for name, topic in self.topics.items():
             topic.check()
             assert topic.name == topic.records.name == name
@@ -465,14 +461,16 @@ class Catalog:
             if pattern is not None:
                 assert pattern.members[name] is topic, f"its pattern does not know {name}"
             if isinstance(topic, CopyTopic):
-                hearing = self.topics[topic.underlying].router.copies()
-                assert hearing.count(topic.copy) == 1, f"{name} does not hear what it copies"
+                listening = self.topics[topic.underlying].router.copies()
+                assert listening.count(topic.copy) == 1, f"{name} misses what it copies"
                 assert topic.copy.copies.count(topic.records) == 1, f"{name} is not written to"
             for records in (one for copy in topic.router.copies() for one in copy.copies):
-                assert self.topics[records.name].records is records, "a copy of no name hears"
+                assert self.topics[records.name].records is records, "a copy of no topic listens"
         for pattern in self.patterns.values():
             for name, topic in pattern.members.items():
-                assert self.topics[name] is topic, f"{name} has gone, and its pattern has it still"
+                assert self.topics[name] is topic, (
+                    f"{name} is removed, and its pattern has it still"
+                )
             for follower in pattern.followers:
                 assert self.patterns[follower.name] is follower
                 assert follower.name in self._coming or (

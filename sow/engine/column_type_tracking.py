@@ -1,18 +1,17 @@
-"""Known columns: what a topic's fields have held, found out when somebody first asks for columns.
+"""Column type tracking: the types that a topic's fields have had, from the first query by columns.
 
-From then on the topic hears of every value (`sow.messages.column_types`), and whatever becomes
-something else is written down in an account of the server's own, in the group of the change that
-made it so: a type never narrows, whatever becomes of the values. Of topics that nobody has asked
-for in columns nothing is known, and nothing is heard.
+From then on every value of the topic is observed (`sow.messages.column_types`), and each change of
+a type is written to a system topic, in the group of the change that caused it: a type never
+narrows. Topics that were never queried by columns are not observed.
 
-So types after a restart are never narrower than those that were told: whoever was told waited for
-the group. A full disk takes the account out of the reserve, or refuses the answer.
+So types after a restart are never narrower than those that a client has seen: its response waited
+for the group. A full disk writes them to the reserve, or refuses the query.
 
-After a restart the records are looked through once more when they are asked for: the account may be
-older than the last of them, and a release that knows of no account may have published meanwhile. Of
-what such a one has told nothing is known; what its records hold counts from here on. A topic may go
-and come again, such as one of a pattern that is empty at a restart, or a conflated topic at a
-reload: what is known is known of its name, and it hears from its first message on.
+After a restart the first query by columns scans the records once more: the system topic may be
+older than the last of them, and an earlier release without it may have published meanwhile. Types
+that such a release has sent are unknown; what its records contain counts from then on. A topic may
+be removed and added again, such as one of a pattern that is empty at a restart, or a conflated
+topic at a reload: types are kept by name, and it is observed from its first message on.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -32,18 +31,18 @@ from sow.messages.declared import DeclaredFields, declared_fields
 from sow.messages.stepwise_columns import pieces
 from sow.topic.records import Records
 
-HEARD_AT_ONCE = 200
+OBSERVED_AT_ONCE = 200
 """Records that one step looks at: a millisecond with a few fields each."""
 TOPIC_ITSELF = ""
-"""The field of the account that stands for the topic: it is known, and whether it has too many
-fields. Others are called by their names after a slash."""
+"""The field of the system topic that stands for the topic itself: it is tracked, and whether it has
+too many fields. Others have their names after a slash."""
 
 
 class ColumnTypeTracker:
     """The columns of one engine's topics.
 
-    `store` puts documents into the account; `has_room` says whether the disk takes so many bytes of
-    them.
+    `store` writes documents to the system topic; `has_room` returns whether the disk takes so many
+    bytes of them.
     """
 
     def __init__(
@@ -56,14 +55,14 @@ class ColumnTypeTracker:
         self._store = store
         self._has_room = has_room
         self._kept: dict[str, dict[str, tuple[int, int]]] = {}
-        """What the account says of topics that are not known yet in this life, and since when."""
+        """Restored types of topics that are not tracked yet since the start, and their numbers."""
         self._types: dict[str, ColumnTypes] = {}
-        """What is known in this life, also of topics that have gone and may come again."""
+        """Types tracked since the start, also of removed topics, which may come again."""
         self._unsaved: dict[str, dict[str, None]] = {}
-        """Fields that could not be written down while the disk was full, by topic."""
+        """Fields that could not be written while the disk was full, by topic."""
 
     def restore(self) -> None:
-        """Go on with what the account says, now that topics and accounts are there."""
+        """Restore the types from the system topic, after topics and system topics are restored."""
         if KNOWN_COLUMNS.name not in self._catalog.topics:
             return
         table = self._catalog.account(KNOWN_COLUMNS).records.table
@@ -71,7 +70,7 @@ class ColumnTypeTracker:
             (orjson.loads(table.bodies[slot] or b"{}"), int(table.seqs[slot]))
             for slot in table.live().tolist()
         ]
-        # Notes of one group come in any order; older ones do not say where their field stands.
+        # Notes of one group come in any order; older ones lack the position of their field.
         account.sort(key=lambda note: int(note[0].get("at", COLUMNS_MAX)))
         for noted, seq in account:
             self._kept.setdefault(noted["topic"], {})[noted["field"]] = (noted["held"], seq)
@@ -79,7 +78,7 @@ class ColumnTypeTracker:
             self.meet(topic.records)
 
     def meet(self, records: Records) -> None:
-        """Have a topic that comes into being go on with what is known of its name."""
+        """Apply the known types of its name to a topic that was just added."""
         types = self._types.get(records.name)
         if types is not None:
             types.look_again()  # it may have come with records
@@ -88,7 +87,7 @@ class ColumnTypeTracker:
             self._begin(records)
 
     def _begin(self, records: Records) -> ColumnTypes:
-        """Hear of what is put from now on, knowing what is known from before."""
+        """Observe records from now on, starting with restored types."""
         name = records.name
         # Names of copies and views are in no history of definitions.
         since_seq = records.since_seq if isinstance(records.definition, Topic) else 0
@@ -105,7 +104,7 @@ class ColumnTypeTracker:
             bool(kept.get(TOPIC_ITSELF)),
         )
         if not is_hidden(name):
-            # Nobody asks for it again, and the account is by names that are read.
+            # No query names it again, and the system topic is by visible names.
             self._types[name] = types
         records.know_columns(types)
         if not kept and not is_hidden(name):
@@ -113,17 +112,19 @@ class ColumnTypeTracker:
         return types
 
     def making(self, topic: LiveTopic) -> Task[ColumnTypes]:
-        """What the columns of a topic are: all records are looked at, if they were not yet.
+        """The columns of a topic: scans all records, if that was not done yet.
 
-        Given up in between, what was found is kept, and the next who asks looks again. Raises
-        DiskFull if what they are cannot be written down, and so could be forgotten.
+        Closed before the end, it keeps what it has found, and the next query scans again. Raises
+        DiskFull if the types cannot be written, and so could be lost.
         """
         records = topic.records
         types = records.types or self._begin(records)
         if not types.is_whole:
             table, slots = records.table, records.table.live()
-            for start in range(0, len(slots), HEARD_AT_ONCE):
-                some = map(table.bodies.__getitem__, slots[start : start + HEARD_AT_ONCE].tolist())
+            for start in range(0, len(slots), OBSERVED_AT_ONCE):
+                some = map(
+                    table.bodies.__getitem__, slots[start : start + OBSERVED_AT_ONCE].tolist()
+                )
                 for bodies in pieces([body for body in some if body is not None]):
                     types.hear(bodies)
                     yield
@@ -132,43 +133,42 @@ class ColumnTypeTracker:
         if topic.name in self._unsaved and KNOWN_COLUMNS.name in self._catalog.topics:
             raise DiskFull(
                 f"the disk is full: the types of the columns of {topic.name} cannot be written "
-                "down, and might be others after a restart; ask for JSON, or free some space"
+                "down, and might differ after a restart; request JSON, or free some space"
             )
         return types
 
     def sent_at_once(self, topic: LiveTopic) -> Task[ColumnTypes | None]:
-        """What the columns of a topic are, where that takes no look at many records: they are
-        known, or the records are few. Nothing is heard for it from then on. None elsewhere, and
-        where there are too many."""
+        """The columns of a topic, where that needs no long scan: they are known, or the records are
+        few. Does not start to observe the topic. None elsewhere, and where there are too many."""
         records = topic.records
         types = records.types
         if types is None or not types.is_whole:
-            if len(records.table) > HEARD_AT_ONCE and not is_hidden(topic.name):
+            if len(records.table) > OBSERVED_AT_ONCE and not is_hidden(topic.name):
                 return None
             known = None if types is None else types.kinds
             types = ColumnTypes(records.message_type, known)
             bodies = map(records.table.bodies.__getitem__, records.table.live().tolist())
-            yield from _hear(types, [[body for body in bodies if body is not None]])
+            yield from _observe(types, [[body for body in bodies if body is not None]])
         return None if types.is_full else types
 
-    def hearing(self, topic: LiveTopic, rows: Iterable[Sequence[bytes]]) -> Task[None]:
-        """Hear of messages that the topic has held, some at a time: they count as if they had been
-        heard of then. Its columns are known."""
+    def observing(self, topic: LiveTopic, rows: Iterable[Sequence[bytes]]) -> Task[None]:
+        """Observe earlier messages of the topic, some at a time: they count as if they had been
+        observed then. Its columns are known."""
         types = topic.records.types
         assert types is not None
-        yield from _hear(types, rows)
+        yield from _observe(types, rows)
 
     def names(self, topic: LiveTopic, rows: Iterable[Sequence[bytes]]) -> Task[Collection[str]]:
-        """The fields that some messages of a topic have, and those that are declared: what is told
-        to who may not see others."""
+        """The fields of some messages of a topic, and the declared ones: the column names for a
+        client that may not see other records."""
         types = ColumnTypes(topic.records.message_type)
-        yield from _hear(types, rows)
+        yield from _observe(types, rows)
         declared = self.declared(topic)
         return types.kinds.keys() | {path.steps[0] for path in (declared.paths if declared else ())}
 
     def declared(self, topic: LiveTopic) -> DeclaredFields | None:
-        """The declared fields of a topic; of a copy, those of what it copies, but for fields that
-        it makes itself; of a view none."""
+        """The declared fields of a topic; of a copy, those of its underlying topic without the
+        fields that it makes itself; of a view none."""
         made: set[str] = set()
         definition = topic.definition
         while isinstance(topic, CopyTopic):
@@ -183,10 +183,10 @@ class ColumnTypeTracker:
         )
         return declared_fields(topic.records.message_type, declared) if declared else None
 
-    # The account.
+    # The system topic.
 
     def _note(self, name: str, fields: list[str]) -> None:
-        """Write down what fields of a topic have become."""
+        """Write the new types of fields of a topic."""
         noted = self._unsaved.setdefault(name, {})
         noted |= dict.fromkeys([TOPIC_ITSELF, *(f"/{field}" for field in fields)])
         self._save()
@@ -207,9 +207,9 @@ class ColumnTypeTracker:
             self._store(bodies)
 
 
-def _hear(types: ColumnTypes, rows: Iterable[Sequence[bytes]]) -> Task[None]:
+def _observe(types: ColumnTypes, rows: Iterable[Sequence[bytes]]) -> Task[None]:
     for bodies in rows:
-        for start in range(0, len(bodies), HEARD_AT_ONCE):
-            for some in pieces(list(bodies[start : start + HEARD_AT_ONCE])):
+        for start in range(0, len(bodies), OBSERVED_AT_ONCE):
+            for some in pieces(list(bodies[start : start + OBSERVED_AT_ONCE])):
                 types.hear(some)
                 yield

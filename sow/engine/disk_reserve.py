@@ -1,9 +1,9 @@
-"""Room on the disk: whether a change may be taken that will have to be stored.
+"""Disk reserve: whether a change that has to be stored may be accepted.
 
-Asked before anything is changed. Messages need room on the disk as it is, beside what is on its
-way there. What helps a full disk (removals make room, and so do consumers that come forward) may
-have the reserve that is kept for it. While the disk refuses to write, nothing is taken at all. How
-much there is says whoever has the disk; memory is bounded elsewhere (`sow.engine.capacity`).
+Checked before anything is changed. Messages need free space beside what is being written. What
+helps a full disk (removals free space, and so do consumers that advance) may use the reserve that
+is kept for it. While the disk refuses to write, nothing is accepted. The store knows how much space
+there is; memory is bounded elsewhere (`sow.engine.capacity`).
 """
 
 from collections.abc import Callable, Iterable
@@ -13,11 +13,11 @@ from sow.errors import DiskFull, StoreError
 
 
 class DiskReserve:
-    """The door before the disk.
+    """Admission control of writes.
 
-    `has_room` says whether the disk takes so many bytes of messages more, 0 for some, and `takes`
-    whether it takes so many out of the reserve; where it takes none for another reason than that it
-    is full, `lost` says why. `ledger` knows what is on its way there.
+    `has_room` returns whether the disk takes so many more bytes of messages, 0 for some, and
+    `takes` whether the reserve takes so many; where the disk takes none although it is not full,
+    `lost` returns why. `ledger` knows what is being written.
     """
 
     def __init__(
@@ -40,19 +40,19 @@ class DiskReserve:
 
     @property
     def failure(self) -> StoreError | None:
-        """What the disk said when it refused a write, until it takes one."""
+        """The error of the last write, until one succeeds."""
         return self._failure
 
     def fail(self, failure: StoreError) -> None:
-        """The disk refuses to write: refuse all messages with this, deletes too."""
+        """A write failed: refuse all messages with this error, deletes too."""
         self._failure = failure
 
     def recover(self) -> None:
-        """The disk takes messages again."""
+        """Writes succeed again."""
         self._failure = None
 
     def check(self) -> None:
-        """Raise DiskFull if the disk takes no more messages, or what it says while it fails."""
+        """Raise DiskFull if the disk takes no more messages, or its error while it fails."""
         if self._failure is not None:
             self.check_failure()
         if not self._has_room(0):
@@ -70,13 +70,13 @@ class DiskReserve:
             )
 
     def on_the_way_bytes(self) -> int:
-        """What was taken and is not stored yet; takes time for each of it."""
+        """Bytes accepted and not stored yet; takes time in proportion to the entries."""
         return sum(entry.size_bytes() for entry in self._ledger.in_flight())
 
     def check_reserve(self, size_bytes: Callable[[], int]) -> None:
         """Raise DiskFull if not even the reserve has room for so much.
 
-        The size is asked for only when the disk is full.
+        `size_bytes` is called only when the disk is full.
         """
         self.check_failure()
         if self._has_room(0):
@@ -92,16 +92,16 @@ class DiskReserve:
         return self._has_room(0) or self._takes(self.on_the_way_bytes() + size_bytes)
 
     def check_removal(self, identities: Iterable[str]) -> None:
-        """Raise DiskFull if these records cannot be removed any more."""
+        """Raise DiskFull if there is no room to log the removal of these records."""
         self.check_reserve(lambda: self.removal_bytes(identities))
 
     @staticmethod
     def removal_bytes(identities: Iterable[str]) -> int:
-        """About how much the removal of these records takes."""
+        """About how many bytes the removal of these records takes."""
         return sum(len(identity.encode(errors="replace")) for identity in identities)
 
     def check_failure(self) -> None:
-        """Raise what the disk said while it fails."""
+        """Raise the error of the disk while it fails."""
         if self._failure is not None:
-            # Raised many times: it would gather everybody's traceback.
+            # Raised many times: it would collect a traceback each time.
             raise self._failure.with_traceback(None)

@@ -4,9 +4,9 @@
     advance(now) ──────> expirations, conflated releases ──> the same router
     flush() ───────────> a *group*: log entries to make durable, sessions to write to
 
-The engine does no I/O and reads no clock. Changes take effect at once, but nothing that was said
-because of them may leave before its group is durable: what a client has seen is never lost.
-Whoever drives the engine stores each group's entries in order, then calls `release`.
+The engine does no I/O and reads no clock. Changes take effect at once, but no output that they
+cause may leave before its group is durable: what a client has seen is never lost. The runtime
+stores each group's entries in order, then calls `release`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,15 +52,14 @@ ChangesListener = Callable[[Records, Sequence[str]], None]
 
 
 class Engine:
-    """All topics of one configuration, their records, and who follows them.
+    """All topics of one configuration, their records and subscriptions.
 
-    `has_room` says whether the disk takes so many bytes of messages more, 0 for some, and `takes`
-    whether it takes so many out of the reserve that is kept for removals; both are asked often and
-    have to be cheap.
+    `has_room` returns whether the disk takes so many more bytes of messages, 0 for some, and
+    `takes` whether the reserve for removals takes so many; both are called often and have to be
+    cheap.
 
-    Times are microseconds since 1970 UTC. Where a caller's time goes back, the engine's does not:
-    it goes on from the newest one that it knows. To be used by one thread, but for
-    `filters.compiled`.
+    Times are microseconds since 1970 UTC. Where a caller's time goes back, the engine continues
+    from the newest one that it knows. To be used by one thread, except for `filters.compiled`.
     """
 
     def __init__(
@@ -79,23 +78,23 @@ class Engine:
         self._waiting: dict[Channel, None] = {}
         self._untidy: dict[LiveTopic, None] = {}
         self._noting: tuple[dict[LiveTopic, None], ...] = ()
-        self._hearing: tuple[ChangesListener, ...] = ()
+        self._change_listeners: tuple[ChangesListener, ...] = ()
         known = {Trait.AMPS_INSTANCE_NAME: configuration.name}
         self.filters = FilterCache(lambda: self.configuration.limits, known)
         self.views = Views(
             self._view,
             self.route,
             lambda names: self.requests.holds_until_us(names),
-            lambda names: not self.undivided.concerns(names),
+            lambda names: not self.atomic.concerns(names),
             lambda: self.ledger.now_us,
             self.forget_kept,
         )
         self.catalog = Catalog(configuration, self.filter, self.ledger, self.views.wake)
         self.capacity = Capacity(self.catalog)
-        self.undivided = AtomicBatch(lambda: self.seq, self._go_on_after)
-        self.queries = Queries(self.topic, self.topics, self.ledger, self.undivided)
-        self.requests = RequestBoundaries(lambda: self.now_us, self._let_go)
-        self.timers.add(self.requests, lambda requests, _now_us: requests.let_go())
+        self.atomic = AtomicBatch(lambda: self.seq, self._go_on_after)
+        self.queries = Queries(self.topic, self.topics, self.ledger, self.atomic)
+        self.requests = RequestBoundaries(lambda: self.now_us, self._release_held)
+        self.timers.add(self.requests, lambda requests, _now_us: requests.release())
         self.conflation_budget: ConflationBudget[Session] = ConflationBudget()
         self.removals = BulkDelete(
             self.disk,
@@ -110,39 +109,38 @@ class Engine:
             self.check_sizes,
             self.capacity,
             self.disk,
-            self.undivided.finish_before,
+            self.atomic.finish_before,
             self.requests.together,
             self.conflation_budget.work_off,
         )
-        # Of the reserve there has to stay what it takes to delete everything.
+        # The reserve must keep enough to log the deletion of every record.
         self.columns = ColumnTypeTracker(
             self.catalog,
             self._note_columns,
             lambda size: self.disk.spares(size + self.catalog.usage.named_bytes),
         )
         self._act, self._act_of_copy = self._work, self.release_copy
-        """One for all topics, of which a pattern may have a hundred thousand."""
+        """Bound once for all topics: a pattern may have a hundred thousand."""
         for topic in self.catalog:
-            self.look_after_topic(topic)
+            self.attach_topic(topic)
         self.timers.add(self.views, self._release_views)
-        self.forgetting = ViewGc()
-        """What views kept that have gone or stopped."""
-        self.timers.add(self.forgetting, lambda forgetting, _now_us: forgetting.go_on())
+        self.view_gc = ViewGc()
+        """State of removed and stopped views."""
+        self.timers.add(self.view_gc, lambda view_gc, _now_us: view_gc.go_on())
 
-    # Who wants to know.
+    # Listeners.
 
-    def hear_of_work(self, listener: Callable[[], None]) -> None:
-        """Have `listener` called when there is something to flush that no command or due time has
-        caused."""
+    def on_work(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when there is something to flush that no command or timer has caused."""
         self._work_listeners.append(listener)
 
     def on_stopped(self, listener: Callable[[str], None]) -> None:
-        """Have `listener` told of each view and conflated topic that has stopped, in a sentence."""
+        """Call `listener` with a sentence for each view and conflated topic that stops."""
         self.views.on_stopped(listener)
         self._stop_listeners.append(listener)
 
-    def tell_of_work(self) -> None:
-        """Something has to be flushed, and whoever flushes cannot know of it."""
+    def notify_work(self) -> None:
+        """Something has to be flushed that the runtime cannot know of."""
         for listener in self._work_listeners:
             listener()
 
@@ -150,20 +148,20 @@ class Engine:
 
     @property
     def topics(self) -> dict[str, LiveTopic]:
-        """All topics by name, those of patterns and their copies too. Only to be looked at."""
+        """All topics by name, those of patterns and their copies too. Read only."""
         return self.catalog.topics
 
     def topic(self, name: str) -> LiveTopic:
         """The topic of the exact name `name`; raises UnknownTopic, which names the nearest one, and
-        Stopped for a view or a conflated topic that has, or that is made of one."""
+        Stopped for a view or a conflated topic that has stopped, or is made of one that has."""
         topic = self.catalog.topic(name)
         reason = self.catalog.why_stopped(topic)
         if reason:
             raise Stopped(reason)
         return topic
 
-    def look_after_topic(self, topic: LiveTopic) -> None:
-        """A topic has come into being: do what falls due there."""
+    def attach_topic(self, topic: LiveTopic) -> None:
+        """Schedule the timers of a new topic."""
         self._note(topic)
         self.columns.meet(topic.records)
         if isinstance(topic, CopyTopic):
@@ -172,12 +170,12 @@ class Engine:
         elif topic.falls_due:
             self.timers.add(topic, self._act)
 
-    def look_after_parted(self, topic: CopyTopic, before: ConflatedCopy) -> None:
-        """A conflated topic has its copy to itself, which was one with `before`."""
+    def attach_parted(self, topic: CopyTopic, before: ConflatedCopy) -> None:
+        """Schedule a conflated topic that has stopped sharing its copy with `before`."""
         self.timers.add(topic.copy, self._act_of_copy, beside=before)
 
-    def forsake(self, topic: LiveTopic) -> None:
-        """A topic is about to go: do nothing more there."""
+    def detach_topic(self, topic: LiveTopic) -> None:
+        """Stop the timers of a topic that is being removed."""
         self._note(topic)
         if not isinstance(topic, CopyTopic):
             self.timers.remove(topic)
@@ -191,7 +189,7 @@ class Engine:
         return topic
 
     def _release_views(self, views: Views, _now_us: int) -> None:
-        """Have views say what has changed in them, or some of it."""
+        """Release the changes of views, or some of them."""
         views.release()
         self.timers.note(views)
 
@@ -199,15 +197,15 @@ class Engine:
         """The topic to publish to under `name`; one of a Pattern may come into being by it.
 
         Raises UnknownTopic; InvalidTopic for a copy (docs/semantics.md, Rule 4), or for a name that
-        belongs to one; TooLarge where a Pattern has as many topics as it may; DiskFull, and what
-        the disk said while it fails.
+        belongs to one; TooLarge where a Pattern has as many topics as it may; DiskFull, and the
+        error of the disk while it fails.
         """
         topic = self.catalog.publishable(name)
         self.disk.check()
         return topic
 
     def filter(self, text: str) -> Filter:
-        """The filter that `text` says; the same text is compiled once (`Filters.get`)."""
+        """The filter of `text`; the same text is compiled once (`FilterCache.get`)."""
         return self.filters.get(text)
 
     # Changes from clients.
@@ -253,15 +251,14 @@ class Engine:
         )
 
     def is_free(self, name: str) -> bool:
-        """Nobody has to be waited for before something is stored there: nothing is left of other
-        publishes, no undivided change concerns the topic, and nobody is in arrears with what he
-        was told."""
+        """Whether a publish to the topic need not wait: no other publish has slices left, no atomic
+        change of the topic is under way, and no session exceeds its conflation budget."""
         waits = self.publications.has_left or self.conflation_budget.exist
-        return not waits and not self.undivided.concerns((name,))
+        return not waits and not self.atomic.concerns((name,))
 
     def publish_slice(self, topic: SourceTopic, bodies: Sequence[bytes], now_us: int) -> int:
-        """`publish` of no more bodies than a step takes, to what `publishable` has just given,
-        while it `is_free`; without the cost of steps."""
+        """`publish` of no more bodies than a step takes, to a topic that `publishable` has just
+        returned, while it `is_free`; without the cost of steps."""
         messages = self.read(topic, bodies, now_us=now_us)
         return self.publications.put_slice(topic, messages, now_us, topic.expiry_us(None, now_us))
 
@@ -273,8 +270,8 @@ class Engine:
         *,
         now_us: int,
     ) -> CheckedMessages:
-        """Check bodies for `publications.carry_out` that come at `now_us`, with their `keys` where
-        they have none in them; changes nothing. Raises what `publish` does of them."""
+        """Check bodies for `publications.carry_out` that arrive at `now_us`, with their `keys`
+        where the bodies have none; changes nothing. Raises what `publish` does."""
         self.check_sizes(bodies)
         messages = topic.records.read(bodies, keys, self.arrivals(topic, len(bodies), now_us))
         if topic.definition.preprocessing:
@@ -282,7 +279,7 @@ class Engine:
         return messages
 
     def arrivals(self, topic: LiveTopic, count: int, now_us: int) -> range | None:
-        """The times at which so many messages of a topic come, where fields are made of them."""
+        """Arrival times of `count` messages of a topic, where fields are computed from them."""
         return self.ledger.arrivals(count, now_us) if topic.records.is_timed else None
 
     def finished(
@@ -293,8 +290,8 @@ class Engine:
         delta: bool,
         fitted: bool = False,
     ) -> CheckedMessages:
-        """What records become of these messages, as `SourceTopic.finished` says; only what was
-        being removed already is changed."""
+        """The records that result from these messages, as in `SourceTopic.finished`; changes only
+        records that were being removed already."""
         self.removals.make_way(topic, messages.identities, now_us)
         return topic.finished(messages, delta, fitted=fitted, now_us=now_us)
 
@@ -306,10 +303,10 @@ class Engine:
         expires_us: int = 0,
         keeps: bool = False,
     ) -> int:
-        """Store messages that were found good, and tell; returns the bookmark of the last one.
+        """Store checked messages and route them; returns the bookmark of the last one.
 
-        `expires_us` is the time at which they expire, as `SourceTopic.expiry_us` says; 0: never.
-        Records that are there keep theirs if it `keeps`.
+        `expires_us` is the time at which they expire, as `SourceTopic.expiry_us` returns it; 0:
+        never. Existing records keep theirs if it `keeps`.
         """
         now_us = self.ledger.moment(now_us)
         self.enter(topic)
@@ -318,12 +315,12 @@ class Engine:
         return self.ledger.seq
 
     def enter(self, topic: SourceTopic) -> None:
-        """Let a topic of `publishable` be there, if it is not, and look after what comes of it."""
+        """Add a topic of `publishable`, unless it exists, and schedule the new topics."""
         for new in self.catalog.enter(topic):
-            self.look_after_topic(new)
+            self.attach_topic(new)
 
     def pass_on(self, topic: SourceTopic, batch: Batch) -> None:
-        """Records were stored: something may fall due earlier, and who follows them is told."""
+        """Records were stored: update the timer of the topic, and route the change."""
         if topic.falls_due:
             self.timers.note(topic)
         self.route(topic, batch)
@@ -343,21 +340,21 @@ class Engine:
             )
 
     def removal(self, name: str, slots: Slots, now_us: int) -> Task[int]:
-        """Remove the records in `slots` of the topic `name`, some in each step; returns how many
-        there were.
+        """Remove the records in `slots` of the topic `name`, some in each step; returns how many it
+        removed.
 
-        Slots are as `query` gives them, and to be given before anything changes; empty ones are
-        passed over. What becomes of others' changes meanwhile says `sow.engine.bulk_delete`. Raises
-        UnknownTopic, InvalidTopic for a copy, DiskFull, and what the disk said while it fails.
+        Slots are those of a query, valid until the next change; empty ones are skipped.
+        `sow.engine.bulk_delete` describes concurrent changes. Raises UnknownTopic, InvalidTopic for
+        a copy, DiskFull, and the error of the disk while it fails.
         """
         topic = self.catalog.deletable(name)
         steps = self.removals.begin(topic, slots, self.seq, now_us)
-        return (yield from self.requests.together(self.undivided.apart(name, steps)))
+        return (yield from self.requests.together(self.atomic.exclusive(name, steps)))
 
     def remove(self, topic: SourceTopic, identities: Sequence[str], op: Op, now_us: int) -> int:
-        """Remove the records of these identities that are there; returns how many there were.
+        """Remove the existing records of these identities; returns how many there were.
 
-        `op` says why: ``delete`` or ``expire``. Whether the disk has room was asked before.
+        `op` is the reason: ``delete`` or ``expire``. The caller has checked the room on the disk.
         """
         batch = topic.remove(identities, op, self.ledger.moment(now_us))
         if batch is None:
@@ -367,7 +364,8 @@ class Engine:
 
     @contextmanager
     def noting(self) -> Iterator[dict[LiveTopic, None]]:
-        """What is put here, for whoever takes it out: each topic that has changed, come or gone."""
+        """A set that collects each topic that is changed, added or removed; the caller empties
+        it."""
         noted: dict[LiveTopic, None] = {}
         self._noting += (noted,)
         try:
@@ -376,27 +374,29 @@ class Engine:
             self._noting = tuple(one for one in self._noting if one is not noted)
 
     @contextmanager
-    def hearing(self, listener: ChangesListener) -> Iterator[None]:
-        """Have `listener` called with the names of records that have changed, come or gone."""
-        self._hearing += (listener,)
+    def on_changes(self, listener: ChangesListener) -> Iterator[None]:
+        """Call `listener` with the identities of records that are changed, added or removed."""
+        self._change_listeners += (listener,)
         try:
             yield
         finally:
-            self._hearing = tuple(one for one in self._hearing if one is not listener)
+            self._change_listeners = tuple(
+                one for one in self._change_listeners if one is not listener
+            )
 
     def _note(self, topic: LiveTopic) -> None:
         for noted in self._noting:
             noted[topic] = None
 
     def route(self, topic: LiveTopic, batch: Batch) -> None:
-        """Tell who follows a topic of changes, and look after whoever is due because of it."""
+        """Route changes to the subscribers of a topic, and schedule those that have work."""
         self._untidy[topic] = None
         if isinstance(topic, SourceTopic):
             self.ledger.note(topic.name, batch)
         if self._noting:
             self._note(topic)
-        for hear in self._hearing:
-            hear(topic.records, batch.changes.identities)
+        for notify in self._change_listeners:
+            notify(topic.records, batch.changes.identities)
         if self.requests.current is not None:
             self.requests.current.topics.add(topic.name)
         feeds, woken = topic.route(batch, self.ledger.now_us)
@@ -409,26 +409,26 @@ class Engine:
     # Time.
 
     def due_us(self) -> int | None:
-        """The time at which `advance` next has something to do; None: nothing waits."""
+        """When `advance` next has something to do; None: nothing is scheduled."""
         return self.timers.due_us()
 
     def reach(self, now_us: int) -> None:
-        """Know that it is `now_us`; what is due by then is carried out by `advance`."""
+        """Set the time to `now_us`; `advance` then runs what is due."""
         self.ledger.moment(now_us)
 
     def advance(self, now_us: int) -> None:
-        """Carry out what is due by `now_us`, in one step; see `fall_due`."""
+        """Run what is due by `now_us`, in one step; see `fall_due`."""
         run_to_completion(self.fall_due(now_us))
 
     def fall_due(self, now_us: int) -> Task[None]:
-        """Carry out what is due by `now_us`: records expire, conflated updates are released.
+        """Run what is due by `now_us`: records expire, conflated updates are released.
 
-        Each topic and each subscription does a bounded part of it; what is left is due again.
+        Each topic and each subscription does a bounded part; the rest is due again.
         """
         yield from self.timers.run(self.ledger.moment(now_us))
 
     def _go_on_after(self, topic: LiveTopic, channels: list[Channel]) -> None:
-        """An undivided change is over: what has fallen due meanwhile is due."""
+        """An atomic change is over: release its channels and timers."""
         for channel in channels:
             channel.release_others(self.now_us)
             self._waiting[channel] = None
@@ -436,15 +436,15 @@ class Engine:
         for name in self.catalog.with_copies(topic) if topic.name in self.topics else ():
             changed = self.topics[name]
             self.timers.note(changed.copy if isinstance(changed, CopyTopic) else changed)
-        self.tell_of_work()
+        self.notify_work()
 
     def _work(self, topic: SourceTopic, now_us: int) -> None:
-        """Have a topic do what is due there."""
+        """Run what is due in a topic."""
         for batch in topic.work(now_us):
             self.route(topic, batch)
 
     def release_copy(self, copy: ConflatedCopy, now_us: int) -> None:
-        """Have a copy release what is due, under each of its names."""
+        """Release what is due in a copy, under each of its names."""
         batches, has_stopped = copy.release(now_us), bool(copy.stopped)
         for batch in batches:
             self.route(self.topics[batch.changes.topic], batch)
@@ -458,23 +458,22 @@ class Engine:
         updates: Sequence[tuple[str, CopyUpdate]],
         removals: Sequence[Removal[str, CopyUpdate]],
     ) -> None:
-        """Change the conflated topic `topic` as the engine that conflates it says.
+        """Apply releases of another engine to the conflated topic `topic`.
 
-        `updates` are identities with their new states, `removals` what leaves and why, each as of
-        the change of the underlying topic that it stands for: one that is older than what the copy
-        holds is passed over.
+        `updates` are identities with their new states, `removals` those that leave and why, each as
+        of its change of the underlying topic: one that is older than the copy's state is skipped.
         """
         for batch in topic.accept(updates, removals):
             self.route(topic, batch)
 
     def release_channel(self, channel: ConflatedChannel, now_us: int) -> None:
-        """Let a conflated subscription have what is due at `now_us`, or some of it."""
+        """Release what is due at `now_us` to a conflated subscription, or some of it."""
         channel.release(now_us)
         self.flush_channel(channel)
 
     def release_window(self, channel: WindowChannel, now_us: int) -> None:
-        """Let a live window go on with what is due at `now_us`; once its topic is in order again,
-        all who wait for that are told."""
+        """Continue a live window with what is due at `now_us`; once its order is complete again,
+        flush all channels that wait for it."""
         try:
             for other in channel.go_on(now_us):
                 self._waiting[other] = None
@@ -484,42 +483,42 @@ class Engine:
             self.flush_channel(channel)
 
     def _is_held(self, channel: Channel) -> bool:
-        """Whether a strand waits for the end of a request, and is flushed then."""
+        """Whether a channel waits for the end of a request, and is flushed then."""
         if not (isinstance(channel, WindowChannel) and self.requests.holds(channel)):
             return False
         self.timers.note(self.requests)
         return True
 
-    def _let_go(self, channels: Iterable[WindowChannel]) -> None:
-        """What live windows waited for has ended."""
+    def _release_held(self, channels: Iterable[WindowChannel]) -> None:
+        """The request that these live windows waited for has ended."""
         self._waiting.update(dict.fromkeys(channels))
-        self.tell_of_work()
+        self.notify_work()
 
-    def look_after(self, channel: Channel) -> None:
-        """Flush a strand with the open group if it has something to hand out."""
+    def schedule_flush(self, channel: Channel) -> None:
+        """Flush a channel with the open group if it has output."""
         if self._is_held(channel):
             return
         self._waiting[channel] = None
         self.timers.note(channel)
-        self.tell_of_work()
+        self.notify_work()
 
     # Live changes of the configuration (`sow.engine.topic_changes`).
 
     def adopt(self, configuration: Configuration) -> None:
-        """Go on under a configuration whose topics are there already."""
+        """Continue with a configuration whose topics exist already."""
         self.configuration = configuration
         self.catalog.adopt(configuration)
 
     def forget_kept(self, view: MaterializedView) -> None:
-        """A view has gone, or hears of nothing any more: let what it keeps go as it falls due."""
-        self.forgetting.add(view.kept())
-        self.timers.note(self.forgetting)
-        self.tell_of_work()
+        """A view is removed or unsubscribed: free its state as a timer."""
+        self.view_gc.add(view.kept())
+        self.timers.note(self.view_gc)
+        self.notify_work()
 
     # Indexes.
 
     def refresh_indexes(self, notes: int) -> bool:
-        """Bring indexes up to date, by about `notes` changes noted; True when there is more."""
+        """Refresh indexes by about `notes` noted changes; True when there is more."""
         while self._untidy:
             topic = next(iter(self._untidy))
             notes -= topic.records.indexes.refresh(notes)
@@ -537,7 +536,7 @@ class Engine:
 
     @property
     def now_us(self) -> int:
-        """The newest time that is known; nothing happens before it any more."""
+        """The newest known time; no change gets an earlier one."""
         return self.ledger.now_us
 
     @property
@@ -546,7 +545,7 @@ class Engine:
         return self.ledger.open.number
 
     def touch(self, session: Session) -> None:
-        """Have `session` handed over with the open group: it has something to write."""
+        """Add `session` to the open group: it has something to write."""
         self.ledger.open.sessions[session] = None
 
     @property
@@ -562,7 +561,7 @@ class Engine:
         return bool(handed) or self.views.has_work
 
     def flush_channel(self, channel: Channel) -> None:
-        """Hand out what `strand` has gathered; to be done whenever its members change."""
+        """Hand out the pending output of `channel`; required before its members change."""
         if channel.waiting:
             group = self.ledger.open
             try:
@@ -570,13 +569,13 @@ class Engine:
             except Exception as error:
                 channel.fail(error)
             group.sessions.update(channel.members)
-            # One that follows its client's pace may have been asked for more than a step gives.
+            # At its client's pace it may owe more than one step hands out.
             self.timers.note(channel)
 
     def flush(self) -> Group:
-        """Close the open group and hand it over, its strands handed out and its sessions sealed.
+        """Flush all channels, seal the sessions, close the open group and return it.
 
-        Entries of groups have to be stored in the order of their numbers; then `release` is called.
+        Entries of groups have to be stored in the order of their numbers; then call `release`.
         """
         if self.views.is_dirty:
             self._release_views(self.views, self.now_us)
@@ -590,20 +589,20 @@ class Engine:
         return self.ledger.close()
 
     def release(self, group: Group) -> None:
-        """Know that `group` is durable, the next after the last one: what it says may leave."""
+        """`group`, the next after the last released one, is durable: its output may leave."""
         self.ledger.release(group)
 
     def in_flight(self) -> Iterator[LogEntry]:
-        """Log entries that are not known to be durable yet, in order; no accounts."""
+        """Log entries that are not known to be durable yet, in order; without system topics."""
         return self.ledger.in_flight()
 
     def check(self) -> None:
-        """Assert what is always true of an engine and its parts, between two steps; reads all
+        """Assert the invariants of an engine and its parts, between two steps; reads all
         records."""
         self.ledger.check()
         self.timers.check()
         self.removals.check()
-        self.undivided.check()
+        self.atomic.check()
         self.catalog.check()
         self.publications.check()
         self.views.check()
@@ -623,10 +622,9 @@ class Engine:
 
         `checkpoints` has one for each definition in `past`, by default for each persistent topic;
         `log` holds at least every entry after the oldest of them, up to `last_seq`. `progress` is
-        told how far it is. Until the last step the engine holds a part of its records, and nothing
-        may be asked of it. Returns what the configuration has no place for: while any of it holds
-        records, an engine that goes on would hide them. Afterwards `now_us` is the newest time that
-        is known, before which nothing may happen any more.
+        updated. Until the last step the engine has a part of its records and must not be used.
+        Returns orphaned records: while any exist, an engine that continues would hide them.
+        Afterwards `now_us` is the newest time in the store, and no change gets an earlier one.
         """
         known = set(self.topics)
         past = past or past_of(self.configuration)
@@ -637,19 +635,19 @@ class Engine:
             if name in known:
                 self.timers.note(topic.copy if isinstance(topic, CopyTopic) else topic)
             else:
-                self.look_after_topic(topic)
+                self.attach_topic(topic)
         return orphaned
 
     def restore_accounts(self, accounts: Iterable[LogEntry] | None) -> None:
-        """Let the server's own topics hold what the journal keeps as accounts; after `restore`.
+        """Restore the system topics from the journal's account entries; after `restore`.
 
-        None: the journal keeps none, and what `restore` has found is written there.
+        None: the journal has none, and what `restore` has found is written there.
         """
         for topic in restore_accounts(self.catalog, self.ledger, accounts):
             self.timers.note(topic)
         self.columns.restore()
 
     def _note_columns(self, bodies: list[bytes]) -> None:
-        """Put documents into the account of known columns."""
+        """Write documents to the system topic of known columns."""
         account = self.catalog.account(KNOWN_COLUMNS)
         self.put(account, account.records.read(bodies), self.now_us)

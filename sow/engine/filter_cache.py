@@ -1,8 +1,8 @@
-"""Filters: what clients have written as conditions, compiled once while they are asked for.
+"""Filter cache: filters of clients, compiled once and kept while they are in use.
 
-The same texts come again and again, and compiling takes far longer than finding what was compiled.
-A text that is refused is remembered with its refusal. A long text may be compiled in a
-thread beforehand (`compiled`, `keep`), so that nobody else waits for it.
+The same texts come again and again, and compiling takes far longer than a lookup. A text that is
+refused is kept with its error. A long text may be compiled in a thread beforehand (`compiled`,
+`keep`), so that no other client waits for it.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ of 2 KB each, or eight of the longest, of a hundred times their text."""
 
 
 class FilterCache:
-    """Compiled filters by their text. `limits` gives the limits that hold now, `known` is what all
+    """Compiled filters by their text. `limits` returns the current limits, `known` is what all
     messages have in common beside their fields."""
 
     def __init__(
@@ -30,7 +30,7 @@ class FilterCache:
         self._kept: Cache[str, Filter | ClientError] = Cache(FILTERS_KEPT_WEIGHT)
 
     def get(self, text: str) -> Filter:
-        """The filter that `text` says, made now if need be.
+        """The filter of `text`, compiled now if it is not cached.
 
         Raises BadFilter with the position of the mistake, NotAvailable for what is not built, and
         TooLarge over `Limits/FilterSize` or `FilterDepth` (docs/semantics.md, Rule 6).
@@ -44,7 +44,7 @@ class FilterCache:
         return found
 
     def compiled(self, text: str) -> Filter | ClientError:
-        """The filter that `text` says, made now, or the error that `get` would raise.
+        """The filter of `text`, compiled now, or the error that `get` would raise.
 
         May run in a thread: a long one takes up to 50 milliseconds.
         """
@@ -60,9 +60,9 @@ class FilterCache:
             return error.afresh()
 
     def keep(self, text: str, found: Filter | ClientError) -> None:
-        """Have at hand what `compiled` has made of `text`."""
+        """Cache what `compiled` returned for `text`."""
         self._kept.keep(text, found, len(text) + ENTRY_WEIGHT)
 
     def has(self, text: str) -> bool:
-        """Whether `get` would answer at once, having the filter or its mistake at hand."""
+        """Whether the filter or its error is cached, so that `get` returns at once."""
         return self._kept.get(text) is not None

@@ -1,14 +1,14 @@
-"""Private names: a topic that nobody can name but who has made it.
+"""Hidden topics: a topic that only its creator can name.
 
-What an aggregated query asks for is a view like any, and it is found, followed and removed like any
-topic. Only it is nobody's business: it has no name of its own, its lines say the topic that was
-asked, and it is in no list. So its name reads like that topic's and equals nothing but itself: a
-text that a client sends never finds it.
+An aggregated query is answered by a view, found, followed and removed like any topic. But it has no
+name of its own, its lines carry the name of the topic that the query named, and no list shows it.
+So its name reads like that topic's name and equals only itself: a text from a client never finds
+it.
 """
 
 
 class HiddenTopic(str):
-    """A text that equals itself alone."""
+    """A text that equals only itself."""
 
     __slots__ = ()
 
@@ -22,5 +22,5 @@ class HiddenTopic(str):
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a topic of this name is of no list."""
+    """Whether no list shows a topic of this name."""
     return isinstance(name, HiddenTopic)

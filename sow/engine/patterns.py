@@ -2,7 +2,7 @@
 
 A topic whose definition has a `Pattern` comes into being when it is first published to. A conflated
 topic over a pattern *follows* it: it has a copy of each of its topics, named by its `TopicFormat`.
-Here is which names a pattern claims and which topics it has; making them is the catalog's business.
+This module knows which names a pattern claims and which topics it has; the catalog makes them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,15 +30,15 @@ class PatternTopic:
 
     @property
     def name(self) -> str:
-        """The name of the definition, which is no topic's."""
+        """The name of the definition; no topic has it."""
         return self.definition.name
 
     def redefine(self, definition: Definition) -> None:
-        """Go on under another definition of the same name."""
+        """Continue with another definition of the same name."""
         self.definition = definition
 
     def over(self, limit: int) -> tuple[list[LiveTopic], str]:
-        """The topics that are too many, and why: empty ones first, then those that came last."""
+        """The topics over the limit, and why: empty ones first, then the newest."""
         if len(self.members) <= limit:
             return [], ""
         topics = self.members.values()
@@ -55,8 +55,8 @@ class PatternTopic:
         return source is not None and self.underlying.may_hold(source)
 
     def held_among(self, names: Iterable[str]) -> list[str]:
-        """Those of these names that its topics may have; of copies the most are told by how they
-        begin and end, since there may be very many."""
+        """Those of these names that its topics may have. Names of copies are first filtered by
+        prefix and suffix, since there may be very many."""
         if self.underlying is not None:
             begins, ends = topic_patterns.copy_ends(_format_of(self.definition))
             names = [name for name in names if name.startswith(begins) and name.endswith(ends)]

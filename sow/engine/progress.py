@@ -1,7 +1,7 @@
-"""Progress: how far a restart has got, for those who wait for it.
+"""Progress: how far a restart has got, for those that wait for it.
 
-It counts the records that were put back, of how many there are; and once all are, says of whose
-indexes and copies they are made into. How long that takes is for whoever has a clock.
+It counts the records that are restored, out of how many; then it names the topic whose indexes and
+copies are being built. It measures no time: that needs a clock.
 """
 
 
@@ -10,24 +10,24 @@ class Progress:
 
     def __init__(self) -> None:
         self.topic = ""
-        """Whose records it is at."""
+        """The topic whose records are being restored."""
         self.done = 0
-        """Records that were put back, from checkpoints and log."""
+        """Records restored so far, from checkpoints and log."""
         self.of = 0
         """How many there are."""
         self.is_settling = False
-        """All are back, and indexes and copies are made of them."""
+        """All records are restored; indexes and copies are being built."""
 
     def begin(self, of: int) -> None:
-        """There are `of` records to put back; whatever was done before counts no more."""
+        """There are `of` records to restore; counting starts at 0."""
         self.topic, self.done, self.of, self.is_settling = "", 0, of, False
 
     def put_back(self, topic: str, count: int) -> None:
-        """So many records more are back."""
+        """`count` more records are restored."""
         self.topic = topic
-        # A log is read from the beginning of an entry, which may be before what is wanted.
+        # The log is read from the start of an entry, which may be before the first record needed.
         self.done = min(self.done + count, self.of)
 
     def settle(self, topic: str) -> None:
-        """All records are back; what is made of this topic's comes next."""
+        """All records are restored; indexes and copies of this topic are built next."""
         self.topic, self.done, self.is_settling = topic, self.of, True

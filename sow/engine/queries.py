@@ -1,9 +1,8 @@
-"""Which records a query names: found in steps, beside changes.
+"""Queries: which records match, found in steps while other clients change them.
 
-A query is asked of the indexes that its topic has, and begins again where the topic gets others
-meanwhile. What it answers are slots, valid until the next change: nothing is copied here, and
-nothing is said; whoever asked takes hold of the bodies. How long queries take is noted by the kind
-of index that served them.
+A query uses the indexes of its topic, and starts again when a reload replaces them. It returns
+slots, valid until the next change: it copies and sends nothing, and the caller pins the bodies. How
+long queries take is recorded by the kind of index that served them.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,39 +18,39 @@ from sow.query import Query, QueryAnswer, answering
 from sow.topic.records import Records
 
 JUDGED_MAX = 500
-"""Changes on their way to the disk that are compared with a question: half a millisecond at most,
-less than the wait that it may save."""
+"""Changes in flight that are compared with a query: half a millisecond at most, less than the wait
+that it may save."""
 
 
 class Queries:
-    """The queries of one engine: `topic` finds a topic or raises what the engine's does, `topics`
-    has all of them by name."""
+    """The queries of one engine: `topic` finds a topic or raises as the engine's does, `topics` has
+    all of them by name."""
 
     def __init__(
         self,
         topic: Callable[[str], LiveTopic],
         topics: Mapping[str, LiveTopic],
         ledger: CommitSequencer,
-        undivided: AtomicBatch,
+        atomic: AtomicBatch,
     ) -> None:
         self._topic = topic
         self._topics = topics
         self._ledger = ledger
-        self._undivided = undivided
+        self._atomic = atomic
         self._tick_s: Callable[[], float] = lambda: 0.0
         self.times: dict[str, Histogram] = {}
-        """Of each query, what its steps took, by the kind of index that it began with; kinds are
-        those of `sow.query.access_paths`, `scan`, and `all` of a query that asks for everything."""
+        """Time that each query took in its steps, by the kind of its first index: those of
+        `sow.query.access_paths`, `scan`, and `all` for a query without conditions."""
 
     def measure(self, tick_s: Callable[[], float]) -> None:
-        """From now on note how long queries take, by a clock that only goes forward."""
+        """From now on record how long queries take, by a monotonic clock."""
         self._tick_s = tick_s
 
     def at_once(self, name: str, query: Query) -> QueryAnswer:
-        """Which records of the topic `name` a query names, as slots valid until the next change.
+        """Which records of the topic `name` match, as slots valid until the next change.
 
-        In the order that is asked for, else that of first publication (docs/semantics.md, Rule 9).
-        Raises UnknownTopic, and ClientError where it asks for fields of messages that have none.
+        In the requested order, by default that of first publication (docs/semantics.md, Rule 9).
+        Raises UnknownTopic, and ClientError for fields of messages that have none.
         A query that needs a new column of a large topic takes seconds: see `answering`.
         """
         return run_to_completion(self.answering(name, query))
@@ -59,19 +58,19 @@ class Queries:
     def answering(self, name: str, query: Query) -> Task[QueryAnswer]:
         """The same in steps, of a millisecond or so but for the last, which takes a few.
 
-        The answer is as of the last step, and its slots are valid until the next change: whoever
-        goes on after other work takes the bodies in the step in which the answer comes.
+        The answer is as of the last step, and its slots are valid until the next change: a caller
+        that continues after other work takes the bodies in the step that returns the answer.
         Raises at once what `run_to_completion` does; from a later step UnknownTopic, if the topic
         has gone.
         """
         self.checked(name, query)
-        return self._undivided.apart(name, self._answering(name, query.at(self._ledger.now_us)))
+        return self._atomic.exclusive(name, self._answering(name, query.at(self._ledger.now_us)))
 
     def _answering(self, name: str, query: Query) -> Task[QueryAnswer]:
         while True:
             indexes = self.checked(name, query).indexes
             steps, took_s = answering(indexes, query), 0.0
-            # Where the topic has other indexes since the configuration changed, begin again.
+            # Start again if a reload has given the topic other indexes.
             while self._topic(name).records.indexes is indexes:
                 began_s = self._tick_s()
                 try:
@@ -84,7 +83,7 @@ class Queries:
                 yield
 
     def checked(self, name: str, query: Query) -> Records:
-        """The records that a query is about; raises what `run_to_completion` does."""
+        """The records of the query's topic; raises what `at_once` does."""
         records = self._topic(name).records
         records.check_filter(query.filter)
         if query.order_by and not records.message_type.structured:
@@ -102,10 +101,9 @@ class Queries:
         times.note(took_s)
 
     def is_durable(self, name: str, condition: Filter | None) -> bool:
-        """Whether what a topic holds that passes a filter is as it was at `ledger.durable_seq`: of
-        what is on its way to the disk nothing passes, or did. False where that would take long, and
-        of copies and views, which may have been made of such changes without having heard of them.
-        """
+        """Whether the records that pass a filter are as of `ledger.durable_seq`: no change in
+        flight passes it, before or after. False where finding out would take long, and for copies
+        and views, which may contain the results of changes in flight."""
         if not isinstance(self._topics.get(name), SourceTopic):
             return False
         count = 0

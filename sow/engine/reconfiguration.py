@@ -1,20 +1,20 @@
 """Changing the configuration of a running engine.
 
-Two configurations are compared definition by definition. What can be changed while records and
-subscribers stay where they are becomes a *step*; anything else is refused, all of it by name,
-before the first step is taken: a bad edit changes nothing.
+Two configurations are compared definition by definition. A change that keeps records and
+subscriptions becomes a *step*; anything else is refused, all of it by name, before the first step:
+a bad edit changes nothing.
 
-What takes long is made beside what there is and takes its place when it is complete: an index, a
-conflated topic, which nobody can ask before it is full. Settings count from the first step on, and
-so do the names that new topics will have, so that what was found possible stays so.
+What takes long is built beside the current state and replaces it when it is complete: an index, a
+conflated topic, which clients cannot query before it is full. Settings count from the first step
+on, and the names of new topics are reserved then, so that the steps stay possible.
 
     conflated topics    added, removed; another interval, schedule or filter
     views               added, removed; other rows, of other topics or by another filter
     any topic           other indexes, another back-pressure policy, another MaxRecords
-    topics              other Preprocessing and Enrichment, for what comes
-    Sessions, Limits    for sessions that begin from now on; views that have too many groups stop
-    Security            for requests that come from now on
-    ServerLog           for lines that are written from now on
+    topics              other Preprocessing and Enrichment, for new messages
+    Sessions, Limits    for new sessions; views that have too many groups stop
+    Security            for new requests
+    ServerLog           for new lines
 """
 
 import dataclasses
@@ -53,29 +53,30 @@ CHANGEABLE_IN_SOURCES = CHANGEABLE | MADE_FIELDS
 CHANGEABLE_IN_COPIES = CHANGEABLE | PACE_FIELDS | FILTER_FIELDS
 CHANGEABLE_IN_VIEWS = CHANGEABLE | ROW_FIELDS
 CLOSED_AT_ONCE = 1_000
-"""Topics that go which are closed in one step: less than a microsecond each."""
+"""Topics to be removed that one step closes: less than a microsecond each."""
 REFUSALS_MAX = 5
-"""So many topics that would lose records are named."""
+"""How many topics that would lose records an error names."""
 UNCHANGING = ("name", "message_types", "host", "port", "data_directory", "journal")
 
 
 GiveUp = Callable[[dict[LiveTopic, str]], Task[None]]
-"""Takes the records of topics that go, with the reasons, some in each step."""
+"""Archives the records of topics that are being removed, with the reasons, in steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReconfigurationStep:
-    """One change: what is said of it when it is done, and what does it, at once or step by step."""
+    """One change: its report when it is done, and the function that does it, at once or in
+    steps."""
 
     texts: list[str]
     apply: Callable[[], Task[None] | None]
 
 
 class Reconfiguration:
-    """The way from an engine's configuration to another one.
+    """Changes an engine's configuration to another one.
 
-    `end_topic` ends the subscriptions of a topic that is going. `give_up` takes topics whose
-    records would have no place, with the reasons; None: such a configuration is refused.
+    `end_topic` ends the subscriptions of a topic that is being removed. `give_up` archives topics
+    whose records would be orphaned, with the reasons; None: such a configuration is refused.
     """
 
     def __init__(
@@ -95,9 +96,9 @@ class Reconfiguration:
         self._added: list[ConflatedTopic | View] = []
 
     def apply(self, now_us: int) -> Task[list[str]]:
-        """Take every step, or none: raises ConfigError with all that cannot be changed.
+        """Run every step, or none: raises ConfigError with all that cannot be changed.
 
-        What has been begun is to be carried to its end. Returns what was changed.
+        Once started it has to be finished. Returns what was changed.
         """
         engine, new = self._engine, self._new
         engine.reach(now_us)
@@ -118,10 +119,10 @@ class Reconfiguration:
         return [text for step in steps for text in step.texts]
 
     def _settled(self) -> Task[list[ReconfigurationStep]]:
-        """The steps to be taken, all of them possible in the step in which they come.
+        """The steps to run, all of them possible at the moment of return.
 
-        Before that the records of what goes are given up. It is closed as long as that takes, so
-        that nothing comes which is not; what is not to go then is open again.
+        Before that the records of removed topics are archived. These topics are closed meanwhile,
+        so that no record is missed; those that stay after all are opened again.
         """
         closed: dict[LiveTopic, str] = {}
         try:
@@ -142,7 +143,7 @@ class Reconfiguration:
                 if held and self._give_up is not None:
                     yield from self._give_up(held)
                 elif len(coming) < CLOSED_AT_ONCE:
-                    break  # all in the step in which the changes were found possible
+                    break  # all in the step that found the changes possible
         except BaseException:
             for topic in closed:
                 topic.close(False)
@@ -152,15 +153,15 @@ class Reconfiguration:
         return steps
 
     def _finish_changes(self) -> Task[None]:
-        """Finish what clients have begun to write to topics that go."""
+        """Finish writes to topics that are being removed."""
         engine = self._engine
         while busy := self._find_leaving():
             for name in busy:
-                yield from engine.undivided.finish_before(name)
+                yield from engine.atomic.finish_before(name)
                 yield from engine.publications.finish_all(name)
 
     def _checked(self) -> list[ReconfigurationStep]:
-        """The steps to be taken; raises ConfigError with all that cannot be changed."""
+        """The steps to run; raises ConfigError with all that cannot be changed."""
         self._refused, self._added = [], []
         steps = list(self._steps())
         if self._refused:
@@ -170,12 +171,12 @@ class Reconfiguration:
         return steps
 
     def _find_leaving(self) -> list[str]:
-        """Find out which topics go; returns those of which somebody's write is to be finished."""
+        """Find the topics to remove; returns those with writes to finish."""
         engine = self._engine
         self._leaving = without_place(engine.catalog, self._new)
         changing = engine.publications.names_under_way()
-        if engine.undivided.topic is not None:
-            changing.add(engine.undivided.topic.name)
+        if engine.atomic.topic is not None:
+            changing.add(engine.atomic.topic.name)
         return [name for name in changing if engine.topics.get(name) in self._leaving]
 
     def _steps(self) -> Iterator[ReconfigurationStep]:
@@ -186,7 +187,7 @@ class Reconfiguration:
         yield from self._leave()
         before = {definition.name: definition for definition in old.topics}
         after = {definition.name: definition for definition in new.topics}
-        # What is removed goes in reverse, so that nothing is left without what it copies.
+        # Removed in reverse, so that nothing loses its underlying topic.
         for definition in reversed(old.topics):
             if definition.name not in after:
                 yield from self._removal(definition)
@@ -201,11 +202,11 @@ class Reconfiguration:
                 yield ReconfigurationStep([f"{name.replace('_', ' ')} changed"], apply)
 
     def _reconsider_views(self) -> None:
-        """Views that have more groups than they may have now stop, whether they change or not."""
+        """Stop views that have more groups than the new limit, whether they change or not."""
         for topic in self._engine.topics.values():
             if isinstance(topic, ViewTopic):
                 topic.view.reconsider()
-        self._engine.tell_of_work()
+        self._engine.notify_work()
 
     def _leave(self) -> Iterator[ReconfigurationStep]:
         losing = (topic for topic in self._leaving if topic.records.table.slots)
@@ -216,16 +217,16 @@ class Reconfiguration:
                 "removed/TIME)"
             )
         if self._leaving:
-            said: list[str] = []
-            going = self._leaving
-            yield ReconfigurationStep(said, lambda: self._give_up_all(going, said))
+            texts: list[str] = []
+            leaving = self._leaving
+            yield ReconfigurationStep(texts, lambda: self._give_up_all(leaving, texts))
 
-    def _give_up_all(self, going: Iterable[LiveTopic], said: list[str]) -> Task[None]:
-        """Let topics of patterns go, and say so of each."""
-        for topic in going:
+    def _give_up_all(self, leaving: Iterable[LiveTopic], texts: list[str]) -> Task[None]:
+        """Remove topics of patterns, and report each."""
+        for topic in leaving:
             assert isinstance(topic, SourceTopic)
             count = len(topic.records.table)
-            said.append(f"topic {topic.name} given up, with {count:,} records")
+            texts.append(f"topic {topic.name} given up, with {count:,} records")
             yield from self._changes.give_up(topic, self._end_topic)
 
     def _removal(self, definition: Definition) -> Iterator[ReconfigurationStep]:
@@ -238,9 +239,9 @@ class Reconfiguration:
         )
 
     def _remove(self, name: str) -> Task[None]:
-        """A view or a conflated topic less, or all those of a pattern."""
+        """Remove a view or a conflated topic, or all those of a pattern."""
         engine = self._engine
-        yield from engine.undivided.let_all_by()
+        yield from engine.atomic.finish_any()
         yield from self._changes.remove_copies(name, self._end_topic)
 
     def _addition(self, definition: Definition) -> Iterator[ReconfigurationStep]:
@@ -282,7 +283,7 @@ class Reconfiguration:
             self._check_keys(old, new)
         is_again = not isinstance(new, Topic) and any(one.stopped for one in self._topics(new))
         if is_again:
-            # Other rows or another filter make it again, though they may be the same.
+            # Replacing its rows or filter rebuilds it, though they may be the same.
             fields |= {"joins" if isinstance(new, View) else "filter"}
         if fields & (BACK_PRESSURE_FIELDS | FILTER_FIELDS) and not self._refused:
             check_definition(self._engine.catalog, new, is_new=False)

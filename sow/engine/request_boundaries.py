@@ -1,10 +1,10 @@
-"""Open requests: those that have changed topics and are not done, and who waits for their end.
+"""Request boundaries: windows and views report complete requests.
 
-A request or a frame may take many steps, between which others are served. Whoever follows single
-changes is told of each as it comes; a live window and a view say what has become of their topics
-when all has come that belongs together, so that they never show half a request. So they are held
-back while a request is open that has changed one of these, but for no longer than `HELD_US_MAX`.
-Who changes nothing holds nobody back.
+A request or a frame may take many steps, and other clients are served between them. A subscription
+to single changes gets each at once; a live window or a view reports the result of a request when
+the request ends, so that it never shows half of one. So their output is held back while a request
+is open that has changed one of their topics, but no longer than `HELD_US_MAX`. A request that
+changes nothing holds nothing back.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -13,8 +13,8 @@ from sow.core.cooperative import Result, Task
 from sow.streaming.windows.window_channel import WindowChannel
 
 HELD_US_MAX = 1_000_000
-"""A request that takes longer is told of in parts: whoever publishes a million records must not
-keep what others publish from those who look at the same topic."""
+"""A request that takes longer is reported in parts: a publish of a million records must not delay
+what other clients publish to the same topic."""
 
 
 class OpenRequest:
@@ -28,24 +28,24 @@ class OpenRequest:
 
 
 class RequestBoundaries:
-    """The open requests of one engine. `now_us` gives the newest time; `let_go` is called with the
-    strands that nobody holds back any more."""
+    """The open requests of one engine. `now_us` returns the newest time; `release` is called with
+    the channels that are no longer held back."""
 
     def __init__(
-        self, now_us: Callable[[], int], let_go: Callable[[Iterable[WindowChannel]], None]
+        self, now_us: Callable[[], int], release: Callable[[Iterable[WindowChannel]], None]
     ) -> None:
         self._now_us = now_us
-        self._let_go = let_go
+        self._release = release
         self.current: OpenRequest | None = None
-        """That of which a step is being taken."""
+        """The request whose step is running."""
         self._open: dict[OpenRequest, None] = {}
-        """Those that have changed something, and go on."""
+        """Unfinished requests that have changed something."""
         self._held: dict[WindowChannel, None] = {}
         self._until_us: int | None = None
-        """When one of those who are held may have been held for long enough."""
+        """When the first of the held channels has been held for `HELD_US_MAX`."""
 
     def together(self, steps: Task[Result]) -> Task[Result]:
-        """Take steps that are one request, or a part of the one that is being carried out."""
+        """Run steps that are one request, or a part of the request that is running."""
         if self.current is not None:
             return (yield from steps)
         request = OpenRequest(self._now_us())
@@ -69,27 +69,28 @@ class RequestBoundaries:
     def _end(self, request: OpenRequest) -> None:
         if request in self._open:
             del self._open[request]
-            self.let_go()
+            self.release()
 
     def due_us(self) -> int | None:
-        """When somebody may have been held back for long enough."""
+        """When the first of the held channels has been held for `HELD_US_MAX`."""
         return self._until_us
 
-    def let_go(self) -> None:
-        """Hold nobody back; whom another request holds is held again when he is to be told."""
+    def release(self) -> None:
+        """Release all held channels; one that another request holds is held again when it has
+        output."""
         held, self._held, self._until_us = self._held, {}, None
         if held:
-            self._let_go(held)
+            self._release(held)
 
     def holds_until_us(self, names: Collection[str]) -> int | None:
-        """Until when whoever looks at these topics has to wait, if no request ends before; None:
-        they need not."""
+        """Until when output of these topics has to wait, unless the request ends before; None: it
+        need not wait."""
         began_us = [one.began_us for one in self._open if not one.topics.isdisjoint(names)]
         until_us = max(began_us, default=0) + HELD_US_MAX
         return until_us if began_us and until_us > self._now_us() else None
 
     def holds(self, channel: WindowChannel) -> bool:
-        """Whether a window has to wait for the end of a request; if so it is let go then."""
+        """Whether a window has to wait for the end of a request; if so, it is released then."""
         until_us = self.holds_until_us((channel.lines.topic.name,))
         if until_us is None:
             return False
@@ -101,5 +102,5 @@ class RequestBoundaries:
         """Assert what is always true between two steps."""
         assert self.current is None, "a step of a request goes on"
         assert all(request.topics for request in self._open)
-        assert self._open or not self._held, "a window waits for nobody"
+        assert self._open or not self._held, "a window waits for no request"
         assert bool(self._held) == (self._until_us is not None), "a window waits for ever"

@@ -1,10 +1,10 @@
-"""Live topics: a topic at work, with everything that hangs on it.
+"""Running topics: a topic at work, with its records, router and timers.
 
 There are three kinds. A *source* is what clients publish to: its changes are numbered and logged,
 and its records may expire. A *copy* is a conflated topic: it changes as its conflation releases
-what it has heard of another topic. A *view* changes as turns end (`sow.engine.views`). Sources and
-copies know when they next have something to do by themselves (`due_us`) and do it (`work`). All
-answer with batches; who is told of them is the engine's business.
+changes of another topic. A *view* changes at flushes (`sow.engine.views`). Sources and copies know
+when they are next due (`due_us`) and then `work`. All return batches; the engine routes them to
+subscribers.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -27,7 +27,7 @@ from sow.topic.records import CheckedMessages, Records
 from sow.topic.views.view import MaterializedView
 
 LIFETIME_S_MAX = 1e9
-"""Some thirty years; a client that means for ever says 0."""
+"""Some thirty years; a client that means for ever sends 0."""
 Expiries = int | Sequence[int]
 """When records expire, 0 for never: all of them, or one for each."""
 
@@ -36,7 +36,7 @@ class LiveTopicBase:
     """What all kinds have in common.
 
     `pattern` is the name of the pattern that the topic belongs to, if any: `definition` is then
-    that of the pattern, for all its topics. What is asked at every publish is looked up once, here.
+    that of the pattern, for all its topics. What every publish needs is looked up once, here.
     """
 
     __slots__ = (
@@ -68,38 +68,38 @@ class LiveTopicBase:
         self.definition = definition
         self.pattern = pattern
         self.stored_as = pattern or self.name
-        """Whose checkpoint holds the records: the topics of a pattern share one."""
+        """The definition whose checkpoint has the records: the topics of a pattern share one."""
         self.updates = 0
         """Changes routed since the server started."""
         self.is_system = isinstance(definition, Topic) and definition.system
         """It is the server's own."""
         self.is_closed = self.is_system
-        """Clients may not change it: it is the server's own, or going."""
+        """Clients may not change it: it is the server's own, or being removed."""
         self.is_listed = not self.is_system and not is_hidden(self.name)
-        """Everybody may know that it is there."""
+        """Lists of topics show it."""
         self.is_logged = records.is_logged
-        """Whether the log holds what is published to it."""
+        """Whether the log has its messages."""
         self.falls_due = falls_due
-        """Whether it ever has something to do by itself."""
+        """Whether it ever has a timer."""
 
     def route(self, batch: Batch, now_us: int) -> Routed:
-        """Tell all who follow the topic of changes; returns who has to be looked after because of
-        it."""
+        """Route changes to all subscribers of the topic; returns the feeds and listeners that have
+        work because of it."""
         self.updates += len(batch.changes.identities)
         return self.router.route(batch, now_us)
 
     def redefine(self, definition: Definition) -> None:
-        """Go on under a definition that differs in what is looked up when it is needed."""
+        """Continue with a definition that differs only in what is looked up when needed."""
         self.definition = definition
         self.records.redefine(definition)
 
     def reindex(self, definition: Definition) -> Task[None]:
-        """Go on with the indexes of another definition, once they are made."""
+        """Use the indexes of another definition, once they are built."""
         yield from self.records.reindex(definition)
         self.redefine(definition)
 
     def refold(self, definition: Definition) -> None:
-        """Go on with the queue policy of another definition."""
+        """Use the queue policy of another definition."""
         self.redefine(definition)
         self.records.refold()
 
@@ -109,31 +109,32 @@ class LiveTopicBase:
         self.router.check()
 
     def introduced(self) -> Iterator[Batch]:
-        """All records as changes from nothing, for who follows from the beginning, some in each
-        batch; while none changes."""
+        """All records as inserts, some in each batch, for subscribers from the start; no record may
+        change meanwhile."""
         return self.records.introduced()
 
     def close(self, is_closed: bool = True) -> None:
-        """Let clients change it no more, since it is going, or change it again."""
+        """Refuse changes by clients, since it is being removed, or accept them again."""
         self.is_closed = is_closed
 
     def discharge(self, identities: Sequence[str], seq: int, now_us: int) -> Batch | None:
-        """Take records out of a topic that is going, unlogged; None if none of them is there."""
+        """Remove records of a topic that is being removed, unlogged; None if none of them
+        exists."""
         return self.records.drop(
             identities, "deleted", lambda count: ([seq] * count, [now_us] * count)
         )
 
 
 class SourceTopic(LiveTopicBase):
-    """A topic that clients publish to. Its changes are written into `ledger`."""
+    """A topic that clients publish to. Its changes are logged in `ledger`."""
 
     __slots__ = ("_is_stored", "_ledger", "expirations", "makes_records")
 
     definition: Topic
     stopped = ""
-    """It never does."""
+    """A source never stops."""
     kind = "topic"
-    """What the outside calls topics of this kind."""
+    """This kind in APIs and metrics."""
 
     def __init__(
         self,
@@ -146,12 +147,12 @@ class SourceTopic(LiveTopicBase):
         super().__init__(records, definition, pattern, definition.expires, followers)
         self.expirations = Expirations(records.table) if definition.expires else None
         self.makes_records = bool(definition.enrichment)
-        """What is published has to be `finished` to be a record, deltas or not."""
+        """Messages have to be `finished` to be records, deltas or not."""
         self._is_stored = is_persistent(definition)
         self._ledger = ledger
 
     def remake(self, definition: Topic) -> None:
-        """Go on with the Preprocessing and Enrichment of another definition, for what comes."""
+        """Use the Preprocessing and Enrichment of another definition, for new messages."""
         self.redefine(definition)
         self.records.remake()
         self.makes_records = bool(definition.enrichment)
@@ -159,10 +160,10 @@ class SourceTopic(LiveTopicBase):
     # Changes.
 
     def expiry_us(self, expires_s: float | None, now_us: int) -> int:
-        """When what is published now expires, 0 for never.
+        """When a message published now expires, 0 for never.
 
-        `expires_s` is what the client has asked for, 0 for ever, None for the topic's own lifetime.
-        Raises ClientError for a lifetime that is none, or of records that are kept for ever.
+        `expires_s` is the client's lifetime, 0 for ever, None for the topic's default.
+        Raises ClientError for an invalid lifetime, or where records are kept for ever.
         """
         if expires_s is None:
             lifetime_us = self.definition.expiration_us
@@ -186,8 +187,8 @@ class SourceTopic(LiveTopicBase):
         expires_us: int,
         renewed: Set[str] = frozenset(),
     ) -> Expiries:
-        """When records expire after deltas without a lifetime: as before, those that are not there
-        or are `renewed` by then at `expires_us`; all of them, or one for each."""
+        """When records expire after deltas without a lifetime: as before, and new or `renewed` ones
+        at `expires_us`; one value for all, or one for each."""
         table = self.records.table
         if table.expires_us is None and not expires_us:
             return 0
@@ -205,12 +206,12 @@ class SourceTopic(LiveTopicBase):
         fitted: bool = False,
         now_us: int = 0,
     ) -> CheckedMessages:
-        """What records become of these messages, which are deltas or not and come at `now_us`;
+        """The records that result from these messages, deltas or not, which arrive at `now_us`;
         changes nothing.
 
-        Messages that are no deltas need it only where `makes_records`. `held` are the bodies that
-        some records are to be taken for. What is made fits, or raises BadMessage; if `fitted`, what
-        does not fit is NULL.
+        Messages that are no deltas need it only where `makes_records`. `held` are bodies that
+        override those of the table. Computed values fit, or raise BadMessage; if `fitted`, a value
+        that does not fit is NULL.
         """
         records = self.records
         merges = delta and records.retains
@@ -223,8 +224,8 @@ class SourceTopic(LiveTopicBase):
     def put(
         self, messages: CheckedMessages, now_us: int, expires_us: int, keeps: bool = False
     ) -> Batch:
-        """Number, log and store messages that were found good; `expires_us` 0 is never. Records
-        that are there keep their lifetime if it `keeps`."""
+        """Number, log and store checked messages; `expires_us` 0 is never. Existing records keep
+        their lifetime if it `keeps`."""
         expiries = self.kept_expiries(messages.identities, expires_us) if keeps else expires_us
         return self.store(messages, self.number(messages, now_us, expiries), now_us, expiries)
 
@@ -235,12 +236,12 @@ class SourceTopic(LiveTopicBase):
         expires_us: Expiries,
         bodies_bytes: int | None = None,
     ) -> Sequence[int]:
-        """Number and log messages, for `store`; returns their numbers. `bodies_bytes` is how long
-        they are, where that is known: of very many it takes long to count."""
+        """Number and log messages, for `store`; returns their numbers. `bodies_bytes` is their
+        size, where it is known: for very many it takes long to compute."""
         bodies, identities, _ = messages
         seqs = self._ledger.numbers(len(bodies), self.is_system)
         if self._is_stored:
-            # Where identities follow from the bodies, the log need not hold them, too.
+            # Where identities follow from the bodies, the log need not have them.
             known = identities if self.is_system or not self.records.keys else None
             self._log("publish", seqs, now_us, known, bodies, expires_us, bodies_bytes)
         else:
@@ -259,7 +260,7 @@ class SourceTopic(LiveTopicBase):
         return batch
 
     def remove(self, identities: Sequence[str], op: Op, now_us: int) -> Batch | None:
-        """Number, log and carry out the removal of records; None if none of them is there."""
+        """Number, log and carry out the removal of records; None if none of them exists."""
         table = self.records.table
         identities = [identity for identity in dict.fromkeys(identities) if identity in table]
         if not identities:
@@ -276,7 +277,7 @@ class SourceTopic(LiveTopicBase):
     def drop(
         self, identities: Sequence[str], reason: Reason, seqs: Sequence[int], now_us: int
     ) -> Batch | None:
-        """Remove records, each once and all of them there, as was numbered at a time."""
+        """Remove existing records, each named once, with the numbers of `number_removal`."""
         return self.records.drop(identities, reason, lambda count: (seqs, [now_us] * count))
 
     def _log(
@@ -299,16 +300,16 @@ class SourceTopic(LiveTopicBase):
         if self.expirations is not None:
             self.expirations.check()
 
-    # What falls due.
+    # Timers.
 
     def due_us(self) -> int | None:
-        """When `work` next has something to do: a record may expire."""
+        """When `work` is next due: a record may expire."""
         if self.expirations is None or self.records.is_changing:
             return None
         return self.expirations.due_us()
 
     def work(self, now_us: int) -> list[Batch]:
-        """Remove the records whose time has come, or some of them: `due_us` says it then."""
+        """Remove expired records, or some of them: then `due_us` is due again."""
         expired = [] if self.expirations is None else self.expirations.take(now_us)
         batch = self.remove(expired, "expire", now_us) if expired else None
         return [] if batch is None else [batch]
@@ -320,13 +321,13 @@ class SourceTopic(LiveTopicBase):
 
 
 class CopyTopic(LiveTopicBase):
-    """A conflated topic; `copy` is what conflates, for this topic or for several that are alike."""
+    """A conflated topic; `copy` conflates, for this topic or for several that are alike."""
 
     __slots__ = ("copy",)
 
     definition: ConflatedTopic
     kind = "conflated"
-    """What the outside calls topics of this kind."""
+    """This kind in APIs and metrics."""
 
     def __init__(
         self,
@@ -340,7 +341,7 @@ class CopyTopic(LiveTopicBase):
 
     @property
     def underlying(self) -> str:
-        """The name of the topic that is copied."""
+        """The name of the underlying topic."""
         return self.copy.underlying.name
 
     @property
@@ -356,43 +357,43 @@ class CopyTopic(LiveTopicBase):
         return len(self.copy.copies) > 1
 
     def share(self, copy: ConflatedCopy) -> None:
-        """Go on as one of the names of a copy that is like this topic's."""
+        """Share a copy that is like this topic's."""
         copy.add_name(self.records)
         self.copy.stop()
         self.copy = copy
 
     def part(self) -> None:
-        """Go on with a copy of its own."""
+        """Use a copy of its own."""
         self.copy = self.copy.parted(self.records)
 
     # Live changes of the configuration, of a topic that has its copy to itself.
 
     def refold(self, definition: Definition) -> None:
-        """Go on with the queue policy of another definition; windows merge by it, too."""
+        """Use the queue policy of another definition; windows merge by it, too."""
         super().refold(definition)
         self.copy.remerge()
 
     def retime(self, definition: ConflatedTopic, now_us: int) -> None:
-        """Go on with another interval or schedule; what waits begins a window of the new kind."""
+        """Use another interval or schedule; pending changes begin a window of the new kind."""
         self.redefine(definition)
         self.copy.retime(definition, now_us)
 
     def refocus(self, definition: ConflatedTopic, condition: Filter | None) -> None:
-        """Go on with another filter, compiled to `condition`; `copy.judge_all` looks through the
-        records that there are."""
+        """Use another filter, compiled to `condition`; `copy.judge_all` applies it to existing
+        records."""
         self.redefine(definition)
         self.copy.refocus(condition)
 
     # Changes.
 
     def fill(self, seq: Callable[[], int]) -> Task[None]:
-        """Take over the underlying topic, as it stands in the last step; `seq` then gives the
-        number of the last change. What changes meanwhile is to be said to `copy.on_batch`."""
+        """Copy the underlying topic, as of the last step; `seq` then returns the number of the last
+        change. Changes meanwhile have to be passed to `copy.hear`."""
         return self.copy.fill(seq, self.records)
 
     def give_up(self) -> None:
-        """The topic goes: without others that are alike its underlying topic need not read its
-        fields any more; nor need anybody count its records."""
+        """The topic is removed: unless it shares its copy, the underlying topic stops reading
+        fields for it; its records are no longer counted."""
         self.copy.take_name(self.records)
         self.records.table.forget()
 
@@ -401,7 +402,7 @@ class CopyTopic(LiveTopicBase):
         updates: Sequence[tuple[str, CopyUpdate]],
         removals: Sequence[Removal[str, CopyUpdate]],
     ) -> list[Batch]:
-        """Apply what another engine has released."""
+        """Apply releases of another engine."""
         return self.copy.accept(updates, removals)
 
     def check(self) -> None:
@@ -411,14 +412,14 @@ class CopyTopic(LiveTopicBase):
 
 
 class ViewTopic(LiveTopicBase):
-    """A view; `view` is what makes its rows. Its changes are not logged: it is made anew from its
+    """A view; `view` maintains its rows. Its changes are not logged: a restart rebuilds it from its
     underlying topics."""
 
     __slots__ = ("underlyings", "view")
 
     definition: View
     kind = "view"
-    """What the outside calls topics of this kind."""
+    """This kind in APIs and metrics."""
 
     def __init__(
         self,
@@ -438,17 +439,18 @@ class ViewTopic(LiveTopicBase):
         return self.view.stopped
 
     def due_us(self) -> int | None:
-        """Nothing falls due: turns end."""
+        """A view has no timer: flushes release it."""
         return None
 
     def succeed(self, view: MaterializedView, definition: View) -> None:
-        """Go on with another view, under a definition of its own."""
+        """Continue with another view and its definition."""
         self.view.stop()
         self.view, self.underlyings = view, definition.underlyings
         self.redefine(definition)
 
     def give_up(self) -> None:
-        """The topic goes: nobody need count its records, nor read fields for it."""
+        """The topic is removed: its records are no longer counted, and no fields are read for
+        it."""
         self.view.stop()
         self.records.table.forget()
 

@@ -1,9 +1,8 @@
-"""What a checkpoint holds of the topics of a definition: their records, some slots at a time.
+"""What a checkpoint contains of the topics of a definition: their records, some slots at a time.
 
 The topics of a pattern share one checkpoint, in which a topic's name stands before each identity
-(`sow.engine.recovery.checkpoint_restore` takes it off). What indexes know of records goes with
-them, bound to all that it follows from. Writing is the store's business, and when to write the
-server's.
+(`sow.engine.recovery.checkpoint_restore` removes it). Index contents go with the records, bound to
+everything that they are derived from. The store writes it; the server decides when.
 """
 
 import json
@@ -28,10 +27,10 @@ COUNTED_AT_ONCE = 1000
 def stored_slices(
     catalog: Catalog, stored_as: str, count: int, known: bool = True
 ) -> Iterator[Slice]:
-    """The records of a checkpoint as they stand, `count` slots at a time; `known`: with what
-    indexes know of them.
+    """The current records of a checkpoint, `count` slots at a time; `known`: with what indexes
+    know of them.
 
-    What is published meanwhile may or may not be in it.
+    Records published meanwhile may or may not be included.
     """
     if stored_as not in catalog.patterns:
         records = catalog.topics[stored_as].records
@@ -45,7 +44,7 @@ def stored_slices(
 
 
 def _slices_with_values(catalog: Catalog, records: Records, count: int) -> Iterator[Slice]:
-    """The same with what indexes know of them, as long as they are not replaced by others."""
+    """The same with what indexes know of them, as long as the topic keeps these indexes."""
     table, indexes = records.table, records.indexes
     writer = indexes.writer(binding(catalog, records))
     for start in range(0, len(table.bodies), count):
@@ -64,14 +63,14 @@ def _slices(table: Table, count: int) -> Iterator[Slice]:
 
 
 def binding(catalog: Catalog, records: Records) -> str:
-    """What decides what indexes know of stored records: if it changes, that means nothing."""
+    """What stored index contents depend on: if it changes, they are ignored."""
     kind = records.definition.message_type
     options = repr(catalog.kinds.get(kind))
     return json.dumps([__version__, kind, options, records.indexes.definition])
 
 
 def stored_bytes(catalog: Catalog, stored_as: str) -> Task[int]:
-    """Bytes of bodies that a checkpoint would hold; some topics of a pattern in each step."""
+    """Bytes of bodies that a checkpoint would contain; some topics of a pattern in each step."""
     topics = catalog.members(stored_as)
     size_bytes = 0
     for start in range(0, len(topics), COUNTED_AT_ONCE):

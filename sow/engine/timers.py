@@ -1,9 +1,9 @@
-"""The timers: what is due when, so that nobody has to be asked who has nothing to do.
+"""Timers: what is due when, so that idle items cost nothing.
 
-Whoever does something by itself as time passes (a conflated topic, a conflated subscription,
-lifetimes, sessions that go) is added once and *noted* whenever it may have become due earlier
-than it said before. Things due at the same time are done in the order they were added in, so a
-conflated topic comes before what is made from it. Times are in microseconds; no clock here.
+Whatever acts as time passes (a conflated topic, a conflated subscription, lifetimes, sessions that
+end) is added once and *noted* whenever it may be due earlier than it was. Items due at the same
+time run in the order in which they were added, so a conflated topic runs before what is derived
+from it. Times are in microseconds; there is no clock here.
 """
 
 import heapq
@@ -15,9 +15,9 @@ from typing import Any, Protocol
 from sow.core.cooperative import Task
 
 NOTED_AT_ONCE = 500
-"""Things that are waited for again in one step when a run is over: a microsecond or two each."""
+"""Items that one step schedules again when a run is over: a microsecond or two each."""
 Rank = tuple[int, int]
-"""In which order things are done that are due at one time."""
+"""The order of items that are due at the same time."""
 
 
 class Timed(Protocol):
@@ -29,14 +29,14 @@ class Timed(Protocol):
 
 
 class Timers:
-    """A heap of due times; entries that are out of date are passed over."""
+    """A heap of due times; stale entries are skipped."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, Rank, Timed]] = []
         self._added: dict[Timed, tuple[Rank, Callable[[Any, int], None]]] = {}
         self._noted: dict[Timed, int] = {}
         self._done: dict[Timed, None] = {}
-        """What has been done in a run that goes on: it is not waited for until the run is over."""
+        """Items that the current run has run: they are scheduled again when it is over."""
         self._numbers = itertools.count()
 
     def add(
@@ -50,14 +50,14 @@ class Timers:
         self.note(item)
 
     def remove(self, item: Timed) -> None:
-        """This is not waited for any more."""
+        """Do not run this item any more."""
         self._added.pop(item, None)
         self._noted.pop(item, None)
         self._done.pop(item, None)
 
     def note(self, item: Timed) -> None:
         """`item` may be due earlier than it was."""
-        # Most strands are never waited for: they are not asked.
+        # Most channels have no timer: they are not queried.
         if item not in self._added or item in self._done:
             return
         due_us = item.due_us()
@@ -68,7 +68,7 @@ class Timers:
                 heapq.heappush(self._heap, (due_us, self._added[item][0], item))
 
     def expect(self, item: Timed) -> None:
-        """`item` may be due now that it was not before; quick where it is waited for already."""
+        """`item` may have become due; quick where it is scheduled already."""
         if item not in self._noted and item in self._added:
             self.note(item)
 
@@ -94,8 +94,8 @@ class Timers:
             assert self._heap[(at - 1) // 2] <= self._heap[at]
 
     def run(self, now_us: int) -> Task[None]:
-        """Do what is due by now, one thing at each step and each thing once: what is due again at
-        once waits its turn, which comes when everything else has had its own."""
+        """Run what is due by now, one item in each step and each item once: an item that is due
+        again at once waits until all others have run."""
         try:
             while (due_us := self.due_us()) is not None and due_us <= now_us:
                 item = heapq.heappop(self._heap)[2]
@@ -119,6 +119,6 @@ class Timers:
         try:
             self._added[item][1](item, now_us)
         except Exception:
-            # It would fail again at once, and for ever.
+            # It would fail again at once, without end.
             self._done.pop(item, None)
             raise

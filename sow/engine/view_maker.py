@@ -1,7 +1,7 @@
-"""Making views: of a definition, the rows that are to be kept and what keeps them.
+"""View maker: from a definition to the rows of a view and what maintains them.
 
-A view is made of topics that are there, and hears of nothing until the catalog lets it. Which of
-its rows is the newest is kept only where a view above it asks; that is known here, too.
+A view is made of existing topics, and receives no changes until the catalog subscribes it. Which of
+its rows is the newest is kept only where a view above needs it; that is tracked here, too.
 """
 
 import itertools
@@ -27,9 +27,9 @@ from sow.topic.views.view import MaterializedView
 
 
 class ViewMaker:
-    """Makes views of `topics`, which are looked up as they are then; what they keep is counted in
-    `usage`. `configuration` gives the one that holds, `wake` is called with a view that has
-    something to release, and had nothing. Who follows patterns of names is in `followers`."""
+    """Makes views of `topics`, looked up when needed; their state is counted in `usage`.
+    `configuration` returns the current one, `wake` is called with a view that has become dirty.
+    `followers` are subscriptions to patterns of names."""
 
     def __init__(
         self,
@@ -45,22 +45,22 @@ class ViewMaker:
         self._compile_filter = compile_filter
         self._usage = usage
         self.usage_of_clients = UsageOfSome(usage)
-        """What is kept of the groups of views whose names are private."""
+        """State of the groups of hidden views."""
         self._wake = wake
         self._followers = followers
         self._numbers = itertools.count()
         self._groups: WeakSet[RowGroups] = WeakSet()
-        """Those of views that are there, that are being filled, and that are being forgotten."""
+        """Groups of views that exist, are being filled, or are being freed."""
         self._requested_newest: set[str] = set()
-        """Topics of which a view asks which of their records is the newest."""
+        """Topics whose newest record a view needs."""
         definitions = configuration().topics
         types = {one.name: one.message_type for one in definitions}
         for definition in reversed(definitions):
-            self._ask_newest(definition, types)
+            self._require_newest(definition, types)
 
     def make(self, definition: View, producer: RowProducer | None = None) -> ViewTopic:
-        """A view of topics that are there, which hears nothing yet and is empty; or of what
-        `producer` gives of them, which hears nothing ever."""
+        """An empty view of existing topics, not subscribed to them yet; with `producer` a view of
+        its rows, which is never subscribed."""
         projection, configuration = self.projection(definition), self._configuration()
         kinds = {options.name: options for options in configuration.message_types}
         kind = message_type(definition.message_type, kinds)
@@ -69,10 +69,10 @@ class ViewMaker:
             instance=configuration.name, makes_keys=True,
         )  # fmt: skip
         view = self.materialized(definition, records, producer)
-        heard = definition.underlyings if producer is None else ()
-        # Patterns are of names that everybody may know.
+        underlyings = definition.underlyings if producer is None else ()
+        # Patterns never match hidden names.
         followers = PatternSubscriptions() if is_hidden(definition.name) else self._followers
-        return ViewTopic(definition, view, heard, followers)
+        return ViewTopic(definition, view, underlyings, followers)
 
     def projection(self, definition: View) -> Projection:
         """What the rows of a view are made of; raises BadFilter."""
@@ -88,7 +88,7 @@ class ViewMaker:
     def materialized(
         self, definition: View, records: Records, producer: RowProducer | None = None
     ) -> MaterializedView:
-        """What makes `records` the rows of a view, and hears nothing yet."""
+        """What maintains `records` as the rows of a view, not subscribed yet."""
         projection = self.projection(definition)
         if producer is None:
             producer = self._producer(definition, projection)
@@ -106,26 +106,25 @@ class ViewMaker:
     def _check_groups(self, groups: RowGroups) -> None:
         groups.check_count(self._configuration().limits.view_groups_max)
 
-    def ask_newest(self, definition: View) -> list[ViewTopic]:
-        """Know whether a view asks which record of the topics that it is made of is the newest, so
-        that these say so if they are views, and so on; returns the views that do not yet, those
-        first that others are made of."""
-        return self._ask_newest(definition, self._types(definition))
+    def require_newest(self, definition: View) -> list[ViewTopic]:
+        """Track whether a view needs the newest record of its underlying topics, transitively;
+        returns the views that do not report it yet, underlying ones first."""
+        return self._require_newest(definition, self._types(definition))
 
-    def _ask_newest(self, definition: Definition, types: Mapping[str, str]) -> list[ViewTopic]:
+    def _require_newest(self, definition: Definition, types: Mapping[str, str]) -> list[ViewTopic]:
         found: list[ViewTopic] = []
         for name in _requested_newest(definition, types, definition.name in self._requested_newest):
             self._requested_newest.add(name)
             topic = self._topics.get(name)
             if topic is not None:
-                found += self._ask_newest(topic.definition, types)
+                found += self._require_newest(topic.definition, types)
             if isinstance(topic, ViewTopic) and not topic.view.reports_newest:
                 found.append(topic)
         return found
 
     @property
     def kept_bytes(self) -> int:
-        """What is kept of the groups of all views, about."""
+        """About how many bytes the groups of all views take."""
         return sum(groups.kept_bytes for groups in self._groups)
 
     def objects_max(self) -> int:
@@ -136,7 +135,7 @@ class ViewMaker:
         return sum(groups.objects_max(records) for groups in self._groups)
 
     def _producer(self, definition: View, projection: Projection) -> RowProducer:
-        """What says which rows go into the groups of a view."""
+        """What produces the rows for the groups of a view."""
         if definition.joins:
             levels = join_levels(definition.joins)
             return Joins(
@@ -153,8 +152,7 @@ class ViewMaker:
         return SingleSource(self._topics[name].records, paths, condition)
 
     def _made_of(self, names: Iterable[str]) -> tuple[int, frozenset[str]]:
-        """How many views stand above each other in what is made of these topics, and the names of
-        all that it is made of."""
+        """The depth of views below, and the names of all topics below, transitively."""
         above, sources = 0, set(names)
         for name in names:
             topic = self._topics[name]
@@ -167,8 +165,8 @@ class ViewMaker:
 def _requested_newest(
     definition: Definition, types: Mapping[str, str], is_requested: bool
 ) -> tuple[str, ...]:
-    """Of which topics a definition has to know which record is the newest; `is_requested`: so has
-    somebody of its own records."""
+    """The topics whose newest record a definition needs; `is_requested`: its own newest record is
+    needed."""
     if isinstance(definition, ConflatedTopic):
         return (definition.underlying,) if is_requested else ()
     if isinstance(definition, Topic):

@@ -1,14 +1,13 @@
-"""Views: the end of a turn, at which what has changed in them is told.
+"""Views: release of their changes at the end of a flush.
 
-Views take changes in as they come, and say nothing until the turn ends. Then each that has changed
-is released, those first that others are made of: so a view of a topic and of another view of the
-same topic never shows one without the other, and a row changes at most once in a turn. A view that
-has very much to do takes its turns with the others: it delays nobody but those that are made of it.
+Views take changes in as they come, and release nothing until the flush. Then each changed view is
+released, after those that it is made of: so a view of a topic and of another view of the same topic
+never shows one without the other, and a row changes at most once in a flush. A view with very much
+to do works in steps between other work: it delays only the views made of it.
 
-A turn ends when the engine is flushed; a publish, a removal or a commit that is carried out in
-slices is one turn. Others go on meanwhile and should be seen, so a request is not waited for
-without end (`sow.engine.request_boundaries`). Of a commit nobody is to see half: it is waited for
-to its end.
+A flush ends a turn; a publish, a removal or a commit in slices is one turn. Other clients' changes
+should be visible meanwhile, so the wait for a request is bounded (`sow.engine.request_boundaries`).
+An atomic commit is never shown in part: a view waits until it is complete.
 """
 
 from collections.abc import Callable, Collection, Iterator, Set
@@ -18,17 +17,17 @@ from sow.topic.batch import Batch
 from sow.topic.views.view import MaterializedView
 
 ROWS_AT_ONCE = 500
-"""Rows that are looked at when a turn ends, two or three milliseconds of work; the rest falls due,
-in turn with what others want."""
+"""Rows that one flush releases, two or three milliseconds of work; the rest is due as a timer,
+between other work."""
 
 
 class Views:
     """The views of one engine.
 
-    `find` gives the topic of a view, `route` tells of its changes. `holds_until_us` says until when
-    a request is to be waited for that has changed one of some topics, None if there is none,
-    `is_whole` whether nothing is there that nobody is to see half of. `now_us` gives the time.
-    `forget` is called with a view that has stopped, when its rows have gone.
+    `find` returns the topic of a view, `route` routes its changes. `holds_until_us` returns until
+    when to wait for a request that has changed one of some topics, None if there is none,
+    `is_whole` whether no atomic change is under way there. `now_us` returns the time. `forget` is
+    called with a view that has stopped, when its rows are gone.
     """
 
     def __init__(
@@ -49,12 +48,12 @@ class Views:
         self._dirty: dict[MaterializedView, int] = {}
         """Views that have something to release, and since when."""
         self._releases: dict[MaterializedView, int] = {}
-        """How often these were released meanwhile."""
+        """How often each was released since it was dirty."""
         self._stop_listeners: list[Callable[[str], None]] = []
         self._is_left = False
-        """The last step has left something that need not wait."""
+        """The last step has left work that need not wait."""
         self._held_until_us: int | None = None
-        """When it is to go on with what waited for a request then, should that stand still."""
+        """When to continue with views that wait for a request, if it does not end before."""
 
     @property
     def is_dirty(self) -> bool:
@@ -64,7 +63,7 @@ class Views:
     @property
     def has_work(self) -> bool:
         """A view would be released now."""
-        # Asked whenever something is flushed, mostly where no view is.
+        # Called at every flush, mostly without any view.
         return bool(self._dirty) and not all(map(self._is_held, self._dirty))
 
     def wake(self, view: MaterializedView) -> None:
@@ -72,22 +71,21 @@ class Views:
         self._dirty.setdefault(view, self._now_us())
 
     def on_stopped(self, listener: Callable[[str], None]) -> None:
-        """Have `listener` told of each view that has stopped, in a sentence."""
+        """Call `listener` with a sentence for each view that stops."""
         self._stop_listeners.append(listener)
 
     def forget(self, view: MaterializedView) -> None:
-        """`view` goes, with what it has not told."""
+        """Drop `view`, with its unreleased changes."""
         self._dirty.pop(view, None)
         self._releases.pop(view, None)
 
     def due_us(self) -> int | None:
-        """When what the last step left is to go on: since it was there, or from when on it waits no
-        longer."""
+        """When to continue: the time since which work is left, or the time at which a wait ends."""
         return min(self._dirty.values(), default=None) if self._is_left else self._held_until_us
 
     def release(self) -> None:
-        """The turn has ended: release views that need not wait, some rows of them; `due_us` says
-        whether there are more."""
+        """Release views that need not wait, up to `ROWS_AT_ONCE` rows; `due_us` reports whether
+        there are more."""
         self._is_left, self._held_until_us, rows = False, None, 0
         for count in self.releasing():
             rows += 1 + count
@@ -98,7 +96,7 @@ class Views:
         self._held_until_us = min((one for one in held if one is not None), default=None)
 
     def releasing(self) -> Iterator[int]:
-        """Release all views that need not wait, some rows in each step; how many each time."""
+        """Release all views that need not wait, some rows in each step; yields how many."""
         held: set[MaterializedView] = set()
         while (view := self._next(held)) is not None:
             if self._is_held(view):
@@ -117,8 +115,8 @@ class Views:
             yield view.looked_at
 
     def _next(self, held: Set[MaterializedView]) -> MaterializedView | None:
-        """The view to release next: of those that wait for no other one, who has been released
-        least often since it was dirty, or else who stands first."""
+        """The view to release next: of those that wait for no other one, the one released least
+        often since it was dirty, then the one with the lowest rank."""
         dirty = {view.name for view in self._dirty}
         between = {view.name for view in self._dirty if not view.is_of_one_moment}
         return min(
@@ -133,7 +131,7 @@ class Views:
         return self._holds_until_us(view.sources) is not None
 
     def check(self) -> None:
-        """Assert what is always true of views between two steps."""
+        """Assert the invariants of views between two steps."""
         for view in self._dirty:
-            assert self._find(view.name).view is view, f"{view.name} has gone, and waits to be told"
+            assert self._find(view.name).view is view, f"{view.name} is removed, and still dirty"
         assert self._releases.keys() <= self._dirty.keys()

@@ -1,9 +1,9 @@
-"""The ledger: what is done to records, in order, until it is durable.
+"""The commit sequencer: numbers changes and groups log entries until they are durable.
 
-Every change is given a moment that never lies before the last one, and the next numbers of the log;
-an entry of it goes into the open *group*. A group is closed by a flush and handed to whoever stores
-it; until it is released, its entries are on their way. The ledger knows nothing of topics or of who
-is told, and stores nothing.
+Every change gets a time that never lies before the last one, and the next sequence numbers; its log
+entry goes into the open *group*. A flush closes the group and hands it to the store; until it is
+released, its entries are in flight. The sequencer knows nothing of topics or subscribers, and
+stores nothing.
 """
 
 from collections import deque
@@ -20,9 +20,8 @@ from sow.topic.batch import Batch
 class Group:
     """What one flush hands over: store `entries`, then write to `sessions`, in this order.
 
-    `number` counts the flushes from 1. Frames that were made in a group carry its number, and a
-    session lets none go whose group has not been released. `changes` are those of each source, by
-    its name.
+    `number` counts the flushes from 1. Frames made in a group carry its number, and a session sends
+    none before its group is released. `changes` are those of each source, by its name.
     """
 
     number: int
@@ -46,21 +45,21 @@ class CommitSequencer:
         self._in_flight: deque[Group] = deque()
 
     def moment(self, now_us: int) -> int:
-        """When something happens: the times of the log never go back, whatever a clock does."""
-        if now_us > self.now_us:  # asked several times at every publish, so without a call
+        """The time of a change: times in the log never go back, whatever a clock does."""
+        if now_us > self.now_us:  # several times at every publish, so without a call
             self.now_us = now_us
         return self.now_us
 
     def arrivals(self, count: int, now_us: int) -> range:
-        """Times for messages that come at `now_us`. None is given twice, since keys may be made of
-        them: what is logged later bears no earlier time, so that a restart finds the newest one."""
+        """Times for messages that arrive at `now_us`. Each is given once, since keys may be made of
+        them: later log entries have no earlier time, so that a restart finds the newest one."""
         first = max(now_us, self._arrived_us + 1)
         self._arrived_us = first + count - 1
         self.moment(self._arrived_us)
         return range(first, first + count)
 
     def numbers(self, count: int, account: bool) -> Sequence[int]:
-        """Numbers for changes. The server's own accounts take none: they bear the last one."""
+        """Numbers for changes. System topics take none: their entries carry the last one."""
         if account:
             return [self.seq] * count
         seqs = range(self.seq + 1, self.seq + 1 + count)
@@ -68,13 +67,13 @@ class CommitSequencer:
         return seqs
 
     def begin_after(self, seq: int) -> None:
-        """Go on with the numbers after `seq`, which a restart has found to be the last, and with
-        the times of arrival after the newest moment."""
+        """Continue after `seq`, the last number that a restart has found, and with arrival times
+        after the newest time."""
         self.seq = seq
         self._arrived_us = self.now_us
 
     def write(self, entry: LogEntry) -> None:
-        """Have an entry stored with the open group."""
+        """Add an entry to the open group."""
         self.open.entries.append(entry)
 
     def note(self, topic: str, batch: Batch) -> None:
@@ -82,7 +81,7 @@ class CommitSequencer:
         self.open.changes.setdefault(topic, []).append(batch)
 
     def close(self) -> Group:
-        """Close the open group and begin another one; returns the closed one."""
+        """Close the open group and open the next; returns the closed one."""
         group = self.open
         self.open = Group(group.number + 1)
         if group.entries or group.changes:
@@ -97,7 +96,7 @@ class CommitSequencer:
             self._in_flight.popleft()
 
     def check(self) -> None:
-        """Assert what is always true of a ledger."""
+        """Assert the invariants of a sequencer."""
         numbers = [group.number for group in (*self._in_flight, self.open)]
         assert numbers == sorted(set(numbers))
         assert numbers[0] > self.released
@@ -109,7 +108,7 @@ class CommitSequencer:
         assert not entries or entries[-1].ts_us <= self.now_us
 
     def changes_in_flight(self, topic: str) -> Iterator[Batch]:
-        """What has changed in a source and is not known to be durable yet, in order."""
+        """Changes of a source that are not known to be durable yet, in order."""
         for group in (*self._in_flight, self.open):
             yield from group.changes.get(topic, ())
 
@@ -120,6 +119,6 @@ class CommitSequencer:
         return self.seq if first is None else first.seq - 1
 
     def in_flight(self) -> Iterator[LogEntry]:
-        """Log entries that are not known to be durable yet, in order; no accounts."""
+        """Log entries that are not known to be durable yet, in order; without system topics."""
         for group in (*self._in_flight, self.open):
             yield from (entry for entry in group.entries if not entry.account)

@@ -1,8 +1,8 @@
-"""Permits: which records of a topic somebody may write or delete.
+"""Write policies: which records of a topic a user may write or delete.
 
-A permit is a condition over records. What was there and what is to be there both have to meet it,
-so that nobody takes a record away from others, nor gives one to them. What is refused is told by
-its place in the request alone, never by what the record holds.
+A policy is a condition over records. Both the old and the new state have to meet it, so that a user
+can neither take a record away from others nor give them one. An error names the position of the
+message in the request only, never what the record contains.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from sow.topic.records import CheckedMessages, Records
 
 
 class WritePolicy:
-    """Records that meet the rows of a guard may be written."""
+    """Records that meet the rows of a row policy may be written."""
 
     def __init__(self, guard: RowPolicy) -> None:
         self._rows = guard.rows
@@ -35,8 +35,7 @@ class WritePolicy:
     ) -> None:
         """Raise NotEntitled unless all records may become what these messages make of them.
 
-        `held` are states that records are to be taken for, whatever the table has: what was made
-        of them by messages that have passed.
+        `held` are states that override the table: results of earlier messages of the request.
         """
         news = self.passes(records, messages.bodies)
         olds = self._olds(records, messages.identities, held or {})
@@ -47,7 +46,7 @@ class WritePolicy:
     def _olds(
         self, records: Records, identities: Sequence[str], held: Mapping[str, bytes | None]
     ) -> dict[str, bool]:
-        """Of the records that are there, whether they may be changed."""
+        """For each existing record, whether it may be changed."""
         table = records.table
         there = {
             one: table.bodies[table.slots[one]] or b""
@@ -63,8 +62,8 @@ class WritePolicy:
         identities: Sequence[str],
         held: Mapping[str, bytes | None] | None = None,
     ) -> list[bool]:
-        """Which of these records may go; one that is not there may. `held` are states that they are
-        to be taken for."""
+        """Which of these records may be deleted; a missing one may. `held` are states that override
+        the table."""
         olds = self._olds(records, identities, held or {})
         made = {one: body for one in identities if (body := (held or {}).get(one)) is not None}
         olds |= dict(zip(made, self.passes(records, [*made.values()]), strict=True))
@@ -72,7 +71,7 @@ class WritePolicy:
 
 
 class NotWritable(NotEntitled):
-    """A message that would write a record that its user may not write; `index` is its place."""
+    """A message that would write a record that its user may not write; `index` is its position."""
 
     def __init__(self, index: int) -> None:
         super().__init__(
@@ -82,7 +81,7 @@ class NotWritable(NotEntitled):
         self.index = index
 
     def moved(self, by: int) -> "NotWritable":
-        """The same about a message that stands behind `by` others."""
+        """The same error for a message that follows `by` others."""
         return NotWritable(self.index + by)
 
     def fields(self) -> dict[str, object]:

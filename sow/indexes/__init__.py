@@ -1,10 +1,10 @@
 """Indexes: what makes the queries of one topic fast, and never changes their answers.
 
 Three kinds: the key fields, served by the table's own dictionary; hash indexes, which the
-configuration names and every publish maintains; memo columns, made when a query first needs
-them and brought up to date by the next. This module keeps a topic's indexes together and tells
-them what happened, and knows nothing of queries: `sow.query` chooses among them. What a query
-makes for itself alone hears of changes too, for as long as it is held (`hold`).
+configuration names and every publish maintains; memo columns, made when a query first needs them
+and refreshed by the next. This module keeps a topic's indexes together and passes changes to them,
+and knows nothing of queries: `sow.query` chooses among them. An index of a single query receives
+changes too, for as long as it is held (`hold`).
 """
 
 from collections.abc import Callable, Sequence
@@ -16,12 +16,11 @@ from sow.core.cooperative import Task
 from sow.core.paths import Path
 from sow.expressions import Filter, MessageColumns, OrderTerm
 from sow.indexes.column_cache import MemoColumn
-from sow.indexes.computed_columns import ComputedColumn
+from sow.indexes.computed_columns import ComputedColumn, SortKeys
 from sow.indexes.condition_cache import ConditionCache
 from sow.indexes.hash import HashIndex
 from sow.indexes.keys import KeyIndex, SowKeyIndex
 from sow.indexes.pending_rows import CHUNK_ROWS, Deferred, parts_cost
-from sow.indexes.sort_keys import SortKeys
 from sow.indexes.sorted_numbers import SortedNumbers
 from sow.indexes.stored_values import StoredValues, ValuesWriter
 from sow.messages.base import Column, Decoder
@@ -40,17 +39,17 @@ __all__ = [
 ]
 
 MEMO_COLUMNS_MAX = 64
-"""Columns of one topic. Each takes some 14 bytes a record, and what it notes of every change;
-beyond it the one used longest ago makes room."""
+"""Columns of one topic. Each takes some 14 bytes a record, and notes every change; beyond it the
+least recently used one is dropped."""
 STEP_NOTES_MAX = 1000
-"""Notes that one step works off: about a millisecond of work."""
+"""Notes that one step works off: about a millisecond."""
 STEP_BYTES_MAX = 512 << 10
-"""Bodies that one step reads, on average: those of large records take longer."""
+"""Bytes of bodies that one step reads, on average: large records take longer."""
 STEP_ROWS = 250
-"""Records that one step takes into hash indexes: some three microseconds each."""
+"""Records that one step adds to hash indexes: some three microseconds each."""
 
 NO_MEMOS: dict[Path, MemoColumn] = {}
-"""What all indexes have that no query has needed a column of yet, and never added to."""
+"""Shared by all indexes without columns, and never added to."""
 
 Slots = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -66,10 +65,10 @@ class Indexes:
 
     __slots__ = (
         "_decoder",
-        "_hearing",
         "_held",
         "_key",
         "_keys",
+        "_listeners",
         "_memos",
         "_pinned",
         "_sow_keys",
@@ -99,13 +98,13 @@ class Indexes:
         wanted = {frozenset(paths): paths for paths in hash_indexes if set(paths) != set(keys)}
         self.hashes = tuple(HashIndex(tuple(dict.fromkeys(paths))) for paths in wanted.values())
         self.watched = tuple(dict.fromkeys(path for index in self.hashes for path in index.paths))
-        """The fields whose values `put` asks for at every publish."""
+        """The fields whose values `put` reads at every publish."""
         self._pinned = tuple(memos)
         self._stored: StoredValues | None = None
-        """What a checkpoint knew of its records, until `fill` has taken it."""
+        """Index contents of a checkpoint, until `fill` has used them."""
         self._memos = NO_MEMOS
         self._held: tuple[Deferred, ...] = ()
-        self._hearing: tuple[Deferred, ...] = ()
+        self._listeners: tuple[Deferred, ...] = ()
         for path in memos:
             self.memo(path)
 
@@ -116,19 +115,19 @@ class Indexes:
 
     @property
     def key(self) -> KeyIndex | None:
-        """The index of the key fields, made when somebody first asks; None without key fields."""
+        """The index of the key fields, made on first use; None without key fields."""
         if self._key is None and self._keys:
             self._key = KeyIndex(self.table, self._keys)
         return self._key
 
     @property
     def sow_keys(self) -> SowKeyIndex:
-        """The index of SowKeys, made when somebody first asks."""
+        """The index of SowKeys, made on first use."""
         if self._sow_keys is None:
             self._sow_keys = SowKeyIndex(self.table)
         return self._sow_keys
 
-    # What happened to the records.
+    # Changes of records.
 
     def put(self, slots: Sequence[int], column: Callable[[Path], Column]) -> None:
         """Records were inserted or replaced; `column` gives their values of a `watched` field."""
@@ -137,8 +136,8 @@ class Indexes:
         self.touch(slots)
 
     def fill(self) -> Task[None]:
-        """Take in all records of the table, of which nothing was said yet; nothing may change
-        between two steps."""
+        """Add all records of the table, without any `put` before; nothing may change between two
+        steps."""
         if not self.watched and not self._memos:
             return
         bodies = self.table.bodies
@@ -164,18 +163,18 @@ class Indexes:
             yield
 
     def restored(self, start: int, part: Slice, binding: str) -> None:
-        """The records of a part of a checkpoint, for a topic of this `binding`, stand in the slots
-        from `start` on; `fill` takes what was stored of them."""
+        """A part of a checkpoint, for a topic of this `binding`, is in the slots from `start` on;
+        `fill` uses its index contents."""
         if self._stored is None:
             self._stored = StoredValues(binding, self.hashes, self._pinned_columns())
         self._stored.add(start, part.seqs, part.values)
 
     def writer(self, binding: str) -> ValuesWriter:
-        """What makes the parts of one checkpoint of a topic of this `binding`."""
+        """Makes the parts of one checkpoint of a topic of this `binding`."""
         return ValuesWriter(binding, self.hashes, self._pinned_columns(), self.columns)
 
     def refresh_columns(self) -> None:
-        """Work off some notes of the columns that are there from the start, for a checkpoint."""
+        """Work off some notes of the configured columns, for a checkpoint."""
         for column in self._pinned_columns():
             column.refresh(self.step_notes)
 
@@ -184,13 +183,13 @@ class Indexes:
 
     @property
     def definition(self) -> object:
-        """What they are indexes of, as JSON: paths as they were read, since two that are not the
-        same may be written the same."""
+        """The indexed paths, as JSON: in their parsed form, since different paths may be written
+        the same."""
         return [[index.paths for index in self.hashes], list(dict.fromkeys(self._pinned))]
 
     def filling(self) -> Task[None]:
-        """What `fill` does, some records in each step, of a table that changes meanwhile: `put` and
-        `drop` are to say what does from the first step on."""
+        """`fill` in steps, of a table that changes meanwhile: `put` and `drop` have to report
+        changes from the first step on."""
         bodies, decoder = self.table.bodies, self._decoder(self.watched)
         start = 0
         while self.hashes and start < len(bodies):
@@ -215,27 +214,27 @@ class Indexes:
         self.touch(slots)
 
     def touch(self, slots: Sequence[int]) -> None:
-        """Note the slots in all that is brought up to date later."""
-        for index in self._hearing:
+        """Note the slots in all indexes that are refreshed later."""
+        for index in self._listeners:
             index.touch(slots)
         if self._key is not None:
             self._key.touch(slots)
 
     def hold(self, index: Deferred) -> None:
-        """Tell `index` what happens until it is let go, and do not make room by it until then."""
+        """Pass changes to `index` until it is released, and do not drop it until then."""
         self._held += (index,)
-        self._look_who_hears()
+        self._update_listeners()
 
-    def let_go(self, indexes: Sequence[Deferred]) -> None:
+    def release(self, indexes: Sequence[Deferred]) -> None:
         """Undo one `hold` of each."""
         held = list(self._held)
         for index in indexes:
             held.remove(index)
         self._held = tuple(held)
-        self._look_who_hears()
+        self._update_listeners()
 
-    def _look_who_hears(self) -> None:
-        self._hearing = tuple(dict.fromkeys([*self._memos.values(), *self._held]))
+    def _update_listeners(self) -> None:
+        self._listeners = tuple(dict.fromkeys([*self._memos.values(), *self._held]))
 
     @property
     def step_notes(self) -> int:
@@ -266,7 +265,7 @@ class Indexes:
         return done
 
     def check(self) -> None:
-        """Assert that every index says of every record what its body says; reads all of them."""
+        """Assert that every index agrees with the body of every record; reads all of them."""
         if self.hashes:
             slots = self.table.live()
             values = dict(zip(self.watched, self.columns(self.watched, slots), strict=True))
@@ -280,7 +279,7 @@ class Indexes:
     # What queries use.
 
     def memo(self, path: Path) -> MemoColumn:
-        """The column of a field, made now if need be; it may have much to read yet."""
+        """The column of a field, made if necessary; it may have much to read yet."""
         column = self._memos.pop(path, None)
         if column is None:
             self._make_room()
@@ -288,12 +287,12 @@ class Indexes:
             if self._memos is NO_MEMOS:
                 self._memos = {}
             self._memos[path] = column
-            self._look_who_hears()
+            self._update_listeners()
         self._memos[path] = column  # last: the most recently used
         return column
 
     def _make_room(self) -> None:
-        """Let the columns used longest ago go, but for those that are named or being made."""
+        """Drop the least recently used columns, except configured and held ones."""
         for path, column in list(self._memos.items()):
             if len(self._memos) < MEMO_COLUMNS_MAX:
                 break
@@ -316,11 +315,11 @@ class Indexes:
                 column.extend(more)
         return columns
 
-    def truths(self, condition: Filter) -> ConditionCache:
-        """What bodies say of a condition, for a query that holds it."""
+    def condition_cache(self, condition: Filter) -> ConditionCache:
+        """Evaluates a condition by bodies, for a query that holds it."""
 
         def read(slots: Slots) -> Mask:
-            # Some may have gone since they were wanted.
+            # Some may have been removed since `want`.
             bodies = self.table.bodies
             mask = np.array([bodies[slot] is not None for slot in slots.tolist()], np.bool_)
             mask[mask] = self.passing(condition, slots[mask])
@@ -329,12 +328,12 @@ class Indexes:
         return ConditionCache(read, max(1, len(condition.paths)) + parts_cost(condition.expression))
 
     def sort_keys(self, term: OrderTerm) -> SortKeys:
-        """What to sort by for a term, whatever the values are, for a query that holds it."""
+        """Sort keys of a term, for values of any type, for a query that holds it."""
         return SortKeys(term, self._decoder(term.paths), self.table.bodies)
 
-    def wanted(self, term: OrderTerm, as_keys: bool = False) -> ComputedColumn:
-        """What a term calculates, or what to sort by for it, for a query that holds it and says of
-        which records."""
+    def computed_column(self, term: OrderTerm, as_keys: bool = False) -> ComputedColumn:
+        """The values of a term, or its sort keys, of the records that the query wants; for a query
+        that holds it."""
         decoder = self._decoder(term.paths)
         return ComputedColumn(term, decoder, self.table.bodies, self.messages, as_keys)
 
@@ -351,13 +350,13 @@ class Indexes:
         return passing
 
     def messages(self, slots: Slots) -> MessageColumns:
-        """The records in these slots as expressions see them that ask for more than fields."""
+        """The records in these slots, for expressions that need more than fields."""
         table, places = self.table, slots.tolist()
         identities = [table.identities[slot] or "" for slot in places]
         return MessageColumns(
             self.name,
             [table.bodies[slot] for slot in places],
             lambda: table.sow_keys(places, identities),
-            None,  # of a record that is asked for there is no bookmark, as in AMPS
+            None,  # a record of a query has no bookmark, as in AMPS
             table.ts_us[slots].tolist(),
         )

@@ -5,8 +5,8 @@ Made when a query first needs the field. A publish only notes which slots it tou
 By slot there are a kind, a number (NaN unless the kind is NUMBER), whether it is an integer, and
 the code of a text (-1 unless it is TEXT), so that a test is one numpy operation over numbers and
 one look per distinct text. What cannot be held exactly (lists, integers that no double equals) is
-OTHER: those records are judged by their bodies. `sow.indexes.vector_filter` runs tests; this module
-only keeps the values.
+OTHER: for those records the bodies decide. `sow.indexes.vector_filter` runs tests; this module only
+keeps the values.
 """
 
 from collections.abc import Sequence
@@ -30,15 +30,15 @@ from sow.messages.base import Column, Decoder
 Item = TypeVar("Item", bound=np.generic)
 KINDS = ABSENT, NULL, NUMBER, TEXT, OTHER = range(5)
 NO_TEXT = -1
-"""The code of what is no text."""
+"""The code of other values than texts."""
 TEXTS_SPARE = 1024
-"""A small column need not be tidied for every few texts that come and go."""
+"""A small column need not be swept for every few texts that come and go."""
 SWEPT_AT_ONCE = 4_096
-"""Texts that are looked at in one step while those are given up that no record has: a millisecond.
-A step is taken with each thousand notes or so, so all are through before as many can be new."""
-VERDICTS_MAX = 16
-"""Tests whose outcome is remembered for each text of the column, a byte a text: those of the
-filters that are asked over and over."""
+"""Texts that one step of a sweep of unused texts visits: a millisecond. A step runs with each
+thousand notes or so, so a sweep ends before as many new texts can come."""
+TESTS_CACHED_MAX = 16
+"""Tests whose outcome is cached for each text of the column, a byte a text: those of filters that
+recur."""
 
 EXACT_WHOLE_MAX = 2**53
 """Integers up to here are doubles too."""
@@ -62,20 +62,20 @@ class MemoColumn:
         self.kinds = np.zeros(0, np.uint8)
         self.numbers = np.zeros(0, np.float64)
         self.whole = np.zeros(0, np.bool_)
-        """Which of the numbers are integers; of what is none it says nothing."""
+        """Which of the numbers are integers; undefined for other values."""
         self.codes = np.zeros(0, np.int32)
         self.texts: list[str] = []
         self.counts = np.zeros(len(KINDS), np.int64)
-        """How many slots are of each kind; of ABSENT it says nothing."""
+        """How many slots are of each kind; undefined for ABSENT."""
         self._code_of: dict[str, int] = {}
         self.era = 0
-        """While it is the same, codes mean what they meant."""
+        """While it is the same, codes keep their meaning."""
         self._texts_max = TEXTS_SPARE
         self._sweep: Task[None] | None = None
-        self._verdicts: Cache[object, PerValueCache] | None = None
+        self._per_value: Cache[object, PerValueCache] | None = None
         self.text_order = TextOrder(self.texts)
         self.sorted: SortedNumbers | None = None
-        """The order of its numbers, once it was asked for."""
+        """The order of its numbers, once it was needed."""
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -90,7 +90,7 @@ class MemoColumn:
         self._notes.touch(slots)
 
     def put(self, slots: NDArray[np.int64], values: Column, count: int) -> None:
-        """Records of which nothing is held yet have these values; there are `count` slots."""
+        """Add records without values yet; there are `count` slots."""
         self._reserve(count)
         self._store(slots, values)
         self.counts += np.bincount(self.kinds[slots], minlength=len(KINDS))
@@ -105,7 +105,7 @@ class MemoColumn:
         codes: NDArray[np.int32],
         count: int,
     ) -> None:
-        """What `put` does, of records of which the columns are known."""
+        """`put` for records whose columns are known."""
         self._reserve(count)
         self.kinds[slots], self.numbers[slots] = kinds, numbers
         self.whole[slots], self.codes[slots] = whole, codes
@@ -113,7 +113,7 @@ class MemoColumn:
         self._notes.pass_over(count)
 
     def pass_over(self, count: int) -> None:
-        """There are `count` slots, none of which is to be read but by `put`."""
+        """There are `count` slots; only `put` fills them."""
         self._reserve(count)
         self._notes.pass_over(count)
 
@@ -122,8 +122,8 @@ class MemoColumn:
         return list(map(self._code, texts))
 
     def has_noted(self, start: int, stop: int) -> bool:
-        """Whether a slot from `start` up to `stop` waits to be read; True also where that
-        takes long to say."""
+        """Whether a slot from `start` up to `stop` waits to be read; True also where finding out
+        would take long."""
         return self._notes.may_have(start, stop)
 
     def refresh(self, limit: int | None = None) -> int:
@@ -135,14 +135,14 @@ class MemoColumn:
         return done
 
     def _bound(self) -> None:
-        """Keep the texts in proportion to those that records have, a step at a time."""
+        """Keep the texts in proportion to used ones, a step at a time."""
         if self._sweep is None and len(self.texts) > self._texts_max:
             self._sweep = self._sweeping()
         if self._sweep is not None and next(self._sweep, self) is self:
             self._sweep = None
 
     def check(self) -> None:
-        """Assert that the column holds what all records say that are not noted.
+        """Assert that the column agrees with all records that are not noted.
 
         Works by reading them again.
         """
@@ -159,7 +159,7 @@ class MemoColumn:
                 assert self._value(slot) == fresh._value(slot), f"slot {slot} has another value"
 
     def values(self, slots: NDArray[np.int64]) -> list[Scalar]:
-        """What these records have, the same as their bodies say; None for what is OTHER."""
+        """The values of these records, the same as in their bodies; None for OTHER."""
         kinds = self.kinds[slots]
         whole = (kinds == NUMBER) & self.whole[slots]
         parts: list[tuple[Mask, list[Scalar]]] = [
@@ -176,7 +176,7 @@ class MemoColumn:
         return values
 
     def _value(self, slot: int) -> tuple[int, str]:
-        """What is held of a record, to compare it."""
+        """The value of a record, for comparison."""
         kind = int(self.kinds[slot]) if slot < len(self.kinds) else ABSENT
         return kind, repr(self.values(np.array([slot]))[0]) if kind else ""
 
@@ -225,7 +225,7 @@ class MemoColumn:
         return self.sorted
 
     def forget_unused(self) -> None:
-        """Give up the order of its numbers if nobody has used it for long."""
+        """Drop the order of its numbers if it was not used for long."""
         if self.sorted is not None and self.sorted.is_unused:
             self.sorted = None
 
@@ -253,7 +253,7 @@ class MemoColumn:
         self.codes[where[texts]] = [self._code(values[at]) for at in texts]  # type: ignore[arg-type]
 
     def _store_texts(self, where: NDArray[np.int64], values: Sequence[Any]) -> None:
-        """Texts, or what stands in their place."""
+        """Texts, or keys in their place."""
         self.kinds[where] = TEXT
         self.codes[where] = [self._code(value) for value in values]
 
@@ -265,9 +265,9 @@ class MemoColumn:
         return code
 
     def _sweeping(self) -> Task[None]:
-        """Give up the codes of texts that no record has any more: others are made beside them, and
-        take their place in one step."""
-        # One place more, for the code -1 of what is no text.
+        """Drop the codes of unused texts: new ones are built beside them, and replace them in one
+        step."""
+        # One more place, for the code -1 of no text.
         marked = np.zeros(len(self.texts) + 1, np.bool_)
         marked[self.codes] = True
         used = np.flatnonzero(marked[:-1])
@@ -289,14 +289,14 @@ class MemoColumn:
         self.text_order = TextOrder(self.texts)
         for start in range(0, len(old), SWEPT_AT_ONCE):
             yield
-            # What is long takes long to be let go, too; some query may still look at the list.
+            # Freeing a long list also takes long; a query may still use it.
             for code in range(start, min(start + SWEPT_AT_ONCE, len(old))):
                 del old_code_of[old[code]]
                 old[code] = ""
 
     def _renumber(self, used: NDArray[np.int64], old: Sequence[str]) -> None:
-        """Let records stand under the codes of the texts that were `used` among the old ones, and
-        under new ones where they have come to theirs since."""
+        """Give records the new codes of the texts that were `used` among the old ones, or add codes
+        for texts that came into use since."""
         renumbered = np.full(len(old) + 1, NO_TEXT, np.int32)  # the last is for NO_TEXT
         renumbered[used] = np.arange(len(used))
         codes = renumbered[self.codes]
@@ -305,28 +305,28 @@ class MemoColumn:
         self.codes = codes
 
     def text_code(self, text: str) -> int | None:
-        """The code of a text, or None when no record has had it."""
+        """The code of a text, or None if no record has had it."""
         return self._code_of.get(text)
 
-    def verdicts(self, test: object, judge: Judge, cost: int = 1) -> PerValueCache:
-        """Which texts pass a test, remembered under `test`; `cost` is that of `PerValueCache`."""
-        if self._verdicts is None:
-            self._verdicts = Cache(VERDICTS_MAX)
-        found = self._verdicts.get(test)
+    def per_value_cache(self, test: object, judge: Judge, cost: int = 1) -> PerValueCache:
+        """Which texts pass a test, cached under `test`; `cost` is that of `PerValueCache`."""
+        if self._per_value is None:
+            self._per_value = Cache(TESTS_CACHED_MAX)
+        found = self._per_value.get(test)
         if found is None:
             found = PerValueCache(partial(_texts_of, ref(self)), judge, cost)
-            self._verdicts.keep(test, found, 1)
+            self._per_value.keep(test, found, 1)
         return found
 
 
 def _texts_of(column: "ref[MemoColumn]") -> list[str]:
-    """Without a circle: a column that nobody uses is freed at once."""
+    """Without a reference cycle: an unused column is freed at once."""
     made = column()
     return [] if made is None else made.texts
 
 
 def _longer(column: NDArray[Item], more: int, filler: float) -> NDArray[Item]:
-    """A column with so many places more; each is written once, since it may be a million."""
+    """A column with `more` places; each is written once, since it may be a million."""
     longer = np.empty(len(column) + more, column.dtype)
     longer[: len(column)] = column
     longer[len(column) :] = filler

@@ -1,10 +1,14 @@
-"""Wanted columns: what is calculated of records, for those that one query asks about.
+"""Computed columns: values calculated for the records that one query needs.
 
 An order by ``/qty * /px`` needs a value of each record that the query has found, and of no other.
-So such a column reads the records that are wanted, as truths do (`sow.indexes.condition_cache`),
-and is else what a memo column is: numbers and texts, or sort keys, which are put in order like any
-other. It belongs to its query, which has it told what changes; a record that changes is read anew
-when it is wanted again.
+So such a column reads the wanted records only, as a condition cache does
+(`sow.indexes.condition_cache`), and is otherwise a memo column: numbers and texts, or sort keys,
+sorted like any other. It belongs to its query and receives changes while it is held; a record that
+changes is read again when it is wanted again.
+
+A memo column also cannot rank numbers beside texts, lists, or integers that no double equals. To
+order by such a field a query makes a column of `SortKeys`: each value's sort key, each distinct one
+once, as a memo column has texts.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +27,7 @@ Slots = NDArray[np.int64]
 
 class ComputedColumn(MemoColumn):
     """The values of `term` by slot, or with `as_keys` their sort keys; `decoder` reads its paths,
-    and `messages` says what else is known of the records in some slots."""
+    and `messages` gives the other attributes of the records in some slots."""
 
     def __init__(
         self,
@@ -46,7 +50,7 @@ class ComputedColumn(MemoColumn):
         self._known[[slot for slot in slots if slot < len(self._known)]] = False
 
     def want(self, slots: Slots) -> None:
-        """The next question, after `refresh`, will be of these records."""
+        """The records that the query needs next, after `refresh`."""
         self._reserve(len(self._bodies))
         more = len(self.kinds) - len(self._known)
         if more > 0:
@@ -79,3 +83,14 @@ class ComputedColumn(MemoColumn):
             super()._store(where, values)
         else:
             self._store_texts(where, list(map(self._key, values)))
+
+
+class SortKeys(MemoColumn):
+    """The sort keys of `term` by slot, in the place of texts; `decoder` reads its path alone."""
+
+    def __init__(self, term: OrderTerm, decoder: Decoder, bodies: Bodies) -> None:
+        super().__init__(term.path or Path(()), decoder, bodies)
+        self._key = term.key
+
+    def _store(self, where: Slots, values: Column) -> None:
+        self._store_texts(where, list(map(self._key, values)))

@@ -1,9 +1,9 @@
-"""Truths: of which records a condition is true, found out a few at a time.
+"""Condition cache: for which records a condition is true, evaluated a few at a time.
 
-For what cannot be asked of all records in one step: a condition that calculates, or one that no
-column can answer, for which each record's body has to be read. A query makes one for itself, has it
-told which records it wants to know of, and has those asked in steps. A record that changes
-meanwhile is forgotten, so that what is known is always true.
+For conditions that cannot be evaluated for all records in one step: they calculate, or no column
+can answer them, and each record's body has to be read. A query makes one for itself, sets the
+records it wants to know of, and evaluates them in steps. A record that changes meanwhile is
+forgotten, so that cached results are always true.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,10 +19,10 @@ Mask = NDArray[np.bool_]
 
 
 class ConditionCache:
-    """By slot, whether a condition is true; `read` says it of some slots.
+    """By slot, whether a condition is true; `read` evaluates it for some slots.
 
-    `cost` is what a slot takes, as a multiple of reading one field of a body: so many fewer slots,
-    or more, are asked at a time.
+    `cost` is the cost of a slot, as a multiple of reading one field of a body: it scales how many
+    slots are evaluated at a time.
     """
 
     def __init__(self, read: Callable[[Slots], Mask], cost: float = 1) -> None:
@@ -37,7 +37,7 @@ class ConditionCache:
         self._known[[slot for slot in slots if slot < len(self._known)]] = False
 
     def want(self, slots: Slots) -> None:
-        """The next question, after `refresh`, will be of these records."""
+        """The records of the next `of`, after `refresh`."""
         more = int(slots.max(initial=-1)) + 1 - len(self._known)
         if more > 0:
             self._known = np.concatenate([self._known, np.zeros(more, np.bool_)])
@@ -46,11 +46,11 @@ class ConditionCache:
 
     @property
     def dirty_count(self) -> int:
-        """What the wanted records that wait to be asked take, in notes."""
+        """The cost of the wanted records that are not evaluated yet, in notes."""
         return ceil(len(self._wanted) * self._cost)
 
     def refresh(self, limit: int | None = None) -> int:
-        """Ask of wanted records: all, or as many as cost what reading `limit` of one field does."""
+        """Evaluate wanted records: all, or as many as cost what `limit` notes do."""
         count = len(self._wanted) if limit is None else max(1, int(limit / self._cost))
         slots, self._wanted = self._wanted[:count], self._wanted[count:]
         for start in range(0, len(slots), CHUNK_ROWS):
@@ -60,6 +60,6 @@ class ConditionCache:
         return ceil(len(slots) * self._cost)
 
     def of(self, slots: Slots) -> Mask:
-        """Which of these records, all wanted and asked, the condition is true of."""
+        """For which of these records, all wanted and evaluated, the condition is true."""
         mask: Mask = self._true[slots]
         return mask

@@ -22,7 +22,7 @@ Spelt = TypeVar("Spelt")
 def number_forms(number: Number) -> list[Number]:
     """The same number as an integer and as a double, where it is one."""
     forms: list[Number] = []
-    # An integer may be beyond all doubles; isfinite would ask for one.
+    # An integer may be beyond all doubles; isfinite would need one.
     if isinstance(number, int) or (math.isfinite(number) and number == int(number)):
         forms.append(int(number))
     try:
@@ -65,7 +65,7 @@ class Spellings:
         self._lists: dict[Scalar, dict[tuple[Scalar, ...], int]] = {}
 
     def note(self, value: Single) -> None:
-        """Remember a value that the field has."""
+        """Count a value that the field has."""
         self._count(value, 1)
 
     def forget(self, value: Single) -> None:
@@ -85,7 +85,7 @@ class Spellings:
             _count_in(self._texts, number, value, times)
 
     def equal(self, literal: Scalar) -> set[Single]:
-        """Every value, of those noted and all usual ones, that equals `literal`."""
+        """Every noted or usual value that equals `literal`."""
         scalars = set(equal_values(literal))
         if scalars and not isinstance(literal, str):
             assert literal is not None

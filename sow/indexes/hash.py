@@ -53,7 +53,7 @@ MARKED_AT_ONCE = 65_536
 """Slots whose codes are marked as used in one go: a tenth of a millisecond."""
 SWEPT_FACTOR = 8
 """So many codes are looked at for each record that is put: all have been long before as many can be
-new again, and no put takes longer than what it is asked for."""
+new again, and no put takes much longer than its own records."""
 
 
 def _view(values: "array[int]") -> Codes:
@@ -71,7 +71,7 @@ class HashIndex:
         self._codes: dict[Any, int] = {None: NONE, "": NONE} if self._single else {}
         self._codes_max = CODES_SPARE
         self._old: dict[Any, int] = {}
-        """While codes are swept: those of which nothing is known yet."""
+        """While codes are swept: those not visited yet."""
         self._used = bytearray()
         """While codes are swept, by code: whether a record stood under it."""
         self._marked_to = 0
@@ -123,7 +123,7 @@ class HashIndex:
         self._bound(len(slots))
 
     def take_in(self, slots: Slots, columns: Sequence[Column], count: int) -> None:
-        """Records of which nothing was said yet have these values, and are linked at once.
+        """Add new records with these values, and link them at once.
 
         Slots rise, and there are `count` of them in all.
         """
@@ -241,7 +241,7 @@ class HashIndex:
     def _sweep(self, count: int) -> None:
         """Give up some of the codes of values that no record has any more.
 
-        First all codes are marked that a record stands under. Who comes to stand under one
+        First all used codes are marked. A record that gets one
         meanwhile takes it out of the old ones, so what is left there and not marked is free.
         """
         if self._marked_to < len(self._standing):

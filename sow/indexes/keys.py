@@ -19,13 +19,12 @@ from sow.indexes.pending_rows import PendingRows
 from sow.store.memory import Table
 
 COMBINATIONS_MAX = 100_000
-"""Keys that a lookup may try, made of the literals of several fields. Beyond it, testing the
+"""Keys that a lookup may try, combined from the literals of several fields. Beyond it, testing the
 records is no slower."""
 NEVER = -1
 """The birth of no record."""
 UNUSUAL_MAX = 1_000
-"""Records whose keys spell numbers in unusual ways, each of which a lookup by a number has to
-try."""
+"""Records whose keys spell numbers in unusual ways; a lookup by a number has to try each."""
 
 
 class KeyIndex:
@@ -37,14 +36,14 @@ class KeyIndex:
         self.paths = paths
         self._table = table
         self._unusual: set[int] = set()
-        """Slots of which a key text spells a number in an unusual way, or did when they had one."""
+        """Slots whose key text spells a number in an unusual way, or did when they had a record."""
         self._born = np.zeros(0, np.int64)
-        """By slot, the birth of the record that was looked at there: its key never changes."""
+        """By slot, the birth of the record that was examined there: its key never changes."""
         self._notes = PendingRows()
 
     @property
     def dirty_count(self) -> int:
-        """How many records wait to be looked at for unusual spellings."""
+        """How many records are not examined for unusual spellings yet."""
         return self._notes.count(len(self._table.bodies))
 
     def touch(self, slots: Sequence[int]) -> None:
@@ -52,7 +51,7 @@ class KeyIndex:
         self._notes.touch(slots)
 
     def refresh(self, limit: int | None = None) -> int:
-        """Look at up to `limit` records that wait for it; returns how many."""
+        """Examine up to `limit` records; returns how many."""
         return self._notes.work_off(len(self._table.bodies), limit, self._look)
 
     def _look(self, slots: list[int]) -> None:
@@ -102,7 +101,7 @@ class KeyIndex:
         return list(unusual | {slot for identity in wanted if (slot := find(identity)) is not None})
 
     def check(self) -> None:
-        """Assert that what is known of the records that are not noted is true."""
+        """Assert that the state of records that are not noted is right."""
         noted = self._notes.slots(len(self._table.bodies))
         for slot, identity in enumerate(self._table.identities):
             if slot not in noted and identity is not None:
@@ -111,7 +110,7 @@ class KeyIndex:
 
 
 class SowKeyIndex:
-    """The dictionary of SowKeys that a table makes when somebody first asks by SowKey."""
+    """The dictionary of SowKeys that a table makes on first use."""
 
     __slots__ = ("_table",)
 
@@ -124,10 +123,10 @@ class SowKeyIndex:
         return self._table.unkeyed_count
 
     def touch(self, slots: Sequence[int]) -> None:
-        """Nothing: the table sees to what the dictionary knows already."""
+        """Nothing: the table maintains the dictionary."""
 
     def refresh(self, limit: int | None = None) -> int:
-        """Take up to `limit` records more into the dictionary; returns how many."""
+        """Add up to `limit` more records to the dictionary; returns how many."""
         return self._table.key(limit)
 
 

@@ -1,10 +1,10 @@
-"""Notes: which records an index has still to read.
+"""Pending rows: notes of the records that an index has still to read.
 
-Most indexes are brought up to date later than the records: a publish only notes which slots it
-touched, and whoever needs the index reads those records' bodies again. An index that has just been
-made has everything still to read, and is no special case of this: it may be read a few thousand
-records at a time, while others change, as those that it has read are noted like any other. This
-module only keeps the notes; reading is the business of each index.
+Most indexes are refreshed later than the records: a publish only notes the slots that it touched,
+and the next query that needs the index reads those records' bodies again. A new index has
+everything still to read, and is no special case: it may be read a few thousand records at a time,
+while others change, since changes of records that it has read are noted like any other. This module
+only keeps the notes; each index does the reading.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,30 +16,30 @@ from sow.core.cooperative import untracked
 from sow.expressions import Node, walk
 
 CHUNK_ROWS = 8192
-"""Records that are read in one go: enough that the loop around them costs nothing, and few enough
-that their values stay in the cache."""
+"""Records read at a time: enough that the loop around them costs nothing, and few enough that their
+values stay in the cache."""
 PARTS_OF_A_NOTE = 4
 """Parts of an expression that take as long as reading a field of a message."""
 TOUCHED_SPARE = 1024
-"""Notes that may gather before those that name a slot twice are thrown out."""
+"""Notes that may gather before duplicates are removed."""
 SIFTED_FACTOR = 8
-"""So many of them are looked at for each slot that is touched meanwhile: all have been long before
-as many have gathered again, and no touch takes longer than what it is asked for."""
+"""Notes that are sifted for each slot touched meanwhile: all are done long before as many have
+gathered again, and no touch takes much longer than its own slots."""
 SIFTED_MIN = 2048
-"""So many at least, a tenth of a millisecond: those of a small table are gone through at once, so
-that who waits for few notes does not wait longer."""
+"""At least so many, a tenth of a millisecond: those of a small table are sifted at once, so that a
+query that waits for few notes does not wait longer."""
 
 LOOKED_THROUGH_MAX = 10_000
-"""Of more notes it is not said which slots they name: that takes half a millisecond."""
+"""With more notes `may_have` does not search them: that takes half a millisecond."""
 
 
 def parts_cost(expression: Node) -> int:
-    """What it costs to work an expression out for a record, in notes."""
+    """The cost to evaluate an expression for a record, in notes."""
     return sum(1 for _ in walk(expression)) // PARTS_OF_A_NOTE
 
 
 class Deferred(Protocol):
-    """What is brought up to date later, in as many steps as one likes."""
+    """An index that is refreshed later, in any number of steps."""
 
     @property
     def dirty_count(self) -> int:
@@ -58,8 +58,8 @@ class Deferred(Protocol):
 class PendingRows:
     """The slots that are to be read: those never read yet, and those touched since they were.
 
-    When many were touched they become the *old* ones, of which every touch sifts a few times its
-    own number: what is noted twice is noted once then.
+    When many were touched they become the *old* ones, and every touch sifts a few times its own
+    number of these: duplicates are removed.
     """
 
     __slots__ = ("_old", "_read_to", "_sifted", "_touched", "_touched_max")
@@ -86,7 +86,7 @@ class PendingRows:
             self._sift(max(SIFTED_MIN, SIFTED_FACTOR * len(slots)))
 
     def _sift(self, count: int) -> None:
-        """Note `count` of the old slots anew, unless they are already."""
+        """Note `count` of the old slots again, unless they are noted already."""
         start = max(0, len(self._old) - count)
         some = self._old[start:]
         del self._old[start:]
@@ -100,7 +100,7 @@ class PendingRows:
             self._touched_max = 2 * len(self._touched) + TOUCHED_SPARE
 
     def pass_over(self, size: int) -> None:
-        """All slots of a table of `size` slots that was never read were read by other means."""
+        """All slots of a table of `size` slots were read by other means."""
         self._read_to = size
 
     def count(self, size: int) -> int:
@@ -113,7 +113,7 @@ class PendingRows:
 
     def may_have(self, start: int, stop: int) -> bool:
         """Whether a slot from `start` up to `stop` is noted; True also where there are so many
-        notes that it would take long to say."""
+        notes that the search would take long."""
         if stop > self._read_to or len(self._touched) + len(self._old) > LOOKED_THROUGH_MAX:
             return True
         noted = np.array([*self._touched, *self._old], np.int64)

@@ -1,9 +1,9 @@
-"""Verdicts: which texts of a column pass a test, each text asked once.
+"""Per-value cache: which texts of a column pass a test, each text evaluated once.
 
-A test such as LIKE is asked of each distinct text instead of each record, and its outcome is kept,
-a byte a text. The first time that may be a million texts, so it is worked out in steps, of so many
-characters as the test has time for; texts that come meanwhile, or later, are asked when they are
-wanted. What a test is does not matter here.
+A test such as LIKE is evaluated for each distinct text instead of each record, and its outcome is
+cached, a byte a text. The first time that may be a million texts, so it works in steps, of as many
+characters as the test has time for; texts that come later are evaluated when needed. What a test is
+does not matter here.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 CHARS_AT_ONCE = 256 * 1024
-"""Characters that one step has a test of cost 1 look at: at worst some 5 to 10 ns each."""
+"""Characters that a test of cost 1 reads in one step: at worst some 5 to 10 ns each."""
 
 Mask = NDArray[np.bool_]
 Judge = Callable[[list[str]], list[bool]]
 
 
 class PerValueCache:
-    """What `judge` says of the texts that `texts_of` gives: a list that grows at its end, or
-    another list. `cost` is how many times a character is looked at (`Filter.search_cost`)."""
+    """The results of `judge` for the texts of `texts_of`: a list that grows at its end, or another
+    list. `cost` is how many times a character is read (`Filter.search_cost`)."""
 
     def __init__(self, texts_of: Callable[[], list[str]], judge: Judge, cost: int = 1) -> None:
         self._texts_of = texts_of
@@ -38,14 +38,14 @@ class PerValueCache:
 
     @property
     def dirty_count(self) -> int:
-        """How many texts have not been asked yet."""
+        """How many texts are not evaluated yet."""
         return self._left()
 
     def touch(self, slots: Sequence[int]) -> None:
-        """Nothing: texts are the column's business."""
+        """Nothing: the column maintains the texts."""
 
     def refresh(self, limit: int | None = None) -> int:
-        """Ask of up to `limit` texts, fewer where they are long, or all; returns how many."""
+        """Evaluate up to `limit` texts, fewer where they are long, or all; returns how many."""
         left = self._left()
         count = left if limit is None else self._within(min(left, limit))
         start = len(self._passing)
@@ -53,7 +53,7 @@ class PerValueCache:
         return count
 
     def _within(self, most: int) -> int:
-        """How many of the next texts have no more characters than one step may look at."""
+        """How many of the next texts have no more characters than one step may read."""
         start, chars = len(self._passing), 0
         for at in range(start, start + most):
             chars += len(self._texts[at])
@@ -62,7 +62,7 @@ class PerValueCache:
         return most
 
     def of_all(self) -> Mask:
-        """By code, which texts pass; those that were not asked yet are."""
+        """By code, which texts pass; evaluates those that were not yet."""
         if self.refresh() or len(self._mask) != len(self._passing):
             self._mask = np.array(self._passing, np.bool_)
         return self._mask

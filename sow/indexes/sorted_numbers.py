@@ -1,10 +1,10 @@
 """Sorted numbers: the records of a memo column in the order of their numbers.
 
-With them a range is two binary searches, and the largest are at one end. Kept for columns that are
-asked for ranges or orders, beside the column, which says which of its numbers have changed: a
-record whose number has *moved* is looked at by itself, until those that have are many. Then a new
-order is merged, in steps, from the old one and from what has moved. An order that has just been
-asked for is empty, with all records moved.
+With them a range is two binary searches, and the largest are at one end. Kept for columns that
+queries use for ranges or orders, beside the column, which reports which of its numbers have
+changed: a record whose number has *moved* is examined separately, until there are many. Then a new
+order is merged, in steps, from the old one and from what has moved. A new order is empty, with all
+records moved.
 """
 
 from collections.abc import Sequence
@@ -17,18 +17,18 @@ from sow.core.cooperative import Task
 from sow.indexes.sorting import picked, sorting
 
 MERGE_ROWS = 32_768
-"""Of the old order, those that are merged in one step."""
+"""Records of the old order that one step merges."""
 MOVED_PART = 64
-"""One record in so many: looking at as many of a million, one by one, takes half a millisecond, and
+"""One record in so many: examining as many of a million, one by one, takes half a millisecond, and
 a merge as much as thirty such queries."""
 MOVED_SPARE = 1024
 """A small column need not be merged for every few numbers that move."""
 APART_PART = 8
 """One record in so many: beyond them a query does better to wait for the merge."""
 MERGES_UNUSED_MAX = 64
-"""After so many merges, of as many records as there are, an order that nobody uses is given up."""
+"""After so many merges without use, of as many records as there are, an order is dropped."""
 STEP_NOTES = 1000
-"""What one step counts for where notes are counted."""
+"""Notes that one step counts for."""
 
 Slots = NDArray[np.int64]
 Order = NDArray[np.int32]
@@ -68,7 +68,7 @@ class Interval:
 
 
 class Moved:
-    """Slots whose place in an order is not right any more, each once."""
+    """Slots whose place in an order is stale, each once."""
 
     def __init__(self, size: int) -> None:
         self._is_moved = np.zeros(size, np.bool_)
@@ -112,10 +112,10 @@ class SortedNumbers:
         self._moved = Moved(len(numbers))
         self._moved.add(np.flatnonzero(~np.isnan(numbers)))
         self._being_merged = Moved(0)
-        """Those that have moved before the merge began that is going on."""
+        """Those that have moved before the current merge."""
         self._merge: Task[None] | None = None
         self.merges = 0
-        """How often an order was merged since it was last used."""
+        """Merges since the last use."""
 
     def moved(self, slots: Slots, numbers: Numbers) -> None:
         """These slots have other numbers than before; `numbers` are all."""
@@ -126,7 +126,7 @@ class SortedNumbers:
 
     @property
     def dirty_count(self) -> int:
-        """How many have moved that are to be merged; 0 while they are few."""
+        """How many moved ones have to be merged; 0 while they are few."""
         count: int = self._moved.count + self._being_merged.count
         return 0 if self._merge is None and count <= self._moved_max else max(1, count)
 
@@ -138,7 +138,7 @@ class SortedNumbers:
 
     @property
     def is_unused(self) -> bool:
-        """Whether nobody has used it for long."""
+        """Whether it was not used for long."""
         return self.merges > MERGES_UNUSED_MAX
 
     @property
@@ -146,7 +146,7 @@ class SortedNumbers:
         return len(self._order) // MOVED_PART + MOVED_SPARE
 
     def touch(self, slots: Sequence[int]) -> None:
-        """Nothing: the column says what has moved when it has read it."""
+        """Nothing: the column reports what has moved when it has read it."""
 
     def refresh(self, limit: int | None = None) -> int:
         """Merge what has moved, for as long as `limit` notes take; returns how many it counts."""
@@ -165,7 +165,7 @@ class SortedNumbers:
         slots = moved.slots()
         # A number that changes meanwhile has moved since.
         numbers = yield from picked(self._numbers, slots)
-        # Numbers that have gone are in the order no more.
+        # Removed numbers are not in the order any more.
         there = np.flatnonzero(~np.isnan(numbers))
         at = yield from sorting(there, [lambda rows: numbers[rows]])
         order = yield from picked(slots.astype(np.int32), at)
@@ -176,7 +176,7 @@ class SortedNumbers:
         self._being_merged = Moved(0)
         self.merges += 1
 
-    # What queries use.
+    # For queries.
 
     def estimate(self, interval: Interval) -> int:
         """About how many numbers lie in the interval, or more."""
@@ -211,17 +211,17 @@ class SortedNumbers:
         return self.slots(Interval(high=float(numbers[count - 1])))
 
     def _stand(self, slots: Slots | Order) -> Mask:
-        """Which of the slots are still where the order has them."""
+        """Which of the slots still have their place in the order."""
         mask: Mask = ~self._moved.among(slots)
         return mask & ~self._being_merged.among(slots) if self._being_merged.count else mask
 
     def _apart(self) -> Slots:
-        """The slots that are to be looked at by themselves, each once."""
+        """The slots that are examined separately, each once."""
         before = self._being_merged.slots()
         return np.concatenate([self._moved.slots(), before[~self._moved.among(before)]])
 
     def check(self, numbers: Numbers) -> None:
-        """Assert that it has each of the numbers, which are all, once, and the others in order."""
+        """Assert that it has each of these numbers, which are all, once, and in order."""
         assert bool(np.all(self._ascending[:-1] <= self._ascending[1:]))
         stand = self._stand(self._order)
         slots = np.concatenate([self._order[stand], self._apart()])

@@ -1,10 +1,10 @@
 """Sorting in steps: rows in the order of one or several keys, however many they are.
 
-numpy sorts a million rows in a tenth of a second, by ten keys in a second, and cannot be asked for
-less. So many rows are first told apart by some of their keys, picked at even distances: those
-between two of these can be sorted by themselves, and those that are equal to one need only their
-further keys. Few rows are sorted at once. What is equal in all keys stays in the order in which
-it came. What was sorted is picked in steps, too (`picked`): in any order, that takes as long.
+numpy sorts a million rows in a tenth of a second, by ten keys in a second, and cannot be
+interrupted. So many rows are first partitioned by some of their keys, sampled at even distances:
+those between two of these can be sorted separately, and those equal to one need only their further
+keys. Few rows are sorted at once. Rows equal in all keys keep their order. The result is also
+picked in steps (`picked`): in random order, that takes as long.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 from sow.core.cooperative import Task
 
 ROWS_AT_ONCE = 16_384
-"""Rows that are sorted by one key in a step, in a millisecond; of more keys, fewer."""
+"""Rows that one step sorts by one key, in a millisecond; by more keys, fewer."""
 ROWS_AT_ONCE_MIN = 1_024
-"""However many keys: what one step costs besides is that of about as many rows."""
+"""However many keys: the fixed cost of a step is that of about as many rows."""
 BOUNDS_MAX = 128
-"""Keys that rows are told apart by: a million rows then leave parts that are sorted at once."""
+"""Keys that bound the partitions: those of a million rows are then sorted at once."""
 SAMPLES = 16
-"""Keys that are looked at for each bound, so that no part is much larger than the others."""
+"""Sampled keys for each bound, so that no partition is much larger than the others."""
 
 PICKED_AT_ONCE = 65_536
-"""Places of a column that are picked in one step, in any order: half a millisecond."""
+"""Places of a column that one step picks, in random order: half a millisecond."""
 
 Rows = NDArray[np.int64]
 Items = TypeVar("Items", bound=np.generic)
@@ -36,8 +36,8 @@ Keys = Callable[[Rows], NDArray[np.float64]]
 def sorting(rows: Rows, keys: Sequence[Keys]) -> Task[Rows]:
     """The rows in the order of the first of `keys`, equal ones in that of the next, and so on.
 
-    The keys of rows that change meanwhile must be those of one moment, or these rows stand
-    anywhere; the others are in order among themselves.
+    Keys of rows that change meanwhile must be those of one moment, or these rows come anywhere; the
+    others are in order among themselves.
     """
     at_once = max(ROWS_AT_ONCE // (len(keys) or 1), ROWS_AT_ONCE_MIN)
     if len(rows) <= at_once or not keys:
@@ -50,13 +50,13 @@ def sorting(rows: Rows, keys: Sequence[Keys]) -> Task[Rows]:
     bounds = np.unique(sample[apart // 2 :: apart])
     parts: list[list[Rows]] = [[] for _ in range(2 * len(bounds) + 1)]
     for start in range(0, len(rows), ROWS_AT_ONCE):
-        _tell_apart(rows[start : start + ROWS_AT_ONCE], first, bounds, parts)
+        _partition(rows[start : start + ROWS_AT_ONCE], first, bounds, parts)
         yield
     done: list[Rows] = []
     for place, pieces in enumerate(parts):
         if pieces:
             part = np.concatenate(pieces)
-            # Every other part is that of what equals a bound.
+            # Every other partition has the rows equal to a bound.
             further = keys[1:] if place % 2 else keys
             done.append((yield from sorting(part, further)) if further else part)
     yield
@@ -80,10 +80,8 @@ def _sorted(rows: Rows, keys: Sequence[Keys]) -> Rows:
     return ordered
 
 
-def _tell_apart(
-    rows: Rows, key: Keys, bounds: NDArray[np.float64], parts: list[list[Rows]]
-) -> None:
-    """Add rows to the parts they belong to, in the order in which they came."""
+def _partition(rows: Rows, key: Keys, bounds: NDArray[np.float64], parts: list[list[Rows]]) -> None:
+    """Add rows to their partitions, in their order."""
     keys = key(rows)
     place = np.searchsorted(bounds, keys, "left") + np.searchsorted(bounds, keys, "right")
     # Two bytes are sorted by counting.

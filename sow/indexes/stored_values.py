@@ -1,16 +1,16 @@
-"""Stored values: what the indexes of a topic know of its records, beside those of a checkpoint.
+"""Stored values: index contents of a topic in its checkpoint.
 
-To read the indexed fields of a million bodies again, and to find the code of each value, is most of
-what it takes to make indexes at a start. So with each slice of a checkpoint goes a *part*: the
-codes under which its records stand in each hash index, the columns of each `Index`, and each value
-and text once, when its code is first met. These codes are the checkpoint's own: an index gives its
-codes anew when no record has the value any more.
+Most of the time to build indexes at a start goes into reading the indexed fields of a million
+bodies again, and finding the code of each value. So with each slice of a checkpoint goes a *part*:
+the codes of its records in each hash index, the columns of each `Index`, and each value and text
+once, at the first use of its code. These codes are the checkpoint's own: an index reassigns a code
+when no record has its value any more.
 
-A part says what it was made for (`binding`), and is numbered. A start takes parts only if they are
-what it would make itself, up to the first one that is missing, and only of records that are as they
-were then; it reads the bodies of all others.
+A part names what it was made for (`binding`), and is numbered. A start uses parts only if they are
+what it would build itself, up to the first missing one, and only for unchanged records; it reads
+the bodies of all others.
 
-Where parts are kept is the store's business.
+The store decides where parts are kept.
 """
 
 from array import array
@@ -29,21 +29,21 @@ from sow.store.columns import NO_SLOTS
 from sow.store.protocols import Numbers
 
 FORMAT = 1
-"""Of the parts; one of another is not taken."""
+"""Format of the parts; others are ignored."""
 GROUPED = 8
-"""Parts that are taken in at once, of a thousand records each: a few milliseconds."""
-UNTOLD = -1
-"""The number of a code that was not met yet, and of -1, which in every index is no code."""
+"""Parts that are loaded at once, of a thousand records each: a few milliseconds."""
+UNSEEN = -1
+"""The number of a code that was not seen yet, and of -1, which in every index is no code."""
 PLAIN = {str, int, float, bool, type(None)}
-"""Types of values that are written as they are; of others, as numbers of too many digits, nothing
-is stored."""
+"""Types of values that are written unchanged; nothing is stored of others, such as numbers of too
+many digits."""
 
 Mask = NDArray[np.bool_]
 Slots = NDArray[np.int64]
 Meant = tuple[Slots, list[Codes], list[tuple[NDArray[Any], ...]]]
-"""Slots, and of their records the codes in each hash index and what each memo column has."""
+"""Slots, and for their records the codes in each hash index and the values of each memo column."""
 Reader = Callable[[tuple[Path, ...], Slots], list[Column]]
-"""Gives the values of paths, a column each, in the bodies of some slots."""
+"""Reads the values of paths, a column each, from the bodies of some slots."""
 
 
 class HashPart(msgspec.Struct, array_like=True, gc=False):
@@ -54,7 +54,7 @@ class HashPart(msgspec.Struct, array_like=True, gc=False):
 
 
 class ColumnPart(msgspec.Struct, array_like=True, gc=False):
-    """What a memo column has of records; and, for each code that is new, its text."""
+    """Values of a memo column; and, for each code that is new, its text."""
 
     kinds: bytes
     numbers: bytes
@@ -64,7 +64,7 @@ class ColumnPart(msgspec.Struct, array_like=True, gc=False):
 
 
 class Part(msgspec.Struct, array_like=True, gc=False):
-    """What goes with one slice; `number` counts those of a checkpoint."""
+    """Index contents of one slice; `number` counts those of a checkpoint."""
 
     format: int
     binding: str
@@ -78,29 +78,29 @@ _decode = msgspec.msgpack.Decoder(Part).decode
 
 
 class _Renumbered:
-    """The codes of an index, numbered as they are met."""
+    """The codes of an index, numbered as they are first used."""
 
     def __init__(self) -> None:
-        self._numbers = np.full(1, UNTOLD, np.int32)
+        self._numbers = np.full(1, UNSEEN, np.int32)
         """By code and one; the first is that of no code."""
         self._count = 0
         self._era = 0
 
     def of(self, codes: Codes, era: int) -> tuple[Codes, Slots]:
-        """The numbers of these codes, and at which places of them those stand that are new.
+        """The numbers of these codes, and the positions of new ones.
 
-        What codes mean is as it was while `era` is.
+        Codes keep their meaning while `era` is the same.
         """
         if era != self._era:
-            self._era, self._numbers = era, np.full(1, UNTOLD, np.int32)
-        most = int(codes.max(initial=UNTOLD))
-        if most == UNTOLD:
+            self._era, self._numbers = era, np.full(1, UNSEEN, np.int32)
+        most = int(codes.max(initial=UNSEEN))
+        if most == UNSEEN:
             return codes, NO_SLOTS
         more = most + 2 - len(self._numbers)
         if more > 0:
             more = max(more, len(self._numbers))
-            self._numbers = np.append(self._numbers, np.full(more, UNTOLD, np.int32))
-        unmet = np.flatnonzero((codes != UNTOLD) & (self._numbers[codes + 1] == UNTOLD))
+            self._numbers = np.append(self._numbers, np.full(more, UNSEEN, np.int32))
+        unmet = np.flatnonzero((codes != UNSEEN) & (self._numbers[codes + 1] == UNSEEN))
         new, first = np.unique(codes[unmet], return_index=True)
         self._numbers[new + 1] = np.arange(self._count, self._count + len(new))
         self._count += len(new)
@@ -108,7 +108,7 @@ class _Renumbered:
 
 
 class ValuesWriter:
-    """Makes the parts of one checkpoint, of what these indexes know; `read` reads bodies."""
+    """Makes the parts of one checkpoint from these indexes; `read` reads bodies."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class ValuesWriter:
         self._is_over = not hashes and not columns
 
     def part(self, slots: Slots) -> bytes | None:
-        """What is known of the records in these slots, which rise; None where not all is."""
+        """Index contents of the records in these ascending slots; None where some are stale."""
         if self._is_over or not len(slots):
             return None
         for column, _ in self._columns:
@@ -136,7 +136,7 @@ class ValuesWriter:
             columns = [_of_column(column, numbers, slots) for column, numbers in self._columns]
             part = _encode(Part(FORMAT, self._binding, self._number, hashes, columns))
         except (TypeError, OverflowError, UnicodeEncodeError):
-            # A value that cannot be written, of a code that counts as told.
+            # A value that cannot be written, of a code that counts as seen.
             self._is_over = True
             return None
         self._number += 1
@@ -165,7 +165,7 @@ def _of_column(column: MemoColumn, numbers: _Renumbered, slots: Slots) -> Column
 
 
 class StoredValues:
-    """The parts of a checkpoint, to be taken into indexes that know nothing yet."""
+    """The parts of a checkpoint, to be loaded into empty indexes."""
 
     def __init__(
         self, binding: str, hashes: Sequence[HashIndex], columns: Sequence[MemoColumn]
@@ -174,18 +174,18 @@ class StoredValues:
         self._hashes = hashes
         self._columns = columns
         self._parts: list[tuple[int, Numbers, bytes]] = []
-        nothing = array("i", [UNTOLD])
+        nothing = array("i", [UNSEEN])
         self._codes = [nothing[:] for _ in (*hashes, *columns)]
-        """By index, the code of each number and one."""
+        """By index, the code of each number plus one."""
 
     def add(self, start: int, seqs: Numbers, part: bytes | None) -> None:
-        """The records from slot `start` on have come, each as of its number in `seqs`."""
+        """The records from slot `start` on are restored, each as of its number in `seqs`."""
         if part is not None:
             self._parts.append((start, seqs, part))
 
     def taking(self, held: Mask, seqs: NDArray[np.int64]) -> Iterator[Slots]:
-        """Take in what is known of those records that are `held`, and as they were, by slot; gives
-        the slots that are done."""
+        """Load the contents of records that are `held`, by slot, and unchanged; yields their
+        slots."""
         for at in range(0, len(self._parts), GROUPED):
             group: list[Meant] = []
             for number, (start, were, stored) in enumerate(self._parts[at : at + GROUPED], at):
@@ -207,20 +207,22 @@ class StoredValues:
         return part if (part.format, part.binding, part.number) == wanted else None
 
     def _meant(self, part: Part, start: int, places: Slots) -> Meant:
-        """What a part says of the records at these places, in codes of the indexes themselves."""
+        """The contents of a part for the records at these places, in codes of the indexes."""
         codes, count = [], len(self._hashes)
-        for index, own, told in zip(self._hashes, self._codes, part.hashes, strict=False):
-            own.extend(index.codes_of(told.values))
-            codes.append(_renumbered(own, told.codes)[places])
+        for index, own, stored in zip(self._hashes, self._codes, part.hashes, strict=False):
+            own.extend(index.codes_of(stored.values))
+            codes.append(_renumbered(own, stored.codes)[places])
         columns: list[tuple[NDArray[Any], ...]] = []
-        for column, own, said in zip(self._columns, self._codes[count:], part.columns, strict=True):
-            own.extend(column.codes_of(said.texts))
+        for column, own, columns_part in zip(
+            self._columns, self._codes[count:], part.columns, strict=True
+        ):
+            own.extend(column.codes_of(columns_part.texts))
             columns.append(
                 (
-                    np.frombuffer(said.kinds, np.uint8)[places],
-                    np.frombuffer(said.numbers, np.float64)[places],
-                    np.frombuffer(said.whole, np.bool_)[places],
-                    _renumbered(own, said.codes)[places],
+                    np.frombuffer(columns_part.kinds, np.uint8)[places],
+                    np.frombuffer(columns_part.numbers, np.float64)[places],
+                    np.frombuffer(columns_part.whole, np.bool_)[places],
+                    _renumbered(own, columns_part.codes)[places],
                 )
             )
         return start + places, codes, columns

@@ -1,9 +1,8 @@
 """Text order: numbers that sort as the different texts of a column do.
 
-A column holds each different text once, and knows texts by their codes. A million of them are
-sorted in steps; a text that comes later gets a number between those of its neighbours, until there
-are many, and all are sorted again. Texts are never taken away: a column that gives up those that
-no record has any more begins a new order.
+A column has each different text once, by its code. A million of them are sorted in steps; a later
+text gets a number between those of its neighbours, until there are many, and all are sorted again.
+Texts are never removed: a column that drops unused texts starts a new order.
 """
 
 from bisect import bisect_left
@@ -17,7 +16,7 @@ from sow.core.cooperative import Task
 TEXTS_AT_ONCE = 2_048
 """Texts that are sorted in one step, in a millisecond or two."""
 LATER_MAX = 4_096
-"""Texts that get a number between two others: finding their places takes some 15 ms."""
+"""Later texts, with a number between two others: finding their places takes some 15 ms."""
 
 Ranks = NDArray[np.float64]
 
@@ -33,12 +32,12 @@ class TextOrder:
 
     @property
     def dirty_count(self) -> int:
-        """How many texts are to be sorted before `ranks` can be asked; 0 if it sees to them."""
+        """How many texts have to be sorted before `ranks`; 0 if `ranks` itself does it."""
         later = len(self._texts) - len(self._order)
         return len(self._texts) if later > LATER_MAX else 0
 
     def touch(self, slots: Sequence[int]) -> None:
-        """Nothing: texts are the column's business."""
+        """Nothing: the column maintains the texts."""
 
     def refresh(self, limit: int | None = None) -> int:
         """Take a step, or all when `limit` is None; returns how many texts that counts for."""
@@ -55,7 +54,7 @@ class TextOrder:
         return done
 
     def ranks(self) -> Ranks:
-        """By code, a number for each text; one place more, for the code -1 of what is none."""
+        """By code, a number for each text; one more place, for the code -1 of no text."""
         self.refresh()
         if len(self._ranks) != len(self._texts) + 1:
             self._ranks = np.full(len(self._texts) + 1, -np.inf)

@@ -3,8 +3,8 @@
 The same answer as the expression gives value by value (`sow.expressions.values`), by numpy: of each
 part of it there are the numbers of all records, which of them are integers, and which are known at
 all; others are NULL. Every number is a double here. So an integer is exact up to 2**53, and what
-might be larger is `unsure`, as are fields that hold no number: of those records the caller asks
-value by value. Functions for which numpy promises no exact result are asked number by number too,
+might be larger is `unsure`, as are fields that hold no number: the caller evaluates those records
+value by value. Functions for which numpy promises no exact result run number by number too,
 but the rest of the expression is not.
 
 Knows columns, and nothing of texts, bodies or queries.
@@ -48,18 +48,18 @@ part."""
 ROUNDED_MAX = 2**40
 """Up to here a product with a power of ten is nearer than TIE to what it should be."""
 TIE = 0.001
-"""So near to the middle between two numbers Python's own rounding is asked."""
+"""So near to the middle between two numbers Python's own rounding decides."""
 ROUNDED_DIGITS_MAX = 15
 """Powers of ten that are exact doubles, with room."""
 ONE_BY_ONE_COST = 64
-"""What a function that is asked number by number costs, in operations of numpy."""
+"""The cost of a function that runs number by number, in operations of numpy."""
 NO, YES = np.False_, np.True_
 
 
 class Result(NamedTuple):
     """What a value is, by record: a number, an integer where `whole`; NULL where not `known`.
 
-    Where `unsure` the other three say nothing.
+    Where `unsure` the other three are undefined.
     """
 
     numbers: Numbers | np.float64
@@ -77,7 +77,7 @@ class Outcome(NamedTuple):
 
 
 class Calculation:
-    """A test that `can_calculate`, ready to be asked for some records after others."""
+    """A test that `can_calculate`, ready to run for some records after others."""
 
     def __init__(self, test: Node) -> None:
         self._test = test
@@ -280,7 +280,7 @@ _ARITHMETIC: dict[str, Callable[[Result, Result], Result]] = {
 
 
 def _checked(result: Result) -> Result:
-    """The same, unsure where an integer may not be what the double says."""
+    """The same, unsure where an integer may differ from its double."""
     if not np.any(result.whole):
         return result
     large = result.whole & result.known & (np.abs(result.numbers) >= EXACT_WHOLE_MAX)
@@ -390,7 +390,7 @@ _EXACT: dict[str, Callable[..., Result]] = {
 
 
 def _one_by_one(name: str, values: Sequence[Result], count: int) -> Result:
-    """What a function of numbers gives, asked for each record."""
+    """The results of a function of numbers, called for each record."""
     run = FUNCTIONS[name].run
     assert run is not None
     given = [_scalars(value, count) for value in values]

@@ -1,12 +1,12 @@
-"""Judging: which records pass a test, answered from memo columns for many records at once.
+"""Vectorised filter: which records pass a test, from memo columns, for many records at once.
 
-A condition is asked where it is *true*, or, below a NOT, where it is *false*; unknown is neither.
-AND, OR and NOT pass the question down to tests of a single field, each answered from its column:
+A condition is evaluated for where it is *true*, or, below a NOT, where it is *false*; unknown is
+neither. AND, OR and NOT pass this down to tests of a single field, each answered from its column:
 numbers by numpy, texts once per distinct text by the compiled test itself. A test that calculates,
-or reads several fields, is worked out by numpy where all of them are numbers (`calculations`), and
-for other records by the compiled test over the values that the columns hold. A column admits where
-it cannot tell (`unsure`); those records, unless the answer no longer depends on them, are
-left to be judged by their bodies. So the answer is always that of the filter.
+or reads several fields, is evaluated by numpy where all of them are numbers
+(`vector_arithmetic`), and for other records by the compiled test over the values of the columns.
+Where a column cannot decide, the result is `unsure`; those records, unless the answer no longer
+depends on them, are decided by their bodies. So the answer is always that of the filter.
 """
 
 import operator
@@ -72,7 +72,7 @@ Judged = Callable[[MemoColumn, tuple[Node, bool], Judge, int], Mask]
 
 def judged_at_once(column: MemoColumn, test: tuple[Node, bool], judge: Judge, cost: int) -> Mask:
     """By code, which texts of a column pass a test."""
-    return column.verdicts(test, judge, cost).of_all()
+    return column.per_value_cache(test, judge, cost).of_all()
 
 
 def _of_each(matches: Callable[..., list[bool]], texts: list[str]) -> list[bool]:
@@ -82,7 +82,7 @@ def _of_each(matches: Callable[..., list[bool]], texts: list[str]) -> list[bool]
 class ReadyTests:
     """The tests of one condition, each made ready once.
 
-    A test is known by what it is, not by what it says: to compare two takes longer than they do.
+    A test is identified by `id`, not by its contents: comparing two takes longer than running them.
     """
 
     def __init__(self) -> None:
@@ -106,9 +106,9 @@ class ReadyTests:
 class VectorFilter:
     """Answers for `slots`, or for all `size` slots when None, and keeps its doubts.
 
-    `columns` has one, up to date, for each path of the conditions it is asked about. `judged`
-    says which texts of a column pass a test, or raises. `tests` are those of a condition that is
-    asked of some records after others: then only what a column does not hold is in doubt.
+    `columns` has one, up to date, for each path of the conditions. `judged` returns which texts of
+    a column pass a test, or raises. `tests` are those of a condition that is evaluated for some
+    records after others: then only values that a column does not have are in doubt.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class VectorFilter:
         self, node: Node, column: MemoColumn, wanted: bool, left: Mask, passing: Mask
     ) -> Mask:
         """Add to `passing` where a test of one field holds that has a text, or none; returns what
-        is left to be asked."""
+        is left to evaluate."""
         if column.texts:
             is_text = left & (self._at(column.codes) >= 0)
             passing |= is_text & self._of_texts(node, column, wanted)
@@ -272,29 +272,29 @@ def is_plain(test: Node) -> bool:
 
 
 ROW_COST = 64
-"""What it costs to ask a record by its values, in operations of numpy on one of very many."""
+"""The cost to test a record by its values, in operations of numpy on one of very many."""
 PART_COST = 16
 """The same for each part of the test."""
 
 
 def is_quick(node: Node) -> bool:
-    """Whether a condition is asked of a million records in some milliseconds: it has few tests, and
+    """Whether a condition takes some milliseconds for a million records: it has few tests, and
     these are plain."""
     requested = list(tests(node))
     return len(requested) <= QUICK_TESTS_MAX and all(map(is_plain, requested))
 
 
 QUICK_TESTS_MAX = 8
-"""Tests of a column that are asked of all records in one step: a millisecond each of a million."""
+"""Tests of a column for all records in one step: a millisecond each for a million."""
 
 
 def cost_of_masks(node: Node, columns: Columns) -> int:
-    """What it costs a record to be asked, in operations of numpy on one of very many."""
+    """The cost to test a record, in operations of numpy on one of very many."""
     return sum(_cost(test, [columns[path] for path in paths_in(test)]) for test in tests(node))
 
 
 def dear_tests(node: Node) -> int:
-    """How many tests of a condition are worked out anew for each few records."""
+    """How many tests of a condition are evaluated again for each few records."""
     return sum(not is_plain(test) for test in tests(node))
 
 
@@ -309,7 +309,7 @@ def _cost(test: Node, columns: Sequence[MemoColumn]) -> int:
 
 
 def _may_hold_of_none(test: Node) -> bool:
-    """Whether a test may be true or false where its field has no value: it asks of a literal, and
+    """Whether a test may be true or false where its field has no value: it tests a literal, and
     ``2 IN (2, /a)`` is true whatever the field is."""
     match test:
         case In(Literal()) | Between(Literal()) | Affix(Literal()):

@@ -1,8 +1,7 @@
-"""Ways in: what leads to the records that satisfy some of a filter's terms.
+"""Access paths: indexes that find the records that satisfy some of a filter's terms.
 
-A hash index does to those that equal literals, a column of nothing but numbers, kept in order, to
-those within an interval. The search asks each how many records it leads to before it takes one;
-this module does not choose.
+A hash index finds those that equal literals; a sorted column with only numbers finds those within
+an interval. The search compares their estimates; this module does not choose.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from sow.query.candidates import LISTED_SHARE_MAX
 from sow.query.index_build import IndexBuild
 
 SORTED_ROWS_MIN = 10_000
-"""A smaller topic's numbers are looked at in some microseconds, without being kept in order."""
+"""A smaller topic's numbers are scanned in some microseconds, without an order."""
 
 Slots = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -48,7 +47,7 @@ def pins_of(terms: Sequence[Node]) -> dict[Path, Pin]:
 
 
 class AccessPath(Protocol):
-    """Leads to the records that satisfy `terms`, by the fields `paths` of an index of `kind`."""
+    """Finds the records that satisfy `terms`, by the fields `paths` of an index of `kind`."""
 
     kind: str
 
@@ -63,7 +62,7 @@ class AccessPath(Protocol):
         ...
 
     def estimate(self) -> int:
-        """About how many records it leads to."""
+        """About how many records it finds."""
         ...
 
     def is_selective(self) -> bool:
@@ -75,7 +74,7 @@ class AccessPath(Protocol):
         ...
 
     def among(self, listed: Slots | None) -> Mask:
-        """Which of these slots, or of all when None, it leads to."""
+        """Which of these slots, or of all when None, it finds."""
         ...
 
 
@@ -91,7 +90,7 @@ class HashAccessPath:
         self._codes = codes
 
     def estimate(self) -> int:
-        """About how many records it leads to."""
+        """About how many records it finds."""
         return self._index.estimate(self._codes)
 
     def is_selective(self) -> bool:
@@ -103,12 +102,12 @@ class HashAccessPath:
         return self._index.slots(self._codes)
 
     def among(self, listed: Slots | None) -> Mask:
-        """Which of these slots, or of all when None, it leads to."""
+        """Which of these slots, or of all when None, it finds."""
         return self._index.among(listed, self._codes)
 
 
 class IntervalAccessPath:
-    """By a column of nothing but numbers, in order, of which `size` slots are in use."""
+    """By a sorted column with only numbers, of `size` used slots."""
 
     kind = "memo"
 
@@ -127,7 +126,7 @@ class IntervalAccessPath:
         self._interval = interval
 
     def estimate(self) -> int:
-        """About how many records it leads to, or more."""
+        """About how many records it finds, or more."""
         return self._order.estimate(self._interval)
 
     def is_selective(self) -> bool:
@@ -139,14 +138,14 @@ class IntervalAccessPath:
         return self._order.slots(self._interval)
 
     def among(self, listed: Slots | None) -> Mask:
-        """Which of these slots, or of all when None, it leads to."""
+        """Which of these slots, or of all when None, it finds."""
         return self._interval.holds(self._numbers if listed is None else self._numbers[listed])
 
 
 def hash_access_paths(
     indexes: Sequence[HashIndex], pins: Mapping[Path, Pin]
 ) -> Iterator[HashAccessPath]:
-    """One for each index of which every field is pinned."""
+    """One for each index whose fields are all pinned."""
     for index in indexes:
         if all(path in pins for path in index.paths):
             codes = index.look_up([pins[path].literals for path in index.paths])
@@ -155,7 +154,7 @@ def hash_access_paths(
 
 
 def interval_access_paths(ready: IndexBuild, terms: Sequence[Node]) -> Iterator[IntervalAccessPath]:
-    """One for each field of nothing but numbers that terms restrict to an interval; raises Unready.
+    """One for each numeric field that terms restrict to an interval; raises Unready.
 
     A topic of few records has none.
     """

@@ -1,4 +1,4 @@
-"""The records still in question while a query is narrowed down.
+"""The candidate records while a query is narrowed down.
 
 At first that is all of the topic. While many are left they are a mask over all slots, so that
 one more test costs one more numpy operation; once few are left they are a list of their slots,
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sow.store.memory import Table
 
-# Up to this share of the slots, listing them pays off.
+# Up to this share of the slots, a list is faster than a mask.
 LISTED_SHARE_MAX = 1 / 16
 
 Slots = NDArray[np.int64]
@@ -36,7 +36,7 @@ class Candidates:
         return self.listed is None and self._mask is None
 
     def become(self, slots: Slots) -> None:
-        """Only these are in question now."""
+        """Only these are candidates now."""
         self.listed, self._mask = slots, None
 
     def keep(self, mask: Mask) -> None:
@@ -49,7 +49,7 @@ class Candidates:
             self.become(np.flatnonzero(mask))
 
     def picked(self, mask: Mask) -> Slots:
-        """The slots of those in the mask, which stay in question."""
+        """The slots of those in the mask, which stay candidates."""
         if self.listed is not None:
             return self.listed[mask]
         return np.flatnonzero(mask if self._mask is None else mask & self._mask)

@@ -1,10 +1,9 @@
-"""Arrangement: very many records sorted for one query, in steps.
+"""Incremental sort: sorts very many records for one query, in steps.
 
-Sorting a million records by a few fields takes a second, and the answer is to be that of one
-moment. So what a query found is sorted in steps, while it is noted which records change. A record
-that does not change neither comes into the answer nor leaves it, and stands in the same order to
-all others that do not. In the answering step those that have changed are taken out, and those of
-them that are found now are put where they belong by binary search.
+Sorting a million records by a few fields takes a second, and the answer is as of one moment. So the
+matches of a query are sorted in steps, while changes are noted. An unchanged record neither enters
+the answer nor leaves it, and keeps its order relative to all other unchanged ones. The answering
+step takes changed records out, and inserts those that match now by binary search.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,21 +16,21 @@ from sow.indexes.sorted_numbers import Moved
 from sow.indexes.sorting import picked, sorting
 
 RANKED_AT_ONCE = 65_536
-"""Records whose ranks are looked up in one step, in a millisecond."""
+"""Records whose ranks one step looks up, in a millisecond."""
 
 Slots = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Ranks = NDArray[np.float64]
 Ranked = Callable[[Slots], Ranks]
-"""Numbers that sort as the values of these slots do; of slots that have changed since, anything."""
+"""Numbers that sort as the values of these slots do; any number for slots changed since."""
 Ranking = Callable[[], Ranked]
 """The numbers as of now."""
 
 
 class IncrementalSort:
-    """The records in `slots`, which stand in order of first publication, sorted by `rankings`.
+    """The records in `slots`, which are in order of first publication, sorted by `rankings`.
 
-    Each ranking is asked once, and what it gives of some slots in each step.
+    Each ranking is called once, and its result for some slots in each step.
     """
 
     def __init__(self, slots: Slots, rankings: Sequence[Ranking]) -> None:
@@ -53,7 +52,7 @@ class IncrementalSort:
 
     @property
     def dirty_count(self) -> int:
-        """How many records have still to be sorted: all, until they are."""
+        """How many records are not sorted yet: all, until they are."""
         return 0 if self._sorting is None else len(self._slots)
 
     def touch(self, slots: Sequence[int]) -> None:
@@ -61,7 +60,7 @@ class IncrementalSort:
         self._changed.add(np.unique(np.array(slots, np.int64)))
 
     def refresh(self, limit: int | None = None) -> int:
-        """Take a step, or all when `limit` is None; returns how many records that counts for."""
+        """Run a step, or all when `limit` is None; returns how many records that counts for."""
         done = 0
         while self._sorting is not None and (limit is None or not done):
             try:
@@ -72,7 +71,7 @@ class IncrementalSort:
         return done
 
     def of(self, found: Slots, rankings: Sequence[Ranking]) -> Slots:
-        """What is found now, in order of first publication, sorted by `rankings` as of now."""
+        """The current matches, in order of first publication, sorted by `rankings` as of now."""
         if not self._changed.count:
             return self._slots
         stand = self._slots[~self._changed.among(self._slots)]

@@ -1,9 +1,9 @@
-"""Readiness: what a query needs of the indexes is made first, in steps, and kept up to date.
+"""Index build: indexes that a query needs are built first, in steps, and kept up to date.
 
-A query is answered in one short step, as of the moment of that step. It cannot wait in the middle
-of it for a column that takes seconds to make; so where it meets something that has much to read yet
-it gives up (`Unready`), that is made in steps of a millisecond or so between which anything may
-change, and the query begins again. What it needs is held meanwhile, and hears of every change.
+A query is answered in one short step, as of the moment of that step. It cannot wait in it for a
+column that takes seconds to build; so where an index has much to read yet the run is abandoned
+(`Unready`), the index is built in steps of a millisecond or so between which anything may change,
+and the query runs again. Its indexes are held meanwhile, and receive every change.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,13 +27,13 @@ from sow.indexes.vector_filter import Columns, ReadyTests, VectorFilter, cost_of
 from sow.query.incremental_sort import IncrementalSort, Ranking
 
 NOTES_FEW = 2_000
-"""Notes that are worked off within the answering step itself, in two milliseconds or so."""
+"""Notes that the answering step itself may work off, in two milliseconds or so."""
 STEPS_SPARE = 2
-"""Times as much work as there was when it began: under very many updates a column never has few
-notes, and the query is answered all the same."""
+"""Times the work that there was at the start: under very many updates a column never has few notes,
+and the query is answered all the same."""
 
 OPERATIONS_A_NOTE = 256
-"""What a note is worth of what columns are asked, in operations of numpy on one of very many."""
+"""Operations of numpy on one record of very many that take as long as a note."""
 
 Slots = NDArray[np.int64]
 NOTHING: Slots = np.zeros(0, np.int64)
@@ -49,25 +49,25 @@ class Unready(Exception):
 
 
 class IndexBuild:
-    """What one query needs of `indexes`; to be closed when it is answered or given up."""
+    """The indexes that one query needs; to be closed when it is answered or cancelled."""
 
     def __init__(self, indexes: Indexes) -> None:
         self.indexes = indexes
         self.made: dict[Path, None] = {}
         """The fields that had no column before this query."""
-        self._patience: dict[Deferred, int] = {}
-        """Everything needed so far, and how many notes of it the answering step takes."""
-        self._truths: ConditionCache | None = None
+        self._notes_max: dict[Deferred, int] = {}
+        """Indexes needed so far, and how many notes of each the answering step may work off."""
+        self._by_bodies: ConditionCache | None = None
         self._sort_keys: dict[OrderTerm, MemoColumn] = {}
         self._calculated: dict[tuple[OrderTerm, bool], ComputedColumn] = {}
-        self._arrangement: IncrementalSort | None = None
-        self._verdicts: dict[tuple[MemoColumn, object], PerValueCache] = {}
+        self._sort: IncrementalSort | None = None
+        self._per_value: dict[tuple[MemoColumn, object], PerValueCache] = {}
         self._by_columns: dict[Node, ConditionCache] = {}
 
     def close(self) -> None:
-        """Let go of what was needed."""
-        self.indexes.let_go(list(self._patience))
-        self._patience.clear()
+        """Release the indexes."""
+        self.indexes.release(list(self._notes_max))
+        self._notes_max.clear()
         self._by_columns.clear()  # which refer back to this
 
     def columns(self, paths: Sequence[Path]) -> dict[Path, MemoColumn]:
@@ -78,7 +78,7 @@ class IndexBuild:
         return columns
 
     def sort_keys(self, terms: Sequence[OrderTerm], found: Slots) -> list[MemoColumn]:
-        """What to sort by for each term, whatever the values of what was found are, up to date;
+        """Columns of sort keys for each term, for values of any type, up to date for `found`;
         raises Unready."""
         for term in terms:
             if term.path is not None and term not in self._sort_keys:
@@ -89,7 +89,7 @@ class IndexBuild:
         return [calculated[term] if term.path is None else plain[term] for term in terms]
 
     def sorted_by(self, terms: Sequence[OrderTerm], found: Slots) -> list[MemoColumn]:
-        """The columns of the terms of an order, up to date for what was found; raises Unready."""
+        """The columns of the terms of an order, up to date for `found`; raises Unready."""
         plain = self.columns([term.path for term in terms if term.path is not None])
         calculated = self._wanted(terms, found)
         return [calculated[term] if term.path is None else plain[term.path] for term in terms]
@@ -97,43 +97,43 @@ class IndexBuild:
     def _wanted(
         self, terms: Sequence[OrderTerm], found: Slots, as_keys: bool = False
     ) -> dict[OrderTerm, ComputedColumn]:
-        """Of those terms that are calculated, the columns."""
+        """The columns of calculated terms."""
         columns: dict[OrderTerm, ComputedColumn] = {}
         for term in terms:
             if term.path is None:
                 column = self._calculated.get((term, as_keys))
                 if column is None:
-                    column = self.indexes.wanted(term, as_keys)
+                    column = self.indexes.computed_column(term, as_keys)
                     self._calculated[term, as_keys] = column
                 column.want(found)
                 columns[term] = column
-        # What the answering step may take is for all of them together.
+        # The budget of the answering step is shared by all of them.
         self.need(*columns.values(), notes=NOTES_FEW // (len(columns) or 1))
         return columns
 
     def judged(self, column: MemoColumn, test: tuple[Node, bool], judge: Judge, cost: int) -> Mask:
         """By code, which texts of a column pass a test; raises Unready."""
         # Kept here too: a column forgets the tests of a query that has very many.
-        verdicts = self._verdicts.get((column, test))
-        if verdicts is None:
-            verdicts = self._verdicts[column, test] = column.verdicts(test, judge, cost)
-        self.need(verdicts)
-        return verdicts.of_all()
+        cached = self._per_value.get((column, test))
+        if cached is None:
+            cached = self._per_value[column, test] = column.per_value_cache(test, judge, cost)
+        self.need(cached)
+        return cached.of_all()
 
     def holding(self, term: Node, columns: Columns, slots: Slots) -> Mask:
         """Which of these records a term certainly holds for, by `columns`, which are up to date;
         raises Unready."""
-        # The texts first: until they are known no record is asked.
+        # The texts first: no record is evaluated before they are known.
         VectorFilter(columns, NOTHING, 0, self.judged).where(term)
-        truths = self._by_columns.get(term)
-        if truths is None:
-            truths = self._by_columns[term] = self._asking(term, columns)
-        truths.want(slots)
-        self.need(truths)
-        return truths.of(slots)
+        cached = self._by_columns.get(term)
+        if cached is None:
+            cached = self._by_columns[term] = self._evaluating(term, columns)
+        cached.want(slots)
+        self.need(cached)
+        return cached.of(slots)
 
-    def _asking(self, term: Node, columns: Columns) -> ConditionCache:
-        """What asks the columns of a term, in steps between which records change."""
+    def _evaluating(self, term: Node, columns: Columns) -> ConditionCache:
+        """Evaluates a term by its columns, in steps between which records change."""
         tests = ReadyTests()
 
         known: dict[tuple[int, int, bool], PerValueCache] = {}
@@ -142,7 +142,7 @@ class IndexBuild:
             node, wanted = test
             at = id(column), id(node), wanted
             if at not in known:
-                known[at] = self._verdicts[column, test]
+                known[at] = self._per_value[column, test]
             return known[at].of_all()
 
         def read(slots: Slots) -> Mask:
@@ -153,7 +153,7 @@ class IndexBuild:
         return ConditionCache(read, cost_of_masks(term, columns) / OPERATIONS_A_NOTE)
 
     def in_order(self, column: MemoColumn) -> SortedNumbers:
-        """The order of a column's numbers, fit to be used; raises Unready."""
+        """The order of a column's numbers, ready for use; raises Unready."""
         order = column.in_order()
         if not order.serves:
             self.need(order)
@@ -162,41 +162,42 @@ class IndexBuild:
     def passing(self, condition: Filter, slots: Slots) -> Mask:
         """Which of these records match the query's filter, by their bodies; raises Unready."""
         cost = 1 + parts_cost(condition.expression)
-        if self._truths is None and len(slots) * cost <= NOTES_FEW:
+        if self._by_bodies is None and len(slots) * cost <= NOTES_FEW:
             return self.indexes.passing(condition, slots)
-        if self._truths is None:
-            self._truths = self.indexes.truths(condition)
-        self._truths.want(slots)
-        self.need(self._truths)
-        return self._truths.of(slots)
+        if self._by_bodies is None:
+            self._by_bodies = self.indexes.condition_cache(condition)
+        self._by_bodies.want(slots)
+        self.need(self._by_bodies)
+        return self._by_bodies.of(slots)
 
-    def arranged(self, found: Slots, rankings: Sequence[Ranking]) -> Slots:
-        """What a query found sorted by rankings as of now, the last by birth; raises Unready."""
+    def sorted_rows(self, found: Slots, rankings: Sequence[Ranking]) -> Slots:
+        """The matches sorted by rankings as of now, the last by first publication; raises
+        Unready."""
         found = self.indexes.table.ordered(found)
-        if self._arrangement is None:
-            self._arrangement = IncrementalSort(found, rankings[:-1])
-        self.need(self._arrangement)
-        return self._arrangement.of(found, rankings)
+        if self._sort is None:
+            self._sort = IncrementalSort(found, rankings[:-1])
+        self.need(self._sort)
+        return self._sort.of(found, rankings)
 
     def need(self, *wanted: Deferred, notes: int | None = None) -> None:
-        """Have these up to date; raises Unready if that takes too long for one step, more than so
-        many notes of each."""
+        """Bring these up to date; raises Unready if one has more than `notes` notes, too many for
+        one step."""
         for index in wanted:
-            if index not in self._patience:
-                self._patience[index] = max(1, NOTES_FEW if notes is None else notes)
+            if index not in self._notes_max:
+                self._notes_max[index] = max(1, NOTES_FEW if notes is None else notes)
                 self.indexes.hold(index)
-        lacking = [index for index in wanted if index.dirty_count > self._patience[index]]
+        lacking = [index for index in wanted if index.dirty_count > self._notes_max[index]]
         if lacking:
             raise Unready(lacking)
         for index in wanted:
             index.refresh()
 
     def steps(self, lacking: Sequence[Deferred]) -> Iterator[None]:
-        """Make what is lacking, in steps between which anything may change."""
+        """Build what is lacking, in steps between which anything may change."""
         notes = self.indexes.step_notes
         for index in lacking:
             spare = STEPS_SPARE * (index.dirty_count + notes)
-            while spare > 0 and index.dirty_count > self._patience[index]:
+            while spare > 0 and index.dirty_count > self._notes_max[index]:
                 spare -= max(1, index.refresh(notes))
                 yield
-            self._patience[index] *= 2
+            self._notes_max[index] *= 2

@@ -1,10 +1,10 @@
 """Sorting and paging: the last stage of a query.
 
-Without `order_by` records stand in order of first publication, which also decides between equal
-ones. Many records are ranked by their memo columns, if a field holds only numbers or only texts,
-else by sort keys. The first few of a whole topic stand at one end of a column of numbers that is
-kept in order; for those of very many found, a bound that enough of them lie within leaves a
-handful to be sorted. Very many are sorted in steps (`arrangement`), few by their bodies.
+Without `order_by` records are in order of first publication, which also decides between equal ones.
+Many records are ranked by their memo columns, if a field has only numbers or only texts, else by
+sort keys. The first few of a whole topic are at one end of a sorted column of numbers; for those of
+very many matches, a bound that enough of them lie within leaves a handful to sort. Very many are
+sorted in steps (`incremental_sort`), few by their bodies.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ from sow.query.query import SCAN, PlanStep, Query
 from sow.query.search import FEW_ROWS
 
 SAMPLE_EVERY = 64
-"""One rank in so many bounds the first few of all: finding the bound costs little then, and leaves
-little more than what is asked for."""
+"""One rank in so many is sampled to bound the first few: finding the bound costs little then, and
+leaves little more than the page."""
 
 RANKS_AT_ONCE = 100_000
 """Ranks that are sorted in the answering step: up to 20 ms. More are arranged in steps before."""
@@ -39,7 +39,7 @@ def arrange(ready: IndexBuild, found: Slots | None, query: Query) -> tuple[Slots
     indexes = ready.indexes
     page = slice(query.skip_n, query.end)
     if not query.order_by and query.end == 0:
-        return np.empty(0, np.int64), None  # only how many match is asked
+        return np.empty(0, np.int64), None  # only the count is needed
     if not query.order_by:
         table = indexes.table
         return (table.live() if found is None else table.ordered(found))[page], None
@@ -62,15 +62,15 @@ def arrange(ready: IndexBuild, found: Slots | None, query: Query) -> tuple[Slots
 def _by_rankings(
     ready: IndexBuild, rankings: Sequence[Ranking], found: Slots, end: int | None
 ) -> Slots:
-    """What was found in order, the first `end` at least; raises Unready."""
+    """The matches in order, the first `end` at least; raises Unready."""
     table = ready.indexes.table
     foremost = found if end is None else _foremost(found, rankings, end)
     if _are_few(foremost, rankings):
         foremost = table.ordered(foremost)
         return foremost[np.lexsort([ranking()(foremost) for ranking in reversed(rankings)])]
-    # Equals stand in the order of all; slots that are used again have changed.
+    # Equal ones keep the order of first publication; reused slots have changed.
     rankings = [*rankings, lambda: lambda slots: table.order[slots].astype(np.float64)]
-    return ready.arranged(found, rankings)
+    return ready.sorted_rows(found, rankings)
 
 
 def _are_few(slots: Slots, terms: Sequence[object]) -> bool:
@@ -79,7 +79,7 @@ def _are_few(slots: Slots, terms: Sequence[object]) -> bool:
 
 
 def _all(ready: IndexBuild, query: Query) -> Slots:
-    """All records that can be in the answer; from a column, if there will be one."""
+    """All records that can be in the answer; from a column, if there is one."""
     table, term = ready.indexes.table, query.order_by[0]
     if len(table) <= FEW_ROWS:
         return table.live()
@@ -88,7 +88,7 @@ def _all(ready: IndexBuild, query: Query) -> Slots:
     column = ready.columns([term.path])[term.path]
     if query.end and len(table) >= access_paths.SORTED_ROWS_MIN and _has_ends(column, term):
         foremost = ready.in_order(column).first(query.end, term.descending)
-        # What is sorted in steps has to hold whoever becomes one of the first meanwhile.
+        # A sort in steps must include records that become one of the first meanwhile.
         if foremost is not None and _are_few(foremost, query.order_by):
             return foremost
     return np.flatnonzero(column.kinds != ABSENT)
@@ -108,12 +108,12 @@ def _columns(ready: IndexBuild, terms: Sequence[OrderTerm], found: Slots) -> lis
 
 
 def _used(column: MemoColumn, term: OrderTerm) -> str:
-    """What has served a term."""
+    """The index that has served a term."""
     return SCAN if term.path is None or not _can_rank(column, term) else f"memo({term.path})"
 
 
 def _foremost(found: Slots, rankings: Sequence[Ranking], end: int) -> Slots:
-    """Those that can be among the first `end`, and perhaps some more."""
+    """Records that can be among the first `end`, and perhaps some more."""
     if not end:
         return found[:0]
     sure: list[Slots] = []
@@ -141,7 +141,7 @@ def _bound(ranks: Ranks, count: int) -> float:
 def _rankings(
     ready: IndexBuild, columns: Sequence[MemoColumn], terms: Sequence[OrderTerm], found: Slots
 ) -> list[Ranking]:
-    """How to rank what was found by each term; raises Unready."""
+    """How to rank the matches by each term; raises Unready."""
     pairs = list(zip(columns, terms, strict=True))
     mixed = [term for column, term in pairs if not _can_rank(column, term)]
     by_keys = dict(zip(mixed, ready.sort_keys(mixed, found), strict=True))
@@ -152,7 +152,7 @@ def _rankings(
 
 def _can_rank(column: MemoColumn, term: OrderTerm) -> bool:
     """Whether numbers can sort as the values do: not where there are numbers and texts."""
-    # Judged by all records of the topic: counting those found would cost as much as sorting.
+    # Decided by all records of the topic: counting the matches would cost as much as sorting.
     counts = column.counts
     return not (counts[OTHER] or (counts[NUMBER] and (counts[TEXT] or term.text)))
 
@@ -162,7 +162,7 @@ def _ranking(column: MemoColumn, term: OrderTerm) -> Ranking:
 
     def of_texts() -> Ranked:
         ranks, codes = column.text_order.ranks(), column.codes
-        # Who has changed may have a text that is not among them; -1, of none, is the last.
+        # A changed record may have a text that is not among them; -1, of none, is the last.
         return lambda slots: sign * ranks.take(codes[slots], mode="wrap")
 
     def of_numbers() -> Ranked:

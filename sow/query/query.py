@@ -1,4 +1,4 @@
-"""What is asked and what is answered; plain data."""
+"""Queries and their answers; plain data."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ SCAN = "scan"
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question to one topic. With both `filter` and `keys` a record must satisfy both.
+    """A query of one topic. With both `filter` and `keys` a record must satisfy both.
 
     `keys` are SowKeys as text. `top_n` limits how many records are returned after the first
     `skip_n`; None is no limit. Raises ClientError for negative counts.
@@ -33,14 +33,14 @@ class Query:
                 raise ClientError(f"{name} is {count}; write 0 or a positive number of records")
 
     def at(self, now_us: int) -> "Query":
-        """The query as of one moment: all records of an answer are asked for at the same time."""
+        """The query as of one moment: all records are evaluated at the same time."""
         if self.filter is None or self.filter.deterministic:
             return self
         return replace(self, filter=self.filter.at(now_us))
 
     @property
     def end(self) -> int | None:
-        """How many records, from the first in order, decide the answer; None: all."""
+        """How many records, from the first in order, the answer needs; None: all."""
         return None if self.top_n is None else self.skip_n + self.top_n
 
 
@@ -74,7 +74,7 @@ class QueryAnswer:
 
     @property
     def kind(self) -> str:
-        """The kind of index that the query began with, `scan`, or `all` where it asked for all."""
+        """The kind of the query's first index, `scan`, or `all` without conditions."""
         first = self.steps[0]
         return first.index.partition("(")[0] if first.expression else "all"
 
@@ -94,11 +94,11 @@ class QueryAnswer:
         }
 
     def _sentences(self, touched: int) -> Iterator[str]:
-        """The same for people."""
+        """The same as sentences."""
         for at, step in enumerate(self.steps):
             left = counted(step.rows, "record")
             if not step.expression:
-                yield f"all records are asked for: {left}"
+                yield f"all records match: {left}"
             elif step.index == SCAN and at == 0:
                 yield f"{step.expression}: no index served it: all records were read; {left} left"
             elif step.index == SCAN:
@@ -111,8 +111,8 @@ class QueryAnswer:
 
     @property
     def explain_guarded(self) -> dict[str, object]:
-        """The same for who may see some records alone: of how many others were looked at, and what
-        became of them at each term, he is told nothing."""
+        """The same for a client that may see some records only: without counts of others that were
+        read or ruled out."""
         return {
             "terms": [{"expression": "", "index": self.index, "rows": self.matches}],
             "rows_touched": self.matches,
@@ -125,7 +125,7 @@ class QueryAnswer:
 
     @property
     def _touched(self) -> int:
-        """How many records were read to decide or to be returned, each once."""
+        """How many records were read to decide or to answer, each once."""
         last = max(found.max(initial=-1) for found in (self.read, self.slots))
         last = max(found.max(initial=-1) for found in (self.read, self.slots))
         touched = np.zeros(1 + last, np.bool_)

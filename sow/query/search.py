@@ -1,11 +1,11 @@
-"""The search: from a filter to the slots of the records that match it.
+"""Search: from a filter to the slots of the records that match it.
 
 Each term of the filter's topmost AND narrows down what the terms before it have left. First the
-most selective way in (`ways`): SowKeys, key fields, or of the hash indexes and the intervals of
-numbers that with the fewest candidates. Then memo columns, for many records at once. What no index
-can decide is read from the bodies of the records that are left, by the filter itself; so indexes
-never change an answer. Where something has to be made first, the run ends with Unready, and
-another one begins when it is made.
+most selective access path (`access_paths`): SowKeys, key fields, or the hash index or interval of
+numbers with the fewest candidates. Then memo columns, for many records at once. What no index can
+decide the filter itself reads from the bodies of the remaining records; so indexes never change an
+answer. Where an index has to be built first, the run ends with Unready, and another one starts when
+it is built.
 """
 
 from collections.abc import Sequence
@@ -31,15 +31,15 @@ from sow.query.index_build import IndexBuild
 from sow.query.query import SCAN, PlanStep, Query
 
 TERMS_BY_COLUMNS_MAX = 32
-"""Terms of an AND that columns are asked about: whenever something has to be made ready first, all
-of them are asked anew."""
+"""Terms of an AND that columns answer: whenever an index has to be built first, all of them are
+evaluated again."""
 DEAR_TESTS_MAX = 32
-"""Tests that cost about as much for a few records as for hundreds: with so many of them, asked of a
-few records in each step, columns take longer than bodies do."""
+"""Tests that cost about as much for a few records as for hundreds: with so many of them, on a few
+records in each step, columns take longer than bodies do."""
 FEW_ROWS = 250
 """Reading so many bodies takes a quarter of a millisecond: no reason to make a column."""
 ADVISE_ROWS = 1_000
-"""A smaller topic is answered in about a millisecond, whatever the way."""
+"""A smaller topic takes about a millisecond on any access path."""
 
 Slots = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -55,7 +55,7 @@ class Search:
         self._query = query
         self._left = Candidates(self._indexes.table)
         self._doubtful = NOTHING
-        """Records that a column could not decide on."""
+        """Records that a column could not decide."""
         self._terms = list(dict.fromkeys(query.filter.conjuncts)) if query.filter else []
         self.read = NOTHING
         """Records whose bodies were read."""
@@ -70,7 +70,7 @@ class Search:
         self._by_sow_keys()
         self._by_constants()
         if self._left.listed is not None or not self._by_key_fields():
-            self._by_ways()
+            self._by_access_paths()
             self._by_columns()
         self._by_bodies()
         if not self.steps:
@@ -86,10 +86,10 @@ class Search:
         self._terms = [term for term in self._terms if id(term) not in served]
         self._step(" AND ".join(map(str, terms)), index)
 
-    # Ways in.
+    # Access paths.
 
     def _by_sow_keys(self) -> None:
-        """By the SowKeys that the query names beside its filter, and those that its terms name."""
+        """By the SowKeys of the query and those of its terms."""
         requested = [] if self._query.keys is None else [self._query.keys]
         for term in list(self._terms):
             named = sow_keys_in(term)
@@ -105,7 +105,7 @@ class Search:
         self._step(f"{len(keys)} SowKeys", "key")
 
     def _by_constants(self) -> None:
-        """Terms that ask nothing of a record hold for all records or for none."""
+        """Terms without fields hold for all records or for none."""
         for term in [one for one in self._terms if not paths_in(one) and not traits_in(one)]:
             if not compiled(term, True).matches([], 1)[0]:
                 self._left.become(NOTHING)
@@ -123,29 +123,29 @@ class Search:
             return False
         self._left.become(np.array(slots, np.int64))
         pinning = [pins[path].term for path in key.paths]
-        # A key lookup may find too much: the terms stay, to be checked by the bodies.
+        # A key lookup may find too much: the terms stay, and are checked by the bodies.
         self._step(" AND ".join(map(str, pinning)), _name("hash", key.paths))
         return True
 
-    def _by_ways(self) -> None:
-        """That with the fewest candidates first; others then only thin them out."""
-        ways: list[AccessPath] = [*hash_access_paths(self._indexes.hashes, pins_of(self._terms))]
-        if not ways:
+    def _by_access_paths(self) -> None:
+        """The one with the fewest candidates first; others then filter these."""
+        paths: list[AccessPath] = [*hash_access_paths(self._indexes.hashes, pins_of(self._terms))]
+        if not paths:
             self._advise()
-        if all(way.estimate() > FEW_ROWS for way in ways):
-            served = {id(term) for way in ways for term in way.terms}
+        if all(path.estimate() > FEW_ROWS for path in paths):
+            served = {id(term) for path in paths for term in path.terms}
             terms = [term for term in self._terms if id(term) not in served]
-            ways += interval_access_paths(self._ready, terms)
-        for way in sorted(ways, key=lambda way: way.estimate()):
-            if self._left.are_all and way.is_selective():
-                self._left.become(way.slots())
+            paths += interval_access_paths(self._ready, terms)
+        for path in sorted(paths, key=lambda path: path.estimate()):
+            if self._left.are_all and path.is_selective():
+                self._left.become(path.slots())
             else:
-                self._left.keep(way.among(self._left.listed))
+                self._left.keep(path.among(self._left.listed))
             if len(self._left) <= FEW_ROWS:
                 self._left.become(self._left.slots())
-            if way.kind == "memo":
-                self._advise_on_made(way.paths)
-            self._served(way.terms, _name(way.kind, way.paths))
+            if path.kind == "memo":
+                self._advise_on_made(path.paths)
+            self._served(path.terms, _name(path.kind, path.paths))
 
     def _advise(self) -> None:
         pinned = [str(path) for path in pins_of(self._terms)]
@@ -155,23 +155,23 @@ class Search:
     # Narrowing down.
 
     def _by_columns(self) -> None:
-        # The first ones leave few records, of which the rest is asked by their bodies.
+        # The first ones leave few records, which are checked by their bodies.
         dear = 0
         for term in sorted(self._terms, key=is_quick, reverse=True)[:TERMS_BY_COLUMNS_MAX]:
             if dear + dear_tests(term) > DEAR_TESTS_MAX:
                 continue
             if is_columnar(term) and self._columns_pay(term):
                 dear += dear_tests(term)
-                self._judge(term)
+                self._by_column(term)
 
     def _columns_pay(self, term: Node) -> bool:
-        """Whether to ask the columns of a term, rather than read the bodies that are left."""
+        """Whether to use the columns of a term, rather than read the remaining bodies."""
         paths = paths_in(term)
         if self._left.listed is None or len(self._left) > FEW_ROWS:
             return len(paths) <= MEMO_COLUMNS_MAX
         return all(self._indexes.has_memo(path, len(self._left)) for path in paths)
 
-    def _judge(self, term: Node) -> None:
+    def _by_column(self, term: Node) -> None:
         paths = paths_in(term)
         columns = self._ready.columns(paths)
         self._advise_on_made(paths)
@@ -183,13 +183,13 @@ class Search:
         self._served([term], ", ".join([_name("memo", (path,)) for path in paths]))
 
     def _at_once(self, term: Node, columns: Columns) -> tuple[Mask, Mask | None]:
-        """Where a term holds among what is left, and where that is not sure."""
+        """Where a term holds among the candidates, and where it is unsure."""
         size = len(self._indexes.table.bodies)
         judge = VectorFilter(columns, self._left.listed, size, self._ready.judged)
         return judge.where(term), judge.unsure
 
     def _in_steps(self, term: Node, columns: Columns) -> tuple[Mask, Mask | None]:
-        """The same of a term that is asked of some records in each step; raises Unready."""
+        """The same for a term that is evaluated for some records in each step; raises Unready."""
         slots = self._left.slots()
         holds = self._ready.holding(term, columns, slots)
         unsure: Mask = np.zeros(len(slots), np.bool_)
@@ -208,7 +208,7 @@ class Search:
             self.advice = f"the column of {', '.join(made)} was made just now; the next use is fast"
 
     def _by_bodies(self) -> None:
-        """Read what is left to decide: all records if a term is left, else the doubtful ones."""
+        """Read the undecided records: all candidates if a term is left, else the doubtful ones."""
         condition = self._query.filter
         if condition is None:
             return

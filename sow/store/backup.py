@@ -1,14 +1,14 @@
-"""A backup as it is made and as it travels: what a data directory holds at one moment, in frames.
+"""The backup format: the contents of a data directory at one moment, in frames.
 
-Copied are blocks as they are stored (`sow.store.layout`), each verified by its checksum on the way:
-first those of every checkpoint, then the log up to the newest record of one moment, with all
-accounts as of it. So a backup is what a start would find if the process ended then. Neither
-checkpoints nor the log let go of what is being copied, and nobody waits for it: each piece is read
-in a transaction of its own.
+A backup has blocks as they are stored (`sow.store.layout`), each verified by its checksum on the
+way: first those of every checkpoint, then the log up to the newest record of one moment, with the
+system topics as of it. So a backup is what a start would find if the process ended then.
+Checkpoints and log retain what is being copied, and no client waits: each piece is read in a
+transaction of its own.
 
-A frame is its length, its kind and its content. The last one is the moment, with how many frames
-came before it: a copy without it, or with fewer, is none. What is staged, removed or beside the
-store is not in a backup.
+A frame is its length, its kind and its content. The last one is the moment, with the number of
+frames before it: a copy without it, or with fewer, is invalid. Staged, archived and other files are
+not in a backup.
 """
 
 import json
@@ -23,7 +23,7 @@ from sow.store.layout import BASE, seal
 from sow.store.manifest import Manifest, ManifestFile, manifest_text
 
 BACKUP_FORMAT = 1
-"""The version of what is copied. One of a higher version is refused."""
+"""The version of the format. A higher version is refused."""
 MANIFEST_FRAME, CHECKPOINT_FRAME, LOG_FRAME, BLOCK_FRAME, END_FRAME, FAILED_FRAME = (
     b"m",
     b"c",
@@ -37,7 +37,7 @@ the log; a block of it; the moment; why there is no more."""
 FRAME_LENGTH_BYTES = 4
 """Before each frame: enough for `FRAME_BYTES_MAX`."""
 FRAME_BYTES_MAX = 2**31
-"""What no frame has: blocks are some MiB, or as long as the longest message."""
+"""Longer than any frame: blocks are some MiB, or as long as the longest message."""
 
 
 class CopiedStore(Protocol):
@@ -60,7 +60,7 @@ class CopiedStore(Protocol):
 
     @property
     def log_id(self) -> str:
-        """What tells the log from every other."""
+        """Identifies the log."""
         ...
 
 
@@ -70,16 +70,16 @@ def frame(kind: bytes, content: bytes) -> bytes:
 
 
 def frames(store: CopiedStore, time_us: int, version: str) -> Generator[bytes, None, None]:
-    """A backup of an open store, frame by frame; at its end a frame that says what ended it.
+    """A backup of an open store, frame by frame; the last frame reports success or the error.
 
-    `time_us` is the time of the request, and `version` that of the release. Any thread may take
-    them; it waits for the disk.
+    `time_us` is the time of the request, and `version` that of the release. Any thread may iterate;
+    it waits for the disk.
     """
     try:
         yield from _frames(store, time_us, version)
     except SowError as error:
-        told = {"reason": error.reason, "detail": error.detail}
-        yield frame(FAILED_FRAME, json.dumps(told).encode())
+        failure = {"reason": error.reason, "detail": error.detail}
+        yield frame(FAILED_FRAME, json.dumps(failure).encode())
 
 
 def _frames(store: CopiedStore, time_us: int, version: str) -> Iterator[bytes]:
@@ -129,8 +129,8 @@ def _manifest(path: Path) -> Manifest:
 
 
 class FrameReader:
-    """Cuts what arrives into frames, and hands each to `take`; raises what that raises, and
-    Damaged for what is no frame."""
+    """Splits incoming bytes into frames, and passes each to `take`; raises what that raises, and
+    Damaged for an invalid frame."""
 
     def __init__(self, take: Callable[[bytes, bytes], None]) -> None:
         self._take = take
@@ -154,7 +154,7 @@ class FrameReader:
 
 
 def reported_in(content: bytes) -> dict[str, Any]:
-    """What a frame says in JSON; raises Damaged."""
+    """The JSON content of a frame; raises Damaged."""
     try:
         found = json.loads(content)
     except ValueError:

@@ -53,7 +53,7 @@ class BackedUpFile:
 
 @dataclass(slots=True)
 class BackupContents:
-    """What `backup.json` says."""
+    """The contents of `backup.json`."""
 
     format: int
     version: str
@@ -103,8 +103,8 @@ class BackupWriter:
                 _remove(self._unfinished)
 
     def take(self, kind: bytes, content: bytes) -> None:
-        """The next frame; raises Damaged where it does not belong, StoreError for what the server
-        says, OSError for what the disk does."""
+        """Write the next frame; raises Damaged where it does not belong, StoreError for an error of
+        the server, OSError for one of the disk."""
         if self.contents is not None:
             raise Damaged("more came than the backup has")
         if kind == MANIFEST_FRAME and not self._files:
@@ -123,8 +123,8 @@ class BackupWriter:
         elif kind == END_FRAME and self._files and self._files[-1].name == LOG_NAME:
             self._finish(reported_in(content))
         elif kind == FAILED_FRAME:
-            told = reported_in(content)
-            raise StoreError(str(told.get("detail")), reason=str(told.get("reason")))
+            failure = reported_in(content)
+            raise StoreError(str(failure.get("detail")), reason=str(failure.get("reason")))
         else:
             raise Damaged("what came is no backup")
 
@@ -147,17 +147,17 @@ class BackupWriter:
             self._file.close()
             self._files[-1].sha256 = self._sum.hexdigest()
 
-    def _finish(self, told: dict[str, Any]) -> None:
-        if told.pop("blocks", None) != self._blocks:
+    def _finish(self, fields: dict[str, Any]) -> None:
+        if fields.pop("blocks", None) != self._blocks:
             raise Damaged("some of the backup did not come")
         self._end_file()
-        if told.get("format") != BACKUP_FORMAT:
+        if fields.get("format") != BACKUP_FORMAT:
             raise StoreError(
-                f"the server sends a backup of format {str(told.get('format'))[:20]}, and this "
+                f"the server sends a backup of format {str(fields.get('format'))[:20]}, and this "
                 f"release writes {BACKUP_FORMAT}; make it with the release of the server"
             )
         try:
-            contents = BackupContents(**told, files=self._files)
+            contents = BackupContents(**fields, files=self._files)
         except TypeError:
             raise Damaged("what came is no backup") from None
         content = asdict(contents)
@@ -184,22 +184,22 @@ def _remove(directory: Path) -> None:
 
 
 class StoredBackup:
-    """The backup in the directory `path`; raises StoreError if there is none, Damaged if what it
-    says of itself is not to be read."""
+    """The backup in the directory `path`; raises StoreError if there is none, Damaged if its
+    `backup.json` is not readable."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            said = json.loads((path / CONTENTS_FILE).read_bytes())
-            if isinstance(said["format"], int) and said["format"] > BACKUP_FORMAT:
+            fields = json.loads((path / CONTENTS_FILE).read_bytes())
+            if isinstance(fields["format"], int) and fields["format"] > BACKUP_FORMAT:
                 raise StoreError(
-                    f"{path} was made by a later release (format {said['format']}, this one reads "
-                    f"up to {BACKUP_FORMAT}); restore it with that release"
+                    f"{path} was made by a later release (format {fields['format']}, this one "
+                    f"reads up to {BACKUP_FORMAT}); restore it with that release"
                 )
-            if said.pop("checksum") != _checksum(said):
+            if fields.pop("checksum") != _checksum(fields):
                 raise ValueError("the checksum does not match")
-            files = [BackedUpFile(**one) for one in said.pop("files")]
-            self.contents = BackupContents(**said, files=files)
+            files = [BackedUpFile(**one) for one in fields.pop("files")]
+            self.contents = BackupContents(**fields, files=files)
         except FileNotFoundError:
             raise StoreError(
                 f"{path} holds no backup: there is no {CONTENTS_FILE}; one that was not written to "

@@ -1,8 +1,8 @@
 """Whole blocks in the raw bytes of a file, whatever state the file is in.
 
-Blocks carry their own length, checksum and place, so they are found by looking for where one begins
-and need nothing of LMDB, whose own pages may be damaged. Those that LMDB has set free are found
-too: which of all of them belong together is said by their places and chains.
+Blocks carry their own length, checksum and position, so a scan for their first bytes finds them
+without LMDB, whose own pages may be damaged. It also finds those in free pages: positions and
+chains decide which of them belong together.
 """
 
 import mmap

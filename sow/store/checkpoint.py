@@ -1,13 +1,12 @@
 """A checkpoint on disk: one LMDB file per topic, holding its table in slices.
 
 A checkpoint is written beside the one before it, under the next *generation*; a last transaction
-replaces the table of *contents*, and from then on the new generation counts. What is left of any
-other generation, replaced or never finished, is removed in small transactions; one that is being
-copied stays until that is done.
+replaces the table of *contents*, and from then on the new generation counts. Blocks of any other
+generation, replaced or never finished, are removed in small transactions; one that is being copied
+stays until that is done.
 
-Beside a slice may stand *values*, what indexes know of its records, which are chained to it by its
-checksum. They save a start time, and are not missed: where they are damaged, that is said once, and
-none is used any more.
+A slice may have *values*, the index contents of its records, chained to it by its checksum. They
+make a start faster, and are optional: if they are damaged, that is reported once, and none is used.
 
 The contents also hold the topic's *fingerprint*, so that a file is never read as the table of a
 topic whose records have other keys. One thread writes; loading happens before that, copying at any
@@ -61,8 +60,8 @@ SWEEP_SLICES = 64
 """Slices that one commit removes. Their pages go to a list that the commit writes."""
 CONTENTS_KEY = b"contents"
 _SLICES, _VALUES = b"s", b"i"
-"""What keys of slices and of values begin with. Earlier releases, which know of no values, look for
-slices of other generations from the first key of one on: what stands before they pass over."""
+"""First bytes of the keys of slices and of values. Earlier releases, which have no values, look for
+slices of other generations from the first key of one on: they skip what sorts before."""
 _SLICE_KEY = struct.Struct(">cQI")
 _CONTENTS = struct.Struct("=IQ")  # slices, records; the fingerprint follows
 
@@ -78,16 +77,16 @@ def values_key(generation: int, number: int) -> bytes:
 
 
 def generation_of(key: bytes) -> int:
-    """The generation of which a slice has this key."""
+    """The generation of the slice with this key."""
     return int(_SLICE_KEY.unpack(key)[1])
 
 
 class LmdbCheckpoint:
-    """The stored table of topic `topic` in the file `path`, made if it is not there.
+    """The stored table of topic `topic` in the file `path`, created if it does not exist.
 
-    What is made is the empty table of a topic that began after record `since_seq` of the log.
-    Raises StoreError when the file was written under another `fingerprint`, and Damaged when its
-    structure is not what was written.
+    A new one is the empty table of a topic that begins after record `since_seq` of the log. Raises
+    StoreError when the file was written under another `fingerprint`, and Damaged when its structure
+    is damaged.
     """
 
     def __init__(
@@ -189,8 +188,8 @@ class LmdbCheckpoint:
             yield part
 
     def all_blocks(self) -> Iterator[bytes]:
-        """What `blocks` gives, and beside each slice what indexes know of it; where that is damaged
-        it raises Damaged, too, after everything else was read."""
+        """The same as `blocks`, with the values of each slice; where these are damaged it raises
+        Damaged, too, after everything else was read."""
         blocks, problem = self.blocks(), ""
         yield (contents := next(blocks))
         for number, block in enumerate(blocks):
@@ -207,11 +206,11 @@ class LmdbCheckpoint:
                 f"topic {self._topic}: what indexes know of the records of the checkpoint "
                 f"{self._path} is not as it was written ({problem}). Nothing is lost and nothing "
                 "need be done: a start reads it from the records instead, and the next checkpoint "
-                "has it anew. But look at the disk"
+                "has it again. But check the disk"
             )
 
     def _values(self, generation: int, number: int, block: bytes) -> bytes | None:
-        """What is stored beside a slice; raises ValueError where that is damaged."""
+        """The values of a slice; raises ValueError where they are damaged."""
         with self._env.read() as txn:
             values: bytes | None = txn.get(values_key(generation, number))
         if values is None:
@@ -222,9 +221,9 @@ class LmdbCheckpoint:
         return values[HEADER_BYTES:]
 
     def blocks(self) -> Iterator[bytes]:
-        """The same as it is stored: the table of contents, then each slice; raises Damaged.
+        """The stored blocks: the table of contents, then each slice; raises Damaged.
 
-        Meanwhile another checkpoint may be written: what is read stays until this is closed.
+        Meanwhile another checkpoint may be written: this generation stays until this is closed.
         """
         with self._lock:
             contents, generation = self._contents, self._generation
@@ -253,9 +252,9 @@ class LmdbCheckpoint:
             raise self._damaged(f"{records} of {promised} records are there")
 
     def write(self, seq: int, slices: Iterable[Slice]) -> None:
-        """Replace the checkpoint, atomically: until it is complete the old one stands.
+        """Replace the checkpoint, atomically: until it is complete the old one counts.
 
-        Keep slices at about a MiB. Raises DiskFull, and then the old one stands too.
+        Keep slices at about a MiB. Raises DiskFull, and then the old one stays.
         """
         self._sweep()
         generation, mark = self._generation + 1, randbits(32)
@@ -339,18 +338,18 @@ def held_in(path: Path) -> int:
 
 
 def seal_slice(part: Slice, generation: int, number: int, mark: int) -> bytes:
-    """The block of one slice; `mark` tells its writing from one that was given up."""
+    """The block of one slice; `mark` distinguishes this write from an abandoned one."""
     return seal(SLICE, encode_slice(part), seq=generation, count=number, chain=mark)[0]
 
 
 def seal_values(values: bytes, block: bytes) -> bytes:
-    """The block of what stands beside the slice in `block`."""
+    """The block of the values of the slice in `block`."""
     generation, number, checksum = place_of_values(block)
     return seal(INDEX_VALUES, values, seq=generation, count=number, chain=checksum)[0]
 
 
 def place_of_values(block: bytes) -> tuple[int, int, int]:
-    """What the values of the slice in `block` have as `seq`, `count` and `chain`."""
+    """`seq`, `count` and `chain` of the values of the slice in `block`."""
     header = read_header(block)
     return header.seq, header.count, header.checksum
 

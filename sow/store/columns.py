@@ -1,12 +1,12 @@
-"""Records by slot: what a table knows of each, in columns, and what leads to a slot.
+"""Columns: the records of a table by slot, and the dictionaries that find a slot.
 
-Each record has a *slot*, its place in a set of columns: body, identity, SowKey, sequence number and
-time of the last change, and `born`, the sequence number of its first publication. A dictionary
-leads from identity to slot, in parts where it is long, and another one, made when somebody asks,
-from SowKey to slot. Some records are given their places in the order of all, and the number of the
-newest record that they are made of: two columns more, for tables that need them.
+Each record has a *slot*, its position in a set of columns: body, identity, SowKey, sequence number
+and time of the last change, and `born`, the sequence number of its first publication. A dictionary
+maps identity to slot, sharded where it is large, and another one, made on first use, SowKey to
+slot. Tables that need it have two more columns: an explicit place in the order, and the number of
+the newest record that a record is made of.
 
-Which records there are, and in which slots, is the table's (`sow.store.memory`).
+The table assigns records to slots (`sow.store.memory`).
 """
 
 import re
@@ -31,7 +31,7 @@ KEY_BITS = 2**64 - 1
 """SowKeys are unsigned, and lie in the block as the signed numbers of the same bits."""
 NO_NUMBERS = np.zeros((4, 0), np.int64)
 NONE_KEYED: dict[int, int] = {}
-"""What every table has that nobody has asked by SowKey: shared by them, and never added to."""
+"""Shared by all tables without lookups by SowKey, and never added to."""
 GROWTH_PART = 4
 """Columns grow by this part of them: a number is copied four times or so, and no more than a fifth
 of the room is idle."""
@@ -72,11 +72,11 @@ class Columns:
         self.identities: list[str | None] = untracked([])
         self._numbers = NO_NUMBERS
         self._larger: GrowableArray | None = None
-        """What is to take the place of the block of numbers."""
+        """The block that will replace the block of numbers."""
         self.expires_us: NDArray[np.int64] | None = None
         self._by_sow_key = NONE_KEYED
         self._keyed_to = 0
-        """Slots below it are in `_by_sow_key`; the others follow when somebody asks by SowKey."""
+        """Slots below it are in `_by_sow_key`; a lookup by SowKey adds the others."""
         self._places: NDArray[np.int64] | None = None
         """By slot its place in the order, where that was given (`Table.arrange`)."""
         self._newest: NDArray[np.int64] | None = None
@@ -132,13 +132,13 @@ class Columns:
 
     @property
     def newest(self) -> NDArray[np.int64]:
-        """By slot, the number that says which record is the newest: of the newest record that it is
-        made of, where that was given (`Table.arrange`), or else of its last change."""
+        """By slot, the number that decides which record is the newest: that of the newest record
+        that it is made of, where `Table.arrange` has set it, else that of its last change."""
         return self.seqs if self._newest is None else self._newest
 
     @property
     def shares_places(self) -> bool:
-        """Several records may stand at one place, told apart by their SowKeys."""
+        """Several records may share a place; their SowKeys then order them."""
         return self._places is not None
 
     # Places.
@@ -150,8 +150,8 @@ class Columns:
         return int(self._places[slot]), int(self._sow_keys[slot])
 
     def ties(self, slots: Slots) -> list[int] | list[tuple[int, int]]:
-        """What records in these slots that are equal otherwise are ordered by, as `live` has it:
-        when they were first published, or the place that they were given and their SowKey."""
+        """The final sort key of records in these slots, the order of `live`: first publication, or
+        the explicit place and the SowKey."""
         if self._places is None:
             births: list[int] = self.born[slots].tolist()
             return births
@@ -168,15 +168,15 @@ class Columns:
         return None if self._newest is None else _numbers_in(self._newest, slots, others)
 
     def reserve(self, count: int) -> None:
-        """Have columns of at least `count` slots, for whoever knows how many records will come:
-        else they are copied from time to time as they grow."""
+        """Reserve columns of at least `count` slots, where the number of records is known: else
+        they are copied from time to time as they grow."""
         size = self._numbers.shape[1]
         if count <= size:
             return
         self._use(grown(self._numbers, max(count, size + size // GROWTH_PART)))
 
     def _grow(self, written: Sequence[int]) -> None:
-        """Go on with a larger block of numbers, of which these were written last, or begin one if
+        """Continue to fill a larger block of numbers, after a write to these slots, or start one if
         this one is nearly full."""
         size = self._numbers.shape[1]
         if self._larger is None and len(self.bodies) > size - size // FREE_PART:
@@ -248,13 +248,13 @@ class Columns:
 
     @property
     def unkeyed_count(self) -> int:
-        """How many slots `find` has to look at before it can tell."""
+        """How many slots `find` has to add first."""
         return 0 if self._make_sow_keys is None else len(self.bodies) - self._keyed_to
 
     def key(self, limit: int | None = None) -> int:
-        """Take up to `limit` slots more into the dictionary of SowKeys; returns how many.
+        """Add up to `limit` more slots to the dictionary of SowKeys; returns how many.
 
-        It is made on first use: most topics are never asked by SowKey.
+        It is made on first use: most topics have no lookups by SowKey.
         """
         start, stop = self._keyed_to, len(self.bodies)
         if limit is not None:
@@ -270,7 +270,7 @@ class Columns:
 def _numbers_in(
     column: NDArray[np.int64], slots: Sequence[int | None], others: Sequence[int]
 ) -> list[int]:
-    """What a column has in these slots; where there is none, None in its place, that of others."""
+    """The values of a column in these slots; where there is none, a default."""
     if None not in slots:
         numbers: list[int] = column[slots].tolist()  # type: ignore[index]  # no None
         return numbers

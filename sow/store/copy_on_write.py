@@ -1,10 +1,10 @@
-"""Holds: what stood in a column of a table at one moment, while the table goes on.
+"""Copy on write: a column of a table as of one moment, while the table changes.
 
-Taking references of a million records takes tens of milliseconds, in which everybody waits. So who
-wants what stands in a column at one moment takes a hold, which is nothing yet: from then on it is
-told whatever is replaced or removed. What stood in a slot is what the hold was told of it, or else
-what stands there still. The references are picked in steps, and then the hold is let go: nobody
-refers to it, so it is told no more.
+Copying the references of a million records takes tens of milliseconds, which would delay all
+clients. So a reader that needs a column as of one moment takes a hold, which is empty at first:
+from then on every replaced or removed value is saved in it. The value of a slot is the one saved in
+the hold, or else the current one. The references are copied in steps, and then the hold is
+released: it is weakly referenced, so nothing is saved any more.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,13 +15,13 @@ Value = TypeVar("Value")
 
 
 class Before(dict[int, Value]):
-    """By slot, what stood there when the hold was taken and does not any more."""
+    """By slot, the value at the time of the hold, if it was replaced since."""
 
     __slots__ = ("__weakref__",)
 
 
 class CopyOnWrite(Generic[Value]):
-    """The holds of one column that somebody still refers to."""
+    """The holds of one column that are still referenced."""
 
     __slots__ = ("_refs",)
 
@@ -34,14 +34,14 @@ class CopyOnWrite(Generic[Value]):
         self._refs.append(ref(hold))
         return hold
 
-    def tell(self, slots: Sequence[int], values: Iterable[Value]) -> bool:
-        """These values stand in these slots no more; whether anybody wants to know of others."""
+    def save(self, slots: Sequence[int], values: Iterable[Value]) -> bool:
+        """Save these replaced values; returns whether any hold is left."""
         there = [hold for one in self._refs if (hold := one()) is not None]
         self._refs = list(map(ref, there))
         if there:
-            told = list(zip(slots, values, strict=True))
+            saved = list(zip(slots, values, strict=True))
             for hold in there:
-                for slot, value in told:
-                    # Of a slot that is named twice, the first one stood there.
+                for slot, value in saved:
+                    # If a slot is named twice, its first value is the old one.
                     hold.setdefault(slot, value)
         return bool(there)

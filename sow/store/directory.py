@@ -1,4 +1,4 @@
-"""The data directory: who holds it, and what is where in it.
+"""The data directory: its lock, and the paths in it.
 
 One server at a time: a `lock` file is held while the directory is open, and names the process.
 Names in the configuration are relative to it and stay inside it.
@@ -71,7 +71,7 @@ class DataDirectory:
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
     def resolve(self, name: str) -> Path:
-        """Where the file `name` of this directory is; whoever wants it elsewhere may link to it."""
+        """The path of the file `name` in this directory; it may be a link."""
         path = self.path / name
         inside = os.path.normpath(path)
         assert Path(inside).is_relative_to(os.path.normpath(self.path)), f"{name} leads out"
@@ -108,7 +108,7 @@ class DataDirectory:
             )
 
     def close(self) -> None:
-        """Let another process have the directory. Close the journal and checkpoints first."""
+        """Release the lock for another process. Close the journal and checkpoints first."""
         if self._lock >= 0:
             os.close(self._lock)
         self._lock = -1
@@ -116,7 +116,7 @@ class DataDirectory:
 
 @contextmanager
 def _reported(path: Path) -> Iterator[None]:
-    """Turn what the operating system refuses into a StoreError that names the file."""
+    """Turn an OSError into a StoreError that names the file."""
     try:
         yield
     except OSError as error:

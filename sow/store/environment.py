@@ -31,16 +31,16 @@ MAP_BYTES = 256 * 1024**2
 """Addresses that are reserved at first. It costs no memory, and is doubled when the file outgrows
 it."""
 LOCK_BYTES = 8192
-"""What LMDB makes of a lock file for its usual number of readers."""
+"""The size of LMDB's lock file for its default number of readers."""
 RESERVE_BYTES = 16 * 1024**2
-"""Room that stays free on the disk for removals, and for what was taken before it was full."""
+"""Room that stays free on the disk for removals, and for messages accepted before it was full."""
 RESERVE_PART = 50  # a fiftieth of a small file system instead
 WRITE_PART = 2
-"""A block takes whole pages, and lengths stand beside short texts: no more than it again."""
+"""A block takes whole pages, and short texts have lengths: at most as much again."""
 REUSED_PART = 2
 """Of the pages that are free one in so many is counted on."""
 WRITE_BYTES = 256 * 1024
-"""What a transaction writes besides: copies of the pages above, and the list of free ones."""
+"""What a transaction writes in addition: copies of the pages above, and the free list."""
 _PAGE_HEADER_BYTES = 16
 """Of LMDB's, before a large value."""
 _MAGIC = (0xBEEFC0DE).to_bytes(4, sys.byteorder)
@@ -155,14 +155,14 @@ class Environment:
         return free_bytes > wanted or (bool(reserve_bytes) and self._reusable_bytes() > wanted)
 
     def takes(self, size_bytes: int) -> bool:
-        """Would a write of so many bytes fit, with the reserve? Costs what `has_room` does."""
+        """Whether a write of so many bytes fits, with the reserve. Costs what `has_room` does."""
         free_bytes, reserve_bytes = self._space()
         wanted = WRITE_PART * size_bytes + WRITE_BYTES
         return free_bytes > wanted or (bool(reserve_bytes) and self._reusable_bytes() > wanted)
 
     def lost(self) -> StoreFailing | None:
-        """Says so, where the file is not at its place any more: what is written to it would not be
-        found by the next start. Costs one system call."""
+        """The error if the file is not at its path any more: the next start would not find what is
+        written to it. Costs one system call."""
         data, _ = self._files()
         try:
             if _identity(data) == self._identity:
@@ -221,7 +221,7 @@ def space(path: Path, statvfs: Statvfs = os.statvfs) -> tuple[int, int]:
 
 
 def _identity(file: Path) -> tuple[int, int]:
-    """By which a file is told from another one of its name; raises OSError."""
+    """Distinguishes a file from another one of its name; raises OSError."""
     found = os.stat(file)
     return found.st_dev, found.st_ino
 
@@ -247,7 +247,7 @@ def used_bytes(txn: Transaction) -> int:
 
 
 def footprint_bytes(length: int) -> int:
-    """About what a value of `length` bytes takes: a large one has pages of its own."""
+    """About how many bytes a value of `length` bytes takes: a large one has pages of its own."""
     pages = -(-(length + _PAGE_HEADER_BYTES) // mmap.PAGESIZE)
     return length if length < mmap.PAGESIZE // 2 else pages * mmap.PAGESIZE
 
@@ -274,10 +274,10 @@ def is_lmdb(data_file: Path) -> bool:
 
 
 def _fill_up(data_file: Path) -> None:
-    """Make a file that was cut short as long as its pages say.
+    """Extend a truncated file to the length that its pages need.
 
-    LMDB would meet the end of the process where a value goes on behind the end of the file. Zeros
-    in its place are found by the checksum of the block.
+    LMDB would crash the process where a value continues behind the end of the file. The checksum of
+    the block detects zeros in its place.
     """
     try:
         with data_file.open("rb") as file:

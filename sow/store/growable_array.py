@@ -1,11 +1,11 @@
-"""A larger block for columns that are nearly full, filled while the smaller one is used.
+"""Growable array: a larger block for columns that are nearly full, filled while the old one is
+used.
 
-To copy a block of a million records into a larger one takes some 30 ms, in which everybody waits.
-So it is begun before the smaller one is full, and each change copies some columns more. What is
-written to meanwhile is noted, and copied once more in the end. The larger block then has all that
-the smaller one has, and takes its place.
+Copying a block of a million records takes some 30 ms, which would delay all clients. So the copy
+starts before the old block is full, and each change copies some more columns. Slots written
+meanwhile are noted, and copied again at the end. Then the larger block replaces the old one.
 
-It knows nothing of what the numbers mean, nor of when a block is nearly full.
+It knows nothing of the meaning of the numbers, nor of when a block is nearly full.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
 """The `newest` file: the sequence number of the last acknowledged record, kept twice.
 
 LMDB has two meta pages without checksums and uses the newer one; if that one is damaged it may
-quietly use the other, and the newest group is gone as if it had never been. This file, rewritten
-after every commit, tells such a journal from one that ends where it should.
+silently use the other, and the newest group is lost. This file, rewritten after every commit,
+detects such a journal.
 
 It is not synced: after a power failure it may lag behind the journal. It never runs ahead.
 """
@@ -39,7 +39,7 @@ class HighWaterMark:
 
 
 def read_high_water_mark(path: Path) -> int:
-    """The record the file names, or 0 when there is no such file or it is not whole."""
+    """The record that the file names, or 0 when there is no such file or it is damaged."""
     try:
         content = path.read_bytes()
     except OSError:

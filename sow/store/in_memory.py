@@ -27,7 +27,7 @@ class MemoryJournal:
         before_append: Hook | None = None,
     ) -> None:
         self.full = False
-        """Set to behave as on a full disk, of which `reserve_bytes` are left."""
+        """Set to behave as on a full disk with `reserve_bytes` left."""
         self.reserve_bytes = 0
         self._retention_bytes = retention_bytes
         self._retention_age_us = retention_age_us
@@ -153,7 +153,7 @@ class MemoryCheckpoint:
         return iter(self._slices)
 
     def write(self, seq: int, slices: Iterable[Slice]) -> None:
-        """Replace the checkpoint; if `slices` raises, the old one stands."""
+        """Replace the checkpoint; if `slices` raises, the old one stays."""
         complete = [replace(part) for part in slices]
         self._seq, self._slices = seq, complete
 

@@ -1,13 +1,14 @@
 """The journal on disk: one LMDB record per group commit, in sequence order.
 
-A group is what one `append` makes durable. Its key is the sequence number of its first record,
-so groups are only ever added at the end and removed at the front. Key 0 holds the *base*: the
-last record that retention has removed. Each block carries the checksum of the one before it.
+One `append` makes one group durable. Its key is the sequence number of its first record, so groups
+are only ever added at the end and removed at the front. Key 0 has the *base*: the last record that
+retention has removed. Each block carries the checksum of the one before it.
 
-Accounts of the server's own have no numbers and no history: the last state of each is a block under
-a key between the base and the first group, replaced in the transaction of what it tells about.
+Accounts are the records of system topics. They have no numbers and no history: the last state of
+each is a block under a key between the base and the first group, replaced in the transaction of the
+change that it records.
 
-Only the writer thread appends and trims; any thread reads. Repairing is `sow.store.repair`.
+Only the writer thread appends and trims; any thread reads. `sow.store.repair` repairs.
 """
 
 import os
@@ -62,7 +63,7 @@ TRIM_GROUPS = 64
 """Groups that one `trim` removes, since appends wait for it."""
 BASE_KEY = bytes(8)
 ACCOUNTS_KEY = BASE_KEY + b"\0"
-"""Stands before the accounts, and says that they are all there are."""
+"""The key before the accounts; its block shows that the accounts are complete."""
 
 
 def key_of(seq: int) -> bytes:
@@ -78,15 +79,14 @@ class Moment(NamedTuple):
 
 
 class LmdbJournal:
-    """The transaction log in `directory`, made if it is not there.
+    """The transaction log in `directory`, created if it does not exist.
 
     `at_least_seq` is the newest record any checkpoint contains: a journal that ends earlier is
-    Damaged, and so is one that `must_exist` and does not. One that is made begins after record
-    `after_seq`. `retention_bytes` and `retention_age_us`
-    (None: any age) are what `trim` goes by; both are wishes, which readers and checkpoints come
-    before. `data_directory` only completes the commands that errors recommend. `group_bytes` bounds
-    a block, `map_bytes` is what is reserved of addresses at first, and `statvfs` asks how full the
-    disk is. Raises Damaged, and StoreError where the files cannot be opened.
+    Damaged, and so is a missing one if it `must_exist`. A new one begins after record `after_seq`.
+    `trim` uses `retention_bytes` and `retention_age_us` (None: any age); readers and checkpoints
+    take precedence over both. `data_directory` only completes the commands that errors recommend.
+    `group_bytes` bounds a block, `map_bytes` is the initial map size, and `statvfs` returns how
+    full the disk is. Raises Damaged, and StoreError where the files cannot be opened.
     """
 
     log_id = ""
@@ -128,7 +128,7 @@ class LmdbJournal:
         sync_directory(directory.parent)
 
     def _check_files(self) -> None:
-        """Refuse files that LMDB could not survive, and a journal that has gone missing."""
+        """Refuse files that would crash LMDB, and a missing journal."""
         data_file = self._directory / DATA_FILE
         self._expected_seq = max(
             self._at_least_seq, read_high_water_mark(self._directory / NEWEST_FILE)
@@ -213,11 +213,11 @@ class LmdbJournal:
     def append(self, entries: Sequence[LogEntry]) -> None:
         """Make `entries` durable, all or none, in one transaction.
 
-        They follow `last_seq` without a gap, but for accounts. Raises DiskFull or StoreError, and
+        They follow `last_seq` without a gap, except accounts. Raises DiskFull or StoreError, and
         then none is kept: the same entries may be appended again.
 
-        Does not ask `has_room`: that is for the door, before a message is taken. What has been
-        taken may use the reserve.
+        Does not check `has_room`: that is checked before a message is accepted. Accepted messages
+        may use the reserve.
         """
         blocks: list[tuple[bytes, bytes]] = []
         last_seq, chain = self._last_seq, self._chain
@@ -274,7 +274,7 @@ class LmdbJournal:
 
     @contextmanager
     def held(self) -> Iterator[int]:
-        """While it is open nothing is trimmed; gives the last record that is gone already."""
+        """While it is open nothing is trimmed; yields the last record that is already removed."""
         holder = object()
         with self._lock:
             base_seq = self._base_seq
@@ -327,7 +327,7 @@ class LmdbJournal:
                 seq, before = header.last_seq, header
 
     def _fetch(self, seq: int, until_seq: int) -> list[tuple[bytes, bytes]]:
-        """The group holding record `seq` and some that follow, none of which begins behind record
+        """The group with record `seq` and some of the following that begin up to record
         `until_seq`, about READ_BYTES in all."""
         found: list[tuple[bytes, bytes]] = []
         room = READ_BYTES
@@ -345,17 +345,17 @@ class LmdbJournal:
         return found
 
     def trim(self, now_us: int, keep_from_seq: int, beyond: bool = False) -> bool:
-        """Remove at most TRIM_GROUPS of the oldest groups that retention no longer wants, or, if
-        `beyond`, that it wants, too.
+        """Remove at most TRIM_GROUPS of the oldest groups beyond retention, or, if `beyond`, of
+        any.
 
-        A group goes when the journal is over `retention_bytes` or all of it is older than
-        `retention_age_us` at `now_us`. Record `keep_from_seq` and later ones stay, and so does what
-        an open `read` has yet to read. True when there may be more to remove: call again. For the
-        writer thread.
+        A group is removed when the journal is over `retention_bytes` or all of it is older than
+        `retention_age_us` at `now_us`. Record `keep_from_seq` and later ones stay, and so do groups
+        that an open `read` has yet to read. True when there may be more to remove: call again. For
+        the writer thread.
         """
         cut_seq, groups = self._cut(now_us, self._wanted_from(keep_from_seq), beyond)
         with self._lock:
-            # A reader may have opened meanwhile; it goes first.
+            # A reader may have opened meanwhile; it takes precedence.
             if not groups or cut_seq >= self._wanted_from(keep_from_seq):
                 return False
             self._base_seq = cut_seq
@@ -409,7 +409,7 @@ class LmdbJournal:
 
 
 def accounts_in(blocks: Iterable[bytes]) -> list[LogEntry]:
-    """What verified blocks of accounts say, by number and time."""
+    """The entries in verified blocks of accounts, by number and time."""
     # Those that came before the first change bear the number 0.
     kept = [replace(e, account=True) for block in blocks for e in decode_entries(block, -1)]
     return sorted(kept, key=lambda entry: (entry.seq, entry.ts_us))
@@ -450,7 +450,7 @@ def _put_base(txn: Transaction, seq: int, chain: int) -> None:
 
 
 def _accounts(entry: LogEntry) -> Iterator[tuple[bytes, bytes | None]]:
-    """Keys and blocks of what an account entry changes; None: the account is gone."""
+    """Keys and blocks that an account entry changes; None: the account is removed."""
     yield ACCOUNTS_KEY, seal(ACCOUNT, b"", seq=entry.seq, count=0)[0]
     for name, record in accounts_of(entry):
         block = None

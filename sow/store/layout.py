@@ -33,14 +33,14 @@ _CHECKED_FROM = 8
 _ENTRY = struct.Struct("=BBHIqqqQQ")
 _SLICE = struct.Struct("=IQQ")
 RECORD_BYTES_MIN = 64
-"""What a record counts as where entries are cut: one of a few bytes takes as long to be read as one
-of a hundred, and whoever reads a block reads an entry of it at once."""
+"""The least size that a record counts where entries are split: one of a few bytes takes as long to
+read as one of a hundred, and a reader of a block reads an entry at once."""
 _OPS: tuple[Op, ...] = get_args(Op)
 
 
 @dataclass(frozen=True, slots=True)
 class BlockHeader:
-    """What a block says of itself before its payload.
+    """The header of a block.
 
     `seq` and `count` are, by kind: of a group, its first record and how many it holds; of a base,
     the last record no longer kept and 0; of a slice and of values, the generation and the
@@ -84,7 +84,7 @@ def seal(
 
 
 def unseal(block: bytes, kind: int) -> BlockHeader:
-    """The verified header of `block`; raises ValueError saying what is wrong with it."""
+    """The verified header of `block`; raises ValueError with what is wrong."""
     header = read_header(block)
     if header.length != len(block):
         raise ValueError(f"the block has {len(block)} of {header.length} bytes")
@@ -140,8 +140,8 @@ def _pieces(entry: LogEntry, bytes_max: int) -> Iterator[tuple[LogEntry, int]]:
 def encode_entries(entries: Sequence[LogEntry]) -> bytes:
     """The payload of a group.
 
-    Where each record expires at a time of its own, the times stand behind the bodies, where earlier
-    releases do not look.
+    Where each record has its own expiry, these follow the bodies, where earlier releases do not
+    read.
     """
     parts: list[bytes] = []
     for entry in entries:
@@ -190,7 +190,7 @@ def decode_entries(block: bytes, after_seq: int = 0) -> Iterator[LogEntry]:
 def encode_slice(part: Slice) -> bytes:
     """The payload of a checkpoint's slice.
 
-    SowKeys stand at its end, where earlier releases do not look.
+    SowKeys are at its end, where earlier releases do not read.
     """
     identities = _encode_texts(part.identities)
     bodies = _encode_bodies(part.bodies)
@@ -201,7 +201,7 @@ def encode_slice(part: Slice) -> bytes:
 
 
 def slice_records(block: bytes) -> int:
-    """How many records a slice says that it holds."""
+    """The number of records in a slice, by its header."""
     return int(_SLICE.unpack_from(block, HEADER_BYTES)[0])
 
 

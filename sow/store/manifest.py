@@ -1,13 +1,13 @@
-"""The manifest: what a data directory holds, and for which definitions it was written.
+"""The manifest: the files of a data directory, and the definitions it was written for.
 
-Checkpoints and the journal say what the records are, but not which files there must be, nor what a
-topic was when they were written. `manifest.json` says it: each definition that keeps records, as
-far as its stored records depend on it, and from where in the log on its entries count. A start
-compares it with the configuration before anything is written; what has no place any more is then
-refused by name instead of being passed over.
+Checkpoints and the journal have the records, but not which files must exist, nor the definition of
+a topic when they were written. `manifest.json` has each definition that keeps records, as far as
+its stored records depend on it, and from which number on its log entries count. A start compares it
+with the configuration before anything is written; orphaned records are then refused by name instead
+of being skipped.
 
 Two copies are kept, each replaced in one step and synced, the second after the first. A server
-takes nothing before both are there, so either of them alone is as good as both.
+accepts no message before both exist, so either of them alone is sufficient.
 """
 
 import json
@@ -43,11 +43,11 @@ lose them, and apply batches twice.
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a directory holds.
+    """The contents of a directory.
 
-    `given_up` names topics whose log entries up to a sequence number count for nobody any more;
-    `moves` are files, and where they go, of a removal that may not have been completed. `names` and
-    `eras` say to whom the names in the log belong (`sow.store.stored_definitions`).
+    `given_up` names topics whose log entries up to a sequence number do not count any more; `moves`
+    are files, and their destinations, of an archiving that may not have been completed. `names` and
+    `eras` are the owners of the names in the log (`sow.store.stored_definitions`).
     """
 
     journal: str = "journal"
@@ -58,7 +58,7 @@ class Manifest:
     names: Names = ()
     eras: tuple[Era, ...] = ()
     log_id: str = ""
-    """Tells this log from every other; empty until a start has given it one."""
+    """Identifies this log; empty until a start has assigned one."""
 
     @property
     def newest_seq(self) -> int:
@@ -68,13 +68,13 @@ class Manifest:
 
 
 class _Unknown(ValueError):
-    """It says that it is of a later release, and its checksum is none that we know."""
+    """Of a later release, by its format, with a checksum that this release does not know."""
 
 
 class ManifestFile:
     """The manifest of the data directory at `directory`.
 
-    `manifest` is None when there has never been one. `missing` says what is to be written again.
+    `manifest` is None when there has never been one. `missing` lists copies to write again.
     Raises Damaged when no copy is whole, StoreError for one of a later release.
     """
 
@@ -205,30 +205,30 @@ def parse_manifest(text: bytes, path: Path) -> Manifest:
         raise ValueError("it is not JSON") from error
 
 
-def _names(said: Iterable[tuple[str, str | None]]) -> Names:
-    return tuple((name, pattern) for name, pattern in said)
+def _names(names: Iterable[tuple[str, str | None]]) -> Names:
+    return tuple((name, pattern) for name, pattern in names)
 
 
-def _kept(said: Mapping[str, Any]) -> StoredDefinition:
+def _kept(entry: Mapping[str, Any]) -> StoredDefinition:
     topic = Topic(
-        said["name"],
-        said["message_type"],
-        keys=tuple(said["keys"]),
-        key_domain=said["key_domain"],
-        file_name=said["file"],
-        pattern=said["pattern"],
-        retain=said["retain"],
-        expires=said["expires"],
+        entry["name"],
+        entry["message_type"],
+        keys=tuple(entry["keys"]),
+        key_domain=entry["key_domain"],
+        file_name=entry["file"],
+        pattern=entry["pattern"],
+        retain=entry["retain"],
+        expires=entry["expires"],
     )
     options = None
-    if said["module"] is not None:
-        separator = bytes.fromhex(said["field_separator"])
+    if entry["module"] is not None:
+        separator = bytes.fromhex(entry["field_separator"])
         options = MessageTypeOptions(
             topic.message_type,
-            said["module"],
+            entry["module"],
             separator,
             # Releases that knew neither records nor composites have written neither.
-            record_fields(said.get("fields", ())),
-            tuple(map(message_type_options, said.get("parts", ()))),
+            record_fields(entry.get("fields", ())),
+            tuple(map(message_type_options, entry.get("parts", ()))),
         )
-    return StoredDefinition(topic, options, said["since_seq"])
+    return StoredDefinition(topic, options, entry["since_seq"])

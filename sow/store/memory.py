@@ -1,9 +1,9 @@
 """The table: the current record of every key of one topic, in memory.
 
-A record is the bytes that came. It stands in a slot of a set of columns (`sow.store.columns`), and
+A record is the bytes of its message. It is in a slot of a set of columns (`sow.store.columns`), and
 records are ordered by `born`, the number of their first publication (docs/semantics.md, Rule 9).
-Freed slots are used again, so a slot number means nothing once its record has gone and the next
-batch is applied.
+Freed slots are reused, so a slot number is invalid once its record is removed and the next batch is
+applied.
 
 The table knows nothing of fields, indexes, filters or the disk.
 """
@@ -20,7 +20,7 @@ from sow.store.protocols import Numbers, Slice, numbers
 from sow.store.sharded_dict import get_all, sharded_if_long
 
 NONE_FREE: "array[int]" = array("q")
-"""What every table has from which no record has gone: shared by them, and never added to."""
+"""Shared by all tables without removed records, and never added to."""
 RECORD_BYTES = 300
 """What a record takes beside its body, about; 274 were measured (short key, two indexes)."""
 MARKED_SHARE_MIN = 1 / 128
@@ -28,8 +28,8 @@ MARKED_SHARE_MIN = 1 / 128
 
 
 class Usage:
-    """What the records of several tables take together, kept current by them; `named_bytes` is how
-    long their identities are, in characters: what it takes to say that all of them have gone."""
+    """Memory of the records of several tables, updated by them; `named_bytes` is the length of
+    their identities, in characters: what it takes to log the removal of all of them."""
 
     __slots__ = ("bytes", "named_bytes")
 
@@ -43,7 +43,7 @@ class Usage:
 
 
 class UsageOfSome(Usage):
-    """What is kept for some of those of whom `of_all` knows what they take in all."""
+    """The share of some tables in the usage `of_all`."""
 
     __slots__ = ("_of_all",)
 
@@ -89,18 +89,18 @@ class Table(Columns):
         self._free = NONE_FREE
         self._in_order = True
         self._arrivals = 0 if by_arrival else None
-        """How many have come, where that is their order."""
+        """How many were inserted, where that is their order."""
         self._bears = False
         """Records have been given their births."""
         self._body_holds: CopyOnWrite[bytes | None] | None = None
-        """Who wants to know what is replaced; None while nobody does."""
+        """Holds on replaced bodies; None while there are none."""
         self._identity_holds: CopyOnWrite[str | None] | None = None
         """The same of what is removed."""
         self.bytes = 0
 
     @property
     def is_arranged(self) -> bool:
-        """Records have been given their places, or their births: a new one may stand anywhere."""
+        """Records have explicit places or births: a new one may come anywhere."""
         return self._bears or self._places is not None
 
     def put(
@@ -112,11 +112,11 @@ class Table(Columns):
         expires_us: int | Sequence[int] = 0,
         births: Sequence[int] | None = None,
     ) -> tuple[list[int], list[bytes | None]]:
-        """Insert or replace records; returns their slots and what stood there before.
+        """Insert or replace records; returns their slots and old bodies.
 
-        The same identity may come twice in a batch: its second old body is its first new one.
-        `expires_us` is of all of them, or one for each. `births` are the numbers with which those
-        that are new were born, no two of the table with the same; None: they are born now.
+        The same identity may occur twice in a batch: its second old body is its first new one.
+        `expires_us` is one for all of them, or one for each. `births` are the numbers of first
+        publication of new ones, unique in the table; None: they are first published now.
         """
         slots: list[int] = []
         fresh: dict[str, int] = {}
@@ -139,7 +139,7 @@ class Table(Columns):
         self._usage.bytes += grown + RECORD_BYTES * len(fresh)
         if fresh:
             self._take_in(fresh)
-        if self._body_holds is not None and not self._body_holds.tell(slots, olds):
+        if self._body_holds is not None and not self._body_holds.save(slots, olds):
             self._body_holds = None
         self._stamp(slots, seqs, ts_us, expires_us)
         if len(current) > LONG_COLUMNS:
@@ -147,7 +147,7 @@ class Table(Columns):
         return slots, olds
 
     def _take_in(self, fresh: dict[str, int]) -> None:
-        """Records that are new stand in these slots."""
+        """Count new records in these slots."""
         new = list(fresh.values())
         self.slots.update(fresh)
         self.slots = sharded_if_long(self.slots)
@@ -157,7 +157,7 @@ class Table(Columns):
             self._see_order(new)
 
     def _count_names(self, identities: Iterable[str], times: int) -> None:
-        """Records have come or gone; what leaves a copy is not logged."""
+        """Count inserted or removed records; removals from a copy are not logged."""
         if self._arrivals is None:
             self._usage.named_bytes += times * sum(map(len, identities))
 
@@ -204,9 +204,9 @@ class Table(Columns):
         places: Sequence[int],
         newest: Sequence[int] | None = None,
     ) -> None:
-        """Give these records, all of them there, their places in the order of all, instead of that
-        in which they came; a table of which one is given its place has all given. `newest` are
-        their numbers in the column of that name."""
+        """Set the places of these existing records in the order, instead of their order of
+        insertion; a table has places for all records or for none. `newest` are their numbers in the
+        column of that name."""
         if self._places is None:
             self._places = np.zeros(self._numbers.shape[1], np.int64)
             self._in_order = False
@@ -221,8 +221,7 @@ class Table(Columns):
             self._newest[where] = newest
 
     def bear(self, slots: Sequence[int], births: Sequence[int]) -> None:
-        """Let the records in these slots have been born with these numbers, no two with the same,
-        instead of those with which they came."""
+        """Set the births of the records in these slots, unique numbers."""
         born = self.born
         born[slots] = births
         if self._larger is not None:
@@ -232,9 +231,9 @@ class Table(Columns):
         self._see_order(slots)
 
     def _see_order(self, slots: Sequence[int]) -> None:
-        """Find out whether records still stand in order, of which these have got their births."""
+        """Check whether slots are still in order, after these records got their births."""
         if self._in_order and slots:
-            # From the first to the last with what stands beside them: new ones are at the end, and
+            # From the first to the last with their neighbours: new ones are at the end, and
             # what moves from further ahead ends the order, so that it is looked for no more.
             start, stop = max(0, min(slots) - 1), min(max(slots) + 2, len(self.bodies))
             born = self._numbers[BORN, start:stop]
@@ -262,21 +261,21 @@ class Table(Columns):
         self.bytes -= shrunk
         self._usage.bytes -= shrunk + RECORD_BYTES * len(olds)
         self._count_names(gone, -1)
-        if self._body_holds is not None and not self._body_holds.tell(slots, olds):
+        if self._body_holds is not None and not self._body_holds.save(slots, olds):
             self._body_holds = None
-        if self._identity_holds is not None and not self._identity_holds.tell(slots, gone):
+        if self._identity_holds is not None and not self._identity_holds.save(slots, gone):
             self._identity_holds = None
         self._set_free(slots)
         return gone, slots, olds
 
     def _set_free(self, slots: list[int]) -> None:
         if self._free is NONE_FREE:
-            # Numbers as they stand in memory, which are marked among a million at once (`live`).
+            # Numbers as in memory, to be marked among a million at once (`live`).
             self._free = array("q")
         self._free.extend(slots)
 
     def hold_bodies(self) -> Before[bytes | None]:
-        """What is replaced or removed in `bodies` from now on, while somebody refers to this."""
+        """Saves replaced and removed `bodies` from now on, while it is referenced."""
         if self._body_holds is None:
             self._body_holds = CopyOnWrite()
         return self._body_holds.take()
@@ -327,8 +326,7 @@ class Table(Columns):
         return ordered
 
     def _part(self, ordered: Slots, places: NDArray[np.int64]) -> None:
-        """Put slots that stand at their places, some of them at one, in order of their SowKeys
-        there: joined rows may share a place."""
+        """Order slots that share a place by their SowKeys: joined rows may share one."""
         same = places[1:] == places[:-1]
         if same.any():
             shares = np.zeros(len(places), np.bool_)
@@ -368,13 +366,13 @@ class Table(Columns):
         ts_us: Sequence[int],
         expires_us: Sequence[int],
     ) -> None:
-        """What `put` does, for a table that is being rebuilt: records that are new come as columns.
+        """`put` for a table that is being rebuilt: new records come as columns.
 
-        Call `settle` once everything is back.
+        Call `settle` once everything is restored.
         """
         stamps = seqs, ts_us, expires_us
         if self._free or self._arrivals is not None:
-            self.put(identities, bodies, *stamps)  # which uses them again, and counts who comes
+            self.put(identities, bodies, *stamps)  # which reuses slots, and counts new records
         elif len(set(identities)) == len(identities) and self.slots.keys().isdisjoint(identities):
             self._introduce(list(identities), list(bodies), *stamps)
         else:
@@ -468,13 +466,13 @@ class Table(Columns):
         self._set_free([other])
 
     def forget(self) -> None:
-        """The table goes with all its records: they are counted no more."""
+        """The table is removed with all its records: they are not counted any more."""
         self._usage.bytes -= self.bytes + RECORD_BYTES * len(self.slots)
         self._count_names(self.slots, -1)
         self._usage = Usage()
 
     def settle(self) -> None:
-        """Find out whether the restored records stand in order of first publication."""
+        """Check whether the restored records are in order of first publication."""
         born = self.born[: len(self.bodies)]
         self._in_order = (
             not self._free and self._places is None and bool(np.all(born[:-1] < born[1:]))

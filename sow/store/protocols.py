@@ -1,4 +1,4 @@
-"""What the engine asks of a store, with no say in how it is kept.
+"""The interface of a store: what the engine requires, whatever the implementation.
 
 The log is the truth: an `LogEntry` is appended for every accepted batch, and a `Journal` makes it
 durable. A checkpoint is a conflated copy of the log: the same entries with only the last change
@@ -15,7 +15,7 @@ from sow.errors import StoreFailing
 
 Op = Literal["publish", "delete", "expire"]
 Numbers: TypeAlias = "array[int]"
-"""A column of integers as it stands in a file, and goes into a table as a whole."""
+"""A column of integers as in a file, loaded into a table at once."""
 
 
 def numbers(values: Iterable[int]) -> Numbers:
@@ -36,9 +36,9 @@ class LogEntry:
     `expires_us` is the time, since 1970 too, at which the batch's records expire, of all of them or
     one for each; 0 for never.
 
-    An `account` is of a topic of the server's own: it takes no numbers (`seq` is the last one that
-    was given), so that the log of everybody else's records has no holes. It names its records, and
-    of each only the last state is kept.
+    An `account` is an entry of a system topic: it takes no numbers (`seq` is the last one given),
+    so that the log of all other records has no holes. It names its records, and only the last state
+    of each is kept.
     """
 
     op: Op
@@ -53,7 +53,7 @@ class LogEntry:
 
     @property
     def bodies_bytes(self) -> int:
-        """How long its bodies are together; counted once, unless whoever wrote it knows it."""
+        """The size of its bodies; computed once, unless the writer has set it."""
         if self._bodies_bytes is None:
             self._bodies_bytes = sum(map(len, self.bodies))
         return self._bodies_bytes
@@ -68,7 +68,7 @@ class LogEntry:
 
 
 def accounts_of(entry: LogEntry) -> Iterator[tuple[str, LogEntry | None]]:
-    """What an account entry says of each record: an entry of its own, or None if it is gone."""
+    """An account entry split by record: an entry for each, or None if it is removed."""
     for at, name in enumerate(entry.identities or ()):
         gone = entry.op != "publish"
         bodies = entry.bodies[at : at + 1]
@@ -137,7 +137,7 @@ class Journal(Protocol):
     def append(self, entries: Sequence[LogEntry]) -> None:
         """Make `entries` durable, all or none.
 
-        They follow the newest record without a gap, but for accounts, which may stand anywhere.
+        They follow the newest record without a gap, except accounts, which may come anywhere.
         Raises DiskFull where there is no room and StoreError where the disk refuses otherwise;
         then none is kept, and the same entries may be appended again.
         """
@@ -175,12 +175,13 @@ class Journal(Protocol):
         ...
 
     def has_room(self, size_bytes: int = 0) -> bool:
-        """Whether the disk takes `size_bytes` more, and something besides, without touching the
-        reserve. Cheap enough to ask always."""
+        """Whether the disk takes `size_bytes` more, with a margin, without the reserve. Cheap
+        enough for every message."""
         ...
 
     def takes(self, size_bytes: int) -> bool:
-        """Whether `size_bytes` more fit, if only into the reserve. Cheap enough to ask always."""
+        """Whether `size_bytes` more fit, if only into the reserve. Cheap enough for every
+        message."""
         ...
 
     def lost(self) -> StoreFailing | None:
@@ -212,7 +213,7 @@ class Journal(Protocol):
 
 
 class Checkpoint(Protocol):
-    """The stored copy of one topic's table. One thread writes; nobody reads meanwhile."""
+    """The stored copy of one topic's table. One thread writes; none reads meanwhile."""
 
     @property
     def seq(self) -> int:
@@ -232,10 +233,10 @@ class Checkpoint(Protocol):
         ...
 
     def write(self, seq: int, slices: Iterable[Slice]) -> None:
-        """Replace the checkpoint, atomically: until it is complete the old one stands.
+        """Replace the checkpoint, atomically: until it is complete the old one counts.
 
-        `seq` says that every record of the log up to it is contained in `slices`, which may hold
-        newer states too. Raises DiskFull and StoreError; then the old one stands.
+        `slices` contain every record of the log up to `seq`, and maybe newer states. Raises
+        DiskFull and StoreError; then the old one stays.
         """
         ...
 

@@ -1,8 +1,8 @@
 """A file put in the place of another, which is set aside: nothing is deleted, nothing half there.
 
 A file here is a checkpoint, or the directory of a journal. The new one is made beside the old one
-under a name of its own, and is given another one when it is complete: whoever is interrupted
-between these steps begins again, or finishes what was complete.
+under a temporary name, and renamed when it is complete: after an interruption between these steps
+the next run starts again, or finishes what was complete.
 """
 
 from pathlib import Path

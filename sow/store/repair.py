@@ -74,7 +74,7 @@ def repair_journal(directory: Path, after_seq: int = 0) -> Report:
     """Keep the unbroken run of groups around record `after_seq + 1`, set the journal aside.
 
     `after_seq` is the newest record any checkpoint contains; what came before is kept as far as
-    it connects. If record `after_seq + 1` itself is lost, the new journal goes on from there.
+    it connects. If record `after_seq + 1` itself is lost, the new journal continues from there.
     """
     if finished := _finish(directory):
         return finished
@@ -251,7 +251,7 @@ def accept_gaps(directory: DataDirectory, only: Path | None = None) -> str:
 
 
 def _checkpoint_seq(path: Path) -> int:
-    """Up to which record the newest checkpoint in a file goes."""
+    """The last record in the newest checkpoint of a file."""
     return max((header.seq for header, _ in scan(path) if header.kind == CONTENTS), default=0)
 
 
@@ -283,8 +283,8 @@ def _looks_like_a_journal(path: Path) -> bool:
 def _is_journal(directory: DataDirectory, path: Path) -> bool:
     """Whether a path is the journal, or a checkpoint; raises StoreError if it is neither.
 
-    The manifest says so; where there is none yet, the blocks in the files. Anything else would be
-    set aside as if nothing in it were whole.
+    Decided by the manifest; where there is none yet, by the blocks in the files. Any other file
+    would be set aside as if nothing in it were whole.
     """
     manifest = ManifestFile(directory.path).manifest
     if manifest is not None:

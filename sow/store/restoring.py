@@ -1,16 +1,16 @@
-"""Restoring: a data directory made of a backup, as of its moment or of one before it.
+"""Restoring: a data directory from a backup, as of its moment or of an earlier one.
 
-The log of what is restored is another one: what came after the backup is gone, and records that
-come now would have numbers that others had. So all records get new numbers, in the same order,
-behind any that was ever given: whoever goes on from a bookmark of the old log is refused, as if
-retention had taken it away, and never told of other changes instead. Times stay, and so mean what
-they did. Consumers are forgotten, since where they were means nothing here.
+The restored log is a new log: records after the backup are lost, and new records would reuse their
+numbers. So all records get new numbers, in the same order, beyond any that was ever given: a client
+that resumes from a bookmark of the old log is refused, as if retention had removed it, and never
+receives other changes instead. Times stay valid. Consumers are dropped, since their positions are
+invalid.
 
-A moment before that of the backup is made of the log alone, which has to reach back to the
-beginning of every topic: checkpoints do not know what was before them.
+A moment before the backup's is restored from the log alone, which has to reach back to the
+beginning of every topic: checkpoints have no earlier states.
 
-The manifest is there first and the log last, put in place in one step: a start refuses what was
-not restored to its end.
+The manifest is written first and the log last, put in place in one step: a start refuses an
+incomplete restore.
 """
 
 import shutil
@@ -84,7 +84,7 @@ def restore(
     restored = Restored(until, shift)
     make_directory(directory)
     try:
-        # First: a start tells by it what was not restored to its end.
+        # First: it lets a start detect an incomplete restore.
         make_directory(directory / LOG_UNFINISHED)
         shifted = _shifted_manifest(manifest, until, shift)
         ManifestFile(directory).write(shifted)
@@ -222,8 +222,8 @@ def _until(entry: LogEntry, seq: int) -> LogEntry:
 
 
 def _shifted_accounts(blocks: list[bytes], restored: Restored) -> Iterator[LogEntry]:
-    """Accounts as they were at the moment: what is newer is not known of. The first entry changes
-    none, and says that the log has accounts, if the old one had."""
+    """Accounts as of the moment: without newer ones. The first entry is empty, and marks that the
+    log has accounts, if the old one had."""
     if blocks:
         seq = restored.bookmark
         yield LogEntry("delete", CONSUMERS.name, seq, 0, [], [], account=True)
@@ -234,7 +234,7 @@ def _shifted_accounts(blocks: list[bytes], restored: Restored) -> Iterator[LogEn
 
 def until_time(backup: StoredBackup, time_us: int) -> int:
     """The newest record that is no newer than a time; raises Damaged, OSError, and StoreError if
-    all are, or none says when it came."""
+    all are newer, or none has a time."""
     blocks = iter(backup.log())
     until = read_header(next(blocks)).seq
     is_first = True

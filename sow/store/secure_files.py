@@ -1,8 +1,8 @@
-"""Files and directories that only the user whom the server runs as can open.
+"""Secure files: files and directories that only the server's user can open.
 
-Records are the server's to hand out, not the file system's: files are 0600 and directories 0700
-from the moment they are made, so the umask can only take away. What an older version, or somebody's
-hand, has left open is closed when it is opened again, and if that cannot be done it is said.
+The server decides which records a client may read, not the file system: files are created as 0600
+and directories as 0700, so the umask can only remove permissions. Wider permissions, of an older
+version or set by hand, are narrowed when a file is opened again; an error reports where that fails.
 """
 
 import logging

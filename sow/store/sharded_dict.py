@@ -1,13 +1,13 @@
-"""A dictionary in parts: one of many keys whose growth keeps nobody waiting.
+"""Sharded dictionary: a dictionary of many keys that grows without long pauses.
 
 A dictionary that is full moves all its keys at once: 20 ms at 350,000 of them, 40 at twice as many,
-and so on. Here each key is in one of many dictionaries, told by its hash; they grow one by one,
-each in a fraction of that. It may begin as a dictionary that is there already, which gets no new
-keys any more, so that it never grows again. With every key that leaves it a few others move into
-their parts: what it takes is given back by the time a fifth of them has gone.
+and so on. Here each key is in one of many dictionaries, chosen by its hash; they grow one by one,
+each in a fraction of that. It may start from an existing dictionary, which gets no new keys any
+more, so that it never grows again. With every key removed from it a few others move into their
+shards: its memory is free by the time a fifth of them is removed.
 
-It looks a key up in some tenths of a microsecond more than a dictionary does, so it is for what may
-be long, and many keys are better looked up at once. It keeps no order, and no None.
+A lookup takes some tenths of a microsecond more than in a dictionary, so it is for large ones, and
+many keys are better looked up at once. It has no order, and no None values.
 """
 
 from collections import deque
@@ -25,10 +25,10 @@ that their beginnings stay in the cache."""
 LONG_KEYS = 300_000
 """A dictionary of more is better in parts: at 349,525 keys it would take 20 ms to grow."""
 MOVED_AT_ONCE = 4
-"""Keys that move with each that goes: a microsecond more for it, and nothing for those that stay or
-come."""
+"""Keys that move with each removed one: a microsecond more for a removal, and nothing for lookups
+and inserts."""
 EMPTIED_AT_ONCE = 5_000
-"""Keys that go in one step when all do, with what they stand for: a millisecond."""
+"""Keys that one step removes when all are, with their values: a millisecond."""
 _MASK = DICTIONARIES - 1
 
 
@@ -111,7 +111,7 @@ class ShardedDict(MutableMapping[K, V]):
             self._first = {}  # what is empty is as large as it was
 
     def emptying(self) -> Iterator[None]:
-        """Let all keys go, some at a time: at once that takes as long as to grow."""
+        """Remove all keys, some at a time: at once that takes as long as growth."""
         first = self._first
         while first:
             for _ in range(min(len(first), EMPTIED_AT_ONCE)):

@@ -1,16 +1,16 @@
-"""Staging: what writers have sent ahead of a commit, in files of its own.
+"""Staging: chunks that writers have sent ahead of a commit, in files of their own.
 
-A batch that is to be applied as a whole arrives in chunks, from many tasks, some of which fail and
-are tried again. Each chunk is a file under its writer, epoch, topic, part and attempt; a commit
-names the attempts that won. Chunks have checksums and are not synced: one that a crash has damaged
-or lost is found missing by the commit, and the batch is sent again.
+An atomic batch arrives in chunks, from many tasks; some tasks fail and are retried. Each chunk is a
+file under its writer, epoch, topic, part and attempt; a commit names the successful attempts.
+Chunks have checksums and are not synced: a commit detects one that a crash has damaged or lost, and
+the batch is sent again.
 
-Whoever may write may stage, and never commit. So batches may take a part of the disk's free room
-and no more, each writer half of it, and those that nobody goes on with are forgotten: after a day,
-or after an hour when others need the room. They are counted as they lie on the disk, in whole
-pages. The day begins anew with each start, so that no clock can end it early.
+A client that may write may stage, and never commit. So batches may take a bounded part of the
+disk's free room, each writer half of it, and abandoned ones are removed: after a day, or after an
+hour when others need the room. They are counted by their size on disk, in whole pages. The day
+starts again with each start, so that no clock can end it early.
 
-What is in a chunk, and what becomes of it, is the engine's business.
+The engine decides what is in a chunk, and what becomes of it.
 """
 
 import os
@@ -30,7 +30,7 @@ from sow.store.environment import Statvfs, space
 from sow.store.secure_files import close_to_others, make_directory, rewrite
 
 CHECKSUM_BYTES = 4
-"""Of a CRC-32, which stands before a chunk."""
+"""Of a CRC-32, before a chunk."""
 PAGE_BYTES = 4096
 """What a file system gives to the smallest file. Chunks are counted as they fill the disk."""
 ROOM_PART = 4
@@ -40,9 +40,9 @@ WRITER_PART = 2
 CHUNKS_MAX = 100_000
 """Files, which a start has to count: in less than a second."""
 BATCH_KEPT_US = 24 * 3600 * 1_000_000
-"""A batch that nobody has gone on with for a day goes: whoever staged it has given up."""
+"""A batch without new chunks for a day is removed: its writer has given up."""
 ABANDONED_US = 3600 * 1_000_000
-"""A batch that nobody has gone on with for so long goes when others need the room."""
+"""A batch without new chunks for so long is removed when others need the room."""
 DROPPED = "."
 """What the name of a directory begins with that is about to be removed."""
 
@@ -72,10 +72,9 @@ class _Staged:
 
 
 class Staging:
-    """The staged chunks under `directory`, which is made when the first one comes.
+    """The staged chunks under `directory`, which the first chunk creates.
 
-    `now_us` is the time of the start: what was staged before counts as used then. Threads may use
-    it as they like.
+    `now_us` is the time of the start: batches staged before count as used then. Thread-safe.
     """
 
     def __init__(self, directory: Path, now_us: int = 0, statvfs: Statvfs = os.statvfs) -> None:
@@ -118,7 +117,7 @@ class Staging:
         """
         path = self._path(batch, attempt, chunk)
         size_bytes = _on_disk(CHECKSUM_BYTES + len(content))
-        # One who has given up waiting sends it again while the first is still being written.
+        # A client that has timed out sends it again while the first is still being written.
         unfinished = path.with_suffix(f".{secrets.token_hex(4)}")
         held, gone = self._admit(path.parent, size_bytes, now_us)
         _remove(gone)
@@ -141,7 +140,7 @@ class Staging:
             raise kind(f"{path} cannot be written: {error.strerror}") from error
 
     def _admit(self, batch: Path, size_bytes: int, now_us: int) -> tuple[_Staged, list[Path]]:
-        """Take hold of room, and say which abandoned batches have to be removed for it."""
+        """Reserve room; returns the abandoned batches that have to be removed for it."""
         gone: list[Path] = []
         with self._lock:
             problem = self._problem(batch, size_bytes)
@@ -152,7 +151,7 @@ class Staging:
                     break
             if problem:
                 raise DiskFull(
-                    f"{problem}; commit batches or let them go "
+                    f"{problem}; commit batches or discard them "
                     "(DELETE /v1/writes/{writer}/{epoch}), or free some space"
                 )
             try:
@@ -165,7 +164,7 @@ class Staging:
         return held, gone
 
     def _account(self, batch: Path, chunks: int, size_bytes: int) -> None:
-        """So much has come to a batch, or has gone from it."""
+        """Count bytes added to a batch, or removed from it."""
         held = self._batches[batch]
         held.chunks += chunks
         held.size_bytes += size_bytes
@@ -177,7 +176,7 @@ class Staging:
         """Why there is no room for a chunk; empty if there is."""
         there = self._directory if self._directory.exists() else self._directory.parent
         free_bytes, reserve_bytes = space(there, self._statvfs)
-        # Chunks of nothing but deletes may come on a full disk: a little of the reserve is theirs.
+        # Chunks with only deletes are accepted on a full disk, into a little of the reserve.
         room = max(self._size_bytes + free_bytes - reserve_bytes, reserve_bytes) // ROOM_PART
         of_writer = self._of_writer[batch.parent]
         if self._chunks >= CHUNKS_MAX:
@@ -189,7 +188,7 @@ class Staging:
         return ""
 
     def _idle_since(self, time_us: int) -> list[Path]:
-        """Batches that nobody has gone on with since, the longest first."""
+        """Batches without new chunks since then, the oldest first."""
         found = [path for path, held in self._batches.items() if held.used_us < time_us]
         return sorted(found, key=lambda path: self._batches[path].used_us)
 
@@ -224,7 +223,7 @@ class Staging:
         ]
 
     def sweep(self, now_us: int) -> int:
-        """Forget batches that nobody has gone on with for a day, and say how many."""
+        """Remove batches without new chunks for a day; returns how many."""
         with self._lock:
             old = self._idle_since(now_us - BATCH_KEPT_US)
             gone = [path for batch in old for path in self._set_aside(batch)]
@@ -232,7 +231,7 @@ class Staging:
         return len(old)
 
     def _set_aside(self, batch: Path) -> list[Path]:
-        """Take a batch away from its name at once; its files are removed when nobody waits."""
+        """Free the name of a batch at once; its files are removed in the background."""
         held = self._batches.get(batch)
         if held is None:
             return []

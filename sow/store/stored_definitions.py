@@ -1,9 +1,9 @@
-"""What is kept for a definition, and what of the definition it depends on.
+"""Stored definitions: the parts of a definition that its stored records depend on.
 
 A topic's stored records are read by its message type, named by its keys and kept in its file. If
-one of these is another when the server starts again, the records that are there belong to the old
-definition, and the new one must not be taken for it. `sow.store.manifest` writes this down;
-`sow.engine.recovery.checkpoint_restore` goes by it.
+one of these has changed when the server starts again, the stored records belong to the old
+definition, not to the new one. `sow.store.manifest` records this;
+`sow.engine.recovery.checkpoint_restore` uses it.
 """
 
 import json
@@ -75,12 +75,12 @@ class StoredDefinition:
         found = [element for element, (before, after) in pairs.items() if before != after]
         if old.message_type != now.message_type or not can_read(new.options, self.options):
             found.insert(0, "MessageType")
-        # A file that is named after the type goes with it.
+        # A file that is named after the type changes with it.
         return [e for e in found if e != "FileName" or "MessageType" not in found]
 
 
 def kept_of(topic: Topic, configuration: Configuration, since_seq: int = 0) -> StoredDefinition:
-    """What the manifest says of a definition."""
+    """The manifest's entry of a definition."""
     options = {one.name: one for one in configuration.message_types}.get(topic.message_type)
     stored = Topic(
         topic.name,
@@ -107,13 +107,13 @@ Names = tuple[tuple[str, str | None], ...]
 
 
 def names_of(topics: Iterable[Definition]) -> Names:
-    """Who takes which names. Transient topics take some, too."""
+    """The owners of names. Transient topics own some, too."""
     return tuple((topic.name, topic.pattern) for topic in topics if isinstance(topic, Topic))
 
 
 @dataclass(frozen=True, slots=True)
 class Era:
-    """Who took which names up to and with record `until_seq`, and since the era before."""
+    """The owners of names from the era before up to and including record `until_seq`."""
 
     until_seq: int
     names: Names
@@ -121,12 +121,12 @@ class Era:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What a data directory was written for.
+    """The definitions that a data directory was written for.
 
-    `given_up` names topics whose log entries up to a sequence number count for nobody any more.
-    `is_known` is false for a directory of which only the files can tell: then entries that no
-    definition takes in count as records, too. `names` are those of the last life, by default of
-    `kept`; `eras` tell of lives before in which names belonged to others.
+    `given_up` names topics whose log entries up to a sequence number do not count any more.
+    `is_known` is false for a directory without a manifest: then entries without an owner count as
+    records, too. `names` are the owners at the last run, by default those of `kept`; `eras` are
+    earlier ones.
     """
 
     kept: tuple[StoredDefinition, ...] = ()

@@ -1,7 +1,7 @@
-"""Verifying: every checksum of a store, of one that is open or of a directory that nobody holds.
+"""Verifying: every checksum of a store, of an open one or of an unlocked directory.
 
-What is read is what a start and a replay would read, and nothing is changed by it. Each file is
-named with how much of it was read and what is wrong with it; whoever asks goes on to the next file.
+It reads what a start and a replay would read, and changes nothing. It reports for each file how
+much was read and what is wrong; the caller continues with the next file.
 """
 
 from collections.abc import Generator, Iterable, Iterator
@@ -27,7 +27,7 @@ class VerifiedFile(NamedTuple):
 
 
 def verify_store(store: CopiedStore) -> Generator[VerifiedFile | None, None, None]:
-    """Each file of an open store; None between two blocks, when whoever asks may give up."""
+    """Each file of an open store; None between two blocks, when the caller may stop."""
     found = _manifest(store.path)
     yield found[1]
     if found[0] is None:

@@ -178,7 +178,7 @@ class Records:
         self._reader = None
 
     def set_changing(self, is_changing: bool) -> None:
-        """Set whether an atomic change may be incomplete."""
+        """Know whether half of an atomic change may be here."""
         self.is_changing = is_changing
 
     def begin_after(self, seq: int) -> None:

@@ -63,7 +63,7 @@ def test_a_query_is_sent_with_what_served_it(sow, orders):
         "read to decide or to answer: 1 record",
     ]
     found = json.loads(sow.ok("why", "orders", "--query", "--json"))
-    assert found["why"][0] == "all records are asked for: 2 records"
+    assert found["why"][0] == "all records match: 2 records"
 
 
 def test_a_session_is_sent_by_the_sentences_of_its_own_command(sow, server):

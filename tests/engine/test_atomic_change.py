@@ -54,7 +54,7 @@ def ids(world, topic="orders"):
     return [document["id"] for document in world.records(topic)]
 
 
-def told(lines):
+def sent(lines):
     return [(line["t"], line["d"]["id"]) for line in lines if line["c"] == "p"]
 
 
@@ -83,7 +83,7 @@ REQUESTED = [
 
 @pytest.mark.parametrize("upto", ["begun", "numbered", "half"])
 @pytest.mark.parametrize("command", REQUESTED)
-def test_who_asks_for_the_topic_gets_all_of_it(command, upto):
+def test_a_request_for_the_topic_gets_all_of_it(command, upto):
     world = made()
     applying = begin(world, upto=upto)
     lines = world.client().say(**command)
@@ -97,9 +97,9 @@ def test_who_follows_from_now_on_is_sent_nothing_of_it(upto):
     world, client = made(), None
     applying = begin(world, upto=upto)
     client = world.client()
-    assert told(client.say(c="subscribe", t="orders")) == []
+    assert sent(client.say(c="subscribe", t="orders")) == []
     run_to_completion(applying)
-    assert told(client.lines()) == []
+    assert sent(client.lines()) == []
 
 
 @pytest.mark.parametrize("upto", ["begun", "numbered", "half"])
@@ -109,7 +109,7 @@ def test_who_comes_from_the_log_is_sent_of_it_once(upto):
     lines = client.say(c="subscribe", t="orders", bm="0")
     run_to_completion(applying)
     world.publish("orders", {"id": 9})
-    assert [number for _, number in told(lines + client.lines())] == [1, 2, 3, 4, 9]
+    assert [number for _, number in sent(lines + client.lines())] == [1, 2, 3, 4, 9]
 
 
 @pytest.mark.parametrize("upto", ["begun", "numbered", "half"])
@@ -174,7 +174,7 @@ def test_lines_of_a_pattern_come_in_the_order_of_their_numbers(options):
     world.advance(SECOND)
     lines = client.lines()
     rows = [("orders", number) for number in NUMBERS] + [("other", 7), ("other", 8)]
-    assert told(lines) == rows
+    assert sent(lines) == rows
     assert [int(line["bm"]) for line in lines] == [1, 2, 3, 4, 5, 6]
 
 
@@ -204,7 +204,7 @@ def test_a_topic_of_a_pattern_comes_into_being_by_it():
     applying = begin(world, topic="/desk/1")
     assert sorted(held(world.client().say(c="sow", t="/desk/1"))) == [1, 2, 3, 4]
     run_to_completion(applying)
-    assert told(client.lines()) == [("/desk/1", number) for number in NUMBERS]
+    assert sent(client.lines()) == [("/desk/1", number) for number in NUMBERS]
 
 
 def test_one_begins_when_the_other_is_over():
@@ -224,7 +224,7 @@ def test_who_is_sent_late_that_it_is_over_leaves_the_next_alone(topic):
     second = begin(world, 5, 6, 7, topic=topic, epoch=2)
     assert run_to_completion(first) == 4
     assert ids(world, topic)[-2:] == [5, 6]
-    assert world.engine.undivided.topic.name == topic, "it is still under way"
+    assert world.engine.atomic.topic.name == topic, "it is still under way"
     assert sorted(held(world.client().say(c="sow", t=topic)))[-3:] == [5, 6, 7]
     assert run_to_completion(second) == 7
     world.check()
@@ -239,7 +239,7 @@ def test_two_that_make_one_topic_of_a_pattern_are_both_in_it():
     assert ids(world, "/desk/1") == [1, 2]
 
 
-def test_an_error_is_sent_to_who_began_it_whoever_took_the_step():
+def test_an_error_is_raised_in_the_caller_that_began_it():
     world = made(replace(OTHER, name="small", records_max=2))
     applying = begin(world, topic="small", upto="begun")
     assert held(world.client().say(c="sow", t="small")) == []
@@ -251,9 +251,9 @@ def test_an_error_is_sent_to_who_began_it_whoever_took_the_step():
 
 
 @pytest.mark.parametrize("upto", ["begun", "numbered", "half"])
-def test_what_nobody_waits_for_is_finished(upto):
+def test_a_change_without_a_waiting_caller_is_finished(upto):
     world, left = made(), []
-    world.engine.undivided.on_left(left.append)
+    world.engine.atomic.on_left(left.append)
     begin(world, upto=upto).close()
     (finishing,) = left
     run_to_completion(finishing)
@@ -263,15 +263,15 @@ def test_what_nobody_waits_for_is_finished(upto):
 
 def test_who_gave_up_and_sends_it_again_has_it_once():
     world, left = made(), []
-    world.engine.undivided.on_left(left.append)
+    world.engine.atomic.on_left(left.append)
     begin(world, upto="begun").close()
     assert run_to_completion(begin(world, upto="begun")) == 4
     assert world.engine.seq == 4
 
 
-def test_a_failure_that_nobody_waits_for_is_nobodys():
+def test_a_failure_without_a_waiting_caller_is_dropped():
     world, left = made(replace(OTHER, name="small", records_max=2)), []
-    world.engine.undivided.on_left(left.append)
+    world.engine.atomic.on_left(left.append)
     begin(world, topic="small", upto="begun").close()
     run_to_completion(left[0])
     world.check()
@@ -287,17 +287,17 @@ def test_after_the_end_of_the_process_it_is_there_as_a_whole_or_not_at_all(upto,
     assert writes.applied("w", 1, "orders") == ("4" if found else None)
 
 
-def test_a_checkpoint_in_the_middle_lets_the_log_say_the_rest():
+def test_a_checkpoint_in_the_middle_leaves_the_rest_to_the_log():
     world = made()
     world.publish("orders", {"id": 1, "v": 0})
     applying = begin(world)
     checkpoint = world.checkpoints["orders"]
-    seq = world.engine.undivided.whole_seq
+    seq = world.engine.atomic.whole_seq
     checkpoint.write(seq, stored_slices(world.engine.catalog, "orders", 10))
     assert seq == 1
     assert sorted(ids(world.restart())) == [1, 2, 3, 4]
     run_to_completion(applying)
-    assert world.engine.undivided.whole_seq == 5
+    assert world.engine.atomic.whole_seq == 5
 
 
 @pytest.mark.parametrize("upto", ["begun", "numbered", "half"])
@@ -320,7 +320,7 @@ def test_a_configuration_is_changed_in_the_middle(upto):
     world.settle()
     world.advance(SECOND)
     assert sorted(ids(world, "second")) == sorted(ids(world)) == [1, 2, 3, 4, 9]
-    assert [number for _, number in told(client.lines())] == [1, 2, 3, 4]
+    assert [number for _, number in sent(client.lines())] == [1, 2, 3, 4]
     assert len(world.engine.queries.at_once("orders", Query()).slots) == 5
     world.check()
 
@@ -332,11 +332,11 @@ def test_a_subscription_is_replaced_when_it_is_whole():
     applying = begin(world)
     lines = client.say(c="sow_and_subscribe", t="orders", s=name, opts="replace", filter="/id > 2")
     run_to_completion(applying)
-    assert [number for _, number in told(lines)] == [1, 2, 3, 4]
+    assert [number for _, number in sent(lines)] == [1, 2, 3, 4]
     assert held(lines) == [], "it holds them already"
 
 
-def test_whoever_leaves_meanwhile_leaves():
+def test_a_client_that_disconnects_meanwhile_is_gone():
     world = made()
     client = world.client()
     client.say(c="subscribe", t="^(orders|other)$")
@@ -358,7 +358,7 @@ def test_steps_are_taken_apart_from_it_and_closed_with_who_takes_them():
         finally:
             closed.append(ids(world))
 
-    steps = world.engine.undivided.apart("orders", others())
+    steps = world.engine.atomic.exclusive("orders", others())
     next(steps)
     applying = begin(world)
     next(steps)
@@ -368,7 +368,7 @@ def test_steps_are_taken_apart_from_it_and_closed_with_who_takes_them():
     run_to_completion(applying)
 
 
-def test_a_topic_that_is_not_there_is_said_at_once():
+def test_an_unknown_topic_is_reported_at_once():
     with pytest.raises(UnknownTopic):
         run_to_completion(StagedWrites(made().engine).applying("w", 1, "nowhere", [], 0))
 

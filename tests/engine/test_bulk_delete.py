@@ -47,7 +47,7 @@ def ids(world, topic="orders"):
     return [document["id"] for document in world.records(topic)]
 
 
-def test_records_go_some_at_each_step_and_the_result_says_how_many(world):
+def test_records_go_some_at_each_step_and_the_result_is_their_count(world):
     steps = begun(world)
     assert ids(world) == list(range(3, COUNT))
     next(steps)
@@ -117,12 +117,12 @@ def test_a_copy_and_followers_are_sent_of_each_record_once(world):
     world.publish("orders", {"id": 9, "v": 71})
     run_to_completion(steps)
     world.settle()
-    told = [(line["c"], line["d"]["id"]) for line in client.lines() if line["t"] == "orders"]
-    assert sorted(told) == sorted([("oof", n) for n in range(COUNT)] + [("p", 9)])
-    assert told.index(("oof", 9)) < told.index(("p", 9))
+    sent = [(line["c"], line["d"]["id"]) for line in client.lines() if line["t"] == "orders"]
+    assert sorted(sent) == sorted([("oof", n) for n in range(COUNT)] + [("p", 9)])
+    assert sent.index(("oof", 9)) < sent.index(("p", 9))
     world.advance(2 * SECOND)
-    told = [(line["c"], line["d"]["id"]) for line in client.lines() if line["t"] == "copy"]
-    assert sorted(told) == sorted([("oof", n) for n in range(COUNT) if n != 9] + [("p", 9)])
+    sent = [(line["c"], line["d"]["id"]) for line in client.lines() if line["t"] == "copy"]
+    assert sorted(sent) == sorted([("oof", n) for n in range(COUNT) if n != 9] + [("p", 9)])
     assert ids(world, "copy") == [9]
 
 

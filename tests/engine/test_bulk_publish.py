@@ -70,7 +70,7 @@ def test_a_bad_message_is_named_by_its_place_among_all():
     assert refused.value.index == 3
 
 
-def test_others_come_between_two_slices_and_bookmarks_say_what_happened():
+def test_others_come_between_two_slices_and_bookmarks_are_in_order():
     world = World()
     large = begin(world, 1, 2, 3, 4, 5)
     next(large)
@@ -158,7 +158,7 @@ def test_one_that_goes_before_the_first_slice_puts_none_and_frees_its_room():
     begin_and_end(world, 8, 9)
 
 
-def test_what_has_begun_is_finished_though_nobody_waits():
+def test_a_publish_that_has_begun_is_finished_without_a_waiting_client():
     world = World()
     heard = left(world)
     large = begin(world, 1, 2, 3, 4, 5)

@@ -204,6 +204,8 @@ def test_max_records_can_be_changed_while_the_server_runs():
 def test_it_is_sent_how_full_it_is():
     world = bounded(ORDERS, memory_bytes_max=2 * (len(BODY % 1) + RECORD_BYTES))
     publish(world, 1)
-    assert world.engine.capacity.told is None
+    assert world.engine.capacity.warning is None
     publish(world, 2)
-    assert world.engine.capacity.told == "records and views take 616 of 616 bytes (Limits/Memory)"
+    assert world.engine.capacity.warning == (
+        "records and views take 616 of 616 bytes (Limits/Memory)"
+    )

@@ -42,7 +42,7 @@ def test_a_conflated_topic_that_is_added_has_a_copy_of_each_topic():
 
 
 @pytest.mark.parametrize(("followed", "room"), [(False, 4), (True, 3)])
-def test_topics_hold_no_more_objects_than_they_say(followed, room):
+def test_topics_have_no_more_objects_than_reported(followed, room):
     world, count = World(DESKS, COPIES), 500
     client = world.client()
     if followed:
@@ -60,7 +60,7 @@ def test_topics_hold_no_more_objects_than_they_say(followed, room):
     assert then - there <= says - said <= room * (then - there)
 
 
-def test_what_is_removed_is_not_heard_of_and_not_counted():
+def test_a_removed_topic_gets_no_changes_and_is_not_counted():
     made, _ = catalog(DESKS, COPIES)
     topic = made.publishable("/desk/1")
     made.enter(topic)
@@ -101,15 +101,15 @@ def test_only_who_writes_batches_changes_a_view_that_spark_runs():
     view = View("by-desk", "json", ("orders",), ("/desk",), ("/desk",), engine="spark")
     made, _ = catalog(ORDERS, stored(view))
     assert made.publishable("by-desk", "write to") is made.topics["by-desk"]
-    said = "by-desk is a view, made of orders by Spark; publish to orders"
-    with pytest.raises(InvalidTopic, match=said):
+    expected = "by-desk is a view, made of orders by Spark; publish to orders"
+    with pytest.raises(InvalidTopic, match=expected):
         made.publishable("by-desk")
     with pytest.raises(InvalidTopic, match="delete from orders"):
         made.deletable("by-desk")
 
 
 @pytest.mark.parametrize(
-    ("name", "error", "said"),
+    ("name", "error", "expected"),
     [
         ("/desk/\n", ClientError, "cannot be a topic's name"),
         ("/desk/" + "x" * 250, ClientError, "at most 255 characters"),
@@ -117,9 +117,9 @@ def test_only_who_writes_batches_changes_a_view_that_spark_runs():
         ("/desk/taken", InvalidTopic, "would have a copy /desk/taken-C, which is a topic"),
     ],
 )
-def test_names_that_no_topic_may_have(name, error, said):
+def test_names_that_no_topic_may_have(name, error, expected):
     made, _ = catalog(Topic("/desk/taken-C", "json", keys=("/id",)), DESKS, COPIES)
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=expected):
         made.publishable(name)
 
 
@@ -132,7 +132,7 @@ def test_a_pattern_has_so_many_topics_but_a_restart_is_not_requested():
     assert made.placed("nobody") is None
 
 
-def test_entries_count_from_where_it_is_said_for_topics_that_come_too():
+def test_entries_count_from_the_set_number_for_new_topics_too():
     made, _ = catalog(ORDERS, DESKS)
     made.count_from(lambda definition, name: len(definition) + len(name))
     made.enter(made.publishable("/desk/1"))
@@ -140,11 +140,11 @@ def test_entries_count_from_where_it_is_said_for_topics_that_come_too():
     assert since == {"orders": 12, "/desk/1": 12}
 
 
-def test_a_copy_that_does_not_hear_is_found_out():
+def test_a_copy_that_is_not_subscribed_is_found_out():
     made, _ = catalog(ORDERS, SLOW)
     assert isinstance(made.topics["slow"], CopyTopic)
     made.topics["orders"].router.unfile(made.topics["slow"].copy)
-    with pytest.raises(AssertionError, match="does not hear"):
+    with pytest.raises(AssertionError, match="misses what it copies"):
         made.check()
 
 

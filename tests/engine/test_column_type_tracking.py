@@ -64,7 +64,7 @@ def test_who_sees_some_rows_is_sent_the_fields_of_these_and_what_is_declared():
     assert engine.topic("plain").records.types is None, "the topic hears of nothing by that"
 
 
-def test_nothing_is_heard_before_somebody_asks():
+def test_nothing_is_observed_before_the_first_query():
     engine = engine_of(PLAIN)
     publish(engine, "plain", {"id": 1, "v": "x"}, {"id": 1, "v": 2})
     assert engine.topic("plain").records.types is None
@@ -95,7 +95,7 @@ def test_a_topic_that_is_not_there_after_a_restart_goes_on_when_it_comes():
     assert known(other, "/desk/1") == {"id": "json"}
 
 
-def test_a_topic_that_comes_after_a_restart_is_heard_before_somebody_asks():
+def test_a_topic_added_after_a_restart_is_observed_before_the_first_query():
     desks = Topic("desks", "json", keys=("/id",), pattern="^/desk/")
     engine = engine_of(desks)
     publish(engine, "/desk/1", {"id": 1, "v": 2})
@@ -167,7 +167,7 @@ def test_only_what_has_become_something_else_is_written_down():
 
 
 def test_looking_at_records_may_be_given_up_and_begun_again(monkeypatch):
-    monkeypatch.setattr(column_type_tracking, "HEARD_AT_ONCE", 1)
+    monkeypatch.setattr(column_type_tracking, "OBSERVED_AT_ONCE", 1)
     engine = engine_of(PLAIN)
     publish(engine, "plain", {"id": 1, "a": 1}, {"id": 2, "b": 1})
     steps = engine.columns.making(engine.topic("plain"))
@@ -177,7 +177,7 @@ def test_looking_at_records_may_be_given_up_and_begun_again(monkeypatch):
     assert known(engine) == dict.fromkeys(["id", "a", "c", "b"], "int64")
 
 
-def test_what_is_not_retained_is_heard_all_the_same():
+def test_messages_that_are_not_retained_are_observed_too():
     engine = engine_of(PASSING)
     known(engine, "passing")
     publish(engine, "passing", {"id": 1})
@@ -207,7 +207,7 @@ def test_what_a_release_without_an_account_has_published_counts_as_records_hold_
     publish(engine, "plain", {"id": 1, "v": 2})
     assert known(engine) == {"id": "int64", "v": "int64"}
     other = again(engine, PLAIN)
-    # It knows of no columns, and whoever asked it was told types of its own.
+    # It knows of no columns, and whoever asked it was sent types of its own.
     records = other.topic("plain").records
     records.know_columns(None)
     publish(other, "plain", {"id": 1, "v": "text"}, {"id": 2, "w": "text"})
@@ -233,36 +233,36 @@ def test_what_declares_nothing_has_no_declared_fields():
     assert engine.columns.declared(engine.topic("plain")) is None
 
 
-def told(engine, name="plain"):
+def sent(engine, name="plain"):
     types = run_to_completion(engine.columns.sent_at_once(engine.topic(name)))
     return types and {field: type_of(kinds) for field, kinds in types.kinds.items()}
 
 
-def test_columns_of_few_records_are_sent_and_nothing_is_heard_from_then_on(monkeypatch):
+def test_columns_of_few_records_are_sent_without_observing_the_topic(monkeypatch):
     engine = engine_of(PLAIN)
     publish(engine, "plain", {"id": 1, "v": "x"}, {"id": 2, "v": 0.5})
-    assert told(engine) == {"id": "int64", "v": "json"}
+    assert sent(engine) == {"id": "int64", "v": "json"}
     assert engine.topic("plain").records.types is None
     assert noted(engine) == []
-    monkeypatch.setattr(column_type_tracking, "HEARD_AT_ONCE", 1)
-    assert told(engine) is None
+    monkeypatch.setattr(column_type_tracking, "OBSERVED_AT_ONCE", 1)
+    assert sent(engine) is None
 
 
 def test_columns_that_are_known_are_sent_of_any_number_of_records(monkeypatch):
-    monkeypatch.setattr(column_type_tracking, "HEARD_AT_ONCE", 1)
+    monkeypatch.setattr(column_type_tracking, "OBSERVED_AT_ONCE", 1)
     engine = engine_of(PLAIN)
     publish(engine, "plain", {"id": 1, "v": "x"}, {"id": 2, "v": 0.5})
-    assert known(engine) == told(engine)
+    assert known(engine) == sent(engine)
     other = again(engine, PLAIN)
     publish(other, "plain", {"id": 1})
-    assert told(other) == {"id": "int64", "v": "json"}
+    assert sent(other) == {"id": "int64", "v": "json"}
     publish(other, "plain", {"id": 2})
     other.topic("plain").records.types.look_again()
-    assert told(other) is None
+    assert sent(other) is None
 
 
 def test_too_many_columns_are_not_sent(monkeypatch):
     monkeypatch.setattr("sow.messages.column_types.COLUMNS_MAX", 2)
     engine = engine_of(PLAIN)
     publish(engine, "plain", {"id": 1, "v": "x", "w": 1})
-    assert told(engine) is None
+    assert sent(engine) is None

@@ -11,15 +11,15 @@ def test_a_second_listener_does_not_cut_off_the_first():
     engine = Engine(Configuration("test", (DESKS,)))
     woken = []
     for name in ("first", "second"):
-        engine.hear_of_work(lambda name=name: woken.append(name))
-    engine.tell_of_work()
+        engine.on_work(lambda name=name: woken.append(name))
+    engine.notify_work()
     assert woken == ["first", "second"]
 
 
-def test_whoever_wants_to_hears_the_names_of_records_that_change():
+def test_listeners_get_the_names_of_records_that_change():
     world, heard = World(), []
     listener = lambda records, names: heard.append((records.name, *names))  # noqa: E731
-    with world.engine.hearing(listener):
+    with world.engine.on_changes(listener):
         world.publish("orders", {"id": 1}, {"id": 2})
         world.delete("orders", "/id = 1")
     world.publish("orders", {"id": 3})

@@ -51,7 +51,7 @@ def test_a_topic_has_copies_and_copies_of_copies(family):
     assert list(family[0].copies_of("/desk/1")) == ["/desk/1-C", "slow/desk/1-C"]
 
 
-def test_the_name_of_a_copy_says_what_it_copies():
+def test_the_name_of_a_copy_names_its_underlying_topic():
     assert copied_from(COPIES, copy_name(COPIES, "/desk/7")) == "/desk/7"
     assert copied_from(COPIES, "/desk/7") is None
 

@@ -99,7 +99,7 @@ def test_a_topic_that_is_removed_takes_its_records_along(world, client, command,
     assert [line["t"] for line in client.lines()] == ["orders"]
 
 
-def test_a_removed_topic_says_nothing_of_its_records_to_those_without_oof(world, client):
+def test_a_removed_topic_sends_nothing_of_its_records_without_oof(world, client):
     world.publish("orders", {"id": 1})
     world.advance(2 * SECOND)
     client.say(c="sow_and_subscribe", t="^orders", opts="conflation=1s")
@@ -139,7 +139,7 @@ def test_another_schedule(world):
     assert world.records("orders-C") == [{"id": 1}]
 
 
-def test_another_filter_brings_in_and_takes_out_what_it_says(world, client):
+def test_another_filter_brings_in_and_takes_out_its_records(world, client):
     world.publish("orders", {"id": 1, "px": 1}, {"id": 2, "px": 9})
     world.advance(2 * SECOND)
     reconfigure(world, ORDERS, replace(SLOW, filter="/px > 5"), DESKS, COPIES)
@@ -313,7 +313,7 @@ def test_a_merger_that_cannot_be_loaded_changes_nothing(world):
     assert "orders-F" not in world.engine.topics
 
 
-def test_what_waits_of_a_topic_that_has_gone_is_said_when_its_subscription_is_replaced(world):
+def test_pending_output_of_a_removed_topic_is_sent_when_its_subscription_is_replaced(world):
     world.publish("/desk/1", {"id": 1})
     world.advance(2 * SECOND)
     client, opts = world.client(), "conflation=1s,oof"
@@ -467,7 +467,7 @@ def test_whatever_changes_between_its_steps_a_reload_ends_as_if_it_had_been_one(
     )  # fmt: skip
 
 
-def test_nobody_can_ask_a_conflated_topic_before_it_is_full(world, client, small_steps):
+def test_a_conflated_topic_cannot_be_queried_before_it_is_full(world, client, small_steps):
     world.publish("orders", *[{"id": at} for at in range(5)])
     topics = (ORDERS, SLOW, DESKS, COPIES, FAST)
     steps = world.executor.reconfiguration(replace(world.configuration, topics=topics), world.now)
@@ -572,10 +572,10 @@ def test_what_a_topic_begins_with_is_sent_in_steps_and_is_of_one_moment(world, a
     steps = world.executor.reconfiguration(configuration, world.now)
     for step, _ in enumerate(steps, 1):
         world.publish("orders", {"id": step % 9, "px": step})
-        if world.engine.undivided.topic is not None and not requested and step % 2:
+        if world.engine.atomic.topic is not None and not requested and step % 2:
             requested = True
             followers[2].execute(b'{"c":"sow_and_subscribe","t":"orders-[FV]"}')
-            assert world.engine.undivided.topic is None, "who asks takes the steps that are left"
+            assert world.engine.atomic.topic is None, "who asks takes the steps that are left"
         world.engine.check()
     assert requested
     world.advance(3 * SECOND)

@@ -36,14 +36,14 @@ def steps_of(world, *documents):
 def test_a_publish_in_slices_is_sent_when_its_last_one_is_there(world):
     reader, other = reader_of(world), world.client()
     other.say(c="subscribe", t="orders")
-    told = 0
+    sent = 0
     for _ in steps_of(world, (0, 10), (1, 11), (2, 12), (3, 13), (4, 14)):
         world.settle()
         assert reader.client.lines() == []
-        told += len(other.lines())
+        sent += len(other.lines())
         world.check()
     world.settle()
-    assert told, "who follows each change is told as it comes"
+    assert sent, "who follows each change is sent as it comes"
     reader.read()
     reader.check(world)
     assert reader.turns == 1
@@ -74,7 +74,7 @@ def test_a_delete_of_many_is_one_turn(world, monkeypatch):
     assert reader.turns == 1
 
 
-def test_who_is_given_up_holds_nobody_back(world):
+def test_a_cancelled_request_holds_nothing_back(world):
     reader = reader_of(world)
     steps = steps_of(world, (0, 10), (1, 11), (2, 12))
     next(steps)
@@ -100,7 +100,7 @@ def test_a_request_that_takes_very_long_is_sent_in_parts(world):
     steps.close()
 
 
-def test_what_changes_another_topic_holds_nobody_back(world):
+def test_a_request_that_changes_another_topic_holds_nothing_back(world):
     copied = reader_of(world, topic="orders-C")
     steps = steps_of(world, (0, 10), (1, 11), (2, 12))
     next(steps)

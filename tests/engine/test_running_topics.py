@@ -22,7 +22,7 @@ def logged(ledger):
     return [(entry.op, entry.seq, entry.identities, entry.bodies) for entry in ledger.open.entries]
 
 
-def test_a_publish_is_numbered_and_logged_without_the_identities_that_its_bodies_tell():
+def test_a_publish_is_numbered_and_logged_without_identities_that_follow_from_bodies():
     topic, ledger = source(ORDERS)
     batch = put(topic, {"id": 1}, {"id": 2})
     assert list(batch.changes.seqs) == [1, 2]
@@ -149,7 +149,7 @@ def test_a_topic_that_retains_nothing_takes_deltas_as_they_are():
     assert topic.finished(messages, True) is messages
 
 
-def test_a_copy_releases_what_it_has_heard_when_it_falls_due():
+def test_a_copy_releases_its_changes_when_it_is_due():
     made, ledger = catalog(ORDERS, SLOW)
     orders, slow = made.topics["orders"], made.topics["slow"]
     assert (slow.underlying, slow.copy.due_us()) == ("orders", None)

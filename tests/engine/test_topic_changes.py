@@ -34,7 +34,7 @@ def followed(world, name):
     return client
 
 
-def test_a_copy_is_full_before_anybody_can_ask_it(world, changes):
+def test_a_copy_is_full_before_it_can_be_queried(world, changes):
     world.engine.catalog.expect(FAST)
     for _ in changes.add_copies(FAST):
         assert "fast" not in world.engine.topics
@@ -44,7 +44,7 @@ def test_a_copy_is_full_before_anybody_can_ask_it(world, changes):
     world.check()
 
 
-def test_a_view_is_full_before_anybody_can_ask_it(world, changes):
+def test_a_view_is_full_before_it_can_be_queried(world, changes):
     world.engine.catalog.expect(EACH)
     run_to_completion(changes.add_view(EACH))
     assert world.records("each") == [{"id": at, "qty": at} for at in range(3)]

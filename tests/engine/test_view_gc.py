@@ -29,9 +29,9 @@ def world(monkeypatch):
 def steps(world):
     """How many there are after each step."""
     left = []
-    while world.engine.forgetting.due_us() is not None:
-        world.engine.forgetting.go_on()
-        left.append(sum(map(len, world.engine.forgetting._waiting)))
+    while world.engine.view_gc.due_us() is not None:
+        world.engine.view_gc.go_on()
+        left.append(sum(map(len, world.engine.view_gc._waiting)))
     world.check()
     return left
 
@@ -67,7 +67,7 @@ def test_they_fall_due_until_none_is_left(world):
     assert world.due_us() == 0
     world.settle()
     world.advance(1)
-    assert world.engine.forgetting.due_us() is None
+    assert world.engine.view_gc.due_us() is None
 
 
 def test_nothing_is_forgotten_of_nothing():

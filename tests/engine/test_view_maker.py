@@ -14,13 +14,13 @@ SUMS = View("sums", "json", ("orders",), ("/desk", "SUM(/qty) AS /qty"), ("/desk
 LAST = View("last", "json", ("sums",), ("/qty", "/desk"), ("/qty",))
 
 
-def test_a_view_says_which_row_is_the_newest_where_one_above_it_asks():
+def test_a_view_reports_its_newest_row_where_one_above_needs_it():
     alone, _ = catalog(ORDERS, SUMS)
     assert not alone.topics["sums"].view.reports_newest
     both, _ = catalog(ORDERS, SUMS, LAST)
     assert both.topics["sums"].view.reports_newest
     assert not both.topics["last"].view.reports_newest
-    assert alone.view_maker.ask_newest(LAST) == [alone.topics["sums"]]
+    assert alone.view_maker.require_newest(LAST) == [alone.topics["sums"]]
 
 
 def test_a_view_stands_above_those_that_it_is_made_of():
@@ -31,7 +31,7 @@ def test_a_view_stands_above_those_that_it_is_made_of():
 
 
 @pytest.mark.parametrize("grouping", ["/id", "/same"])
-def test_views_hold_no_more_objects_than_they_say(grouping):
+def test_views_have_no_more_objects_than_reported(grouping):
     names = ["sum", "min", "count_distinct", "group_concat", "stddev_pop", "any"]
     fields = (grouping, *[f"{name.upper()}(/{name}) AS /{name}" for name in names], "/bare")
     world = World(ORDERS, View("v", "json", ("orders",), fields, (grouping,)))
@@ -48,6 +48,6 @@ def test_views_hold_no_more_objects_than_they_say(grouping):
     come = len(gc.get_objects()) - there
     assert come <= view_objects_max() - before <= 40 * come + 100 * count
     run_to_completion(TopicChanges(world.engine).remove_copies("v", lambda _topic: None))
-    while world.engine.forgetting.due_us() is not None:
-        world.engine.forgetting.go_on()
+    while world.engine.view_gc.due_us() is not None:
+        world.engine.view_gc.go_on()
     assert view_objects_max() == 0, "groups are forgotten without the collector"

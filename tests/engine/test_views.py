@@ -1,4 +1,4 @@
-"""The end of a turn: what is told of views, in which order, and what is waited for."""
+"""The end of a turn: what is sent of views, in which order, and what is waited for."""
 
 import json
 from dataclasses import replace
@@ -36,45 +36,45 @@ def follow(world):
 
 
 def test_one_request_is_one_turn(world, follow):
-    told = follow("desks")
+    sent = follow("desks")
     world.publish("t", {"id": 1, "desk": "a", "qty": 1}, {"id": 2, "desk": "a", "qty": 2})
-    assert told() == [("p", {"desk": "a", "qty": 3})]
+    assert sent() == [("p", {"desk": "a", "qty": 3})]
 
 
 def test_a_view_of_a_view_comes_after_it_in_the_same_turn(world, follow):
-    told = follow("^(desks|total)$")
+    sent = follow("^(desks|total)$")
     world.publish("t", {"id": 1, "desk": "a", "qty": 1}, {"id": 2, "desk": "b", "qty": 2})
-    assert [row for _, row in told()] == [
+    assert [row for _, row in sent()] == [
         {"desk": "a", "qty": 1}, {"desk": "b", "qty": 2}, {"qty": 3}
     ]  # fmt: skip
 
 
 def test_a_view_of_a_view_waits_until_all_of_it_was_sent(world, follow):
-    told = follow("total")
+    sent = follow("total")
     world.publish("t", *[{"id": at, "desk": at, "qty": 1} for at in range(300)])
-    assert told() == [("p", {"qty": 300})]
+    assert sent() == [("p", {"qty": 300})]
 
 
 def test_very_many_rows_are_sent_some_at_a_time_and_all_in_the_end(world, follow):
-    told = follow("total")
+    sent = follow("total")
     world.publish("t", *[{"id": at, "desk": at, "qty": 1} for at in range(1300)])
     assert len(world.records("desks")) < 1300
     assert not world.records("total"), "not before all of what it is made of"
     assert world.engine.due_us() <= world.now, "in turn with what others want"
     world.advance(0)
     assert len(world.records("desks")) == 1300
-    assert told() == [("p", {"qty": 1300})]
+    assert sent() == [("p", {"qty": 1300})]
     world.check()
 
 
 def test_a_view_can_be_conflated_queried_and_followed_by_deltas(world, follow):
-    told, delta = follow("desks-C"), world.client()
+    sent, delta = follow("desks-C"), world.client()
     world.publish("t", {"id": 1, "desk": "a", "qty": 1})
     delta.say(c="sow_and_delta_subscribe", t="desks", opts="oof,send_keys")
     world.publish("t", {"id": 2, "desk": "a", "qty": 2})
     assert short(delta.lines()) == [("p", {"desk": "a", "qty": 3})]
     world.advance(2 * SECOND)
-    assert told() == [("p", {"desk": "a", "qty": 3})]
+    assert sent() == [("p", {"desk": "a", "qty": 3})]
     (row,) = [line["d"] for line in world.client().say(c="sow", t="desks", filter="/desk = 'a'")
               if line["c"] == "sow"]  # fmt: skip
     assert row == {"desk": "a", "qty": 3}
@@ -101,46 +101,46 @@ def large(world, count=600):
 
 
 def test_a_publish_in_slices_is_one_turn(world, follow):
-    told = follow("desks")
+    sent = follow("desks")
     for _ in large(world):
         world.settle()
-        assert told() == []
+        assert sent() == []
     world.settle()
-    assert told() == [("p", {"desk": "a", "qty": 600})]
+    assert sent() == [("p", {"desk": "a", "qty": 600})]
 
 
 def test_a_long_one_is_waited_for_no_longer_than_a_second(world, follow):
-    told, steps = follow("desks"), large(world)
+    sent, steps = follow("desks"), large(world)
     while "t" not in world.engine.publications.names_under_way():
         next(steps)
     world.settle()
     world.clock.advance(HELD_US_MAX)
     world.engine.reach(world.now)
     world.settle()
-    ((_, row),) = told()
+    ((_, row),) = sent()
     assert 0 < row["qty"] < 600
     run_to_completion(steps)
     world.settle()
-    assert told() == [("p", {"desk": "a", "qty": 600})]
+    assert sent() == [("p", {"desk": "a", "qty": 600})]
 
 
 def test_one_that_stands_still_is_waited_for_no_longer_either(world, follow):
     """Though nothing else happens: whoever waits for it falls due."""
-    told, steps = follow("desks"), large(world)
+    sent, steps = follow("desks"), large(world)
     while "t" not in world.engine.publications.names_under_way():
         next(steps)
     world.settle()
-    assert told() == []
+    assert sent() == []
     world.check()
     world.advance(HELD_US_MAX)
-    ((_, row),) = told()
+    ((_, row),) = sent()
     assert 0 < row["qty"] < 600
     run_to_completion(steps)
     world.settle()
-    assert told() == [("p", {"desk": "a", "qty": 600})]
+    assert sent() == [("p", {"desk": "a", "qty": 600})]
 
 
-def test_a_view_that_waits_for_a_commit_hears_nothing_until_it_begins(world):
+def test_a_view_that_waits_for_a_commit_gets_nothing_until_it_begins(world):
     """What it has not been given yet, it cannot take back."""
     engine, topic = world.engine, world.engine.publishable("t")
     world.publish("t", {"id": 1, "desk": "a", "qty": 1})
@@ -157,8 +157,8 @@ def test_a_view_that_waits_for_a_commit_hears_nothing_until_it_begins(world):
     books = replace(BOOKS, grouping=("/desk",))
     adding = TopicChanges(engine).add_private(books, lambda _groups: None)
     is_requested = False
-    for _ in engine.undivided.carry_out(lambda: topic, work):
-        if engine.undivided.concerns(["t"]):
+    for _ in engine.atomic.carry_out(lambda: topic, work):
+        if engine.atomic.concerns(["t"]):
             is_requested = True
             next(adding)
     assert is_requested
@@ -167,8 +167,8 @@ def test_a_view_that_waits_for_a_commit_hears_nothing_until_it_begins(world):
     world.check()
 
 
-def test_of_a_commit_nobody_is_sent_half_however_long_it_takes(world, follow):
-    told, engine = follow("desks"), world.engine
+def test_half_of_a_commit_is_never_sent_however_long_it_takes(world, follow):
+    sent, engine = follow("desks"), world.engine
 
     def work(topic):
         for at in range(3):
@@ -176,14 +176,14 @@ def test_of_a_commit_nobody_is_sent_half_however_long_it_takes(world, follow):
             engine.put(topic, engine.read(topic, [body], now_us=world.now), world.now)
             yield
 
-    for _ in engine.undivided.carry_out(lambda: engine.publishable("t"), work):
-        if engine.undivided.concerns(["t"]):
+    for _ in engine.atomic.carry_out(lambda: engine.publishable("t"), work):
+        if engine.atomic.concerns(["t"]):
             world.clock.advance(2 * HELD_US_MAX)
             engine.reach(world.now)
             world.settle()
-            assert told() == []
+            assert sent() == []
     world.settle()
-    assert told() == [("p", {"desk": "a", "qty": 3})]
+    assert sent() == [("p", {"desk": "a", "qty": 3})]
 
 
 def test_a_view_of_a_type_of_its_own(world):
@@ -263,29 +263,29 @@ BOOKS = View("books", "json", ("t",), ("/book", "COUNT(1) AS /n"), ("/book",))
 
 def test_a_view_that_is_added_begins_full_and_goes_on(world, follow):
     world.publish("t", {"id": 1, "book": "x"})
-    told = follow("^(total|books)$")
-    told()
+    sent = follow("^(total|books)$")
+    sent()
     assert reconfigure(world, T, DESKS, TOTAL, SLOW, BOOKS) == ["view books added"]
-    assert told() == [("p", {"book": "x", "n": 1})]
+    assert sent() == [("p", {"book": "x", "n": 1})]
     world.publish("t", {"id": 2, "book": "x"})
-    assert ("p", {"book": "x", "n": 2}) in told()
+    assert ("p", {"book": "x", "n": 2}) in sent()
 
 
 def test_a_view_that_is_removed_takes_its_rows_along(world, follow):
     world.publish("t", {"id": 1, "desk": "a", "qty": 1})
-    told = follow("total")
+    sent = follow("total")
     assert reconfigure(world, T, DESKS) == [
         "conflated topic desks-C removed", "view total removed"
     ]  # fmt: skip
-    assert told()[0] == ("deleted", {"qty": 1})
+    assert sent()[0] == ("deleted", {"qty": 1})
     world.publish("t", {"id": 2, "desk": "a", "qty": 1})
     assert world.records("desks") == [{"desk": "a", "qty": 2}]
 
 
 def test_a_view_that_goes_in_steps_makes_no_rows_meanwhile(world, follow):
     world.publish("t", *[{"id": at, "desk": at, "qty": 1} for at in range(900)])
-    told = follow("desks")
-    told()
+    sent = follow("desks")
+    sent()
     for name in ("desks-C", "total"):
         run_to_completion(TopicChanges(world.engine).remove_copies(name, lambda _topic: None))
     reload = TopicChanges(world.engine).remove_copies("desks", lambda _topic: None)
@@ -293,17 +293,17 @@ def test_a_view_that_goes_in_steps_makes_no_rows_meanwhile(world, follow):
     world.publish("t", {"id": 1, "desk": 1, "qty": 5}, {"id": 899, "desk": 899, "qty": 5})
     for _ in reload:
         world.settle()
-    assert {kind for kind, _ in told()} == {"deleted"}
+    assert {kind for kind, _ in sent()} == {"deleted"}
     assert "desks" not in world.engine.topics
 
 
 def test_a_view_that_is_changed_reports_what_differs(world, follow):
     world.publish("t", {"id": 1, "desk": "a", "qty": 1}, {"id": 2, "desk": "b", "qty": 5})
-    told = follow("desks")
-    told()
+    sent = follow("desks")
+    sent()
     more = replace(DESKS, filter="/qty > 2", projection=(*DESKS.projection, "MAX(/qty) AS /max"))
     assert reconfigure(world, T, more, TOTAL, SLOW) == ["rows of desks changed"]
-    assert told() == [
+    assert sent() == [
         ("p", {"desk": "b", "qty": 5, "max": 5}), ("match", {"desk": "a", "qty": 1})
     ]  # fmt: skip
     assert world.records("total") == [{"qty": 5}]
@@ -311,14 +311,14 @@ def test_a_view_that_is_changed_reports_what_differs(world, follow):
 
 def test_a_row_that_a_reload_takes_away_and_an_update_brings_back_is_sent_as_it_is(world, follow):
     world.publish("t", *[{"id": at, "desk": str(at), "qty": 1} for at in range(600)])
-    told = follow("desks")
-    told()
+    sent = follow("desks")
+    sent()
     fewer = replace(DESKS, filter="/qty > 2")
     configuration = replace(world.configuration, topics=(T, fewer, TOTAL, SLOW))
     world.executor.reconfigure(configuration, world.now)
     world.publish("t", {"id": 599, "desk": "599", "qty": 5})
     world.advance(0)
-    assert [said for said in told() if said[0] == "p"] == [("p", {"desk": "599", "qty": 5})]
+    assert [said for said in sent() if said[0] == "p"] == [("p", {"desk": "599", "qty": 5})]
     assert world.records("desks") == [{"desk": "599", "qty": 5}]
     world.check()
 

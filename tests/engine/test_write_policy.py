@@ -52,7 +52,7 @@ def test_old_and_merged_new_state_have_to_pass(world, client, command, document,
     assert (world.records("orders") == before) is (expected != "success")
 
 
-def test_a_refusal_says_where_and_nothing_of_the_record(world, client):
+def test_a_refusal_has_the_position_and_nothing_of_the_record(world, client):
     frame = (
         b'{"c":"publish","t":"orders","n":2,"cid":"1"}\n{"id":1,"desk":"a"}\n{"id":2,"desk":"a"}'
     )
@@ -103,7 +103,7 @@ def test_a_delete_finds_nothing_out_about_what_is_hidden(world):
     assert ack["deleted"] == 0
 
 
-def test_nobody_pays_who_may_write_all(world):
+def test_a_user_that_may_write_all_pays_nothing(world):
     given = rights(Allow(topic="orders", write=True))
     assert given.write_guard("orders", "write") is None
     assert outcome(guarded(world, given).say(c="publish", t="orders", d=B, cid="1")) == "success"

@@ -24,7 +24,7 @@ class Column:
         self.values, self.holds = list(values), CopyOnWrite()
 
     def put(self, slot, value):
-        self.holds.tell([slot], [self.values[slot]])
+        self.holds.save([slot], [self.values[slot]])
         self.values[slot] = value
 
     def take(self, wanted):
@@ -66,11 +66,11 @@ def test_a_column_is_sent_no_more_when_it_is_settled_or_gone(monkeypatch):
     monkeypatch.setattr(module, "PICKED_ROWS_MAX", 0)
     column = Column("ab")
     held = [column.take(slots(0, 1)), column.take(slots(1))]
-    assert column.holds.tell([0], ["a"])
+    assert column.holds.save([0], ["a"])
     run_to_completion(held[0].settle())
-    assert column.holds.tell([0], ["a"])
+    assert column.holds.save([0], ["a"])
     held.pop()
-    assert not column.holds.tell([0], ["a"])
+    assert not column.holds.save([0], ["a"])
 
 
 def test_what_is_in_no_row_is_let_go_when_it_is_settled(monkeypatch):

@@ -111,14 +111,14 @@ def keeps(texts: list[str]) -> list[bool]:
 def test_texts_that_are_gone_are_given_up(monkeypatch) -> None:
     monkeypatch.setattr(column_cache, "TEXTS_SPARE", 2)
     made, bodies = column("keep", None, "old")
-    made.verdicts("test", keeps).of_all()
+    made.per_value_cache("test", keeps).of_all()
     for turn in range(2000):
         bodies[2] = body(f"v{turn}")
         made.touch([2])
         made.refresh()
     assert len(made.texts) < 1100
     assert [made.texts[code] for code in made.codes[[0, 2]]] == ["keep", "v1999"]
-    assert made.verdicts("test", keeps).of_all().sum() == 1
+    assert made.per_value_cache("test", keeps).of_all().sum() == 1
 
 
 def test_no_refresh_looks_at_more_texts_than_a_step_may(monkeypatch) -> None:
@@ -156,24 +156,24 @@ def test_a_test_sees_each_text_once() -> None:
         return [text > "b" for text in texts]
 
     made, bodies = column("a", "b", "a")
-    made.verdicts("test", verdicts).of_all()
+    made.per_value_cache("test", verdicts).of_all()
     bodies[0] = body("c")
     made.touch([0])
     made.refresh()
-    assert made.verdicts("test", verdicts).of_all().tolist() == [False, False, True]
+    assert made.per_value_cache("test", verdicts).of_all().tolist() == [False, False, True]
     assert seen == ["a", "b", "c"]
 
 
 def test_verdicts_of_tests_long_unused_are_forgotten() -> None:
     made, _ = column("a")
     for test in range(100):
-        made.verdicts(test, lambda texts: [True]).of_all()
-    assert len(made._verdicts) == column_cache.VERDICTS_MAX
+        made.per_value_cache(test, lambda texts: [True]).of_all()
+    assert len(made._per_value) == column_cache.TESTS_CACHED_MAX
 
 
-def test_a_column_that_nobody_uses_is_freed_without_the_collector_of_cycles() -> None:
+def test_an_unused_column_is_freed_without_the_collector_of_cycles() -> None:
     made, _ = column("a", 1)
-    made.verdicts("test", lambda texts: [True]).of_all()
+    made.per_value_cache("test", lambda texts: [True]).of_all()
     made.in_order().refresh()
     gone = weakref.ref(made)
     gc.disable()
@@ -191,7 +191,7 @@ def test_ranks_are_those_of_the_sorted_texts() -> None:
     assert np.argsort(made.text_order.ranks()[made.codes[:3]]).tolist() == [0, 2, 1]
 
 
-def test_an_order_follows_the_numbers_until_nobody_uses_it(monkeypatch) -> None:
+def test_an_order_follows_the_numbers_until_it_is_unused(monkeypatch) -> None:
     made, bodies = column(3, None, 1)
     order = made.in_order()
     order.refresh()

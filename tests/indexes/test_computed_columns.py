@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sow.expressions import MessageColumns, parse_order_by
-from sow.indexes.computed_columns import ComputedColumn, Slots
+from sow.indexes.computed_columns import ComputedColumn, Slots, SortKeys
 from sow.messages import message_type
 
 JSON = message_type("json")
@@ -106,3 +106,18 @@ def test_keys_rank_values_of_all_kinds() -> None:
     column.refresh()
     ranks = column.text_order.ranks()[column.codes[:7]]
     assert ranks.argsort(kind="stable").tolist() == [2, 3, 6, 4, 1, 5, 0]
+
+
+def test_sort_keys_of_all_kinds_are_ranked_and_follow_changes() -> None:
+    (term,) = parse_order_by("/a")
+    values = ["b", 2**53 + 1, None, [7, 1], 2**53, "a", 7]
+    bodies: list[bytes | None] = [json.dumps({"a": value}).encode() for value in values]
+    column = SortKeys(term, message_type("json").decoder((term.path,)), bodies)
+    column.refresh()
+    ranks = column.text_order.ranks()[column.codes]
+    assert ranks.argsort(kind="stable").tolist() == [2, 3, 6, 4, 1, 5, 0]
+    bodies[0] = b'{"a":0}'
+    column.touch([0])
+    column.refresh()
+    ranks = column.text_order.ranks()[column.codes]
+    assert ranks.argsort(kind="stable").tolist() == [2, 0, 3, 6, 4, 1, 5]

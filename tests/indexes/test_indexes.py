@@ -40,7 +40,7 @@ def test_a_table_that_was_filled_is_taken_in_as_a_whole() -> None:
     run_to_completion(topic.indexes.fill())
     topic.indexes.check()
     assert topic.indexes.dirty_count == 0
-    assert topic.ask("/a = 1").matches == topic.ask("/px > 1").matches == 8
+    assert topic.answer("/a = 1").matches == topic.answer("/px > 1").matches == 8
 
 
 def test_all_notes_are_worked_off_without_a_limit() -> None:
@@ -63,7 +63,7 @@ def test_a_filter_of_very_many_fields_is_scanned() -> None:
     topic = Topic()
     topic.put({"id": 1, "f7": 1})
     many = " OR ".join(f"/f{number} = 1" for number in range(indexes.MEMO_COLUMNS_MAX + 1))
-    answer = topic.ask(many)
+    answer = topic.answer(many)
     assert (answer.index, answer.matches) == ("scan", 1)
 
 

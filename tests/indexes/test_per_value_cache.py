@@ -9,7 +9,7 @@ class Requested:
 
     def __init__(self, *texts, cost=1):
         self.texts, self.requested = list(texts), []
-        self.verdicts = PerValueCache(lambda: self.texts, self._judge, cost)
+        self.cache = PerValueCache(lambda: self.texts, self._judge, cost)
 
     def _judge(self, texts):
         self.requested += texts
@@ -18,17 +18,17 @@ class Requested:
 
 def test_texts_are_requested_when_they_are_wanted_and_once():
     one = Requested("a", "bb")
-    assert one.verdicts.of_all().tolist() == [False, True]
+    assert one.cache.of_all().tolist() == [False, True]
     one.texts.append("cc")
-    assert one.verdicts.dirty_count == 1
-    assert one.verdicts.of_all().tolist() == [False, True, True]
+    assert one.cache.dirty_count == 1
+    assert one.cache.of_all().tolist() == [False, True, True]
     assert one.requested == ["a", "bb", "cc"]
 
 
 def test_so_many_are_requested_in_a_step():
     one = Requested(*"abcde")
-    assert [one.verdicts.refresh(2) for _ in range(4)] == [2, 2, 1, 0]
-    assert one.verdicts.dirty_count == 0
+    assert [one.cache.refresh(2) for _ in range(4)] == [2, 2, 1, 0]
+    assert one.cache.dirty_count == 0
     assert one.requested == [*"abcde"]
 
 
@@ -36,21 +36,21 @@ def test_of_long_texts_or_for_dear_tests_fewer(monkeypatch):
     monkeypatch.setattr(module, "CHARS_AT_ONCE", 20)
     texts = ["aaaa", "bbbb", "cccc" * 100, "d", "e"]
     cheap = Requested(*texts)
-    assert [cheap.verdicts.refresh(10) for _ in range(3)] == [2, 1, 2]
+    assert [cheap.cache.refresh(10) for _ in range(3)] == [2, 1, 2]
     dear = Requested(*texts, cost=4)
-    assert [dear.verdicts.refresh(10) for _ in range(4)] == [1, 1, 1, 2]
+    assert [dear.cache.refresh(10) for _ in range(4)] == [1, 1, 1, 2]
 
 
-def test_other_texts_are_requested_anew():
+def test_other_texts_are_evaluated_again():
     one = Requested("a", "bb")
-    one.verdicts.refresh(1)
+    one.cache.refresh(1)
     one.texts = ["cc"]
-    one.verdicts.touch([1])
-    assert one.verdicts.dirty_count == 1
-    assert one.verdicts.of_all().tolist() == [True]
+    one.cache.touch([1])
+    assert one.cache.dirty_count == 1
+    assert one.cache.of_all().tolist() == [True]
 
 
 def test_of_no_texts_nothing_is_requested():
     one = Requested()
-    assert one.verdicts.of_all().tolist() == []
+    assert one.cache.of_all().tolist() == []
     assert one.requested == []

@@ -32,7 +32,7 @@ def inside(interval: Interval, number: float) -> bool:
 
 
 @given(INTERVALS, INTERVALS, st.lists(NUMBERS))
-def test_an_interval_says_the_same_of_numbers_sorted_or_not(one, other, numbers) -> None:
+def test_an_interval_holds_the_same_numbers_sorted_or_not(one, other, numbers) -> None:
     both = one & other
     found = both.holds(np.array(numbers, np.float64)).tolist()
     assert found == [inside(one, number) and inside(other, number) for number in numbers]
@@ -118,7 +118,7 @@ def test_a_merge_takes_steps_of_the_order_it_replaces() -> None:
     assert steps > 100 / module.MERGE_ROWS
 
 
-def test_an_order_that_nobody_uses_says_so() -> None:
+def test_an_unused_order_is_reported() -> None:
     numbers = np.arange(10.0)
     order = SortedNumbers(numbers)
     for turn in range(module.MERGES_UNUSED_MAX + 2):
@@ -137,7 +137,7 @@ def test_what_has_moved_counts_once() -> None:
     assert moved.among(np.array([0, 1, 5, 99])).tolist() == [False, True, True, False]
 
 
-def test_an_order_that_does_not_hear_what_moved_is_found_out(monkeypatch) -> None:
+def test_an_order_that_misses_what_moved_is_found_out(monkeypatch) -> None:
     numbers = np.arange(10.0)
     order = SortedNumbers(numbers)
     order.refresh()

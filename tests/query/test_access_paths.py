@@ -52,7 +52,7 @@ def test_terms_of_one_field_are_one_interval() -> None:
 
 def test_an_interval_is_selective_if_it_holds_few() -> None:
     topic = topic_of(2000)
-    topic.ask("/px > 5")
+    topic.answer("/px > 5")
     for way in intervals(topic, "/px > 5"):
         way._order.refresh()
     assert [way.is_selective() for way in intervals(topic, "/px > 1990")] == [True]
@@ -79,10 +79,10 @@ def test_a_small_topic_has_no_way() -> None:
 
 def test_the_most_selective_way_goes_first() -> None:
     topic = topic_of(4000)
-    assert topic.ask("/a = 1 AND /px > 10").matches == 997
+    assert topic.answer("/a = 1 AND /px > 10").matches == 997
     topic.indexes.refresh()
-    assert topic.ask("/a = 1 AND /px > 10").index == "hash(/a), memo(/px)"
-    answer = topic.ask("/a = 1 AND /px > 3980")
+    assert topic.answer("/a = 1 AND /px > 10").index == "hash(/a), memo(/px)"
+    answer = topic.answer("/a = 1 AND /px > 3980")
     assert (answer.index, answer.matches) == ("memo(/px), hash(/a)", 5)
 
 

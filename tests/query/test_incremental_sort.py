@@ -73,7 +73,7 @@ def test_nothing_can_be_arranged() -> None:
     assert arranged.of(sheet.found(), sheet.with_births()).tolist() == []
 
 
-def test_one_that_does_not_hear_of_a_change_is_found_out(monkeypatch) -> None:
+def test_a_sort_that_misses_a_change_is_found_out(monkeypatch) -> None:
     monkeypatch.setattr(IncrementalSort, "touch", lambda *_: None)
     sheet = Sheet([1] * ROWS, [*range(ROWS)])
     arranged = IncrementalSort(sheet.found(), sheet.rankings())

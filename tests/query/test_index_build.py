@@ -3,7 +3,7 @@
 import pytest
 
 from sow import indexes
-from sow.indexes.column_cache import VERDICTS_MAX
+from sow.indexes.column_cache import TESTS_CACHED_MAX
 from sow.query import answering, index_build
 from sow.query.index_build import IndexBuild, Unready
 from sow.query.search import DEAR_TESTS_MAX, TERMS_BY_COLUMNS_MAX
@@ -52,7 +52,7 @@ def test_what_is_needed_is_made_in_steps(steps, filter_, order, more) -> None:
     requested = query(filter_, order, **more)
     count, slots = finished(answering(topic.indexes, requested))
     assert count == steps
-    assert slots == topic.ask(filter_, order, **more).slots.tolist()
+    assert slots == topic.answer(filter_, order, **more).slots.tolist()
 
 
 def test_what_goes_slowly_takes_more_steps_and_no_longer_ones() -> None:
@@ -85,7 +85,7 @@ def test_a_condition_of_very_many_tests_is_requested_of_few_records_in_a_step(te
 def test_of_very_many_conditions_the_first_ones_are_requested_of_columns() -> None:
     topic = topic_of(40)
     text = " AND ".join(f"/px != {at}" for at in range(TERMS_BY_COLUMNS_MAX + 2))
-    answered = topic.ask(text)
+    answered = topic.answer(text)
     assert answered.slots.tolist() == naive(topic.table, query(text))[0]
     requested = [step for step in answered.steps if step.index == "memo(/px)"]
     assert len(requested) == TERMS_BY_COLUMNS_MAX
@@ -105,14 +105,14 @@ def test_texts_are_requested_in_steps_whether_they_are_like_a_pattern() -> None:
 def test_more_tests_of_texts_than_a_column_remembers_come_to_an_end() -> None:
     topic = Topic()
     topic.put(*({"id": at, "text": f"{at}x"} for at in range(30)))
-    tests = " OR ".join(f"/text LIKE '^{at}x'" for at in range(VERDICTS_MAX + 4))
+    tests = " OR ".join(f"/text LIKE '^{at}x'" for at in range(TESTS_CACHED_MAX + 4))
     _, slots = finished(answering(topic.indexes, query(tests)))
-    assert slots == [*range(VERDICTS_MAX + 4)]
+    assert slots == [*range(TESTS_CACHED_MAX + 4)]
 
 
 def test_what_is_there_needs_no_steps() -> None:
     topic = topic_of(10)
-    topic.ask("/px > 7")
+    topic.answer("/px > 7")
     assert finished(answering(topic.indexes, query("/px > 7"))) == (0, [8, 9])
 
 
@@ -149,11 +149,11 @@ def test_a_column_that_a_query_waits_for_makes_no_room_for_another(monkeypatch) 
     topic = topic_of(10)
     steps = answering(topic.indexes, query("/px > 7"))
     next(steps)
-    topic.ask("/qty > 0")
+    topic.answer("/qty > 0")
     assert topic.indexes.has_memo(PX)
     topic.put({"id": 0, "px": 100})
     assert finished(steps)[1] == [0, 8, 9]
-    topic.ask("/id > 0")
+    topic.answer("/id > 0")
     assert topic.indexes.memos == topic.indexes.key.paths
 
 

@@ -256,7 +256,7 @@ def test_an_answer_in_steps_is_that_of_its_last_moment(
     ("deaf", "filter_", "steps_before"),
     [(PendingRows, "/a > 1", 0), (ConditionCache, "/a > /b", 7)],
 )
-def test_an_index_that_does_not_hear_of_changes_is_found_out(
+def test_an_index_that_misses_changes_is_found_out(
     deaf, filter_, steps_before, monkeypatch
 ) -> None:
     between = [["none"]] * steps_before + [[{"id": 0, "a": 0, "b": 1}], ["1"]]
@@ -272,7 +272,7 @@ def test_an_index_that_does_not_hear_of_changes_is_found_out(
 
 @pytest.mark.usefixtures("_short_steps")
 @pytest.mark.parametrize("order", ["/a * 2", "COALESCE(/none, /a) DESC TEXT", "/a > 1 DESC"])
-def test_a_calculated_order_that_does_not_hear_of_changes_is_found_out(order, monkeypatch) -> None:
+def test_a_calculated_order_that_misses_changes_is_found_out(order, monkeypatch) -> None:
     between = [["none"]] * 4 + [[{"id": 0, "a": 9}, {"id": 3, "a": 0}]]
 
     def ask() -> None:

@@ -90,7 +90,7 @@ def test_the_first_few_of_what_is_calculated(direction: str, end: int) -> None:
 
 def test_it_is_sent_what_has_served_a_term(monkeypatch) -> None:
     monkeypatch.setattr(order, "FEW_ROWS", 0)
-    (step,) = topic_of(1, 2).ask(None, "/v, /v * 2 DESC").steps[1:]
+    (step,) = topic_of(1, 2).answer(None, "/v, /v * 2 DESC").steps[1:]
     assert (step.expression, step.index) == ("ORDER BY /v, (/v * 2) DESC", "memo(/v), scan")
 
 
@@ -176,7 +176,7 @@ def test_texts_that_come_while_others_are_sorted_stand_where_they_belong(monkeyp
 
 
 def test_paging_does_not_change_the_number_of_matches() -> None:
-    answer = topic_of(*range(10)).ask("/v > 3", "/v", top_n=2, skip_n=5)
+    answer = topic_of(*range(10)).answer("/v > 3", "/v", top_n=2, skip_n=5)
     assert (answer.matches, len(answer.slots)) == (6, 1)
 
 

@@ -50,11 +50,11 @@ def test_the_plan_is_sent_in_sentences_too():
     assert scanned == "/0 = 1: no index served it: all records were read; 5 records left"
     everything = QueryAnswer(found.slots, 9, (PlanStep("", "scan", 9),), found.read, "")
     assert everything.explain["why"] == [
-        "all records are asked for: 9 records",
+        "all records match: 9 records",
         "read to decide or to answer: 2 records",
     ]
 
 
 def test_who_may_see_some_records_is_sent_nothing_of_others_in_sentences_either():
-    told = answer("hash(/a)", "scan", read=[1, 2]).explain_guarded
-    assert told["why"] == ["served by hash(/a); 9 records left of those that you may see"]
+    explained = answer("hash(/a)", "scan", read=[1, 2]).explain_guarded
+    assert explained["why"] == ["served by hash(/a); 9 records left of those that you may see"]

@@ -52,13 +52,13 @@ class Topic:
     def drop(self, *names: str) -> None:
         self.indexes.drop(self.table.drop(names)[1])
 
-    def ask(
+    def answer(
         self, filter_: str | None = None, order: str | None = None, **more: object
     ) -> QueryAnswer:
         return run_to_completion(answering(self.indexes, query(filter_, order, **more)))
 
     def found(self, filter_: str | None = None, order: str | None = None, **more: object) -> list:
-        return self.ids(self.ask(filter_, order, **more).slots.tolist())
+        return self.ids(self.answer(filter_, order, **more).slots.tolist())
 
     def ids(self, slots: Iterable[int]) -> list:
         return [json.loads(self.table.bodies[slot] or b"")["id"] for slot in slots]

@@ -79,7 +79,7 @@ class Commits:
         try:
             next(commit.steps)
             if not commit.is_left and self.random.random() < 0.05:
-                self.world.engine.undivided.on_left(left.append)
+                self.world.engine.atomic.on_left(left.append)
                 commit.steps.close()
                 if left:
                     (commit.steps,), commit.is_left = left, True

@@ -112,7 +112,7 @@ class Simulation(Traffic):
     def _checkpoint(self):
         if not self.world.unstored:
             for name, checkpoint in self.world.checkpoints.items():
-                seq = self.world.engine.undivided.whole_seq
+                seq = self.world.engine.atomic.whole_seq
                 checkpoint.write(seq, stored_slices(self.world.engine.catalog, name, 3))
 
     # What happens to the server.

@@ -17,13 +17,13 @@ def test_frames_are_cut_wherever_the_network_cut_them():
 
 
 @pytest.mark.parametrize("text", [bytes(4), b"\xff" * 8])
-def test_what_is_no_frame_is_said(text):
+def test_an_invalid_frame_is_reported(text):
     reader = FrameReader(lambda *_one: None)
     with pytest.raises(Damaged, match="what came is no backup"):
         reader.feed(text)
 
 
 @pytest.mark.parametrize("text", [b"", b"[1]", b"\xff", b"7"])
-def test_what_says_nothing_in_json_is_no_backup(text):
+def test_a_frame_without_json_is_no_backup(text):
     with pytest.raises(Damaged, match="no backup"):
         reported_in(text)

@@ -83,20 +83,22 @@ def test_what_comes_where_it_does_not_belong_is_refused(tmp_path, come):
             writer.take(*last)
 
 
-@pytest.mark.parametrize("told", [{}, {**SENT, "format": 2}, {**SENT, "more": 1}, {"format": 1}])
-def test_an_end_that_says_something_else_is_refused(tmp_path, told):
+@pytest.mark.parametrize(
+    "contents", [{}, {**SENT, "format": 2}, {**SENT, "more": 1}, {"format": 1}]
+)
+def test_an_end_with_other_contents_is_refused(tmp_path, contents):
     with BackupWriter(tmp_path / "b") as writer:
         for one in WHOLE[:-1]:
             writer.take(*one)
         with pytest.raises(StoreError):
-            writer.take(END_FRAME, json.dumps({"blocks": 1, **told}).encode())
+            writer.take(END_FRAME, json.dumps({"blocks": 1, **contents}).encode())
     assert list(tmp_path.iterdir()) == []
 
 
 def test_why_the_server_gave_up_is_sent(tmp_path):
-    told = json.dumps({"reason": "damaged", "detail": "the journal is damaged"}).encode()
+    contents = json.dumps({"reason": "damaged", "detail": "the journal is damaged"}).encode()
     with BackupWriter(tmp_path / "b") as writer, pytest.raises(StoreError, match="is damaged"):
-        writer.take(FAILED_FRAME, told)
+        writer.take(FAILED_FRAME, contents)
     assert list(tmp_path.iterdir()) == []
 
 

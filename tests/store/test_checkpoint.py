@@ -187,7 +187,7 @@ def of_another_slice(block, other):
 
 
 @pytest.mark.parametrize("spoil", [flipped, cut_short, empty, of_another_slice])
-def test_damage_to_what_indexes_know_is_said_once_and_loses_nothing(tmp_path, caplog, spoil):
+def test_damage_to_stored_values_is_reported_once_and_loses_nothing(tmp_path, caplog, spoil):
     checkpoint = on_disk(tmp_path)
     checkpoint.write(7, [known(n, 2) for n in range(4)])
     with checkpoint._env.read() as txn:

@@ -7,20 +7,20 @@ from sow.store.memory import Table
 def test_a_hold_has_what_stood_there_first():
     holds = CopyOnWrite()
     first = holds.take()
-    assert holds.tell([1, 2, 1], ["a", "b", "c"])
+    assert holds.save([1, 2, 1], ["a", "b", "c"])
     second = holds.take()
-    assert holds.tell([2], ["d"])
+    assert holds.save([2], ["d"])
     assert dict(first) == {1: "a", 2: "b"}
     assert dict(second) == {2: "d"}
 
 
-def test_one_that_nobody_refers_to_is_sent_no_more():
+def test_an_unreferenced_hold_saves_nothing_more():
     holds = CopyOnWrite()
     hold, other = holds.take(), holds.take()
     del hold
-    assert holds.tell([0], ["a"])
+    assert holds.save([0], ["a"])
     del other
-    assert not holds.tell([0], ["b"])
+    assert not holds.save([0], ["b"])
 
 
 def test_a_table_reports_what_it_replaces_and_what_it_removes():

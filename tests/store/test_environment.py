@@ -40,7 +40,7 @@ def test_a_file_that_could_not_be_made_is_not_left_in_halves(tmp_path, monkeypat
     assert not (tmp_path / "t.sow").exists()
 
 
-def test_a_file_that_is_not_at_its_place_any_more_takes_nothing_and_says_why(tmp_path):
+def test_a_file_that_was_moved_takes_nothing_and_reports_why(tmp_path):
     path = tmp_path / "data"
     path.mkdir()
     env = Environment(path, subdir=True)

@@ -26,7 +26,7 @@ def test_without_a_file_there_is_no_mark(path):
     newest.close()
 
 
-def test_a_file_that_was_cut_or_changed_says_nothing(path):
+def test_a_truncated_or_changed_file_has_no_number(path):
     newest = HighWaterMark(path)
     newest.mark(0x0102030405060708)
     newest.close()
@@ -39,7 +39,7 @@ def test_a_file_that_was_cut_or_changed_says_nothing(path):
         assert read_high_water_mark(path) == 0, at
 
 
-def test_a_guard_that_cannot_be_written_stops_nobody(path):
+def test_a_mark_that_cannot_be_written_stops_no_commit(path):
     newest = HighWaterMark(path)
     newest.mark(3)
     newest.close()

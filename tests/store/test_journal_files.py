@@ -226,7 +226,7 @@ def test_a_data_file_that_was_just_being_made_is_no_damage(tmp_path):
         LmdbJournal(tmp_path / "j")
 
 
-def test_a_closed_journal_says_so(tmp_path):
+def test_a_closed_journal_reports_it(tmp_path):
     journal = LmdbJournal(tmp_path / "j")
     journal.close()
     with pytest.raises(StoreError, match="has been closed"):

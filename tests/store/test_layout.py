@@ -49,8 +49,8 @@ def test_sow_keys_stand_where_an_earlier_release_does_not_look(part):
 def test_times_of_each_record_stand_where_an_earlier_release_does_not_look():
     entry = publish(1, b"x", b"yy", topic="of-its-own")
     plain, timed = encode_entries([entry]), encode_entries([replace(entry, expires_us=[7, 8])])
-    told = plain[plain.index(b"of-its-own") :]
-    assert timed[timed.index(b"of-its-own") :] == told + numbers([7, 8]).tobytes()
+    found = plain[plain.index(b"of-its-own") :]
+    assert timed[timed.index(b"of-its-own") :] == found + numbers([7, 8]).tobytes()
 
 
 @given(entry_lists(), st.integers(1, 100))

@@ -67,14 +67,14 @@ def test_a_table_holds_what_a_dictionary_holds_in_its_order(log, by_arrival):
 @given(steps, st.integers(0, 20), st.integers(1, 3))
 def test_names_of_a_moment_are_sent_whatever_comes_while_they_are(log, began, count):
     beside = Beside()
-    told, wanted, names_of_then = [], set(), iter(())
+    found, wanted, names_of_then = [], set(), iter(())
     for at, (step, identities) in enumerate([*log, ("put", ["a"])]):
         if at == min(began, len(log)):
             wanted, names_of_then = set(beside.model), beside.table.held_names(count)
-        told += next(names_of_then, [])
+        found += next(names_of_then, [])
         getattr(beside, step)(identities)
-    told += [name for some in names_of_then for name in some]
-    assert sorted(told) == sorted(wanted)
+    found += [name for some in names_of_then for name in some]
+    assert sorted(found) == sorted(wanted)
 
 
 @given(steps, st.booleans())
@@ -93,7 +93,7 @@ def test_a_table_with_many_records_is_no_other(log, by_arrival):
 
 
 @given(st.lists(st.lists(st.integers(0, 120), min_size=1, max_size=7), max_size=60), st.booleans())
-def test_long_columns_grow_beside_those_that_are_used_and_say_the_same(log, bears):
+def test_long_columns_grow_beside_those_in_use_with_equal_contents(log, bears):
     """At any moment all numbers are those of a table whose columns are copied at once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(growable_array, "COPIED_AT_ONCE", 3)

@@ -33,10 +33,10 @@ def test_its_bodies_are_counted_once_unless_it_is_known_how_long_they_are():
 def test_an_account_is_sent_record_by_record():
     entry = LogEntry("publish", "w", 9, 5, ["a", "b"], [b"1", b"2"], 70, account=True)
     assert entry.bodies_bytes == 2
-    told = dict(accounts_of(entry))
-    assert [one.bodies_bytes for one in told.values()] == [1, 1]
-    assert told["b"] == LogEntry("publish", "w", 9, 5, ["b"], [b"2"], 70, account=True)
-    assert list(told) == ["a", "b"]
+    found = dict(accounts_of(entry))
+    assert [one.bodies_bytes for one in found.values()] == [1, 1]
+    assert found["b"] == LogEntry("publish", "w", 9, 5, ["b"], [b"2"], 70, account=True)
+    assert list(found) == ["a", "b"]
     gone = LogEntry("delete", "w", 9, 5, ["a"], [], account=True)
     assert dict(accounts_of(gone)) == {"a": None}
 
@@ -55,7 +55,7 @@ def test_some_records_of_a_slice():
     ("protocol", "kinds"),
     [(Journal, (LmdbJournal, MemoryJournal)), (Checkpoint, (LmdbCheckpoint, MemoryCheckpoint))],
 )
-def test_both_stores_offer_what_the_engine_asks(protocol, kinds):
+def test_both_stores_implement_the_interface_of_the_engine(protocol, kinds):
     requested = {name for name in vars(protocol) if not name.startswith("_")}
     for kind in kinds:
         assert requested <= set(dir(kind)), kind

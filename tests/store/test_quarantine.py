@@ -45,7 +45,7 @@ def test_what_was_interrupted_before_it_was_complete_is_begun_again(tmp_path, of
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_was_complete_is_put_in_place_by_whoever_comes_next(tmp_path):
+def test_a_complete_file_is_put_in_place_by_the_next_run(tmp_path):
     path = made(tmp_path / "t.sow", b"old")
     assert not is_unfinished(path)
     made(tmp_path / "t.sow.repaired", b"new")

@@ -29,7 +29,7 @@ def files(path):
     return [one.file for one in verify_directory(path) if one]
 
 
-def test_what_is_whole_is_named_and_what_is_open_says_the_same(stored):
+def test_intact_files_are_reported_and_an_open_store_reports_the_same(stored):
     assert problems(stored) == {}
     with lives_on(stored)(ORDERS, TRADES) as life:
         found = [one for one in verify_store(life.opening) if one]

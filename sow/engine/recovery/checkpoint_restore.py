@@ -1,10 +1,9 @@
-"""Restoration: the records of another life, put where they belong now.
+"""Checkpoint restore: puts stored records into the topics of the current configuration.
 
-Each topic is rebuilt from its checkpoint and the log after it. Where records belong, and which of
-them nowhere, is found out by `sow.engine.recovery.restore_mapping`; those are rebuilt all the same,
-so that whoever asked for the restoration can say how many there are and hand them on.
-
-Nothing here decides what becomes of them, or writes anything.
+Each topic is rebuilt from its checkpoint and the log after it.
+`sow.engine.recovery.restore_mapping` decides to which topic records belong; orphaned records are
+rebuilt too, so that the caller can report how many there are and archive them. This module writes
+nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,7 +30,7 @@ class CheckpointRestore:
     ) -> None:
         self._catalog = catalog
         self.empty: list[LiveTopic] = []
-        """Topics that `finish` has found to be too many."""
+        """Empty topics over a pattern's limit, as `finish` has found."""
         self._checkpoints = checkpoints
         self._kept = {kept.name: kept for kept in past.kept}
         seqs = {name: checkpoint.seq for name, checkpoint in checkpoints.items()}
@@ -39,7 +38,7 @@ class CheckpointRestore:
         self._tail = LogTailReplay()
 
     def load(self, progress: Progress) -> Task[int]:
-        """Put back what the checkpoints hold; returns the newest time in them."""
+        """Restore the records of the checkpoints; returns the newest time in them."""
         newest_us = 0
         for name, checkpoint in self._checkpoints.items():
             kept = self._kept[name]
@@ -69,7 +68,7 @@ class CheckpointRestore:
                 records.indexes.restored(start, piece, binding(self._catalog, records))
 
     def replay(self, entry: LogEntry) -> None:
-        """Apply a log entry to a table that may already hold some of what follows it."""
+        """Apply a log entry to a table that may already contain later changes."""
         if _is_unstored(entry):
             return
         place = self._places.of_entry(entry)
@@ -78,16 +77,16 @@ class CheckpointRestore:
         records = place.records
         if not records.retains:
             return
-        # Of a type that is one text an empty one is a message.
+        # An empty body is a message of types without fields.
         if entry.op == "publish" and records.message_type.partial and not any(entry.bodies):
-            return  # the first release has told the names of what it did not store
+            return  # the first release logged the names of topics whose messages it did not store
         self._tail.add(records, entry)
 
     def finish(self) -> list[OrphanedRecords]:
-        """Apply what still waits; returns all that has no place, topics over a pattern's limit
+        """Apply what still waits; returns all orphaned records, topics over a pattern's limit
         included; some may be empty.
 
-        Topics over the limit that hold nothing are `empty`, and should not be there any more.
+        Topics over the limit without records are in `empty`, and should be removed.
         """
         self._tail.apply()
         self.empty = self._places.over_limits()
@@ -95,7 +94,7 @@ class CheckpointRestore:
 
 
 def _parts(kept: StoredDefinition, part: Slice) -> Iterator[tuple[str, Slice]]:
-    """What a slice of a checkpoint holds of each topic."""
+    """The part of a checkpoint's slice for each topic."""
     if kept.topic.pattern is None:
         yield kept.name, part
         return
@@ -107,5 +106,5 @@ def _parts(kept: StoredDefinition, part: Slice) -> Iterator[tuple[str, Slice]]:
 
 
 def _is_unstored(entry: LogEntry) -> bool:
-    """Whether a transient topic has logged this. Who then had the name is not known any more."""
+    """Whether a transient topic has logged this; its definition is not recorded."""
     return entry.op == "publish" and entry.identities is None and not any(entry.bodies)

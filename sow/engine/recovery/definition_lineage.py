@@ -1,9 +1,9 @@
-"""Ownership: which definition a topic's name belongs to, and to which it belonged before.
+"""Definition lineage: which definition a topic's name belongs to, now and in earlier
+configurations.
 
-A name belongs to the definition of that very name, or to the first pattern that matches it. Only
-patterns take names over, from one configuration to the next; what was said of a name while another
-had it does not count for who has it now. What is known of earlier times is in the manifest (`Past`,
-`Era`).
+A name belongs to the definition of exactly that name, or to the first pattern that matches it. Only
+patterns take names over, from one configuration to the next; log entries from before count for the
+earlier owner only. The manifest records earlier owners (`Past`, `Era`).
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from sow.store.stored_definitions import Names, Past, names_of
 
 
 class Owners:
-    """Who had which names at one time."""
+    """The owner of each name at one time."""
 
     def __init__(self, names: Names) -> None:
         self._exact = {name for name, pattern in names if pattern is None}
@@ -23,7 +23,7 @@ class Owners:
         self._found: dict[str, str | None] = {}
 
     def of(self, name: str) -> str | None:
-        """The definition; None where nobody took the name."""
+        """The owning definition; None where no definition took the name."""
         if name in self._exact:
             return name
         if name not in self._found:
@@ -33,7 +33,7 @@ class Owners:
 
 
 class Ownership:
-    """Who has had which names, in all the times that `past` tells of."""
+    """The owners of names, in all the eras that `past` records."""
 
     def __init__(self, past: Past) -> None:
         self._past = past
@@ -41,23 +41,22 @@ class Ownership:
         self._eras = [(era.until_seq, Owners(era.names)) for era in past.eras]
 
     def owner(self, name: str) -> str | None:
-        """The definition that had the name last; None where nobody took it."""
+        """The last owner of the name; None where no definition took it."""
         return self._owners.of(name)
 
     def since(self, definition: str, name: str) -> int:
-        """Up to where what is said of a topic does not count for a definition that has its name:
-        it was given up, or belonged to another then."""
+        """The number up to which log entries of a topic do not count for a definition: until then
+        it was given up, or had another owner."""
         until = [seq for seq, owners in self._eras if owners.of(name) != definition]
         return max(self._past.given_up.get(name, 0), *until[-1:], 0)
 
     def has_passed(self, definition: str, name: str) -> bool:
-        """Whether a topic's name has passed on since a checkpoint of the definition was written,
-        and its records with it: then there were none left, and who has the name now hears how they
-        went."""
+        """Whether a topic's name has another owner since a checkpoint of the definition was
+        written: then its records were removed, and the new owner's log has these removals."""
         return self._past.is_known and self._owners.of(name) != definition
 
     def was_known(self, entry: LogEntry) -> bool:
-        """Whether a log entry that nobody takes any more is of what somebody took then."""
+        """Whether a log entry without an owner now had one when it was written."""
         if not self._past.is_known or entry.seq <= self._past.given_up.get(entry.topic, 0):
             return self._past.is_known
         owners = next((then for seq, then in self._eras if entry.seq <= seq), self._owners)
@@ -65,10 +64,10 @@ class Ownership:
 
 
 class CountedFrom:
-    """Up to where log entries do not count for definitions of a configuration that starts now.
+    """The number up to which log entries do not count, for definitions of the new configuration.
 
-    `changes` has, for each definition that the store knows, what of it is another now; what is new
-    or has become another begins after `last_seq`.
+    `changes` has, for each stored definition, what has changed in it; new or changed definitions
+    begin after `last_seq`.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class CountedFrom:
                 self._since[name] = last_seq
 
     def __call__(self, definition: str, name: str) -> int:
-        """The number of the last entry that is not of this definition's topic of this name."""
+        """The number of the last entry before this definition owned the topic of this name."""
         if self._ownership.owner(name) not in (definition, None):
             return self._last_seq
         return max(self._since.get(definition, 0), self._ownership.since(definition, name))

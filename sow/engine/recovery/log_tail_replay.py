@@ -1,10 +1,10 @@
-"""The tail: what the log says after a checkpoint, applied to tables many entries at a time.
+"""Log tail replay (redo): applies the log after a checkpoint to tables, many entries at a time.
 
-A log that was written record by record has a hundred thousand short entries; read and stored one
-by one, each would cost what a long one does. So publishes of one topic gather until there are
-enough of them, and a removal takes effect after those that came before it.
+A log written record by record has a hundred thousand short entries, and applying each by itself
+costs as much as a long one. So publishes of one topic are batched, and a removal is applied after
+the publishes before it.
 
-Only tables are changed: indexes are made when all records are there.
+Only tables are changed: indexes are built when all records are there.
 """
 
 from collections import defaultdict
@@ -16,21 +16,21 @@ from sow.store.protocols import LogEntry
 from sow.topic.records import Records
 
 WAITING_MAX = 2048
-"""Records that wait: enough that the entries they came in cost nothing, and few enough that they
-are applied in some ten milliseconds, for which a start answers nobody."""
+"""Records in a batch: enough to make the cost of single entries negligible, and few enough to be
+applied in some ten milliseconds, in which a starting server answers no request."""
 
 
 class LogTailReplay:
-    """Applies log entries, in order, to tables that may hold some of what follows them."""
+    """Applies log entries, in order, to tables that may already contain later changes."""
 
     def __init__(self) -> None:
         self._waiting: defaultdict[Records, list[LogEntry]] = defaultdict(list)
         self._count = 0
         self._newest: dict[Records, int] = {}
-        """The newest record that a checkpoint held, which is newer than its end."""
+        """The newest record of each checkpoint, which may be newer than its sequence number."""
 
     def add(self, records: Records, entry: LogEntry) -> None:
-        """An entry that concerns these records; raises StoreError if it cannot be theirs."""
+        """Apply an entry to these records; raises StoreError if it cannot be theirs."""
         if entry.op != "publish":
             self._apply(records)
             self._remove(records, entry)
@@ -41,7 +41,7 @@ class LogTailReplay:
             self.apply()
 
     def apply(self) -> None:
-        """Apply all that waits."""
+        """Apply all batches."""
         for records in list(self._waiting):
             self._apply(records)
 
@@ -67,7 +67,7 @@ class LogTailReplay:
     def _newer(
         self, records: Records, identities: Sequence[str], seqs: Sequence[int]
     ) -> Iterable[bool]:
-        """Which of them are newer than what a checkpoint already held of them."""
+        """Which of them are newer than the state of a checkpoint."""
         newest = self._newest.get(records)
         if newest is None:
             newest = self._newest[records] = int(records.table.seqs.max(initial=0))
@@ -90,7 +90,7 @@ def _seqs(entries: Sequence[LogEntry]) -> list[int]:
 
 
 def _each(entries: Sequence[LogEntry], values: Sequence[int]) -> list[int]:
-    """What entries say once, for each of their records."""
+    """Values of entries, repeated for each of their records."""
     return [value for entry, value in zip(entries, values, strict=True) for _ in range(len(entry))]
 
 
@@ -101,7 +101,7 @@ def _expiries(entry: LogEntry) -> Iterable[int]:
 
 
 def _identities(records: Records, entries: Sequence[LogEntry]) -> list[str]:
-    """Whose records publishes hold: of those that do not say it, by their bodies."""
+    """The identities of published records: read from the bodies where entries have none."""
     read = _identities_in(records, [entry for entry in entries if entry.identities is None])
     found: list[str] = []
     for entry in entries:
@@ -111,8 +111,8 @@ def _identities(records: Records, entries: Sequence[LogEntry]) -> list[str]:
 
 
 def _identities_in(records: Records, entries: Sequence[LogEntry]) -> Iterator[str]:
-    """Whose records bodies are. Only of a directory without a manifest it may be that they were
-    stored for something else."""
+    """The identities in bodies. Only in a directory without a manifest they may have been stored
+    for another topic."""
     bodies = [body for entry in entries for body in entry.bodies]
     try:
         return iter(records.identities_of(bodies) if bodies else ())

@@ -1,8 +1,8 @@
-"""New names: what another configuration has no place for, and what there is no place for in it.
+"""Name changes: topics that a new configuration has no place for, and names that are taken.
 
-A topic that came into being by a pattern has a name that nobody wrote down. Another configuration
-may want it for a conflated topic, or allow a pattern fewer topics than there are. That is found out
-here, in the catalog as it stands; what becomes of such a topic is the business of a reload.
+No configuration lists the names of topics made by a pattern. A new one may use such a name for a
+conflated topic, or allow a pattern fewer topics than there are. This module finds these topics in
+the current catalog; the reload decides what becomes of them.
 """
 
 from collections.abc import Collection
@@ -17,7 +17,7 @@ from sow.topic.merging import make_merger
 
 
 def without_place(catalog: Catalog, new: Configuration) -> dict[LiveTopic, str]:
-    """Topics of patterns that have no place in another configuration, and why.
+    """Topics of patterns that a new configuration has no place for, and why.
 
     Those over a pattern's limit, and those whose names conflated topics would have.
     """
@@ -52,9 +52,9 @@ def check_definition(
     is_new: bool = True,
     leaving: Collection[LiveTopic] = (),
 ) -> None:
-    """Raise what would keep a definition from being run beside those that there are.
+    """Raise an error if a definition cannot run beside the existing ones.
 
-    `leaving` are topics that will have gone by then.
+    `leaving` are topics that will be gone by then.
     """
     make_merger(definition, message_type(definition.message_type, catalog.kinds))
     if isinstance(definition, ConflatedTopic):
@@ -71,8 +71,8 @@ def check_definition(
 def _check_names(
     catalog: Catalog, definition: ConflatedTopic, leaving: Collection[LiveTopic]
 ) -> None:
-    """Raise ConfigError if a conflated topic that is new would take the name of one that is
-    there, unless that is `leaving`, or a copy of one."""
+    """Raise ConfigError if a new conflated topic would take the name of an existing topic, unless
+    that is `leaving`, or a copy of one."""
     there = {name for name, topic in catalog.topics.items() if topic not in leaving}
     taken = [definition.name] if definition.name in there else []
     underlying = catalog.patterns.get(definition.underlying)

@@ -1,7 +1,7 @@
-"""Homeless records: what a store holds and a configuration has no place for.
+"""Orphaned records: stored records that no topic of the configuration takes.
 
-A restart finds them and says what they are and why they have no place; what becomes of them is the
-business of whoever asked for the restart.
+A restart finds them and reports what they are and why no topic takes them; the caller of the
+restart decides what becomes of them.
 """
 
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from sow.topic.records import Records
 
 @dataclass(frozen=True, slots=True)
 class OrphanedRecords:
-    """Records that the configuration has no place for: what they are, and why it has none.
+    """Records that no topic takes: what they are, and why.
 
-    `kept` is the definition they were stored for; None for those of which only the log tells.
-    `is_gone`: what the log says of the topic has no place either.
+    `kept` is the definition they were stored for; None for those that only the log has.
+    `is_gone`: log entries of the topic are orphaned too.
     """
 
     records: Records
@@ -31,7 +31,7 @@ class OrphanedRecords:
         return self.records.name
 
     def count(self, now_us: int) -> int:
-        """How many there are whose time has not come."""
+        """How many there are that have not expired."""
         return len(self.live(now_us))
 
     def live(self, now_us: int) -> list[int]:

@@ -1,11 +1,10 @@
-"""Restart: from what a store holds to topics that go on where the last process stopped.
+"""Recovery: from a store to topics that continue where the last process stopped.
 
-The log is read once: whatever comes after a topic's checkpoint is applied to it
-(`sow.engine.recovery.checkpoint_restore` says where it belongs), and the newest time that is found
-is where time goes on from. Then indexes, expiries, copies and views are made of the records. The
-server's own accounts are kept beside the log and come last. It is done in steps, since there may be
-millions of records, and given up between two of them without a trace: nobody is told of any of
-this, and nothing is written.
+The log is read once: entries after a topic's checkpoint are applied to it
+(`sow.engine.recovery.checkpoint_restore` knows to which topic), and time continues from the newest
+time found. Then indexes, expiries, copies and views are built from the records. System topics are
+kept beside the log and come last. It works in steps, since there may be millions of records, and
+can be abandoned between two of them without a trace: nothing is sent, and nothing is written.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,11 +29,11 @@ def restore(
     last_seq: int,
     progress: Progress,
 ) -> Task[list[OrphanedRecords]]:
-    """Rebuild the records of a catalog's topics; returns those that have no place in it.
+    """Rebuild the records of a catalog's topics; returns the orphaned ones.
 
     `checkpoints` has one for each definition in `past`; `log` holds at least every entry after the
-    oldest of them, up to `last_seq`. `progress` is told how far it is. Afterwards the ledger is
-    where the log ends.
+    oldest of them, up to `last_seq`. `progress` is updated. Afterwards the ledger continues at the
+    end of the log.
     """
     restoration = CheckpointRestore(catalog, past, checkpoints, last_seq)
     ledger.moment((yield from restoration.load(progress)))
@@ -56,7 +55,7 @@ def restore(
 
 
 def _settle(topic: LiveTopic, last_seq: int) -> Task[int]:
-    """Make what is made of records, now that all are there; returns the newest time of them."""
+    """Build what is derived from records, now that all are there; returns their newest time."""
     yield from topic.records.settle()
     newest_us = int(topic.records.table.ts_us.max(initial=0))
     if isinstance(topic, CopyTopic):
@@ -71,11 +70,11 @@ def _settle(topic: LiveTopic, last_seq: int) -> Task[int]:
 def restore_accounts(
     catalog: Catalog, ledger: CommitSequencer, accounts: Iterable[LogEntry] | None
 ) -> list[SourceTopic]:
-    """Let the server's own topics hold what the journal keeps as accounts, and nothing else.
+    """Restore the system topics from the journal's account entries, and from nothing else.
 
-    Where it keeps none (None), an earlier version may have numbered them: what `restore` has found
-    is then handed to the journal as accounts. So is what an earlier version has numbered after the
-    newest of them, when it was given the directory once more. Returns the topics.
+    Where it has none (None), an earlier version may have numbered them: what `restore` has found is
+    then written to the journal as account entries. So is what an earlier version has numbered after
+    the newest of them, when it has run on this directory since. Returns the topics.
     """
     own = {
         topic.name: topic for topic in catalog if topic.is_system and isinstance(topic, SourceTopic)
@@ -89,7 +88,7 @@ def restore_accounts(
         topic.records.clear()
     for entry in (*kept, *numbered):
         ledger.moment(entry.ts_us)
-        if entry.topic in own:  # else of a later release, for which the journal keeps it
+        if entry.topic in own:  # else of a later release: the journal keeps it
             identities = list(entry.identities or ())
             own[entry.topic].records.put(
                 identities, entry.bodies, {}, [entry.seq], [entry.ts_us], entry.expires_us
@@ -100,7 +99,7 @@ def restore_accounts(
 
 
 def _numbered_accounts(own: Mapping[str, SourceTopic], after_seq: int, seq: int) -> list[LogEntry]:
-    """What an earlier version has numbered of its accounts after `after_seq`, as accounts."""
+    """Entries that an earlier version has numbered after `after_seq`, as account entries."""
     found: list[LogEntry] = []
     for name, topic in own.items():
         table = topic.records.table

@@ -1,9 +1,9 @@
-"""Places: where stored records belong under the configuration of today.
+"""Restore mapping: the topic of the current configuration that takes stored records.
 
-What records were stored for is known from the manifest (`Past`), not from the configuration: a
-record goes to the topic that the configuration has for it now only if that is the same definition,
-which reads, names and keeps it as before. Records without such a place are *homeless*. They are
-given a place all the same, as what they were, where nobody sees them; nothing is passed over.
+The manifest (`Past`) records what records were stored for, not the configuration: records go to a
+topic of the configuration only if its definition still reads, names and keeps them as before.
+Records without such a topic are *orphaned*. They are restored all the same, as what they were, into
+tables that no client sees; no record is skipped.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,17 +29,17 @@ UNKNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class RecordsPlace:
-    """Where the records of one name go. `after_seq`: what the log says up to here is not wanted."""
+    """The destination of the records of one name. Log entries up to `after_seq` do not count."""
 
     records: Records
     after_seq: int
 
 
 class RestoreMapping:
-    """The places of records that were stored in `past`, in topics of `catalog` where there are.
+    """The destinations of records that were stored in `past`, in topics of `catalog` if possible.
 
-    `checkpoint_seqs` says how far the checkpoint of each definition reaches, `last_seq` how far the
-    log does. The catalog is told from where on log entries count.
+    `checkpoint_seqs` has the last number of the checkpoint of each definition, `last_seq` that of
+    the log. Sets in the catalog from which number on log entries count.
     """
 
     def __init__(
@@ -70,17 +70,17 @@ class RestoreMapping:
     # Finding places.
 
     def of_entry(self, entry: LogEntry) -> RecordsPlace | None:
-        """Where what the log says goes; None if it was kept for no topic."""
+        """The destination of a log entry; None if it was kept for no topic."""
         if entry.topic not in self._places:
             self._find(entry)
         return self._places.get(entry.topic)
 
     def _find(self, entry: LogEntry) -> None:
-        """Note the place of an entry's topic, unless another entry will have to decide it."""
+        """Note the destination of an entry's topic, unless a later entry has to decide it."""
         name, owner = entry.topic, self.ownership.owner(entry.topic)
         kept = self._kept.get(owner or "")
         if kept is not None:
-            # A topic of which the log only tells what does not count is not there.
+            # A topic with no entry that counts does not exist.
             since_seq = max(kept.since_seq, self.ownership.since(kept.name, name))
             if entry.seq > since_seq:
                 self._places[name] = self.of_kept(kept, name)
@@ -90,7 +90,7 @@ class RestoreMapping:
             self._places[name] = RecordsPlace(self._stray(name), self._past.given_up.get(name, 0))
 
     def of_kept(self, kept: StoredDefinition, name: str) -> RecordsPlace:
-        """Where records go that were stored for a definition, in a topic of this name."""
+        """The destination of records that were stored for a definition, in a topic of this name."""
         found = self._members.get((kept.name, name))
         if found is None:
             after = max(
@@ -104,7 +104,7 @@ class RestoreMapping:
         return found
 
     def _records(self, kept: StoredDefinition, name: str) -> Records:
-        """What a topic's records are put into: the live topic, or one that nobody sees."""
+        """The records to restore into: those of a running topic, or hidden ones."""
         changes = self._changes[kept.name]
         if not changes:
             topic, reason = self._placed(kept, name)
@@ -119,7 +119,7 @@ class RestoreMapping:
         return self._without_place(kept, name, reason)
 
     def _placed(self, kept: StoredDefinition, name: str) -> tuple[LiveTopic | None, str]:
-        """The live topic of a name, and what speaks against it as the place."""
+        """The running topic of a name, and why it cannot take the records, if so."""
         try:
             topic = self._catalog.placed(name)
         except ClientError as error:
@@ -136,17 +136,17 @@ class RestoreMapping:
         return records
 
     def _stray(self, name: str) -> Records:
-        """A topic that nothing but the log tells of: every publish counts as a record."""
+        """A topic that only the log has: every publish counts as a record."""
         records = StrayRecords(Topic(name, "binary"), message_type("binary"), (), name)
         self._note(OrphanedRecords(records, None, UNKNOWN if self._past.is_known else STRAY))
         return records
 
-    # What has none.
+    # Orphaned records.
 
     def over_limits(self) -> list[LiveTopic]:
-        """Topics of patterns that have too many.
+        """Topics over the limits of patterns.
 
-        Those that hold records are homeless now; those that hold nothing are returned.
+        Those with records are orphaned now; those without are returned.
         """
         limit = self._catalog.configuration.limits.pattern_topics_max
         empty: list[LiveTopic] = []
@@ -163,7 +163,7 @@ class RestoreMapping:
 
     @property
     def orphaned(self) -> list[OrphanedRecords]:
-        """All that has been found to have no place; some may be empty."""
+        """All orphaned records found; some may be empty."""
         return list(self._orphaned.values())
 
     def _note(self, found: OrphanedRecords) -> None:
@@ -172,7 +172,7 @@ class RestoreMapping:
 
 
 class StrayRecords(Records):
-    """Records of which nobody knows any more by what they are named."""
+    """Records whose key fields are unknown."""
 
     _named = 0
 
@@ -183,7 +183,7 @@ class StrayRecords(Records):
 
 
 def _misplaced(topic: LiveTopic | None, kept: StoredDefinition, name: str) -> str:
-    """Why a topic of today is not the one that records of its name were stored for, or ""."""
+    """Why a current topic is not the one that records of its name were stored for, or ""."""
     if topic is None:
         return f"Pattern of {kept.name} does not match {name} any more"
     if isinstance(topic, CopyTopic):

@@ -99,7 +99,7 @@ class AsOfQueries:
         return await self._driver.turns.run("a state of the past", steps)
 
     def _present(self, topic: LiveTopic) -> Task[Present]:
-        yield from self._engine.undivided.finish_before(topic.name)
+        yield from self._engine.atomic.finish_before(topic.name)
         now = Present.take(topic.records, self._engine.seq)
         yield
         yield from now.settle()

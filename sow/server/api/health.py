@@ -107,7 +107,7 @@ class HealthHandler:
         driver, executor = self._running
         capacity = executor.engine.capacity
         if driver.refusal is None and capacity.is_full:
-            return f"memory full: {capacity.told}"
+            return f"memory full: {capacity.warning}"
         if driver.refusal is not None:
             return driver.refusal
         if (late_s := driver.late_s()) > STALLED_S:
@@ -118,7 +118,7 @@ class HealthHandler:
     def _remarks(self) -> list[str]:
         """What an operator should know although the server is ready."""
         driver, executor = self._serving()
-        ahead_s, full = driver.clock_ahead_s(), executor.engine.capacity.told
+        ahead_s, full = driver.clock_ahead_s(), executor.engine.capacity.warning
         remarks = [f"time is ahead of the machine's by {ahead_s:.0f} s"] if ahead_s else []
         stopped = sum(
             not isinstance(topic, SourceTopic) and bool(topic.stopped)

@@ -242,9 +242,9 @@ class RecordsHandler:
             if "as_of" in requested:
                 found = await self._query_as_of(topic, requested["as_of"], query, unread.admit)
                 if in_columns or (is_sent and topic.records.types is not None):
-                    # Some of it may have gone before anybody asked for columns.
-                    hearing = self._engine.columns.hearing(topic, found.rows.messages())
-                    await turns.run("an answer in columns", hearing)
+                    # Some of these records were deleted before column types were first inferred.
+                    learning = self._engine.columns.observing(topic, found.rows.messages())
+                    await turns.run("an answer in columns", learning)
             else:
                 found = await turns.run(
                     "a query over HTTP",
@@ -419,7 +419,7 @@ class RecordsHandler:
         self._executor.rates.take(permissions_of(request), count, self._driver.now_us())
 
         def publishing() -> Task[int]:
-            yield from self._engine.undivided.finish_before(topic.name)
+            yield from self._engine.atomic.finish_before(topic.name)
             return (
                 yield from self._engine.publications.carry_out(
                     topic.name,

@@ -137,7 +137,7 @@ class Checkpointer:
         disk beside what deleting everything takes."""
         driver, found = self._driver, []
         for name, checkpoint in self._checkpoints.items():
-            if checkpoint.seq < driver.engine.undivided.whole_seq:
+            if checkpoint.seq < driver.engine.atomic.whole_seq:
                 stored = stored_topics.stored_bytes(driver.engine.catalog, name)
                 stored_bytes = await driver.turns.run("looking what fits", stored)
                 if driver.journal.takes(stored_bytes + driver.engine.catalog.usage.named_bytes):
@@ -150,7 +150,7 @@ class Checkpointer:
         engine, checkpoint = self._driver.engine, self._checkpoints[name]
         known = await self._has_plenty(name)
         # Everything up to here is in the table and, once the group is stored, in the journal.
-        seq, at_bytes = engine.undivided.whole_seq, self._driver.bytes_logged
+        seq, at_bytes = engine.atomic.whole_seq, self._driver.bytes_logged
         await self._driver.durable()
         abandoned = asyncio.Event()
 

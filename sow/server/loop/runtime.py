@@ -85,11 +85,11 @@ class ServerRuntime:
         self._idle_timer: asyncio.TimerHandle | None = None
         self._clock_jumps = ClockJumps(clock)
         self._finishing: set[asyncio.Task[None]] = set()
-        engine.hear_of_work(self.wake)
+        engine.on_work(self.wake)
         engine.publications.on_left(
             lambda publication: self._go_on(engine.publications.finish(publication))
         )
-        engine.undivided.on_left(self._go_on)
+        engine.atomic.on_left(self._go_on)
 
     # Sessions.
 

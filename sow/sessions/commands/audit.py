@@ -94,7 +94,7 @@ class Audit:
             return
         self._number, self._left_out = number, 0
         self._counts[deed] = count + 1
-        engine.tell_of_work()
+        engine.notify_work()
 
     def _next(self) -> int:
         """The number of the next record; after a start, what follows the newest that there is."""

@@ -414,7 +414,7 @@ class Executor:
         else:
             bodies = self._bodies(topic, command, command.bodies)
             read = [engine.read(topic, bodies, (command.key,), now_us=now_us)]
-        yield from engine.undivided.finish_before(command.topic)
+        yield from engine.atomic.finish_before(command.topic)
         self._check_still(session, command)
         bookmark = yield from engine.publications.carry_out(
             command.topic,
@@ -492,7 +492,7 @@ class Executor:
         permit = permit_for(rights, "delete", topic.name)
         # What this client has left of a publish came before.
         yield from self.engine.publications.finish_left(topic.name)
-        yield from self.engine.undivided.finish_before(topic.name)
+        yield from self.engine.atomic.finish_before(topic.name)
         if identities is None:
             self.engine.reach(now_us)
             condition = None if filter_text is None else self.engine.filter(filter_text)

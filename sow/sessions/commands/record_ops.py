@@ -48,7 +48,7 @@ def at_hand(engine: Engine, name: str) -> Task[None]:
     """Wait until a topic is whole, and make its SowKeys known: they are by the end of the steps,
     but for those of a few records that have just come."""
     while True:
-        yield from engine.undivided.finish_before(name)
+        yield from engine.atomic.finish_before(name)
         table = engine.topic(name).records.table
         if table.unkeyed_count <= KEYED_AT_ONCE:
             return

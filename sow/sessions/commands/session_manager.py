@@ -185,7 +185,7 @@ class SessionManager:
         if rights.expires_us is not None and waiting is None:
             waiting = self._entitled[session] = EntitledSession(session)
             self._engine.timers.add(waiting, lambda _waiting, now_us: self._look(session, now_us))
-            self._engine.tell_of_work()
+            self._engine.notify_work()
         elif waiting is not None:
             self._engine.timers.note(waiting)
 
@@ -393,7 +393,7 @@ class SessionManager:
             self._folding[session] = None
         else:
             self._engine.touch(session)
-            self._engine.tell_of_work()
+            self._engine.notify_work()
             self.apply_back_pressure(session, now_us)
 
 

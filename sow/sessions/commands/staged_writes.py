@@ -269,7 +269,7 @@ class StagedWrites:
         noted |= {"user": rights.owner_text} if rights.owner_text else {}
         noted |= {"content": str(content)} if content is not None else {}
         noted |= {"attempts": attempts} if attempts else {}
-        return self._engine.undivided.carry_out(lambda: self.topic(name), work)
+        return self._engine.atomic.carry_out(lambda: self.topic(name), work)
 
     def _store(
         self, topic: SourceTopic, plan: Plan, noted: Mapping[str, Any], now_us: int
@@ -285,7 +285,7 @@ class StagedWrites:
             now_us = engine.ledger.moment(now_us)
             expires_us = topic.expiry_us(None, now_us)
             engine.enter(topic)
-            engine.undivided.speak_exclusively(topic)
+            engine.atomic.hold_other_output(topic)
             numbered = deque((piece, piece.number(topic, now_us, expires_us)) for piece in pieces)
             bookmark, rows = engine.seq, sum(map(len, pieces))
             self._note(noted, bookmark, rows, now_us)

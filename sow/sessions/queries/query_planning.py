@@ -148,13 +148,13 @@ class QueryPlanner:
 
         They are those of the last step, in which all of them are whole.
         """
-        undivided = self._engine.undivided
+        atomic = self._engine.atomic
         while True:
             requested = yield from self._requested(command)
-            changing = undivided.topic
+            changing = atomic.topic
             if changing is None or changing not in requested.topics:
                 return requested
-            yield from undivided.finish_before(changing.name)
+            yield from atomic.finish_before(changing.name)
 
     def _requested(self, command: Command) -> Task[TopicSelection]:
         if not self.is_pattern(command):
@@ -250,10 +250,10 @@ class QueryPlanner:
                         del noted[topic]
                         left -= self._take_again(session, command, query, requested, taken, topic)
                     yield
-                changing = self._engine.undivided.topic
+                changing = self._engine.atomic.topic
                 if changing is None or (changing not in noted and changing not in requested.topics):
                     break
-                yield from self._engine.undivided.finish_before(changing.name)
+                yield from self._engine.atomic.finish_before(changing.name)
             for topic in list(noted):
                 self._take_again(session, command, query, requested, taken, topic)
         if requested.pattern is None:

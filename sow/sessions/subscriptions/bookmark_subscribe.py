@@ -86,12 +86,12 @@ class BookmarkSubscriber:
                 # Entries on their way to the disk wait until they are durable; only then is the end
                 # acknowledged.
                 engine.flush_channel(channel)
-                engine.look_after(channel)
+                engine.schedule_flush(channel)
             else:
                 self._register.remove(subscription)
             acknowledge(session, command, ACKS[2], s=subscription.name, bm=str(engine.seq))
             engine.touch(session)
-            engine.tell_of_work()
+            engine.notify_work()
 
         def on_failure(error: Exception) -> None:
             if not isinstance(error, SowError):

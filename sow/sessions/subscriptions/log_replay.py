@@ -92,7 +92,7 @@ class Replay:
                 if is_over:
                     return
                 if not fed:
-                    for _ in self._engine.undivided.let_all_by():
+                    for _ in self._engine.atomic.finish_any():
                         yield b"", 0
                     # What is missing of a range is on its way to the disk.
                     yield b"", 0
@@ -111,8 +111,8 @@ class Replay:
         """Whether everything was processed, entries on their way to the disk included."""
         if self._is_past():
             return True
-        # An entry that is logged, but not stored yet, would be received a second time live.
-        return self._reached == self._engine.seq and self._engine.undivided.topic is None
+        # What is logged, but not stored yet, would be heard again by who is live.
+        return self._reached == self._engine.seq and self._engine.atomic.topic is None
 
     def _is_past(self) -> bool:
         return self._until is not None and self._reached >= self._until

@@ -23,8 +23,7 @@ from sow.errors import TooLarge
 from sow.expressions import Filter
 from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot
 from sow.protocol.commands import ACKS, Command
-from sow.query import ConsistentBatch, Query, QueryAnswer
-from sow.query.consistent_batch import Question
+from sow.query import ConsistentBatch, Query, QueryAnswer, TopicQuery
 from sow.sessions.queries.access_control import restrict_query, row_policy_of
 from sow.sessions.queries.query_planning import (
     MATCHED_AT_ONCE,
@@ -71,7 +70,7 @@ TOPICS_MAX = 1_000
 GONE = -1
 """The slot of a record from the log that does not exist any more."""
 
-Answers = Mapping[Question, QueryAnswer]
+Answers = Mapping[TopicQuery, QueryAnswer]
 
 
 class Replacement(NamedTuple):
@@ -102,27 +101,27 @@ class Replacement(NamedTuple):
         guard = row_policy_of(self.command, records)
         return self.condition if guard is None else guard.condition(self.condition)
 
-    def focus_of(self, topic: LiveTopic) -> Question:
+    def focus_of(self, topic: LiveTopic) -> TopicQuery:
         """Which records are in the new focus."""
         return topic.records.indexes, Query(filter=self.condition_for(topic.records))
 
-    def rows_of(self, topic: LiveTopic) -> Question:
+    def rows_of(self, topic: LiveTopic) -> TopicQuery:
         """Which records belong to the answer."""
         guard = row_policy_of(self.command, topic.records)
         return topic.records.indexes, restrict_query(self.whole, guard)
 
-    def held_of(self, records: Records) -> Question:
+    def held_of(self, records: Records) -> TopicQuery:
         """Which records are held by a session that was given all in the old focus."""
         return records.indexes, Query(filter=self.old.seen(records)[1])
 
-    def visible_of(self, records: Records) -> Question | None:
+    def visible_of(self, records: Records) -> TopicQuery | None:
         """Which records may be seen; None: all, for all that is known."""
         guard = row_policy_of(self.command, records)
         if guard is None or guard.rows is None:
             return None
         return records.indexes, Query(filter=guard.rows)
 
-    def questions(self) -> Iterator[Question]:
+    def questions(self) -> Iterator[TopicQuery]:
         """All that has to be known."""
         for topic in self.topics:
             yield self.focus_of(topic)
@@ -160,7 +159,7 @@ class SubscriptionReplacer:
         `old_of` finds the subscription, which may have ended between two steps, or raises. Whatever
         is wrong is raised before anything is changed.
         """
-        questions, undivided = self._questions, self._engine.undivided
+        questions, atomic = self._questions, self._engine.atomic
         old = old_of()
         unsent = _unsent(session, old, command) if reguards else None
         waiting = PendingKnown(unsent)
@@ -168,7 +167,7 @@ class SubscriptionReplacer:
             self._engine.noting() as noted,
             closing(ConsistentBatch()) as together,
             closing(waiting),
-            self._engine.hearing(waiting.hear),
+            self._engine.on_changes(waiting.hear),
         ):
             requested = yield from questions.check(command, session.encoding)
             followed = yield from self._followed(old)
@@ -189,12 +188,12 @@ class SubscriptionReplacer:
                 _check_many(replacement)
                 yield from together.make_ready(replacement.questions())
                 replacement = yield from self._catch_up(replacement, requested, noted)
-                # The old subscription must not be left half sent, either.
-                yield from undivided.let_all_by()
+                # Of what it has followed so far nothing is to be half told, either.
+                yield from atomic.finish_any()
                 old = old_of()
                 while waiting.is_behind(old.channel):
                     yield from waiting.catch_up(old.channel, session)
-                    yield from undivided.let_all_by()
+                    yield from atomic.finish_any()
                     old = old_of()
                 replacement = self._as_of_now(replacement._replace(old=old), requested, noted)
                 noted.clear()

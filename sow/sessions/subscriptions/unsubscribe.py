@@ -104,7 +104,7 @@ class Unsubscriber:
         parting.go_on()
         if feeds:
             self._engine.timers.add(parting, lambda _item, _now_us: parting.go_on())
-            self._engine.tell_of_work()
+            self._engine.notify_work()
 
     def end_many(self, subscriptions: Sequence[Subscription]) -> Task[None]:
         """End subscriptions of one session, some in each step; those that have ended meanwhile are
@@ -121,7 +121,7 @@ class Unsubscriber:
         if self._register.of(session):
             leaver = DepartingFollower(self._register, session)
             self._engine.timers.add(leaver, lambda _item, _now_us: self._go_on(leaver))
-            self._engine.tell_of_work()
+            self._engine.notify_work()
 
     def _end_some(self, session: Session) -> None:
         for subscription in [*islice(self._register.of(session).values(), ENDED_AT_ONCE)]:
@@ -157,7 +157,7 @@ class Unsubscriber:
         self.report_failure(channel.name, error)
         failure = Failure(channel)
         self._engine.timers.add(failure, lambda _item, _now_us: self._end_failed(failure))
-        self._engine.tell_of_work()
+        self._engine.notify_work()
 
     def _end_failed(self, failure: Failure) -> None:
         members = failure.channel.members

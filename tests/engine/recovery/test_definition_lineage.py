@@ -38,7 +38,7 @@ def test_without_names_of_their_own_those_of_the_kept_definitions_count():
     assert Ownership(Past(past(WIDE).kept)).owner("/desk/1") == "wide"
 
 
-def test_what_was_said_while_another_had_the_name_does_not_count():
+def test_entries_of_another_owner_of_the_name_do_not_count():
     ownership = Ownership(past(WIDE, eras=[(5, (WIDE,)), (9, (OTHER, WIDE))]))
     assert ownership.since("wide", "/desk/1") == 9
     assert ownership.since("wide", "/desk/2") == 0
@@ -57,7 +57,7 @@ def test_records_pass_on_with_their_name_where_that_is_known(is_known, passed):
     assert ownership.has_passed("wide", "/desk/2") is False
 
 
-def test_an_entry_is_known_if_somebody_took_it_then():
+def test_an_entry_is_known_if_it_had_an_owner_then():
     ownership = Ownership(past(EXACT, eras=[(5, (WIDE,))], given_up={"/gone": 8}))
     known = [("/desk/2", 5), ("/desk/2", 6), ("/desk/1", 6), ("/gone", 8), ("/gone", 9)]
     assert [ownership.was_known(entry(*one)) for one in known] == [True, False, True, True, False]

@@ -100,7 +100,7 @@ def test_a_record_that_cannot_be_read_is_named():
 
 
 @pytest.mark.parametrize("expires_us", [50, [50, 0, 70]])
-def test_each_record_expires_when_its_entry_says(expires_us):
+def test_each_record_expires_at_the_time_of_its_entry(expires_us):
     table = applied([publish(1, 1, 2, 3, expires_us=expires_us)], log_tail_replay.WAITING_MAX).table
     each = [50] * 3 if expires_us == 50 else expires_us
     assert table.expiries(["1", "2", "3"], -1) == each

@@ -238,13 +238,13 @@ async def test_who_loses_his_rights_while_others_come_first_changes_nothing(monk
     )
     async with Place(here) as place:
         place.world.publish(b'{"id":1}')
-        undivided = place.world.engine.undivided
+        atomic = place.world.engine.atomic
 
         def waiting(_name):
             here.swap_security(here.read(asking()))
             yield
 
-        monkeypatch.setattr(undivided, "finish_before", waiting)
+        monkeypatch.setattr(atomic, "finish_before", waiting)
         headers = {"Authorization": "Bearer ann", "Content-Type": "application/json"}
         body = b'{"id":1}' if method == "DELETE" else b'{"id":2}'
         answer = await place.ask(method, "/v1/topics/orders/records", body, headers)

@@ -281,13 +281,13 @@ def test_who_loses_his_rights_while_his_messages_are_read_publishes_none(world, 
 def test_who_loses_his_rights_while_records_are_found_deletes_none(world, monkeypatch, named):
     world.publish("orders", {"id": 1}, {"id": 2})
     client = guarded(world, rights(reading(delete=True)))
-    finish_before = world.engine.undivided.finish_before
+    finish_before = world.engine.atomic.finish_before
 
     def waiting(name):
         yield from finish_before(name)
         client.session.entitle(rights(reading()))
 
-    monkeypatch.setattr(world.engine.undivided, "finish_before", waiting)
+    monkeypatch.setattr(world.engine.atomic, "finish_before", waiting)
     said = client.say(c="sow_delete", t="orders", cid="1", **named)
     assert [line["reason"] for line in said] == ["busy"]
     assert len(world.records("orders")) == 2

@@ -72,7 +72,7 @@ ENGINE = (
     Mutation(
         "a query sees half of a commit",
         "sow/engine/atomic_change.py",
-        "yield from self.let_all_by() if name is None else self.finish_before(name)",
+        "yield from self.finish_any() if name is None else self.finish_before(name)",
         "yield from ()",
     ),
     Mutation(

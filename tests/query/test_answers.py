@@ -1,4 +1,4 @@
-"""Several queries have answers of one moment, whatever changes while they are made ready."""
+"""One run of a query is found, sorted and paged; several queries have answers of one moment."""
 
 from contextlib import closing
 
@@ -6,11 +6,13 @@ import pytest
 
 from sow import indexes
 from sow.query import ConsistentBatch, index_build
+from sow.query.answers import answer
+from sow.query.index_build import IndexBuild, Unready
 from tests.query.topic import Topic, query
 
 
-@pytest.fixture(autouse=True)
-def _short_steps(monkeypatch) -> None:
+@pytest.fixture
+def short_steps(monkeypatch) -> None:
     monkeypatch.setattr(index_build, "NOTES_FEW", 1)
     monkeypatch.setattr(indexes, "STEP_NOTES_MAX", 4)
     monkeypatch.setattr("sow.query.search.FEW_ROWS", 0)
@@ -22,6 +24,7 @@ def topic_of(count: int) -> Topic:
     return topic
 
 
+@pytest.mark.usefixtures("short_steps")
 def test_answers_are_of_one_moment() -> None:
     one, other = topic_of(10), topic_of(12)
     high, low = query("/px > 7"), query("/qty < 3")
@@ -42,6 +45,7 @@ def test_answers_are_of_one_moment() -> None:
         ]
 
 
+@pytest.mark.usefixtures("short_steps")
 def test_what_has_changed_too_much_has_to_be_made_ready_again() -> None:
     topic = topic_of(10)
     questions = [(topic.indexes, query("/px > 7"))]
@@ -55,10 +59,27 @@ def test_what_has_changed_too_much_has_to_be_made_ready_again() -> None:
         assert together.answers(questions)[questions[0]].matches == 7
 
 
-def test_what_was_needed_is_let_go() -> None:
+@pytest.mark.usefixtures("short_steps")
+def test_indexes_are_released() -> None:
     topic = topic_of(10)
     together = ConsistentBatch()
     for _ in together.make_ready([(topic.indexes, query("/px > 7"))]):
         pass
     together.close()
     topic.indexes.check()
+
+
+def test_an_answer_is_found_sorted_and_paged(monkeypatch) -> None:
+    topic = Topic()
+    topic.put(*({"id": at, "px": 10 - at} for at in range(6)))
+    ready = IndexBuild(topic.indexes)
+    requested = query("/px > 5", "/px", top_n=2, skip_n=1)
+    found = answer(ready, requested)
+    assert (found.slots.tolist(), found.matches) == ([3, 2], 5)
+    ready.close()
+    monkeypatch.setattr(index_build, "NOTES_FEW", 1)
+    monkeypatch.setattr("sow.query.search.FEW_ROWS", 0)
+    ready = IndexBuild(topic.indexes)
+    with pytest.raises(Unready):
+        answer(ready, query("/qty > 5"))
+    ready.close()
