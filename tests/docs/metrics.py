@@ -13,7 +13,7 @@ from sow.server.api.metrics import exposition, process_exposition, replay_exposi
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.tls import Certificate
 from sow.server.loop.latency import LoopLatency
-from sow.sessions.consumers import Consumers
+from sow.sessions.commands.consumers import Consumers
 from tests.laws.harness import ORDERS, SLOW, World
 
 

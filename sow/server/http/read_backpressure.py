@@ -7,7 +7,7 @@ message longest is favoured and read on, room or not, since only a complete mess
 and released. A favoured one that makes no progress is closed with a reason.
 
     settle   after each read: account it, and pause the connection where there is no room
-    turn     every `CHECK_S` while some are paused: resume, favour, give up
+    turn     every `PAUSED_CHECK_S` while some are paused: resume, favour, give up
 
 Pure: time is a parameter, and readers implement pausing and resuming.
 """
@@ -19,7 +19,7 @@ from typing import Protocol
 from sow.core.quota import Quota, QuotaHolder
 from sow.server.http.timeouts import MinRateDeadline
 
-CHECK_S = 0.05
+PAUSED_CHECK_S = 0.05
 """Interval of checks: nobody notices a pause so short, and a check is cheap even with thousands of
 paused connections."""
 STALLED_S = 2.0

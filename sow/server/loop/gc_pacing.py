@@ -19,7 +19,7 @@ Long-lived objects that go away, such as a client or a topic, leave no cycles
 (tests/edge/test_circles.py checks this for clients), so frozen objects are freed when they go. If
 they are not, the number of frozen objects exceeds by a million what is plausible, and all are
 examined once; unless topics, sessions and views account for them, which would block for seconds for
-nothing. Large lists are never tracked (`sow.core.gc_untracked`).
+nothing. Large lists are never tracked (`sow.core.cooperative`).
 """
 
 import gc

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Hashable
 
 from sow.core.definitions import Limits
-from sow.server.http.read_backpressure import CHECK_S, ReadBackpressure
+from sow.server.http.read_backpressure import PAUSED_CHECK_S, ReadBackpressure
 from sow.server.http.timeouts import MinRateDeadline
 from sow.server.net.ws_frame_scanner import FrameScanner
 
@@ -210,11 +210,11 @@ class MessageMemories:
         """
         self.intake.settle(watch, held, message, self.now_s())
         if self.intake.waiting and self._check_timer is None:
-            self._check_timer = self._loop.call_later(CHECK_S, self._check)
+            self._check_timer = self._loop.call_later(PAUSED_CHECK_S, self._check)
 
     def _check(self) -> None:
         more = self.intake.turn(self.now_s())
-        self._check_timer = self._loop.call_later(CHECK_S, self._check) if more else None
+        self._check_timer = self._loop.call_later(PAUSED_CHECK_S, self._check) if more else None
 
     def close(self) -> None:
         """The server stops."""

@@ -6,7 +6,7 @@ import pytest
 
 from sow.core.quota import Quota
 from sow.server.http.read_backpressure import (
-    CHECK_S,
+    PAUSED_CHECK_S,
     READ_BYTES,
     STALLED_S,
     ReadBackpressure,
@@ -54,7 +54,7 @@ class World:
         self.intake.settle(client, client.held, message, self.now_s)
 
     def turn(self):
-        self.now_s += CHECK_S
+        self.now_s += PAUSED_CHECK_S
         return self.intake.turn(self.now_s)
 
 

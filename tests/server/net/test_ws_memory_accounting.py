@@ -4,7 +4,7 @@ import asyncio
 
 from sow.core.definitions import Limits
 from sow.core.quota import Quota
-from sow.server.http.read_backpressure import CHECK_S, ReadBackpressure
+from sow.server.http.read_backpressure import PAUSED_CHECK_S, ReadBackpressure
 from sow.server.net.ws_memory_accounting import (
     CONTROLS_AT_ONCE,
     CONTROLS_PER_S,
@@ -145,6 +145,6 @@ async def test_where_there_is_no_room_it_is_not_read_and_read_on_when_there_is()
     assert (first.socket.reading, second.socket.reading) == (True, False)
     assert second.watch.due_s() is None, "who is not read cannot be too slow"
     first.watch.close()
-    await asyncio.sleep(2 * CHECK_S)
+    await asyncio.sleep(2 * PAUSED_CHECK_S)
     assert second.socket.reading
     first.watches.close()
