@@ -1,23 +1,23 @@
-"""Actions of AMPS: what to do here instead of each, since nothing of `<Actions>` runs.
+"""Actions of AMPS: the alternative to each, since `<Actions>` are not executed.
 
-When something is to happen, a scheduler of the system or a client that subscribes says it; what was
-kept small by an action is bounded by an element here. An action is known by the name of its module,
-of which there are several spellings: by a word that is in all of them.
+Scheduled work is left to the system's scheduler or to a client that subscribes; files that an
+action kept small are bounded by an element here. An action is recognized by its module's name,
+which has several spellings, hence by a word that all of them contain.
 """
 
 from collections.abc import Iterator
 
 from sow.config.document import XmlElement
 
-RETENTION = "RetentionAge and RetentionSize in TransactionLog say how much of the log is kept"
-BY_A_CLIENT = "a client that subscribes does what is to happen when a message comes"
+RETENTION = "RetentionAge and RetentionSize in TransactionLog limit how much of the log is kept"
+BY_A_CLIENT = "let a client subscribe and react to each message"
 ADVICE: dict[str, str] = {
     "remove-journal": RETENTION,
     "archive-journal": f"{RETENTION}; sow backup copies it",
     "compress-journal": RETENTION,
     "delete-sow": "Expiration ends records by their age; others go by sow delete TOPIC --filter …, "
     "from a scheduler of the system",
-    "compact-sow": "the server writes its files anew by itself",
+    "compact-sow": "the server compacts its files by itself",
     "query-sow": "run sow query from a scheduler of the system",
     "publish-message": "run sow publish from a scheduler of the system",
     "extract-values": BY_A_CLIENT,
@@ -26,7 +26,7 @@ ADVICE: dict[str, str] = {
     "echo-message": BY_A_CLIENT,
     "execute-system": BY_A_CLIENT,
     "rotate-log": "the system keeps and rotates what the server writes to its standard error",
-    "statistics": "GET /metrics has the figures, and whoever asks for them keeps them",
+    "statistics": "GET /metrics has the figures; a monitoring system scrapes and stores them",
     "transport": "there is one address, Listen; sow sessions ID --disconnect ends a session",
     "replication": "there is no replication",
     "security": "sow reload reads Security and its files again",
@@ -34,15 +34,15 @@ ADVICE: dict[str, str] = {
     "shutdown": "the service manager stops the server; a full disk refuses publishes and is "
     "reported by GET /readyz",
 }
-"""What to do instead, by what is in the name of a module."""
+"""The alternative, by a part of the module's name."""
 
 
 def advised(node: XmlElement) -> Iterator[tuple[XmlElement, str]]:
-    """The modules of all that is to be done inside an element, each with what to do here."""
+    """The modules of all actions inside an element, each with its alternative."""
     for child in node.children:
         module = child.text.strip().lower()
         if node.tag == "Do" and child.tag == "Module":
-            advice = next((said for word, said in ADVICE.items() if word in module), "")
+            advice = next((text for word, text in ADVICE.items() if word in module), "")
             if advice:
                 yield child, advice
         yield from advised(child)

@@ -1,7 +1,7 @@
-"""What is wrong with a config.xml, collected: a reader sees every mistake, not only the first.
+"""Findings about a config.xml, collected, so that a reader sees every mistake and not only one.
 
-`MistakeError` is raised by whatever reads one value and does not know where it stands; whoever
-knows the place turns it into a `Finding`. Nothing here knows what an element means.
+`MistakeError` is raised by code that reads one value and does not know its place; the caller that
+does turns it into a `Finding`. Nothing here knows what an element means.
 """
 
 from collections.abc import Iterable, Sequence
@@ -55,7 +55,7 @@ def at(other: int, seen_from: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to tell the operator, at a line and an element of a file."""
+    """One message to the operator, at a line and an element of a file."""
 
     file: str
     line: int
@@ -96,8 +96,8 @@ class Reviewed:
 class Loaded:
     """A configuration file as read: `configuration` is None when any finding is an error.
 
-    `exposure` is an error of another kind: the file can be read, and run by who says that the
-    server is to stand open.
+    `exposure` is an error of another kind: the file is valid, and runs only if the operator
+    confirms that the server is to be open.
     """
 
     configuration: Configuration | None

@@ -14,9 +14,9 @@ from sow.config.diagnostics import Diagnostics, FileLine
 
 DOCUMENT_BYTES_MAX = 5 * 1024**2
 """Thousands of topics with everything written out; the whole tree is held while it is checked."""
-# The deepest element that means anything stands four below the root.
+# The deepest known element is four levels below the root.
 DEPTH_MAX = 32
-# Attributes that name a schema to an editor; they say nothing to us.
+# Attributes that name a schema for an editor; ignored here.
 FOR_EDITORS = "{http://www.w3.org/2001/XMLSchema-instance}"
 # How libxml2 complains about a second element beside the first.
 EXTRA = re.compile(r"Extra content")

@@ -1,7 +1,7 @@
-"""What others call the elements of config.xml: a name that means one here is answered with it.
+"""Other products' names for the elements of config.xml, each with the name to use here.
 
-Names come from the configurations of other servers, from SQL and from what stands next to them in
-this one. What is only misspelt is found by likeness (`sow.core.suggest`) and is not listed.
+They come from configurations of other servers, from SQL and from related elements of this one.
+Misspelt names are found by similarity (`sow.core.suggest`) and are not listed.
 """
 
 from sow.config.elements.element import Element

@@ -1,8 +1,8 @@
-"""What is wrong with a query at first sight: enough to catch a slip without starting Spark.
+"""Superficial checks of a query, which catch a slip without starting Spark.
 
-Spark's own parser has the last word, and `sow check --spark` asks it. Here only what no query of
-Spark's can be is found: one that begins as none, a bracket or quote that is left open, a second
-statement behind the first, and one that leaves a view unread.
+Spark's own parser decides, and `sow check --spark` runs it. Only what is never a query of Spark's
+is reported here: one that does not begin like one, an open bracket or quote, a second statement,
+and a view that no query reads.
 """
 
 import re

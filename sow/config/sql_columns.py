@@ -56,7 +56,7 @@ class _Columns:
         else:
             self._fields(end="")
         if self._next():
-            raise _Slip(f"{self._next()} stands where nothing more should")
+            raise _Slip(f"unexpected {self._next()} at the end")
 
     def _fields(self, end: str) -> None:
         """Columns, or the fields of a struct, up to what ends them."""
@@ -76,7 +76,7 @@ class _Columns:
 
     def _name(self) -> str:
         if not NAME.fullmatch(self._next()):
-            raise _Slip(f"{self._next() or 'nothing'} stands where a name should")
+            raise _Slip(f"a name is expected instead of {self._next() or 'nothing'}")
         return self._take().strip("`")
 
     def _type(self, of: str) -> None:
@@ -90,7 +90,7 @@ class _Columns:
         self._at += 1
         self._depth += 1
         if self._depth > NESTING_MAX:
-            raise _Slip(f"types stand in types more than {NESTING_MAX} deep")
+            raise _Slip(f"types are nested more than {NESTING_MAX} deep")
         READERS.get(word, _Columns._simple)(self, of)
         self._depth -= 1
 
@@ -120,7 +120,8 @@ class _Columns:
             if self._next().lower() == "to":
                 self._at += 1
                 if self._take().lower() not in INTERVAL_UNITS:
-                    raise _Slip(f"the interval of {of} ends in none of {', '.join(INTERVAL_UNITS)}")
+                    units = ", ".join(INTERVAL_UNITS)
+                    raise _Slip(f"the interval of {of} does not end in one of {units}")
 
     def _simple(self, of: str) -> None:
         if self._next() == "(":
@@ -130,7 +131,7 @@ class _Columns:
                     raise _Slip(f"in the type of {of} a bracket is left open")
 
     def _after_type(self) -> None:
-        """What may stand behind a type: `COLLATE x`, `NOT NULL`, `COMMENT 'text'`."""
+        """Modifiers of a type: `COLLATE x`, `NOT NULL`, `COMMENT 'text'`."""
         for first, second in (("collate", NAME), ("not", re.compile("(?i)null"))):
             if self._next().lower() == first:
                 self._at += 1
@@ -142,7 +143,7 @@ class _Columns:
 
     def _expect(self, wanted: str, where: str) -> None:
         if self._next() != wanted:
-            raise _Slip(f"{self._next() or 'nothing'} stands where {wanted} should, {where}")
+            raise _Slip(f"{wanted} is expected instead of {self._next() or 'nothing'}, {where}")
         self._at += 1
 
     def _next(self) -> str:

@@ -17,7 +17,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 class Variables:
-    """What `${NAME}` stands for in one file."""
+    """The values of `${NAME}` in one file."""
 
     def __init__(
         self, file: str, variables: Mapping[str, str], environment: Mapping[str, str]
@@ -29,8 +29,8 @@ class Variables:
         self._values = ChainMap({}, dict(variables), dict(environment), built_in)
 
     def expand(self, text: str, but: str = "") -> str:
-        """`text` with every variable replaced, once; raises MistakeError. Those whose names begin
-        with `but` stay: somebody else knows what they are."""
+        """`text` with every variable replaced, once; raises MistakeError. Names that begin with
+        `but` are left for another reader to resolve."""
 
         def value(found: re.Match[str]) -> str:
             stays = but and found[1].startswith(but)

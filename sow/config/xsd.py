@@ -1,8 +1,8 @@
-"""The table of elements as an XML schema, by which editors complete names and mark slips.
+"""The table of elements as an XML schema, for completion and validation in editors.
 
-It knows which element may stand where, and the words of those that take one of several. Everything
-else is left to `sow check`: a schema cannot say that elements come in any order and one of them
-once, nor what a filter is. What is planned or refused is left out, so an editor marks it.
+It describes which elements are allowed where, and the words of enumerations. Everything else is
+left to `sow check`: a schema cannot express that elements come in any order and some only once, nor
+the syntax of a filter. Planned and refused elements are left out, so an editor marks them.
 """
 
 from xml.sax.saxutils import escape, quoteattr

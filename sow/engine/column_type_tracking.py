@@ -125,7 +125,7 @@ class ColumnTypeTracker:
             for start in range(0, len(slots), HEARD_AT_ONCE):
                 some = map(table.bodies.__getitem__, slots[start : start + HEARD_AT_ONCE].tolist())
                 for bodies in pieces([body for body in some if body is not None]):
-                    types.hear(bodies)
+                    types.observe(bodies)
                     yield
             types.complete()
         self._save()
@@ -211,5 +211,5 @@ def _hear(types: ColumnTypes, rows: Iterable[Sequence[bytes]]) -> Task[None]:
     for bodies in rows:
         for start in range(0, len(bodies), HEARD_AT_ONCE):
             for some in pieces(list(bodies[start : start + HEARD_AT_ONCE])):
-                types.hear(some)
+                types.observe(some)
                 yield

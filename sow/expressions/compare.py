@@ -1,10 +1,10 @@
-"""What the operators mean: comparison of any two values, with three outcomes.
+"""The semantics of the operators: comparison of any two values, with three outcomes.
 
 The outcome is True, False or None (unknown). NULL (None and '') makes it unknown, NaN makes it
 false. Booleans are 1 and 0. Two strings compare as text; a string against a number is read as a
-number, and one that cannot be read ranks above every number. A list stands for all its elements:
-the test is true if it is true of any. Generated code answers the common cases itself and comes
-here for the rest.
+number, and one that cannot be read ranks above every number. A list is tested element by element:
+the test is true if it is true of any. Generated code handles the common cases inline and calls
+these functions for the rest.
 """
 
 import operator
@@ -37,7 +37,7 @@ OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-"""The operator that says the same with its sides exchanged."""
+"""The equivalent operator with its sides exchanged."""
 
 
 def as_number(text: str) -> int | float | None:
@@ -65,7 +65,7 @@ def any_of(outcomes: Iterable[Outcome]) -> Outcome:
 
 
 def elements(value: Value) -> list[Scalar]:
-    """The values that `value` stands for: those of a list, or the one."""
+    """The values of a list, or the one value."""
     return value if isinstance(value, list) else [value]
 
 
@@ -87,7 +87,7 @@ def compare_scalars(symbol: str, a: Scalar, b: Scalar) -> Outcome:
 
 
 def _as_numbers(text: str, number: int | float) -> tuple[int | float, int | float]:
-    """A string and a number as two numbers that compare as the rules say."""
+    """A string and a number as two numbers that compare by the rules."""
     read = as_number(text)
     if read is not None:
         return read, number

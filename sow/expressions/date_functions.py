@@ -38,7 +38,7 @@ _WRITTEN = {
     "r": "%I:%M:%S %p",
     "t": "\t",
 }
-"""Codes of C that stand for others."""
+"""Codes of C that abbreviate others."""
 _MADE: dict[str, Callable[[datetime], str]] = {
     "%03f": lambda at: f"{at.microsecond // 1000:03}",
     "%C": lambda at: f"{at.year // 100:02}",
@@ -196,7 +196,7 @@ DATE_FUNCTIONS = {
         2,
         2,
         None,
-        "the seconds of a time that was written as text, UTC unless it says otherwise",
+        "the seconds of a time that was written as text, UTC unless it has an offset",
         "NULL if the text is no such time",
         (
             Example("STRPTIME('2023-11-14 22:13:20', '%Y-%m-%d %H:%M:%S')", 1_700_000_000.0),

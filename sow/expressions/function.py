@@ -1,8 +1,8 @@
-"""What is said of a function of the expression language, and the ways to make one.
+"""The description of a function of the expression language, and constructors for common forms.
 
-The body of a function takes values as paths give them. What each argument counts as (number, text,
-any) is the business of the makers here, so that bodies are about one thing: `of_numbers` and
-`of_texts` give NULL where an argument is none of that kind.
+The body of a function takes values as paths give them. The constructors convert each argument
+(number, text, any), so that bodies do not: `of_numbers` and `of_texts` give NULL if an argument
+has another type.
 """
 
 from collections.abc import Callable

@@ -43,8 +43,8 @@ making some sooner, and searches without, three to six times as fast."""
 SHORT_STEPS_MAX = 500
 """Steps of a program that is short."""
 PATTERN_CHARS_MAX = 2048
-"""Of a pattern: RE2 reads a longer one for tens of milliseconds, 25,000 times `a?` for a second,
-before it says how many steps it has."""
+"""Length of a pattern: RE2 compiles a longer one for tens of milliseconds, 25,000 times `a?` for a
+second, before it reports the size of its program."""
 UNICODE_CLASS_CHARS = 100
 r"""What a class such as \pL counts for: it is read as hundreds of ranges."""
 _UNICODE_CLASS = re.compile(r"\\[pP]")
@@ -106,7 +106,7 @@ def engine_options(bytes_max: int) -> re2.Options:
     options = re2.Options()
     options.log_errors = False
     options.max_mem = bytes_max
-    # Nobody asks what a group matched, and thousands of groups would cost seconds to note.
+    # The text of a group is never used, and thousands of groups would take seconds to capture.
     options.never_capture = True
     return options
 
@@ -172,5 +172,5 @@ def _explain(pattern: str, error: Exception) -> str:
     for symptom, reason in _BEYOND_RE2:
         if symptom.search(pattern):
             return reason
-    said = error.args[0] if error.args else "it cannot be compiled"
-    return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+    detail = error.args[0] if error.args else "it cannot be compiled"
+    return detail.decode(errors="replace") if isinstance(detail, bytes) else str(detail)

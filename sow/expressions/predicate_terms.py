@@ -59,8 +59,8 @@ class PatternTerm(NamedTuple):
 
 AccessTerm = ValueTerm | RangeTerm | PatternTerm
 MANY_VALUES = 50
-"""A range between two bounds, or a pattern, is taken to let through as much as so many values; a
-range with one bound, ten times as much. How much it is nobody knows before records come."""
+"""The assumed selectivity of a range between two bounds, or of a pattern, as a number of values;
+ten times as many for a range with one bound. There are no statistics before records arrive."""
 _ABOVE, _BELOW = (">", ">="), ("<", "<=")
 
 
@@ -74,7 +74,7 @@ class Access:
 
     @cached_property
     def further(self) -> "Access | None":
-        """How it is told apart from others that are found by the same terms, if it can be."""
+        """What distinguishes it from others that are found by the same terms, if anything does."""
         return find_access(self.rest)
 
 
@@ -90,9 +90,9 @@ def access_of(condition: Filter) -> Access | None:
 
 
 def find_access(conditions: Iterable[Node]) -> Access | None:
-    """The most selective way to find records of which all `conditions` are true, if there is one.
+    """The most selective way to find records for which all `conditions` are true, if there is one.
 
-    Depends on the conditions alone, so that what was filed is found again to be taken out.
+    Depends on the conditions alone, so that an entry can be located again for its removal.
     """
     terms = [part for condition in conditions for part in conjuncts(condition)]
     found = min(_accesses(terms), key=_weight, default=None)
@@ -117,7 +117,8 @@ def _values_of(term: AccessTerm) -> int:
 
 
 def _accesses(terms: Sequence[Node]) -> Iterator[tuple[Sequence[AccessTerm], Sequence[int]]]:
-    """Each way to find records of which all `terms` are true, and the places of those it uses."""
+    """Each way to find records for which all `terms` are true, with the indexes of those it
+    uses."""
     ranges: dict[tuple[Path, type], list[tuple[int, RangeTerm]]] = {}
     for at, term in enumerate(terms):
         match found := _access_terms(term):

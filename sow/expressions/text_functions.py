@@ -38,7 +38,7 @@ BLANKS = " \t\n\r\f\v"
 
 
 HASHED_CHARS_MAX = 4096
-"""Of a text of which CRC64 makes a checksum: each byte costs some 0.1 microseconds."""
+"""Length of a text for CRC64: each byte costs some 0.1 microseconds."""
 ALL_BITS = 2**64 - 1
 """Of a checksum of 64 bits, before the first byte."""
 _CRC64_ECMA = 0xC96C5795D7870F42
@@ -59,7 +59,7 @@ def lower(value: str) -> str:
 
 @lru_cache(maxsize=2)
 def _lower_of_long(value: str) -> str:
-    """Kept for the next test: hundreds of them may ask for the same."""
+    """Cached for the next test: hundreds of them may use the same."""
     return _as_bytes(value, bytes.lower)
 
 
@@ -170,7 +170,7 @@ def _replacing(pattern: str, position: int) -> Callable[[Value, Value], Value]:
 
 @cache
 def _crc64_table() -> tuple[int, ...]:
-    """What each byte adds; made when somebody first asks."""
+    """The table of CRC64, made at its first use."""
     table = list(range(256))
     for _ in range(8):
         table = [one >> 1 ^ (_CRC64_ECMA if one & 1 else 0) for one in table]

@@ -1,10 +1,10 @@
-"""What a value counts as where something is calculated of it, and arithmetic.
+"""Conversion of values for calculation, and arithmetic.
 
-Values are those of paths: text, numbers, booleans, None, or a list of these, of which everything
-but the functions of lists takes the first. Text that spells a number counts as one; NULL (None and
-the empty text) makes NULL of whatever it is calculated with, and so does text that is no number.
-Integers stay integers: ``1 / 5`` is 0, and the remainder has the sign of the left side. Generated
-code comes here for all arithmetic (`sow.expressions.codegen`).
+Values are those of paths: text, numbers, booleans, None, or a list of these; all but the functions
+of lists use its first element. Text that spells a number counts as one; NULL (None and the empty
+text) makes the result NULL, and so does text that is no number. Integers stay integers: ``1 / 5``
+is 0, and the remainder has the sign of the left side. Generated code calls these functions for all
+arithmetic (`sow.expressions.codegen`).
 """
 
 import math

@@ -139,7 +139,7 @@ class _BflatReader:
         return value
 
     def _groups(self, bytes_max: int) -> tuple[int, int]:
-        """A LEB128 number as it stands, and how many bits it was written with."""
+        """A LEB128 number as encoded, and the number of its bits."""
         value = bits = 0
         for _ in range(bytes_max):
             byte = self._take(1)[0]

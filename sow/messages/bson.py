@@ -96,7 +96,7 @@ class Bson:
         except FAILURES:
             if census.is_over:
                 raise too_many_values() from None
-            return self.parse(body)  # which says what is wrong
+            return self.parse(body)  # raises with the reason
         check_values(found, len(body), dear=bson.Decimal128)
         return self._parsed(body, lambda: found)
 

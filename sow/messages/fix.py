@@ -24,7 +24,7 @@ class Fix:
     enc: str | None = None
     media_type = PLAIN_TEXT
     has_only_texts = True
-    """A number or a time is the text that says it."""
+    """A number or a time is its text."""
 
     def __init__(self, options: MessageTypeOptions) -> None:
         separator = options.field_separator
@@ -118,7 +118,7 @@ class Fix:
 
 
 def _gathered(pairs: list[list[str]]) -> Fields:
-    """The document of fields of which some come more than once."""
+    """The document of fields, some of them repeated."""
     lists: dict[str, list[str]] = {}
     for tag, value in pairs:
         lists.setdefault(tag, []).append(value)

@@ -1,8 +1,8 @@
 """Records as rows of text cells: columns are top-level fields, nested ones named like /a/b.
 
-Values keep the spelling they are stored with (1.10 stays 1.10); arrays stay JSON text. A nested
-field's name is a JSON pointer (RFC 6901), and so is that of a field whose own name begins with a
-slash; so no two fields have one name, and `steps_of` knows which field a name is.
+Values keep their stored spelling (1.10 stays 1.10); arrays stay JSON text. The name of a nested
+field is a JSON pointer (RFC 6901), and so is that of a field whose own name begins with a slash; so
+names are unique, and `steps_of` maps a name back to its field.
 """
 
 from collections.abc import Collection, Iterable, Sequence

@@ -47,7 +47,7 @@ def read_map(body: bytes) -> dict[Any, Any]:
 
 
 def extension_bytes(extension: Extension) -> bytes:
-    """An extension as it stands in a message."""
+    """An extension as it is in a message."""
     code, data = extension
     size = len(data)
     for lead, fixed in FIXED_EXTENSIONS.items():

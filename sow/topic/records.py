@@ -385,7 +385,7 @@ class Records:
         `births` are as `Table.put` says.
         """
         if self.types is not None:
-            self.types.hear(bodies)
+            self.types.observe(bodies)
         if not self.retains:
             nothing = [None] * len(bodies)
             return self.batch(

@@ -132,7 +132,7 @@ def test_an_empty_value_is_refused(copy, only, xml):
 
 def test_an_element_inside_a_value_is_refused_where_it_stands(copy, only):
     text = only(copy("<Interval>1s\n<Filter>/a = 1</Filter></Interval>"))
-    assert text.startswith("config.xml:2: Filter: stands inside Interval")
+    assert text.startswith("config.xml:2: Filter: is inside Interval")
 
 
 def test_text_between_elements_is_refused(sow, only):

@@ -1,5 +1,4 @@
-"""Whoever writes what an element is called elsewhere, or nearly what it is called here, is told its
-name, and nothing besides."""
+"""A name from another product, or a misspelt one, is answered with the right name alone."""
 
 import pytest
 

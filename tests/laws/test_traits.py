@@ -382,7 +382,7 @@ def test_who_hears_what_leaves_cannot_ask_for_the_time(command):
     condition = "/id > 0 AND TODAY() > 5"
     [ack] = client.say(c=command, t="orders", filter=condition, opts="oof", cid="1")
     assert (ack["status"], ack["position"]) == ("failure", 12)
-    assert "cannot ask for the time" in ack["detail"]
+    assert "cannot read the time" in ack["detail"]
     assert ack["expected"]
 
 

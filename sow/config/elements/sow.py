@@ -1,4 +1,4 @@
-"""The part of the table of elements that stands inside `<SOW>`: all kinds of topics, in order."""
+"""The table of elements, continued: `<SOW>`, all kinds of topics, in order."""
 
 from sow.config.elements.element import Element, later
 from sow.config.elements.topic import CONFLATED_TOPIC, TOPIC
@@ -6,7 +6,7 @@ from sow.config.elements.view import VIEW
 
 SOW = Element(
     name="SOW",
-    about="The topics, in order: what is made of another topic stands below it.",
+    about="The topics, in order: one that is derived from another comes below it.",
     children=(
         TOPIC,
         CONFLATED_TOPIC,

@@ -33,7 +33,7 @@ def _exact_names_first(root: Section, findings: Diagnostics) -> None:
                         line,
                         tag,
                         f"{name!r} is matched by the Pattern of {other.text('name')!r} in "
-                        f"{at(other.line_of('Pattern'), line)}, which stands above it",
+                        f"{at(other.line_of('Pattern'), line)}, which comes before it",
                         f"move {name!r} above {other.text('name')!r}",
                     )
 
@@ -77,7 +77,7 @@ def _merges(topic: Section, findings: Diagnostics) -> None:
         findings.error(
             topic.line_of("Merger"),
             "Merger",
-            "stands beside Merge, and only one of them can make one message of two",
+            "cannot be combined with Merge: only one of them can make one message of two",
             "remove one of them",
         )
     fields = [merge.text("field") for merge in topic.sections("merges")]

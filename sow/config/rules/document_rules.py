@@ -128,7 +128,7 @@ def _message_type(
 
 
 def _missing_fields(topic: Section, kind: MessageType, findings: Diagnostics) -> None:
-    """A path that leads nowhere in messages whose fields are configured is a slip."""
+    """Report paths that cannot exist in messages with configured fields."""
     for element, paths, section in _lists(topic):
         for text in filter(None, paths):
             if why := missing(kind, parse_path(text)):
@@ -136,7 +136,7 @@ def _missing_fields(topic: Section, kind: MessageType, findings: Diagnostics) ->
 
 
 def _lists(topic: Section) -> list[tuple[str, list[str], Section]]:
-    """The lists of paths in a topic: the element that each stands in, its texts, its section."""
+    """The lists of paths in a topic: the element, its texts, its section."""
     lists = [("Key", topic.texts("keys"), topic), ("Index", topic.texts("indexes"), topic)]
     match = topic.values.get("match")
     for section in [*topic.sections("hash_indexes"), *([match] if match else [])]:
@@ -146,7 +146,7 @@ def _lists(topic: Section) -> list[tuple[str, list[str], Section]]:
 
 
 def _repeated_paths(topic: Section, findings: Diagnostics) -> None:
-    """A field named twice in one list says nothing more; it is a slip for another field."""
+    """Report a field that is twice in one list: one of them is a slip for another field."""
     for element, paths, section in _lists(topic):
         for path in sorted({path for path in paths if paths.count(path) > 1}):
             message = f"names {path} twice"
@@ -171,7 +171,7 @@ def _key_domain(topic: Section, findings: Diagnostics) -> None:
 
 
 def _schema(topic: Section, findings: Diagnostics) -> None:
-    """A field has one type, and is not said to be a value and something with fields."""
+    """A field has one type, and is not declared both as a value and as an object."""
     schema = topic.values.get("schema")
     if not isinstance(schema, Section):
         return

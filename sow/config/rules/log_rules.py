@@ -1,7 +1,7 @@
 """The rules of `<TransactionLog><Topic>`: what it names exists and can be logged.
 
-Every persistent topic is logged whether it is named or not, so the list says nothing new; it is
-read so that AMPS files run, and so that what they ask for and do not get is said.
+Every persistent topic is logged whether it is named or not, so the list changes nothing; it is
+read so that AMPS files run, and so that unsupported requests are reported.
 """
 
 import re2
@@ -59,8 +59,8 @@ def _pattern(entry: Section, name: str, topics: dict[str, Section], findings: Di
     try:
         pattern = re2.compile(name, options)
     except re2.error as error:
-        said = error.args[0] if error.args else ""
-        reason = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+        detail = error.args[0] if error.args else ""
+        reason = detail.decode(errors="replace") if isinstance(detail, bytes) else str(detail)
         message = f"{name!r} is neither a topic nor a pattern of names ({reason})"
         findings.error(line, "Name", message, "correct it, or write .* for all")
         return

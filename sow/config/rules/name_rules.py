@@ -1,9 +1,9 @@
-"""Names of copies: whether anything else in the file would take them.
+"""Names of copies: whether another element of the file would match them.
 
-A name that a `TopicFormat` gives belongs to the copies: a server refuses to publish to it, also
-where a `Pattern` would take it in. That is seldom what the writer of the pattern expects, so it is
-said. What a pattern matches is tried on a name made of its own text; a pattern that this does not
-meet is not warned about, and works all the same.
+A name that a `TopicFormat` produces is reserved for copies: the server refuses publishes to it,
+even if a `Pattern` matches it. The writer of the pattern seldom expects that, hence a warning.
+A pattern is tried with a name made of its own text; one that this does not match gets no warning,
+and works all the same.
 """
 
 import re
@@ -14,7 +14,7 @@ from sow.errors import ClientError
 from sow.expressions.patterns import Search
 from sow.security.topic_patterns import copied_from, copy_name, topic_search
 
-# What stands in a pattern for some text, and a text that it may stand for.
+# A placeholder for text in a pattern, and a text that it matches.
 _SAMPLES = (
     (re.compile(r"\\d[+*]?"), "1"),
     (re.compile(r"(?:\.|\\w|\[\^[^\]]*\])[+*]?"), "x"),

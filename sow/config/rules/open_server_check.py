@@ -1,8 +1,8 @@
-"""Whether a server stands open: it listens beyond loopback and asks nobody who he is.
+"""Detects an open server: one that listens beyond loopback without authentication.
 
-That is a mistake of a file that is to be run, and `sow check` says so; yet it may be meant, in a
-network that is closed by other means. So it does not keep a file from being read: whoever runs it,
-with the address that is then in force, asks `exposed` and refuses or warns.
+`sow check` reports it as an error; yet it may be intended, in a network that is protected by other
+means. So it does not make a file invalid: the caller that starts a server passes the effective
+address to `exposed`, and refuses or warns.
 """
 
 from sow.config.diagnostics import FileLine, Finding
@@ -16,9 +16,9 @@ def exposed(host: str, security: Security) -> tuple[str, str] | None:
     if is_loopback(host) or security.authentication is not None:
         return None
     return (
-        f"{host} is not loopback, and nobody is asked for a password: whoever can reach it may "
+        f"{host} is not loopback, and there is no authentication: anyone who can reach it may "
         "read, publish and delete",
-        "say who may by <Security><Authentication> and <Role>, or listen on 127.0.0.1; or run sow "
+        "add <Security> with <Authentication> and <Role>, or listen on 127.0.0.1; or run sow "
         "serve --insecure if this is meant",
     )
 

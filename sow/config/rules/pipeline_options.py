@@ -1,7 +1,7 @@
-"""The rules of `<Option>` and `<Setting>` of pipelines: names that mean something where they stand.
+"""The rules of `<Option>` and `<Setting>` of pipelines: names that have an effect where they are.
 
-Those of a topic are ours, and known; those of other formats are Spark's, which says itself what it
-does not know. Of settings it is known where they belong.
+Options of topics are the server's own, so unknown ones are reported; those of other formats are
+Spark's, which reports them itself. Of settings, only misplaced ones are reported.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,7 +12,7 @@ from sow.core.source_options import NAMES, READS, USES, Use, misuse, plain
 from sow.core.suggest import nearest
 
 Names = Mapping[str, str]
-SET_FOR_SOURCES: Names = {"topic": "is what the element Topic says"}
+SET_FOR_SOURCES: Names = {"topic": "is set by the element Topic"}
 SET_FOR_SINKS: Names = {
     **SET_FOR_SOURCES,
     "writer": "is the pipeline's own: what it has written is known by it",
@@ -22,13 +22,13 @@ SET_FOR_SINKS: Names = {
 }
 """Options that a pipeline sets itself, and what they are there."""
 SET_FOR_SPARK: Names = dict.fromkeys(
-    ("spark.master", "spark.remote"), "is what the element Master says"
+    ("spark.master", "spark.remote"), "is set by the element Master"
 )
 """The same of settings."""
 SPARKS = "spark."
 """How the names of settings begin; all others Spark passes over."""
 OF_THE_DRIVER = ("spark.driver.", "spark.executor.", "spark.jars")
-"""Settings that a Java is started with, and that say nothing to one which is running."""
+"""Settings that take effect only when the JVM starts."""
 
 
 def check_options(section: Section, use: Use, findings: Diagnostics) -> None:
@@ -75,8 +75,8 @@ def check_settings(pipeline: Section, findings: Diagnostics) -> None:
             findings.error(
                 setting.line,
                 "Setting",
-                f"{name} says nothing to a Spark that is running, as that of an sc:// Master is",
-                "say it where the Connect server is started: start-connect-server.sh --conf "
+                f"{name} has no effect on a running Spark, such as that of an sc:// Master",
+                "set it where the Connect server is started: start-connect-server.sh --conf "
                 f"{name}=…",
             )
 

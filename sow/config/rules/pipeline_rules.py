@@ -74,7 +74,7 @@ def _near(section: Section, findings: Diagnostics) -> None:
     known, kind = (*KNOWN_FORMATS, *SPARKS_FORMATS), section.text("format")
     meant = nearest(kind, known) if kind and kind not in known else None
     if meant is not None and kind.lower() != meant.lower():
-        message = f"{kind} is no format that is known here, and Spark may have none of that name"
+        message = f"{kind} is not a known format, and Spark may have none of that name"
         findings.warning(section.line_of("Format"), "Format", message, f"did you mean {meant}?")
 
 
@@ -184,7 +184,7 @@ def _time(pipeline: Section, source: Section, findings: Diagnostics) -> None:
             findings.error(
                 source.line,
                 "Source",
-                f"{needs} goes by the rows' own time, and {rows} not say which column that is",
+                f"{needs} needs the time of the rows, and {rows} not name its column",
                 "add <TimeColumn>…</TimeColumn>",
             )
 

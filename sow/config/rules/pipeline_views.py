@@ -34,18 +34,18 @@ def check_views(pipeline: Section, findings: Diagnostics) -> None:
 
 
 def _named(sections: list[Section], findings: Diagnostics) -> list[str]:
-    """The names of the views, each of which is one's own."""
+    """The names of the views, which must be distinct."""
     lines: dict[str, int] = {}
     views = []
     for section in sections:
         is_unnamed = section.element.name == "Source" and "Name" not in section.lines
         name = SOURCE_VIEW if is_unnamed else section.text("name")
         if not name:
-            continue  # what is wrong with it has been said
+            continue  # already reported
         views.append(name)
         if name.lower() in lines:
             kind, line = section.element.name, lines[name.lower()]
-            wrong = f"is the view {name}, as what stands in {at(line, section.line)} is already"
+            wrong = f"is the view {name}, as the element in {at(line, section.line)} is already"
             findings.error(
                 section.line, kind, wrong, f'give it a name of its own: <{kind} name="…">'
             )

@@ -1,8 +1,8 @@
-"""The rules of what roles see: a Filter or Check may only ask for what there is.
+"""The rules of row-level policies: a Filter or Check may only refer to fields that exist.
 
-What records of a topic hold is not known before they come. The rows of a view are: a filter over a
-field that they do not have would hide all of them, and nobody would know why. A conflated topic has
-the fields of what it is a copy of.
+The fields of a topic's records are unknown in advance. Those of a view's rows are known: a filter
+over a field that they lack would hide all of them without a reason. A conflated topic has the
+fields of its underlying topic.
 """
 
 from collections.abc import Iterable, Mapping
@@ -57,7 +57,7 @@ def _knows_fields(
                 findings.error(
                     allow.line_of(element),
                     element,
-                    f"asks for {path}, which rows of the view {name!r} do not have, so that it "
+                    f"refers to {path}, which rows of the view {name!r} do not have, so that it "
                     "would pass none of them",
                     "add the field to its Projection, or name it in an Allow of its own",
                 )

@@ -1,7 +1,7 @@
-"""What must agree within `<Security>`: who is asked for, who may, and by what it is found out.
+"""What must agree within `<Security>`: authentication, roles, and the files that they rely on.
 
-A file that only seems to ask for passwords is worse than one that asks nobody, so whatever would
-have no effect is an error.
+A file that only seems to require passwords is worse than one that requires none, so everything
+without effect is an error.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ WAYS = {
 
 
 NEEDS = {"Filter": ("read",), "Select": ("read",), "Check": ("write", "delete")}
-"""Elements of an Allow, and the verbs of which one has to stand there for them to mean anything."""
+"""Elements of an Allow, with the verbs that give them an effect: one of them must be there."""
 
 
 def check_security(root: Section, findings: Diagnostics) -> None:
@@ -39,14 +39,14 @@ def check_security(root: Section, findings: Diagnostics) -> None:
             findings.error(
                 authentication.line,
                 "Authentication",
-                "asks who users are, and nobody may do anything: there is no Role",
+                "authenticates users, and none of them may do anything: there is no Role",
                 "add <Role><Name>…</Name><Member>*</Member><Allow>…</Allow></Role>",
             )
     elif roles:
         findings.error(
             roles[0].line,
             "Role",
-            "has members, and nobody is asked who he is",
+            "has members, and there is no authentication",
             "add <Authentication> to Security",
         )
     _unique(roles, findings)
@@ -62,7 +62,7 @@ def _pipelines(root: Section, findings: Diagnostics) -> None:
             findings.warning(
                 pipeline.line,
                 "Pipeline",
-                f"{pipeline.text('name')} starts with the server, which asks who it is",
+                f"{pipeline.text('name')} starts with the server, which requires authentication",
                 "add <TokenFile> with a token of a user who may read and write what it does, "
                 "unless SOW_TOKEN holds one",
             )
@@ -74,31 +74,31 @@ def _ways(root: Section, security: Section, authentication: Section, findings: D
         findings.error(
             authentication.line,
             "Authentication",
-            "has no way to find out who a user is",
+            "has no method to authenticate users",
             f"add one of {', '.join(WAYS.values())}",
         )
     has_ca = isinstance(tls, Section) and "client_ca" in tls.values
-    asks = "client_certificates" in authentication.values
-    if asks and not has_ca:
+    requires_certificates = "client_certificates" in authentication.values
+    if requires_certificates and not has_ca:
         findings.error(
             authentication.line_of("ClientCertificates"),
             "ClientCertificates",
-            "needs to know who signs them",
+            "needs the authority that signs them",
             "add <ClientCA> to TLS",
         )
-    if has_ca and not asks:
+    if has_ca and not requires_certificates:
         assert isinstance(tls, Section)
         findings.error(
             tls.line_of("ClientCA"),
             "ClientCA",
-            "is trusted, and no certificate is asked for",
+            "is trusted, and no certificate is requested",
             "add <ClientCertificates/> to Authentication, or remove it",
         )
     if tls is None and not is_loopback(root.text("host") or HOST_DEFAULT):
         findings.warning(
             authentication.line,
             "Authentication",
-            "has passwords and tokens sent in clear text, for whoever stands between to read",
+            "lets clients send passwords and tokens in clear text, readable by anyone on the path",
             "add <TLS>, unless a proxy in front encrypts",
         )
 
@@ -117,8 +117,8 @@ def _allow(allow: Section, findings: Diagnostics) -> None:
     named = "topic" in allow.values or "Topic" in allow.lines
     about_topics = [verb for verb in OF_TOPICS if verb in allow.values]
     others = [verb for verb in ("admin", "impersonate") if verb in allow.values]
-    says = any(verb.capitalize() in allow.lines for verb in VERBS)
-    if not says and not allow.refused:
+    has_verb = any(verb.capitalize() in allow.lines for verb in VERBS)
+    if not has_verb and not allow.refused:
         findings.error(
             allow.line, "Allow", "allows nothing", "add <Read/>, <Write/>, <Delete/> or <Admin/>"
         )
@@ -126,14 +126,14 @@ def _allow(allow: Section, findings: Diagnostics) -> None:
         findings.error(
             allow.line,
             "Allow",
-            f"does not say of which topics it allows to {about_topics[0]}",
+            f"does not name the topics that it allows to {about_topics[0]}",
             "add <Topic>orders</Topic>, or <Topic>.*</Topic> for all",
         )
     if others and named:
         findings.error(
             allow.line_of("Topic"),
             "Topic",
-            f"stands beside {others[0].capitalize()}, which is about no topic",
+            f"has no effect on {others[0].capitalize()}, which is about no topic",
             "write an Allow for each",
         )
     for element, verbs in NEEDS.items():
@@ -142,7 +142,7 @@ def _allow(allow: Section, findings: Diagnostics) -> None:
             findings.error(
                 allow.line_of(element),
                 element,
-                f"stands in an Allow without {' or '.join(_tags(verbs))}, and so says nothing",
+                f"is in an Allow without {' or '.join(_tags(verbs))}, so it has no effect",
                 f"add {' or '.join(_tags(verbs))}, or remove it",
             )
 

@@ -111,7 +111,7 @@ def test_a_field_is_merged_in_one_way_only(sow, only):
 
 def test_a_merger_does_not_stand_beside_merges(sow, only):
     merge = "<Merge><Field>/qty</Field><Operation>sum</Operation></Merge><Merger>a.b:c</Merger>"
-    assert "stands beside Merge" in only(sow(orders(more=merge)))
+    assert "cannot be combined with Merge" in only(sow(orders(more=merge)))
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_a_field_asks_for_what_is_known_of_the_message_then(topic, only, element
         assert topic(section(element, f"{name}() AS /a")).findings == ()
     for name in unknown.split():
         text = only(topic(section(element, f"{name}() AS /a")))
-        assert f"{element}: asks for {name}(), and " in text
+        assert f"{element}: uses {name}(), and " in text
 
 
 @pytest.mark.parametrize("target", ["/id", "/at", "/at/day", "/at/day/hour", "$.id"])

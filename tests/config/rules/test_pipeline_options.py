@@ -45,10 +45,10 @@ def test_a_setting_is_given_once(findings):
     [
         ("driver.memory", "local[2]", "Spark passes over driver.memory"),
         ("driver.memory", "local[2]", "did you mean spark.driver.memory?"),
-        ("spark.master", "local[2]", "is what the element Master says"),
-        ("spark.remote", "sc://host", "is what the element Master says"),
-        ("spark.driver.memory", "sc://host", "says nothing to a Spark that is running"),
-        ("spark.executor.cores", "sc://host", "say it where the Connect server is started"),
+        ("spark.master", "local[2]", "is set by the element Master"),
+        ("spark.remote", "sc://host", "is set by the element Master"),
+        ("spark.driver.memory", "sc://host", "has no effect on a running Spark"),
+        ("spark.executor.cores", "sc://host", "set it where the Connect server is started"),
     ],
 )
 def test_a_setting_stands_where_it_has_an_effect(findings, setting, master, says):

@@ -44,10 +44,10 @@ def test_views_that_the_sql_reads_are_right(parts):
 @pytest.mark.parametrize(
     ("parts", "says"),
     [
-        ((source(), source(), sql("source")), "is the view source, as what stands in line"),
+        ((source(), source(), sql("source")), "is the view source, as the element in line"),
         ((source("a"), source("A"), sql("a")), 'give it a name of its own: <Source name="…">'),
         ((source("a"), static("a"), sql("a")), 'give it a name of its own: <Static name="…">'),
-        ((source(), static("Source"), sql("source")), "is the view Source, as what stands"),
+        ((source(), static("Source"), sql("source")), "is the view Source, as the element in"),
         ((source("2nd"),), "name: '2nd' is no name that SQL can write without quotes"),
         ((source("a.b"),), "use letters, digits and '_', and no digit in front"),
         ((source(), static("préis"), sql("source")), "is no name that SQL can write"),

@@ -62,7 +62,7 @@ def test_a_mistake_has_a_sentence(instance, only, allow, words):
 def test_a_filter_over_what_a_view_does_not_have_is_refused(instance, only, name):
     allow = f"<Topic>{name}</Topic><Read/><Filter>/owner = ${{user.name}}</Filter>"
     text = only(instance(VIEW + allowing(allow)))
-    assert "asks for /owner, which rows of the view 'by-desk" in text
+    assert "refers to /owner, which rows of the view 'by-desk" in text
     assert "Allow of its own" in text
 
 
