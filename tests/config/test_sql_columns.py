@@ -27,7 +27,7 @@ SLIPS = [
     ("a int, a long", "two columns a"),
     (
         "a array",
-        "< is expected instead of nothing, in the type of the column a: write array<string>",
+        "< is expected instead of nothing, in the type of the column a: write array",
     ),
     ("a array<int", "> is expected instead of nothing"),
     ("a map<int>", ", is expected instead of >"),

@@ -146,7 +146,7 @@ def test_a_filter_is_steady_when_a_record_says_what_it_was_sent_for():
     ],
 )
 def test_what_a_place_does_not_know_is_refused_where_it_stands(check, text, position):
-    with pytest.raises(BadFilter, match="this place cannot (read|use)") as error:
+    with pytest.raises(BadFilter, match=r"this place cannot (read|use)") as error:
         check(compile_filter(text), "this place")
     assert (error.value.position, bool(error.value.expected)) == (position, True)
     check(compile_filter("/a = 1"), "this place")
