@@ -15,11 +15,10 @@ from collections.abc import Mapping
 from sow.config.binder import Section, read_root
 from sow.config.build import build
 from sow.config.diagnostics import Diagnostics, Finding, Loaded, Reviewed, Severity
-from sow.config.document import DOCUMENT_BYTES_MAX, parse_document
+from sow.config.document import DOCUMENT_BYTES_MAX, Variables, parse_document
 from sow.config.includes import Reader, include
 from sow.config.rules.document_rules import check
-from sow.config.rules.open_server_check import exposed, exposure
-from sow.config.variables import Variables
+from sow.config.rules.security_rules import exposed, exposure
 from sow.core.definitions import Configuration
 from sow.errors import ConfigError
 

@@ -8,13 +8,11 @@ What must agree between elements is left to the rules.
 from dataclasses import dataclass, field
 from typing import cast
 
-from sow.config.actions import advised
 from sow.config.diagnostics import Diagnostics, FileLine, MistakeError, at
-from sow.config.document import XmlElement
+from sow.config.document import Variables, XmlElement
 from sow.config.elements.element import Element
 from sow.config.elements.table import INCLUDE, ROOT
-from sow.config.other_words import meant_by
-from sow.config.variables import Variables
+from sow.config.other_words import advised, meant_by
 from sow.core.suggest import nearest
 from sow.errors import clipped, shown
 

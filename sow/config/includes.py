@@ -11,9 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sow.config.diagnostics import Diagnostics, MistakeError
-from sow.config.document import DOCUMENT_BYTES_MAX, XmlElement, parse_document
+from sow.config.document import DOCUMENT_BYTES_MAX, Variables, XmlElement, parse_document
 from sow.config.elements.table import INCLUDE
-from sow.config.variables import Variables
 
 DEPTH_MAX = 8
 """Depth of includes. A divided configuration needs two or three levels; a cycle of symbolic

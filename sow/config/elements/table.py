@@ -10,7 +10,8 @@ from sow.config import value_types
 from sow.config.elements.element import FLUSH_INTERVAL, Element, foreign, later, unused
 from sow.config.elements.pipeline import PIPELINES
 from sow.config.elements.security import ACCESS_OF_AMPS, SECURITY
-from sow.config.elements.sow import SOW
+from sow.config.elements.topic import CONFLATED_TOPIC, TOPIC
+from sow.config.elements.view import VIEW
 from sow.config.value_types import ValueKind
 from sow.core.definitions import (
     Configuration,
@@ -432,6 +433,17 @@ INCLUDE = Element(
     about="The path of another file, relative to this one. Its root element replaces the Include.",
 )
 
+SOW = Element(
+    name="SOW",
+    about="The topics, in order: one that is derived from another comes below it.",
+    children=(
+        TOPIC,
+        CONFLATED_TOPIC,
+        VIEW,
+        *later("Queue", "QueueDefinition"),
+        *later("LocalQueue", "GroupLocalQueue"),
+    ),
+)
 ROOT = Element(
     name="AMPSConfig",
     synonyms=("SOWConfig",),

@@ -4,14 +4,19 @@ A file that only seems to require passwords is worse than one that requires none
 without effect is an error.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+import re2
 
 from sow.config.binder import Section
-from sow.config.diagnostics import Diagnostics, FileLine, at
-from sow.config.rules.row_policy_rules import check_guards
-from sow.core.definitions import HOST_DEFAULT
+from sow.config.diagnostics import Diagnostics, FileLine, Finding, at
+from sow.core.definitions import HOST_DEFAULT, Configuration
 from sow.core.origin_parsing import is_loopback
-from sow.core.security_definitions import OF_TOPICS, VERBS
+from sow.core.paths import Path
+from sow.core.security_definitions import OF_TOPICS, VERBS, Security
+from sow.errors import ClientError
+from sow.expressions import parse_projected, paths_in
+from sow.security.row_level_security import read_condition
 
 WAYS = {
     "users_file": "Users",
@@ -149,3 +154,85 @@ def _allow(allow: Section, findings: Diagnostics) -> None:
 
 def _tags(verbs: Iterable[str]) -> list[str]:
     return [f"<{verb.capitalize()}/>" for verb in verbs]
+
+
+# An open server listens beyond loopback without authentication. `sow check` reports it as an error;
+# yet it may be intended, in a network that is protected by other means. So it does not make a file
+# invalid: the caller that starts a server passes the effective address to `exposed`, and refuses or
+# warns.
+
+
+def exposed(host: str, security: Security) -> tuple[str, str] | None:
+    """What is wrong with listening at `host`, and what to write instead; None if nothing is."""
+    if is_loopback(host) or security.authentication is not None:
+        return None
+    return (
+        f"{host} is not loopback, and there is no authentication: anyone who can reach it may "
+        "read, publish and delete",
+        "add <Security> with <Authentication> and <Role>, or listen on 127.0.0.1; or run sow "
+        "serve --insecure if this is meant",
+    )
+
+
+def exposure(configuration: Configuration, line: FileLine) -> Finding | None:
+    """What is wrong with the address in a file, at the line of its Listen."""
+    wrong = exposed(configuration.host, configuration.security)
+    return Finding(line.file, int(line), "Listen", "error", *wrong) if wrong else None
+
+
+# The fields of a topic's records are unknown in advance. Those of a view's rows are known: a Filter
+# or Check over a field that they lack would hide all of them without a reason. A conflated topic
+# has the fields of its underlying topic.
+
+
+def check_guards(root: Section, roles: Iterable[Section], findings: Diagnostics) -> None:
+    """Apply the rules to the Allows of roles."""
+    fields = _fields_of(root)
+    for role in roles:
+        for allow in role.sections("allows"):
+            for element in ("Filter", "Check"):
+                _knows_fields(allow, element, fields, findings)
+
+
+def _fields_of(root: Section) -> Mapping[str, list[Path]]:
+    """The fields of rows of views, and of their copies, by the names of these."""
+    found: dict[str, list[Path]] = {}
+    for topic in root.sections("topics"):
+        name, projection = topic.text("name"), topic.values.get("projection")
+        if isinstance(projection, Section):
+            try:
+                texts = projection.texts("fields")
+                found[name] = [parse_projected(text).target for text in texts]
+            except ClientError:
+                continue  # it is reported by the rules of views
+        elif topic.text("underlying") in found:
+            found[name] = found[topic.text("underlying")]
+    return found
+
+
+def _knows_fields(
+    allow: Section, element: str, fields: Mapping[str, list[Path]], findings: Diagnostics
+) -> None:
+    text, expression = allow.text(element.lower()), allow.text("topic")
+    if not text or not expression:
+        return
+    names = re2.compile(expression)
+    for name, there in fields.items():
+        if not names.fullmatch(name):
+            continue
+        for path in paths_in(read_condition(text)):
+            if not any(_meet(path.steps, one.steps) for one in there):
+                findings.error(
+                    allow.line_of(element),
+                    element,
+                    f"refers to {path}, which rows of the view {name!r} do not have, so that it "
+                    "would pass none of them",
+                    "add the field to its Projection, or name it in an Allow of its own",
+                )
+                return
+
+
+def _meet(some: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether one path is, or leads to, the other."""
+    size = min(len(some), len(other))
+    return some[:size] == other[:size]
