@@ -19,7 +19,6 @@ from functools import partial
 from sow.core.paths import Path, Value
 from sow.errors import TooLarge, shown
 from sow.expressions.compare import (
-    MIRRORED,
     Outcome,
     affixed,
     any_of,
@@ -55,6 +54,7 @@ from sow.expressions.nodes import (
     as_condition,
     walk,
 )
+from sow.expressions.operators import CALCULATIONS, COMPARISONS
 from sow.expressions.pattern_costs import (
     FREE_MAX,
     SLOW_STEPS_MAX,
@@ -141,7 +141,7 @@ class SourceText:
     def _test(self, node: Node, wanted: bool) -> str:
         match node:
             case Compare(operator, Literal() as left, right) if not isinstance(right, Literal):
-                return self._compare(MIRRORED[operator], right, left, wanted)
+                return self._compare(COMPARISONS[operator].mirrored, right, left, wanted)
             case Compare(operator, left, right):
                 return self._compare(operator, left, right, wanted)
             case Between():
@@ -190,12 +190,12 @@ class SourceText:
         bound, run = self._value(right), self._name(partial(compare, operator))
         value = self._twice(left)
         again = value[1]
-        fast = f"{again} {'==' if operator == '=' else operator} {bound}"
+        comparison = COMPARISONS[operator]
+        fast = f"{again} {comparison.source} {bound}"
         if kind == "number" and operator == "!=":
             fast = f"({fast} and {again} == {again})"
-        null_passes = operator in ("!=", "<", "<=")
         general = f"{run}({again}, {bound})"
-        return _choose(kind, value, fast, general, wanted, null_passes=null_passes)
+        return _choose(kind, value, fast, general, wanted, null_passes=comparison.of_lesser)
 
     def _between(self, node: Between, wanted: bool) -> str:
         kind = self._kind(node.operand, node.low, node.high)
@@ -276,7 +276,7 @@ class SourceText:
 
     def _arithmetic(self, node: Arithmetic) -> str:
         run = self._shared(ARITHMETIC[node.operator])
-        if not self._in_place or node.operator not in "+-*":
+        if not self._in_place or not CALCULATIONS[node.operator].is_elementwise:
             return f"{run}({self._value(node.left)}, {self._value(node.right)})"
         (left, left_again), (right, right_again) = map(self._twice, (node.left, node.right))
         doubles = f"{left}.__class__ is {right}.__class__ is float"

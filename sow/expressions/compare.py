@@ -1,4 +1,4 @@
-"""The semantics of the operators: comparison of any two values, with three outcomes.
+"""Comparison of any two values, with three outcomes, by the table of operators.
 
 The outcome is True, False or None (unknown). NULL (None and '') makes it unknown, NaN makes it
 false. Booleans are 1 and 0. Two strings compare as text; a string against a number is read as a
@@ -7,12 +7,12 @@ the test is true if it is true of any. Generated code handles the common cases i
 these functions for the rest.
 """
 
-import operator
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from sow.core.paths import Scalar, Value
+from sow.expressions.operators import COMPARISONS
 
 Outcome = bool | None
 
@@ -21,23 +21,6 @@ _NUMBER = re.compile(
 )
 # Longer integers are read as floats: reading them exactly takes quadratic time.
 _INTEGER_DIGITS_MAX = 1000
-
-
-def _differs(a: Any, b: Any) -> bool:
-    return bool(a < b or a > b)  # not `!=`, which is true of NaN
-
-
-OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq,
-    "!=": _differs,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-
-MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-"""The equivalent operator with its sides exchanged."""
 
 
 def as_number(text: str) -> int | float | None:
@@ -70,7 +53,7 @@ def elements(value: Value) -> list[Scalar]:
 
 
 def compare(symbol: str, a: Value, b: Value) -> Outcome:
-    """`a symbol b`, where symbol is a key of OPERATORS."""
+    """`a symbol b`, where symbol is a key of COMPARISONS."""
     if isinstance(a, list) or isinstance(b, list):
         return any_of(compare_scalars(symbol, x, y) for x in elements(a) for y in elements(b))
     return compare_scalars(symbol, a, b)
@@ -80,7 +63,7 @@ def compare_scalars(symbol: str, a: Scalar, b: Scalar) -> Outcome:
     """`a symbol b` for single values."""
     if a is None or b is None or a == "" or b == "":
         return None
-    test = OPERATORS[symbol]
+    test: Callable[[Any, Any], bool] = COMPARISONS[symbol].holds
     if isinstance(a, str):
         return test(a, b) if isinstance(b, str) else test(*_as_numbers(a, b))
     return test(*reversed(_as_numbers(b, a))) if isinstance(b, str) else test(a, b)

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from sow.core.paths import Path, Scalar
-from sow.expressions.compare import MIRRORED
 from sow.expressions.filters import Filter, LiteralValue, pinned
 from sow.expressions.nodes import (
     And,
@@ -29,6 +28,7 @@ from sow.expressions.nodes import (
     Or,
     conjuncts,
 )
+from sow.expressions.operators import COMPARISONS
 from sow.expressions.pattern_sets import suits_a_set
 
 
@@ -173,7 +173,7 @@ def _any_of(arms: Sequence[Node]) -> list[AccessTerm] | None:
 def _range(term: Node) -> AccessTerm | None:
     match term:
         case Compare(operator, Literal() as bound, Identifier() as field):
-            return _range(Compare(MIRRORED[operator], field, bound))
+            return _range(Compare(COMPARISONS[operator].mirrored, field, bound))
         case Compare(">" | ">=", Identifier(path), Literal(bound)):
             return _limits(path, bound, None)
         case Compare("<" | "<=", Identifier(path), Literal(bound)):

@@ -13,8 +13,8 @@ from typing import Any
 
 from sow.core.paths import Scalar, Value
 from sow.expressions.compare import as_number, as_text
+from sow.expressions.operators import CALCULATIONS, Number
 
-Number = int | float
 DIGITS_MAX = 1000
 """Of a whole number that is calculated; one that has more goes on as a double, since products of
 products would take ever longer. No field of a message that is meant as a number has as many."""
@@ -74,27 +74,5 @@ def _as_double(one: Any) -> float:
         return math.inf if one > 0 else -math.inf
 
 
-def _divide(one: Number, other: Number) -> Number | None:
-    if isinstance(one, int) and isinstance(other, int):
-        # Towards zero, as AMPS divides.
-        return (
-            None if other == 0 else abs(one) // abs(other) * (1 if (one < 0) == (other < 0) else -1)
-        )
-    return one / other if other else math.nan
-
-
-def _remainder(one: Number, other: Number) -> Number | None:
-    if isinstance(one, int) and isinstance(other, int):
-        return None if other == 0 else abs(one) % abs(other) * (-1 if one < 0 else 1)
-    # The remainder of an infinity is none.
-    return math.fmod(one, other) if other and not math.isinf(one) else math.nan
-
-
-ARITHMETIC: dict[str, Callable[[Value, Value], Value]] = {
-    "+": arithmetic(lambda one, other: one + other),
-    "-": arithmetic(lambda one, other: one - other),
-    "*": arithmetic(lambda one, other: one * other),
-    "/": arithmetic(_divide),
-    "%": arithmetic(_remainder),
-}
+ARITHMETIC = {symbol: arithmetic(one.run) for symbol, one in CALCULATIONS.items()}
 """The operators, each NULL where one of its sides is no number."""
