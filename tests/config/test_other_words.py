@@ -51,7 +51,7 @@ def test_a_word_of_others_means_nothing_elsewhere():
 
 
 @pytest.mark.parametrize(("place", "section"), OF_FIELDS, ids=lambda one: str(one)[:40])
-def test_lists_of_fields_tell_key_and_field_apart(instance, place, section):
+def test_lists_of_fields_distinguish_key_and_field(instance, place, section):
     (only,) = section.children
     other = "Field" if only.name == "Key" else "Key"
     said = said_of(instance, place, section, f"<{other}>/a</{other}>")

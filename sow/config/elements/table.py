@@ -1,9 +1,9 @@
 """The table of elements: everything that config.xml may contain, in one place.
 
 Reading, suggestions, the reference in docs/configuration.md and the check that config.xml explains
-every element are driven by it. To add an element: an entry here (or in
-`topic_elements`, `pipeline_elements` or `security_elements`, which are parts of this table), and a
-field on the dataclass that its section makes (`sow.core.definitions`, `sow.core.pipelines`).
+every element are driven by it. To add an element: an entry here (or in the modules beside this one,
+which are parts of the table), and a field on the dataclass that its section makes
+(`sow.core.definitions`, `sow.core.pipelines`).
 """
 
 from sow.config import value_types

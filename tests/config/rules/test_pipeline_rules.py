@@ -303,12 +303,11 @@ def test_a_mistake_in_views_is_answered_with_what_to_write(parts, says):
 
 TOPIC_WITH = "<Sink><Topic>orders</Topic>{}</Sink>"
 FILES_WITH = "<Sink><Format>csv</Format><Path>out</Path>{}</Sink>"
-FILES = FILES_WITH.format("")
 
 
 @pytest.fixture
 def findings(instance):
-    def of(source="", sink=FILES, more=""):
+    def of(source="", sink=CSV_SINK, more=""):
         loaded = instance(
             "<SOW><Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>"
             "</SOW><Pipelines><Pipeline><Name>p</Name><Source><Format>sow</Format>"

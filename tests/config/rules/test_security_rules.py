@@ -1,4 +1,4 @@
-"""What must agree within `<Security>`: what would have no effect, or let nobody in, is an error."""
+"""What must agree within `<Security>`: no element is without effect, or locks all out."""
 
 import pytest
 
@@ -82,7 +82,7 @@ def test_passwords_in_clear_text_beyond_loopback_are_warned_of(instance):
 
 
 @pytest.mark.parametrize(("more", "count"), [("", 1), ("<TokenFile>token</TokenFile>", 0)])
-def test_a_pipeline_that_starts_by_itself_has_to_say_who_it_is(instance, more, count):
+def test_a_pipeline_that_starts_by_itself_needs_a_token(instance, more, count):
     pipeline = (
         "<Pipelines><Pipeline><Name>bars</Name><Source><Format>csv</Format><Path>in</Path></Source>"
         "<Sink><Format>csv</Format><Path>out</Path></Sink><Trigger>once</Trigger>"
@@ -124,7 +124,7 @@ def test_a_file_with_other_errors_says_those(instance):
     assert [error.element for error in loaded.checked.errors] == ["Lisstten"]
 
 
-def test_where_users_are_requested_who_they_are_it_is_meant():
+def test_with_authentication_it_is_intended():
     assert exposed("0.0.0.0", Security(authentication=Authentication(tokens_file="t"))) is None
     assert exposed("0.0.0.0", Security()) is not None
 
