@@ -19,6 +19,7 @@ from functools import partial
 from sow.core.paths import Path, Value
 from sow.errors import TooLarge, shown
 from sow.expressions.compare import (
+    Members,
     Outcome,
     affixed,
     any_of,
@@ -29,7 +30,6 @@ from sow.expressions.compare import (
 )
 from sow.expressions.function import Function
 from sow.expressions.functions import FUNCTIONS
-from sow.expressions.in_set import Members
 from sow.expressions.nodes import (
     HANDED_IN,
     VALUES,

@@ -6,7 +6,8 @@ from typing import Any
 
 from sow.core.paths import Value
 from sow.expressions.function import ANY, NULL_BY_NULL, Example, Function, of_number, of_numbers
-from sow.expressions.values import Number, number
+from sow.expressions.operators import Number
+from sow.expressions.values import number
 
 EARTH_RADIUS_M = 6_371_008.8
 """The mean radius of the Earth (IUGG)."""
