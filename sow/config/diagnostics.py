@@ -47,7 +47,7 @@ def file_of(line: int) -> str:
 
 
 def at(other: int, seen_from: int) -> str:
-    """What `other` is called in a finding about the line `seen_from`: its file is named where it is
+    """The name of `other` in a finding about the line `seen_from`: its file is named where it is
     another one."""
     place = file_of(other)
     return f"line {other}" if place == file_of(seen_from) else f"line {other} of {place}"
@@ -66,12 +66,12 @@ class Finding:
 
     @property
     def place(self) -> str:
-        """Where it is: file, line and element."""
+        """Its place: file, line and element."""
         return f"{self.file}:{self.line}: {self.element}"
 
     @property
     def advice(self) -> str:
-        """What is wrong and what to write instead, without the place."""
+        """The message and the remedy, without the place."""
         return f"{self.message}; {self.instead}" if self.instead else self.message
 
     def __str__(self) -> str:

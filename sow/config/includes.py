@@ -21,7 +21,7 @@ FILES_MAX = 100
 """Files of a configuration, each as often as it is included. One for each desk is well below it;
 files that include others several times each would be read 2^DEPTH_MAX times."""
 NAMED_CHARS_MAX = 512
-"""Of a path in a finding: longer than any that people use, and no megabytes."""
+"""Length of a path in a finding: more than people use, and no megabytes."""
 COMMENT = "comment"
 """AMPS's attribute: whether its `--dump-config` marks where a file begins and ends."""
 
@@ -60,7 +60,7 @@ class _Includer:
     def _contents(
         self, node: XmlElement, parent: XmlElement, files: tuple[str, ...]
     ) -> list[XmlElement]:
-        """What takes the place of an Include in `parent`; nothing, with a finding, if it cannot."""
+        """The replacement of an Include in `parent`; nothing, with a finding, if there is none."""
         if self._files > FILES_MAX:
             return []  # reported once
         self._comment(node)

@@ -21,7 +21,7 @@ COMMENTS = ("--", "/*")
 
 
 def problem(text: str, views: Iterable[str]) -> str:
-    """What is wrong, with the line of the text; empty if nothing is seen. All `views` are to be
+    """The mistake, with the line of the text; empty if none is found. All `views` are to be
     read."""
     brackets: list[int] = []
     words: list[str] = []
@@ -74,11 +74,11 @@ NESTING_MAX = 50
 
 
 class _Slip(Exception):
-    """What is wrong, as a sentence's end."""
+    """The mistake, as the end of a sentence."""
 
 
 def columns_problem(text: str) -> str:
-    """What is wrong; empty if nothing is seen."""
+    """The mistake; empty if none is found."""
     try:
         _Columns(text).read()
     except _Slip as slip:

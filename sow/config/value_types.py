@@ -164,7 +164,7 @@ def field(*states: str) -> ValueKind:
 
 
 def mistake(error: ClientError) -> MistakeError:
-    """What is wrong with an expression, its position included."""
+    """The mistake in an expression, with its position."""
     wrong, instead = halves(error.detail)
     if "position" not in wrong:
         wrong += f" (at position {error.position})"

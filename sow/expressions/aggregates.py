@@ -16,10 +16,10 @@ EXAMPLE_RECORDS: list[dict[str, Any]] = [
 ]
 """The records of the group of all examples, in the order in which they came."""
 LAST = "LAST"
-"""What a path alone is in a projection: the value of the record that changed last. It has no
+"""The kind of a path alone in a projection: the value of the record that changed last. It has no
 function to call."""
 ORDERLESS = ("COUNT", "SUM", "AVG", "MIN", "MAX")
-"""Those that Spark keeps, too (`sow.spark.grouped_view`): what they come to depends neither on
+"""Those that Spark maintains, too (`sow.spark.grouped_view`): their value depends neither on
 which of the records came first, nor on which of them changed last."""
 DEFAULT_SEPARATOR = ","
 """The default separator of GROUP_CONCAT."""

@@ -260,7 +260,7 @@ def _affix(parts: tuple[Node, Token | None, *tuple[Node | Token, ...]], *, at_en
 
 
 def _members(parts: Sequence[Node | Token]) -> tuple[Node, ...]:
-    """What a list holds: its nodes, or those of the one word that it is if all are literals."""
+    """The members of a list: its nodes, or those of the one word that it is if all are literals."""
     if isinstance(parts[0], Token):
         return tuple(map(_literal, _LITERAL.finditer(parts[0]), repeat(_start(parts[0]))))
     return tuple([part for part in parts if isinstance(part, Node)])

@@ -305,7 +305,7 @@ class SourceText:
         return self._define(node, lines)
 
     def _run_of(self, node: Call) -> tuple[str, Sequence[Node]]:
-        """What runs for a call, and the arguments that it takes."""
+        """The function of a call, and the arguments that it takes."""
         function = FUNCTIONS[node.name]
         self._count_slow(function, node)
         if function.scans:

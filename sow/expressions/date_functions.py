@@ -18,15 +18,15 @@ from sow.expressions.nodes import Call, Literal, MessageTrait
 from sow.expressions.values import number, text
 
 FORMATTED_BYTES_MAX = 128
-"""Of a time as text, as in AMPS; longer ones are NULL."""
+"""Length of a time as text, as in AMPS; longer ones are NULL."""
 FORMAT_CHARS_MAX = 128
-"""Of a format: what it makes is hardly shorter."""
+"""Length of a format; its result is hardly shorter."""
 _CODES = frozenset("aAbBdHIjmMpSUwWyYZzfcxX%TFDeRnCgGhrstuV")
 _CODE = re.compile(r"%(03f|.|\Z)", re.S)
 _PART = re.compile(r"%03f|%[Cgs]|(?:%(?!03f|[Cgs]).|[^%])+", re.S)
 """Codes that Python does not know, or not in UTC, and all that lies between."""
 DAY_S = 86_400
-"""Of UTC, which has no leap seconds here: those of a day are always as many."""
+"""Seconds of a day in UTC, without leap seconds."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WRITTEN = {
     "D": "%m/%d/%y",

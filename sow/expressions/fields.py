@@ -53,7 +53,7 @@ class Fields:
 
     @property
     def targets(self) -> tuple[Path, ...]:
-        """Where what is made goes, in order."""
+        """The targets of the constructions, in order."""
         return tuple(field.target for field in self._fields)
 
     @property
@@ -128,7 +128,7 @@ def _compile(made: Construction, text_of: TextOf) -> Field:
 
 
 def _reader(path: Path) -> Callable[[Document], Value]:
-    """What gives the value of `path` in a document: as `value_at`, quicker for a usual one."""
+    """A function that gives the value of `path` in a document: `value_at`, but quicker."""
     name = path.steps[0]
     if len(path.steps) > 1 or path.index is not None:
         return lambda document: value_at(document, path)

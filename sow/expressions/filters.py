@@ -38,7 +38,7 @@ from sow.expressions.parser import BYTES_MAX, EXPRESSION_DEPTH_MAX, parse
 from sow.expressions.pattern_costs import search_cost
 
 _TESTS = Identifier | MessageTrait | Arithmetic | Call
-"""What makes the generated text longer."""
+"""Nodes that make the generated text longer."""
 LiteralValue = str | int | float
 Matches = Callable[[Sequence[Sequence[Value]], int], list[bool]]
 Truth = Callable[[Sequence[Value]], Outcome]
@@ -49,7 +49,7 @@ MOMENT_CHARS_MAX = 4096
 """Length of a filter that reads the time: it is compiled again for each moment, at some 5 ms a KiB,
 and blocks the server meanwhile."""
 LITERAL_CHARS_MAX = 1024
-"""Of a text that is calculated beforehand: a usual one has some dozen, and `explain` shows it."""
+"""Length of a folded constant: a usual one has some dozen, and `explain` shows it."""
 
 
 def compile_filter(
@@ -119,7 +119,7 @@ class Filter:
 
     @cached_property
     def search_cost(self) -> int:
-        """What searching for its patterns may cost (`sow.expressions.pattern_costs`)."""
+        """The cost of searching for its patterns (`sow.expressions.pattern_costs`)."""
         return sum(map(search_cost, _patterns_in(self.expression)))
 
     @cached_property
@@ -303,7 +303,7 @@ def _all_with_known(nodes: tuple[Node, ...], known: Mapping[Any, Scalar]) -> tup
 
 
 def _calculated(node: Node) -> Node:
-    """What a node comes to if it is calculated of literals alone; else the node."""
+    """The literal that a node of literals alone evaluates to; else the node."""
     if not isinstance(node, Arithmetic | Call):
         return node
     if not all(isinstance(part, Literal) for part in node.children):
@@ -332,8 +332,8 @@ def _check_moments(node: Node, text: str) -> None:
 
 
 def compile_value(node: Node) -> Callable[[Sequence[Value]], Value]:
-    """What gives the value of `node`, given those of `paths_in(node)`, of `traits_in(node)`, and of
-    the paths that it reads of what there was before the record."""
+    """A function that gives the value of `node`, given those of `paths_in(node)`, of
+    `traits_in(node)`, and of the paths that it reads from the previous state of the record."""
     read: tuple[Source, ...] = (*paths_in(node), *traits_in(node))
     source = SourceText(read, before=paths_in(node, of_previous=True))
     value = source.value(node)
@@ -343,7 +343,7 @@ def compile_value(node: Node) -> Callable[[Sequence[Value]], Value]:
 
 
 def compile_column(node: Node) -> Callable[[Sequence[Sequence[Value]], int], list[Value]]:
-    """What gives the values of `node` for so many records, given a column for each of
+    """A function that gives the values of `node` for many records, given a column for each of
     `paths_in(node)` and then of `traits_in(node)`."""
     source = SourceText((*paths_in(node), *traits_in(node)))
     function: Callable[..., list[Value]] = of_each(source, source.value(node))

@@ -163,7 +163,7 @@ SLIPS = {
     "VAR_POP": "POWER(STDDEV_POP(x), 2)",
     "VAR_SAMP": "POWER(STDDEV_SAMP(x), 2)",
 }
-"""What other languages call a function, and how it is written here."""
+"""Names of functions in other languages, with the name here."""
 
 
 def described_functions() -> list[dict[str, object]]:

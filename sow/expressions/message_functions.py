@@ -67,4 +67,4 @@ NOT_KEPT = {
     "VALUE_LOOKUP": "no expression reads another topic; have publishers write the value into the "
     "record",
 }
-"""What AMPS knows of a message and is not kept here, by name: why, and what to do instead."""
+"""Attributes of AMPS that are not kept here, by name: the reason and the alternative."""

@@ -49,7 +49,7 @@ class Identifier(Node):
 
     @property
     def source(self) -> "Source":
-        """What it reads."""
+        """Its source."""
         return TopicPath(self.topic, self.path) if self.topic else self.path
 
     def __str__(self) -> str:
@@ -105,13 +105,13 @@ class Literal(Node):
 
 @dataclass(frozen=True)
 class MessageTrait(Node):
-    """What is known of the message beside its fields."""
+    """A trait of the message."""
 
     trait: Trait
 
     @property
     def source(self) -> "Source":
-        """What it reads."""
+        """Its source."""
         return self.trait
 
     def __str__(self) -> str:
@@ -126,7 +126,7 @@ class Slot(Node):
 
     @property
     def source(self) -> "Source":
-        """What it reads."""
+        """Its source."""
         return self
 
     def __str__(self) -> str:
@@ -168,7 +168,7 @@ class Arithmetic(Node):
 
 @dataclass(frozen=True)
 class Call(Node):
-    """What the function of the upper-case name `name` gives for `arguments`."""
+    """A call of the function with the upper-case name `name`."""
 
     name: str
     arguments: tuple[Node, ...]
@@ -343,7 +343,7 @@ class Or(Node):
 
 
 Source = Path | TopicPath | Trait | Slot | Parameter
-"""What an expression reads of a record: a field, or something that is known beside its fields."""
+"""The source of a value in a record: a field, or a trait."""
 HANDED_IN = Identifier | MessageTrait | Slot
 """Nodes whose value is supplied from outside."""
 VALUES = HANDED_IN | Parameter | Literal | Arithmetic | Call

@@ -34,7 +34,7 @@ def _logarithm(run: Callable[[Any], float]) -> Callable[[Number], float]:
 
 
 def _numbers(values: Sequence[Value]) -> list[Number]:
-    """Those of the values that are numbers; NaN is none, and has no place among them."""
+    """The values that are numbers; NaN is excluded, since it has no order."""
     return [one for one in map(number, values) if one is not None and one == one]
 
 

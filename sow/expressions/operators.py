@@ -18,7 +18,7 @@ class Comparison(NamedTuple):
     """An operator between two numbers or two texts."""
 
     holds: Callable[[Any, Any], Any]
-    """Of two values a bool, of arrays of numbers a mask; false for NaN."""
+    """Its test: a bool for two values, a mask for arrays of numbers; false for NaN."""
     source: str
     """The operator of Python that gives the same unless a side is NaN."""
     mirrored: str
@@ -47,7 +47,7 @@ class Calculation(NamedTuple):
     """An arithmetic operator between two numbers."""
 
     run: Callable[[Any, Any], Any]
-    """Of two numbers a number, None for NULL."""
+    """Its function of two numbers; gives None for NULL."""
     is_elementwise: bool
     """Whether `run` is Python's operator, which doubles may use inline, and applies to arrays."""
 

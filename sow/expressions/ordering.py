@@ -46,7 +46,7 @@ Calculate = Callable[[Sequence[Sequence[Value]], int], list[Value]]
 _NULL: SortKey = (0,)
 _NAN: SortKey = (1,)
 _STRING = 3
-"""What the sort key of a string begins with."""
+"""The first item of a string's sort key."""
 
 
 class ReversedText:
@@ -90,11 +90,11 @@ class OrderTerm:
         return self.value.path if isinstance(self.value, Identifier) else None
 
     def key(self, value: Value) -> SortKey:
-        """What to sort by, ascending, for a record with this value."""
+        """The ascending sort key of a record with this value."""
         return text_sort_key(value) if self.text else sort_key(value)
 
     def rank(self, value: Value) -> "Rank":
-        """What to sort by, ascending whichever way the term goes, for a record with this value."""
+        """The sort key of a record with this value, ascending whatever the term's direction."""
         key = self.key(value)
         if not self.descending:
             return key

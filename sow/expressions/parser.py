@@ -34,11 +34,11 @@ EXPRESSION_DEPTH_MAX = 200
 """Levels of a filter, by default (Limits/FilterDepth). More than any program writes, and less than
 Python's stack allows."""
 FIELD_BYTES_MAX = 4096
-"""Of a field construction. One is written by an operator, and runs for every message."""
+"""Terms of a field construction, which an operator writes and which runs for every message."""
 FIELD_DEPTH_MAX = 100
 """Levels of a field construction, and of an order."""
 ORDER_BYTES_MAX = 8 * 1024
-"""Of an order: 32 terms of some length."""
+"""Terms of an order: 32 values of some length."""
 STATES = ("CURRENT", "PREVIOUS")
 """States of a record that a field can be made of: the message that has come, and what there was
 before it."""
@@ -138,14 +138,14 @@ def _read(text: str, start: str, limits: "_Limits") -> object:
 
 
 class _Limits(NamedTuple):
-    """How large an expression may be; `what` it is called."""
+    """The limits of an expression; `what` names it in errors."""
 
     what: str
     bytes_max: int
     depth_max: int
     terms_max: int = TERMS_MAX
     parameters: str = ""
-    """How names of parameters begin; there are none where it is empty."""
+    """The prefix of parameters' names; if empty, there are none."""
 
     def check_text(self, text: str) -> None:
         """Refuse what need not be read to be too large."""

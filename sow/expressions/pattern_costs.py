@@ -37,7 +37,7 @@ _TOKEN = re.compile(
 
 
 def free_positions(pattern: str) -> int:
-    """How many positions of a pattern are free, about, each as often as it is repeated."""
+    """The approximate number of free positions, each as often as it is repeated."""
     # By level of brackets: what was counted of it, and its last part, which may be repeated.
     levels = [[0, 0]]
     for token in _TOKEN.finditer(pattern):
@@ -67,17 +67,17 @@ def is_simple(pattern: str) -> bool:
 
 
 def search_cost(pattern: str) -> int:
-    """What searching each character for a pattern may cost, in steps of simple programs."""
+    """The cost of a search for each character, in steps of simple programs."""
     return steps_of(pattern) * (1 if is_simple(pattern) else SLOW_FACTOR)
 
 
 def searched_chars_max(pattern: str) -> int:
-    """Of how many characters a text may be in which a pattern is searched."""
+    """The longest text in which a pattern is searched."""
     if is_plain(pattern):
         return sys.maxsize
     return SEARCHED_CHARS_MAX if is_simple(pattern) else SLOWLY_SEARCHED_CHARS_MAX
 
 
 def slow_steps(pattern: str) -> int:
-    """How many steps a pattern has that count with those that are not simple."""
+    """The number of a pattern's steps that are not simple."""
     return 0 if is_simple(pattern) else steps_of(pattern)

@@ -34,13 +34,13 @@ EVERYWHERE = ""
 SET_STEPS_MAX = 16_000
 """Steps in the programs of a set from which on it takes no more."""
 SUITED_STEPS_MAX = 500
-"""Of a pattern's program; those of longer ones may take milliseconds to make."""
+"""Size of a pattern's program; longer ones may take milliseconds to compile."""
 SET_BYTES_MAX = 4 * 1024**2
-"""What RE2 may take for a set; it looks for states as it goes, and keeps them."""
+"""Memory of RE2 for a set; it creates states lazily, and caches them."""
 RESTLESS_CHARS_MAX = 32
-"""Of a text in which restless patterns are looked for together: symbols and accounts have no more.
-Ten thousand of them make 20 to 40 ns a pattern and character of states, a third of a second of a
-thousand characters, while each one by itself reads these in two microseconds."""
+"""Length of a text in which restless patterns are searched together: symbols and accounts are not
+longer. Ten thousand patterns create states at 20 to 40 ns a pattern and character, a third of a
+second for a thousand characters, while each one by itself reads these in two microseconds."""
 KNOWN_PART = 8
 """Texts whose matches are cached, for each pattern: values of fields repeat, and the cache is a
 small multiple of the patterns."""
@@ -78,7 +78,7 @@ class PatternSets:
         """All large sets that have patterns."""
         self._homes: dict[str, PatternSet] = {}
         self._known: dict[str, list[str]] = {}
-        """What was found in texts since a pattern came or went; only to be looked at."""
+        """The matches of texts since the patterns last changed; read-only."""
 
     def __len__(self) -> int:
         return len(self._homes)
@@ -185,7 +185,7 @@ class PatternSet:
         self.is_made = True
 
     def found_in(self, text: bytes) -> list[str]:
-        """Those that may be found in a text; all of them where the automaton gives no answer."""
+        """The patterns that may match a text; all of them if the automaton fails."""
         found = None if self._automaton is None else self._automaton.Match(text)
         if found is None:
             return list(self.patterns)

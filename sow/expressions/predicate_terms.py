@@ -66,7 +66,7 @@ _ABOVE, _BELOW = (">", ">="), ("<", "<=")
 
 @dataclass(frozen=True)
 class Access:
-    """How a filter is found: every record that matches makes one of `terms` true, and all of
+    """An access path to a filter: every record that matches makes one of `terms` true, and all of
     `rest`, what is left of the conditions."""
 
     terms: Sequence[AccessTerm]
@@ -79,7 +79,7 @@ class Access:
 
 
 _ACCESSES: WeakKeyDictionary[Filter, Access | None] = WeakKeyDictionary()
-"""What was found of filters. One that follows a pattern is filed for each of its topics."""
+"""A cache of access paths. A filter that follows a pattern is filed for each of its topics."""
 
 
 def access_of(condition: Filter) -> Access | None:
@@ -103,7 +103,7 @@ def find_access(conditions: Iterable[Node]) -> Access | None:
 
 
 def _weight(found: tuple[Sequence[AccessTerm], Sequence[int]]) -> int:
-    """How much the terms let through, in values."""
+    """The estimated selectivity of the terms, in values."""
     return sum(map(_values_of, found[0]))
 
 
@@ -132,14 +132,14 @@ def _accesses(terms: Sequence[Node]) -> Iterator[tuple[Sequence[AccessTerm], Seq
 
 
 def _common(ranges: Sequence[RangeTerm]) -> RangeTerm:
-    """What lies in all of these ranges of one field."""
+    """The intersection of these ranges of one field."""
     lows: list[Any] = [limits.low for limits in ranges if limits.low is not None]
     highs: list[Any] = [limits.high for limits in ranges if limits.high is not None]
     return RangeTerm(ranges[0].path, max(lows, default=None), min(highs, default=None))
 
 
 def _access_terms(term: Node) -> list[AccessTerm] | None:
-    """What one condition is found by; None if it cannot be."""
+    """The access path to one condition; None if there is none."""
     match term:
         case Or(arms):
             return _any_of(arms)
@@ -155,7 +155,7 @@ def _access_terms(term: Node) -> list[AccessTerm] | None:
 
 
 def _any_of(arms: Sequence[Node]) -> list[AccessTerm] | None:
-    """What is found by one arm at least; all values of a field make one term."""
+    """The access path to a disjunction; all values of a field make one term."""
     values: dict[Path, dict[LiteralValue, None]] = {}
     others: dict[AccessTerm, None] = {}
     for arm in arms:

@@ -63,7 +63,7 @@ class Aggregate(NamedTuple):
 
 
 class Projection:
-    """What the rows of groups are made of.
+    """A compiled projection: the recipe of the rows of groups.
 
     `inputs` are the fields to read of each record, those that make the groups first, in the order
     in which they are given: so many are `grouping`. `targets` are the fields of a row. `texts` are
@@ -141,7 +141,7 @@ def replace_value(construction: Construction, value: Node) -> Construction:
 
 
 class _Parts:
-    """What expressions are taken apart into. Equal parts, which have equal texts, are one."""
+    """Collects the parts of expressions. Equal parts, which have equal texts, are one."""
 
     def __init__(self, grouping: Sequence[TopicPath]) -> None:
         self._grouping = {path: number for number, path in enumerate(grouping)}
@@ -150,7 +150,7 @@ class _Parts:
         self.aggregates: dict[Aggregate, int] = {}
 
     def outer(self, node: Node) -> Node:
-        """What is made of the group: the node with slots in place of what is known of it."""
+        """The node with slots in place of the values of the group."""
         if isinstance(node, Call) and node.name in AGGREGATES:
             inner, *options = node.arguments
             words = [one.value for one in options if isinstance(one, Literal)]
@@ -191,7 +191,8 @@ def _with_parts(node: Node, change: Callable[[Node], Node]) -> Node:
 def _argument(
     node: Node, places: Mapping[TopicPath, int]
 ) -> Callable[[Columns, int], Sequence[Value]]:
-    """What gives the values of an argument, given a column for each input, in these places."""
+    """A function that gives the values of an argument, given a column for each input at its
+    place."""
     if isinstance(node, Identifier):
         only = places[_source(node)]
         return lambda columns, _count: columns[only]

@@ -148,7 +148,7 @@ def _hint(text: str, position: int, accepted: Set[str]) -> str:
 
 
 def in_words(accepted: Set[str], kind: str = "filter") -> str:
-    """What the terminals mean to a reader: "a path, a literal or '('", "AND or OR"."""
+    """The terminals in a reader's words: "a path, a literal or '('", "AND or OR"."""
     left = set(accepted)
     if "LITERALS" in left:
         left.add("LPAR")

@@ -16,7 +16,7 @@ from sow.expressions.compare import as_number, as_text
 from sow.expressions.operators import CALCULATIONS, Number
 
 DIGITS_MAX = 1000
-"""Of a whole number that is calculated; one that has more goes on as a double, since products of
+"""Digits of a calculated integer; one with more becomes a double, since products of
 products would take ever longer. No field of a message that is meant as a number has as many."""
 _WHOLE_MAX = 10**DIGITS_MAX
 
@@ -44,7 +44,7 @@ def text(value: Value) -> str | None:
 
 
 def arithmetic(run: Callable[[Any, Any], Number | None]) -> Callable[[Value, Value], Value]:
-    """What calculates `run` of any two values."""
+    """A function that applies `run` to any two values."""
 
     def calculated(left: Value, right: Value) -> Value:
         # Most values are numbers already: they are looked at no further.

@@ -81,7 +81,7 @@ OTHER_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("messagepack", "message-pack"), "msgpack"),
     "composite": "composite-local",
 }
-"""What others call these types."""
+"""Other products' names for these types."""
 
 
 MESSAGE_TYPES_MAX = 64
@@ -137,7 +137,7 @@ def decoder_of(kind: MessageType, paths: tuple[Path, ...]) -> Decoder:
 
 @lru_cache(maxsize=MESSAGE_TYPES_MAX)
 def decoders_of(kind: MessageType) -> Callable[[tuple[Path, ...]], Decoder]:
-    """What gives a decoder of any paths, one for all topics of the message type."""
+    """A function that gives a decoder of any paths, one for all topics of the message type."""
     return partial(decoder_of, kind)
 
 

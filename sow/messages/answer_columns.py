@@ -31,7 +31,7 @@ from sow.messages.value_types import from_text, text_of, value_type
 BUILT_IN = MessageTypeOptions("json", "json")
 INT64 = range(-(2**63), 2**63)
 SENT_CHARS_MAX = 4_000
-"""Of a header: proxies take 8 KiB of all of them together, or 4 of one."""
+"""Size of a header: proxies accept 8 KiB of all of them together, or 4 of one."""
 
 
 class SentColumns(msgspec.Struct):

@@ -305,7 +305,7 @@ def is_json_text(field: pa.Field) -> bool:
 
 
 def kind_of_column(field: pa.Field) -> str:
-    """What a Schema would declare for a column of a server's, other than one of bytes."""
+    """The type that a Schema would declare for a column of a server, other than one of bytes."""
     if is_json_text(field):
         return JSON_KIND
     if pa.types.is_decimal(field.type):

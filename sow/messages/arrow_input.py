@@ -27,9 +27,9 @@ FIELDS_MAX = 16
 """Columns of a stream. Those that mean something to a write are fewer."""
 END = b"\xff\xff\xff\xff\0\0\0\0"
 ALIGNMENT = 8
-"""Where buffers begin, as the format demands: readers look at eight bytes at a time."""
+"""Alignment of buffers in the format: readers read eight bytes at a time."""
 FORMAT_5 = 4
-"""How the fifth version of the format, of 2020, calls itself."""
+"""The number of the fifth version of the format, of 2020."""
 UNPACKED = -1
 """The size in front of an uncompressed buffer in a compressed batch."""
 PLAIN = (
@@ -115,7 +115,7 @@ def _schema(message: pa.ipc.Message) -> pa.Schema:
 
 
 class _Room:
-    """What a stream may still hold."""
+    """The remaining budget of a stream."""
 
     def __init__(self, size_max: int) -> None:
         self._size_max = self._size_left = size_max
@@ -146,7 +146,7 @@ class _Plan:
         self._packed = header.has(3)
 
     def sizes(self, body: pa.Buffer) -> Iterator[int]:
-        """How much each buffer takes when it is unpacked; raises ValueError."""
+        """The uncompressed size of each buffer; raises ValueError."""
         if self._places and body.address % ALIGNMENT:
             raise ValueError("a body is not aligned to 8 bytes")
         view = memoryview(body)
@@ -165,7 +165,7 @@ class _Plan:
 
 
 def _header(message: pa.ipc.Message) -> "_Flat":
-    """What a message is about."""
+    """The header of a message."""
     metadata = _Flat.root(memoryview(message.metadata))
     if metadata.small(0) != FORMAT_5:
         # Batches of earlier versions mark compression elsewhere.
@@ -227,7 +227,7 @@ class _Flat:
         return _Flat(self._data, target)
 
     def length(self, field: int) -> int:
-        """How many a field holds that is a list."""
+        """The number of items of a list field."""
         target = self._target(field)
         return 0 if target is None else self._number("<I", target)
 

@@ -43,9 +43,9 @@ class MessageType(Protocol):
     """A message may hold some of its fields only: what deltas and select lists need. Of other types
     a delta is the whole message."""
     media_type: str
-    """What a message is over HTTP, as it is."""
+    """The media type of a raw message over HTTP."""
     enc: str | None
-    """How a body travels inside a JSON line when it is not text: None, or "base64"."""
+    """The encoding of a body inside a JSON line: None, or "base64" if it is not text."""
 
     def __hash__(self) -> int:
         """It is itself: what is made of it is kept by it."""

@@ -33,23 +33,23 @@ class BinaryTypes:
         raise ValueError(f"a field is named by {type(key).__name__}")
 
     def remembered(self, value: TypedText | TypedInt) -> Any:
-        """What is written for a value that remembers what it was."""
+        """The native value of a scalar that remembers it."""
         return str(value) if isinstance(value, str) else int(value)
 
     def key(self, name: Any) -> Any:
-        """What is written for the name of a field; raises TypeError."""
+        """The native key for the name of a field; raises TypeError."""
         if not isinstance(name, str):
             raise TypeError("a field is named by text")
         return str(name)
 
     def whole(self, value: int) -> int:
-        """What is written for an integer; raises ValueError for one that has no place."""
+        """The native integer; raises ValueError for one that does not fit."""
         return value
 
-    # The walks.
+    # Traversal.
 
     def document(self, found: dict[Any, Any], level: int = 1) -> dict[str, Any]:
-        """What was decoded, as a document: changed in place, since most values stay. Raises
+        """The decoded message as a document: changed in place, since most values stay. Raises
         LargeMessage where it nests too deeply."""
         _check(level)
         if not TEXTS.issuperset(map(type, found)):
@@ -75,7 +75,7 @@ class BinaryTypes:
         return self.shown(value, level)
 
     def message(self, value: Any, level: int = 1) -> Any:
-        """What the format's library writes for a document, or for a value of one. Raises ValueError
+        """The native form of a document, or of a value of one. Raises ValueError
         and TypeError for what the format has not."""
         _check(level - 1)
         match value:

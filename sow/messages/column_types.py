@@ -29,8 +29,8 @@ ColumnType = Literal["string", "int64", "float64", "binary", "json"]
 TEXT, INT64_ONLY, BOTH, DOUBLE_ONLY, LONG_NUMBER, BYTES_KIND, OTHER_KIND = (
     1 << bit for bit in range(7)
 )
-"""Of numbers: those that 64 bits hold and doubles do not, that both hold, that only doubles hold,
-and that neither does."""
+"""Bits of kinds. Numbers have four: those that 64 bits hold and doubles do not, that both hold, that
+only doubles hold, and that neither does."""
 WHOLE_DIGITS = 15
 """Whole numbers of so many digits are held by 64 bits and by doubles."""
 INT_DIGITS_MAX = 400
@@ -47,7 +47,7 @@ SCALAR_KINDS: Mapping[type, int] = {
     Double: DOUBLE_ONLY | BOTH,
     Binary: BYTES_KIND,
 }
-"""What messages of one value are, whether there are any or not."""
+"""The types of message types with one value, with or without messages."""
 
 
 def type_of(kinds: int) -> ColumnType:

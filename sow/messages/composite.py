@@ -29,7 +29,7 @@ from sow.messages.scalars import ONLY_FIELD, OneValue
 from sow.messages.typed_scalars import Base64
 
 LENGTH_BYTES = 4
-"""Of the length before a part, as AMPS has it: four gigabytes, far more than a message may have."""
+"""Bytes of the length before a part, as in AMPS: four gigabytes, far more than a message has."""
 
 
 class Checked(NamedTuple):
@@ -40,7 +40,7 @@ class Checked(NamedTuple):
 
 
 class _Composite:
-    """What both have in common: parts are cut, checked and put together alike."""
+    """The common base of both: parts are split, checked and joined alike."""
 
     structured = True
     enc: str | None = "base64"
@@ -79,7 +79,7 @@ class _Composite:
         return parts
 
     def parsed(self, body: bytes) -> list[Any]:
-        """What the parts hold, None for one that is absent; raises BadMessage. Bytes, such as the
+        """The content of the parts, None for an absent one; raises BadMessage. Bytes, such as the
         tail, are base64."""
         *parts, tail = self.split(body)
         found: list[Any] = []
@@ -340,7 +340,7 @@ def _spread(column: Column, there: Sequence[int], count: int) -> Column:
 
 
 def _of_part(error: BadMessage, number: int, index: int) -> BadMessage:
-    """What a part's decoder has found wrong, as it is about the whole message."""
+    """The error of a part's decoder, as one of the whole message."""
     named = f"message {error.index}"
     why = (
         error.detail.removeprefix(named) if error.detail.startswith(named) else f": {error.detail}"
@@ -358,7 +358,7 @@ def _joined(parts: Sequence[bytes]) -> bytes:
 
 
 def _part(kind: MessageType, value: object) -> bytes:
-    """What is written for what a part holds; nothing where it is absent."""
+    """The encoding of a part's content; empty if it is absent."""
     if value is None:
         return b""
     try:

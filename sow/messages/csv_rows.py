@@ -42,9 +42,9 @@ STEPS_AT_ONCE = 20_000
 """Cells that are read in one step, each as many times as its column names objects within each
 other: some milliseconds. A row of a few thousand characters may have 200,000."""
 BLANK_LINES_MAX = 1_000_000
-"""As many as messages: each is read, and 64 MiB of them take most of a minute."""
+"""The same as messages: each is parsed, and 64 MiB of them take most of a minute."""
 LINE_STEPS = 4
-"""What a line counts for beside its cells: a step reads 5,000 of them, in a millisecond or two."""
+"""The weight of a line beside its cells: a step reads 5,000 of them, in a millisecond or two."""
 CHARS_AT_ONCE = 256 * 1024
 """Characters that are read in one step, or a row that has more."""
 CSV_COLUMNS_MAX = 2_000

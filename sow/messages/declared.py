@@ -61,7 +61,7 @@ class DeclaredFields:
 
 @lru_cache(maxsize=SCHEMAS_MAX)
 def declared_fields(kind: MessageType, declared: tuple[Declared, ...]) -> DeclaredFields:
-    """What a Schema declares, shared by the topics of a pattern."""
+    """The declarations of a Schema, shared by the topics of a pattern."""
     return DeclaredFields(kind, declared)
 
 

@@ -109,7 +109,7 @@ def _numbered_from(first: int, paths: Iterable[tuple[int, Path]]) -> Iterable[tu
 
 
 def document_columns(paths: tuple[Path, ...]) -> DocumentColumns:
-    """What reads these paths, made of what reads the first of them."""
+    """The reader of these paths, extended from that of the first of them."""
     shared = max(0, len(paths) - 1) // SHARED_PATHS * SHARED_PATHS
     return _tree(paths[:shared]).followed_by(paths[shared:]) if shared else DocumentColumns(paths)
 

@@ -16,7 +16,7 @@ VALUES_MAX = 100_000
 """Values of one message that Python looks at one by one, in one step: a microsecond or two each.
 As many elements may an XML message have."""
 DEAR_FACTOR = 10
-"""What a value counts for that takes some ten times as long as others, such as a decimal."""
+"""The weight of a value that takes some ten times as long as others, such as a decimal."""
 PLAIN_KINDS = frozenset({str, int, float, bool, type(None)})
 
 

@@ -113,7 +113,7 @@ class Fix:
         return string_line(body)
 
     def from_line(self, d: bytes) -> bytes:
-        """What the JSON string `d` holds; raises BadMessage."""
+        """The body in the JSON string `d`; raises BadMessage."""
         return string_body(d)
 
 

@@ -47,7 +47,7 @@ def _cell(value: bytes) -> str:
 
 
 def column_of(steps: Sequence[str]) -> str:
-    """What the column of a field is called; `steps` are the names that lead to it."""
+    """The name of a field's column; `steps` are the names that lead to it."""
     if len(steps) == 1 and not steps[0].startswith("/"):
         return steps[0]
     return "".join([f"/{step.replace('~', '~0').replace('/', '~1')}" for step in steps])

@@ -41,7 +41,7 @@ SHAPE = bytes.maketrans(b"123456789E", b"000000000e")
 LONG_EXPONENT = b"e000"
 LONG_NUMBER = b"0" * 200
 EXPONENTS_MAX = 1_000
-"""What looks like one is looked at so often, within a millisecond. Texts of hexadecimal digits are
+"""Candidates are checked so often, within a millisecond. Texts of hexadecimal digits are
 full of it: where there are more, it is quicker to read the messages one by one."""
 # A bracket of either kind becomes a square one; all but brackets and quotes is left out.
 ONE_BRACKET = bytes.maketrans(b"{}", b"[]")
@@ -56,7 +56,7 @@ MANY_BYTES_MIN = 8 * 1024
 """From so many bytes on they are quicker looked at by numpy, some operations for all of them, than
 by methods of bytes that take one after the other."""
 MANY_BYTES_AT_ONCE = 256 * 1024
-"""Of these some arrays of their size are made, which still fit into the processor's own memory."""
+"""Bytes in one chunk: numpy makes some arrays of this size, which fit into a processor's cache."""
 SAMPLE_STEP = 25
 """Each so many-th byte is enough to find a run of digits as long as `LONG_NUMBER`."""
 LONG_SAMPLE = b"0" * (200 // SAMPLE_STEP)

@@ -38,7 +38,7 @@ class UnsuitedError(Exception):
 
 
 READ_FAILURES = (UnsuitedError, msgspec.MsgspecError, ValueError, RecursionError)
-"""What a `ColumnsReader` raises for records that it cannot read."""
+"""Raised by a `ColumnsReader` for records that it cannot read."""
 
 
 def columns_reader(paths: tuple[Path, ...]) -> ColumnsReader | None:

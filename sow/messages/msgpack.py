@@ -30,9 +30,9 @@ from sow.messages.msgpack_values import ARRAYS, MAPS, Extension, extension_bytes
 from sow.messages.typed_scalars import Base64, TypedInt, TypedText
 
 INTEGERS = range(-(2**63), 2**64)
-"""What the format holds."""
+"""The range of integers of the format."""
 PLAIN_VALUES_MAX = 2_000_000
-"""Of one list, which is read at once: a tenth of a second."""
+"""Members of one list, which is read in one step: a tenth of a second."""
 IN_A_MAP = b"\x81\xa0"
 """A map of one field, whose value follows: a decoder of structs skips any value of it."""
 
@@ -198,7 +198,7 @@ class _TimeError(ValueError):
 
 
 class _MsgPackKinds(BinaryTypes):
-    """What MessagePack has and JSON has not."""
+    """The types of MessagePack that JSON lacks."""
 
     def shown(self, value: Any, _level: int) -> Any:
         """Bytes and extensions as their base64 form."""

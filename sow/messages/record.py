@@ -23,7 +23,7 @@ from sow.messages.lines import bytes_of, string_body, string_line, text_of
 RECORD_END = "\x01"
 """The separator of records in one text."""
 FIELDS_MAX = 1000
-"""Of one type: every message is compared with them, and no table of people has as many columns."""
+"""Fields of one type: every message is compared with them, and real tables have fewer columns."""
 IN_NUMBERS = "+-."
 """Separators that a number could hold."""
 
@@ -182,7 +182,7 @@ class Record:
         return bytes_of(self._separator.join(texts) or self._separator * self.partial)
 
     def _text(self, place: int, value: object) -> str:
-        """What is written for a value; nothing for None."""
+        """The bytes of a value; empty for None."""
         if value is None:
             return ""
         name, kind = self.fields[place], self._kinds[place]
@@ -205,7 +205,7 @@ class Record:
         return string_line(body)
 
     def from_line(self, d: bytes) -> bytes:
-        """What the JSON string `d` holds; raises BadMessage."""
+        """The body in the JSON string `d`; raises BadMessage."""
         return string_body(d)
 
 
@@ -273,7 +273,7 @@ PLAIN_NUMBERS: dict[RecordFieldType, re.Pattern[str]] = {
     "int": re.compile(r"(?:(?:0|-?[1-9][0-9]*+)?(?:\x01|\Z))*+\Z"),
     "decimal": re.compile(r"(?:(?:-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?)?(?:\x01|\Z))*+\Z"),
 }
-"""What the values of many records are at one place, with U+0001 between them. Those with exponents,
+"""The values of many records at one place, with U+0001 between them. Those with exponents,
 which may be too large, are looked at one by one."""
 READERS: dict[RecordFieldType, Callable[[str], Scalar]] = {
     "string": str,

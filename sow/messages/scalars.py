@@ -66,14 +66,14 @@ class Binary:
 
 
 class OneValue(ABC):
-    """What the three have in common: a document of one field, and a text in lines."""
+    """The common base of the three: a document of one field, and a text in lines."""
 
     structured = True
     partial = False
     enc: str | None = None
     media_type = PLAIN_TEXT
     description: ClassVar[str]
-    """What the value must be."""
+    """The allowed values, for errors."""
 
     def __init__(self, options: MessageTypeOptions) -> None:
         self.name = options.name
@@ -102,7 +102,7 @@ class OneValue(ABC):
         return string_line(body)
 
     def from_line(self, d: bytes) -> bytes:
-        """What the JSON string `d` holds; raises BadMessage."""
+        """The body in the JSON string `d`; raises BadMessage."""
         return string_body(d)
 
     @abstractmethod

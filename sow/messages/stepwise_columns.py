@@ -36,13 +36,13 @@ def made(making: Making[Result]) -> Result:
 
 
 def parts(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    """As many as one step may look at."""
+    """Slices of the size that one step may process."""
     for start in range(0, len(items), PART_ROWS):
         yield items[start : start + PART_ROWS]
 
 
 def pieces(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """As many bodies as one step may copy or read."""
+    """Slices of the bodies that one step may copy or read."""
     for some in parts(bodies):
         sizes = list(accumulate(map(len, some)))
         start = read = 0

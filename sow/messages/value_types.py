@@ -17,7 +17,7 @@ from sow.errors import ClientError, shown
 from sow.messages.numbers import NUMBER_TEXT, fits_decimal, fits_double, fits_int64
 
 DECIMAL_DIGITS_MAX = 38
-"""What 128 bits hold: Arrow's and Spark's decimals have no more."""
+"""Digits that fit into 128 bits, the limit of Arrow's and Spark's decimals."""
 DECIMAL = re.compile(r"decimal\(\s*(\d{1,3})\s*(?:,\s*(\d{1,3})\s*)?\)", re.ASCII)
 TIME = re.compile(
     r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,6})0*)?(Z|z|[+-]\d\d:?\d\d)?", re.ASCII
@@ -120,7 +120,7 @@ OTHER_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("datetime", "time", "instant"), "timestamp"),
     **dict.fromkeys(("object", "array", "any", "document"), "json"),
 }
-"""What others call these types."""
+"""Other products' names for these types."""
 
 
 def value_type(text: str) -> ValueType:

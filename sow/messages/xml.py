@@ -38,7 +38,7 @@ NOT_IN_XML = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 """Characters that no XML document can hold, however they are written."""
 IN_TEXTS = {"\r": "&#13;"}
 IN_ATTRIBUTES = {"\r": "&#13;", "\n": "&#10;", "\t": "&#9;"}
-"""What a reader would take for another kind of white space."""
+"""Whitespace that a parser would normalize."""
 
 
 class Xml:
@@ -83,7 +83,7 @@ class Xml:
         return string_line(body)
 
     def from_line(self, d: bytes) -> bytes:
-        """What the JSON string `d` holds; raises BadMessage."""
+        """The body in the JSON string `d`; raises BadMessage."""
         return string_body(d)
 
 
@@ -133,7 +133,7 @@ class _XmlReader:
 
 
 def _value(fields: dict[str, Any], text: str) -> Any:
-    """What an element is."""
+    """The value of an element."""
     if not fields:
         return text
     # Between elements white space is there for people.

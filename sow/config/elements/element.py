@@ -1,4 +1,4 @@
-"""What the table of elements is made of: an element, its place and where its value goes."""
+"""An entry of the table of elements: its place, its value type and where its value goes."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

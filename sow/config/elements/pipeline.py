@@ -63,7 +63,7 @@ def _one(name: str, kind: value_types.ValueKind, about: str, required: bool = Fa
 def _where(
     *formats: str, what: str, path: str, topic: str, required: bool = False
 ) -> tuple[Element, ...]:
-    """Where rows come from or go: a format of Spark's or one of these, with a path or a topic."""
+    """A source or a sink of rows: a format of Spark's or one of these, with a path or a topic."""
     return (
         _one("Format", pipeline_types.format_of(*formats), what, required),
         _one(

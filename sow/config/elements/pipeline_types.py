@@ -14,7 +14,7 @@ from sow.core.suggest import nearest
 from sow.errors import shown
 
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-"""What Spark's SQL takes for a name without quotes."""
+"""A name that Spark's SQL accepts without quotes."""
 FORMAT_WORD = re.compile(r"[A-Za-z_][\w.$-]*", re.ASCII)
 """A short name that Spark knows, or a class of Java's."""
 NO_BUCKET = re.compile(
@@ -91,7 +91,7 @@ def _columns(text: str) -> str:
 
 
 def _trigger(text: str) -> int | None:
-    """How often, in microseconds; None: once."""
+    """The interval of a trigger in microseconds; None: once."""
     if text == "once":
         return None
     try:

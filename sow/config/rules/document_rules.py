@@ -1,4 +1,4 @@
-"""What must agree between the elements of a document, above all between its topics.
+"""The rules of a document: what must agree between its elements, above all its topics.
 
 Each rule is a function that looks at sections and reports findings; a value that could not be
 read is absent here and already reported. What one element can get wrong alone is in
@@ -241,7 +241,7 @@ OUTSIDE = {
     False: f"it as a <Topic> in SOW{UNSTORED}",
     True: f"a <Topic> with this <Pattern> in SOW{UNSTORED}, or write .* for all",
 }
-"""What to write for a topic that is logged and is in no SOW; for a pattern of names, True."""
+"""The remedy for a logged topic that is in no SOW; the key is True for a pattern of names."""
 
 
 def check_logged_topics(root: Section, findings: Diagnostics) -> None:

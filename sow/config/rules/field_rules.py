@@ -41,8 +41,7 @@ UNKNOWN = {
         Trait.BOOKMARK: ("a message is numbered after its fields are made", "remove it"),
     },
 }
-"""What is not known yet of a message where the fields of a topic are made, why, and what to write
-instead."""
+"""Traits that are unknown when the fields of a topic are made, the reason, and the remedy."""
 
 
 def _is_known(topic: Section, section: Section, fields: Fields, findings: Diagnostics) -> None:

@@ -73,7 +73,7 @@ def check_pipelines(root: Section, findings: Diagnostics) -> None:
 
 
 def _with_formats(pipeline: Section) -> list[Section]:
-    """What reads and what writes."""
+    """The sources and the sinks."""
     sink = pipeline.values.get("sink")
     read = [*pipeline.sections("sources"), *pipeline.sections("statics")]
     return [*read, sink] if isinstance(sink, Section) else read
@@ -308,7 +308,7 @@ SET_FOR_SPARK: Names = dict.fromkeys(
 )
 """The same of settings."""
 SPARKS = "spark."
-"""How the names of settings begin; all others Spark passes over."""
+"""Prefixes of the names of settings; Spark ignores all others."""
 OF_THE_DRIVER = ("spark.driver.", "spark.executor.", "spark.jars")
 """Settings that take effect only when the JVM starts."""
 

@@ -1,4 +1,4 @@
-"""What must agree within `<Security>`: authentication, roles, and the files that they rely on.
+"""The rules of `<Security>`: authentication, roles, and the files that they rely on.
 
 A file that only seems to require passwords is worse than one that requires none, so everything
 without effect is an error.
@@ -163,7 +163,7 @@ def _tags(verbs: Iterable[str]) -> list[str]:
 
 
 def exposed(host: str, security: Security) -> tuple[str, str] | None:
-    """What is wrong with listening at `host`, and what to write instead; None if nothing is."""
+    """The reason not to listen at `host`, and the remedy; None if there is none."""
     if is_loopback(host) or security.authentication is not None:
         return None
     return (
@@ -175,7 +175,7 @@ def exposed(host: str, security: Security) -> tuple[str, str] | None:
 
 
 def exposure(configuration: Configuration, line: FileLine) -> Finding | None:
-    """What is wrong with the address in a file, at the line of its Listen."""
+    """The finding about the address in a file, at the line of its Listen."""
     wrong = exposed(configuration.host, configuration.security)
     return Finding(line.file, int(line), "Listen", "error", *wrong) if wrong else None
 

@@ -78,7 +78,7 @@ def report_missing(
 
 
 def _undefined(root: Section, topic: Section, name: str, known: Iterable[str]) -> tuple[str, str]:
-    """What is wrong with the name of no topic: that of a definition of many may be meant."""
+    """The finding for an unknown topic: a definition of many topics may be meant."""
     message = f"no topic {name!r} is defined"
     sections = root.sections("topics")
     patterns = {one.text("pattern"): one for one in sections if one.text("pattern")}

@@ -199,7 +199,7 @@ class _View:
             )
 
     def _aggregates(self, projection: Projection) -> None:
-        """What Spark does not keep of a group."""
+        """Report aggregates that Spark does not maintain."""
         if self.view.text("engine") != "spark":
             return
         line = self._section("Projection").line_of("Field")
@@ -299,7 +299,7 @@ class _View:
         return "" if kind is None or "Enrichment" in topic.lines else missing(kind, path)
 
     def _targets(self, view: Section) -> list[Path] | None:
-        """What a view above projects; None where that could not be read."""
+        """The fields of a view above; None if its projection could not be read."""
         made_of = underlyings(view)
         types = {n: self.above[n].text("message_type") for n in made_of if n in self.above}
         projection = view.values.get("projection")
@@ -314,7 +314,7 @@ class _View:
             return None
 
     def _rows(self, projection: Projection, kind: MessageType | None) -> None:
-        """What the message type of the view cannot hold, and indexes of what no row has."""
+        """Report fields that the message type cannot hold, and indexes of fields that no row has."""
         section = self._section("Projection")
         for target in projection.targets:
             if kind is not None and not has_place(kind, target):
