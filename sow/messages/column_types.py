@@ -29,8 +29,8 @@ ColumnType = Literal["string", "int64", "float64", "binary", "json"]
 TEXT, INT64_ONLY, BOTH, DOUBLE_ONLY, LONG_NUMBER, BYTES_KIND, OTHER_KIND = (
     1 << bit for bit in range(7)
 )
-"""Bits of kinds. Numbers have four: those that 64 bits hold and doubles do not, that both hold, that
-only doubles hold, and that neither does."""
+"""Bits of kinds. Numbers have four: those that 64 bits hold and doubles do not, that both hold,
+that only doubles hold, and that neither does."""
 WHOLE_DIGITS = 15
 """Whole numbers of so many digits are held by 64 bits and by doubles."""
 INT_DIGITS_MAX = 400

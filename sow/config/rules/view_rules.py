@@ -314,7 +314,7 @@ class _View:
             return None
 
     def _rows(self, projection: Projection, kind: MessageType | None) -> None:
-        """Report fields that the message type cannot hold, and indexes of fields that no row has."""
+        """Report fields that the message type cannot hold, and indexes of fields in no row."""
         section = self._section("Projection")
         for target in projection.targets:
             if kind is not None and not has_place(kind, target):
