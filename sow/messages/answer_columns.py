@@ -74,7 +74,7 @@ def table_of_rows(
     """JSON texts, and the same `records` decoded, as the columns of a topic's schema.
 
     A field that the schema does not have is a column behind those, of a type that holds all of its
-    values; a column of which a value is not of its type holds JSON texts. Texts that are no objects
+    values; a column with a value of another type holds JSON texts. Texts that are no objects
     are in the column ``value``. Raises TooLarge for more fields than there may be columns.
     """
     fields = list(schema or ())

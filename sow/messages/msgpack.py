@@ -91,7 +91,7 @@ def _count_values(body: bytes, every: bool = False) -> None:
 
 
 def _is_plain(container: Any) -> bool:
-    """Whether a list holds only plain values, of which there may be very many."""
+    """Whether a list holds only plain values; there may be very many."""
     try:
         _read_plain(container)
     except msgspec.ValidationError:
