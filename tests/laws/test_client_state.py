@@ -244,8 +244,8 @@ class Run:
 def _size(request, monkeypatch):
     """Answers, and what a replacement says, are written at once, or a line or two at a time."""
     if request.param == "streamed":
-        answers = ("history.snapshot", "sessions.subscription_diff", "sessions.multi_topic_snapshot")
-        for module in answers:
+        within = ("history.snapshot", "sessions.subscription_diff", "sessions.multi_topic_snapshot")
+        for module in within:
             monkeypatch.setattr(f"sow.{module}.ANSWER_CHUNK_ROWS", 2)
 
 
