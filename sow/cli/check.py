@@ -11,7 +11,7 @@ from sow.cli.options import example, filter_option, json_option, pairs, url_opti
 from sow.cli.plain_output import json_text
 from sow.config import Finding, Loaded, load
 from sow.config.diagnostics import file_of
-from sow.config.xsd import schema
+from sow.config.reference import schema
 from sow.core.humanize import counted
 from sow.core.pipelines import Pipeline
 from sow.errors import shown

@@ -1,10 +1,10 @@
-"""config.xml: read, checked and turned into the plain data of `sow.core.definitions`.
+"""Loads config.xml: parses and checks it, and builds the plain data of `sow.core.definitions`.
 
-Text becomes nodes (`document`), those of other files come in (`includes`), nodes become sections
-by the table of elements (`structure`, `elements`), the rules say what must agree (`rules`), and
-sections become dataclasses (`build`).
-Every mistake of a file is found at once, each with its line and what to write instead. The
-process's environment is not read here: a caller passes `environment`.
+Text is parsed into nodes (`document`), `<Include>` is resolved (`includes`), nodes are bound to
+sections by the table of elements (`binder`, `elements`), rules check what must agree between
+elements (`rules`), and sections become dataclasses (`build`).
+All mistakes of a file are reported at once, each with its line and a remedy. The process's
+environment is not read here: the caller passes `environment`.
 """
 
 import os
@@ -15,11 +15,10 @@ from collections.abc import Mapping
 from sow.config.binder import Section, read_root
 from sow.config.build import build
 from sow.config.diagnostics import Diagnostics, Finding, Loaded, Reviewed, Severity
-from sow.config.document import DOCUMENT_BYTES_MAX, parse_document
+from sow.config.document import DOCUMENT_BYTES_MAX, Variables, parse_document
 from sow.config.includes import Reader, include
 from sow.config.rules.document_rules import check
-from sow.config.rules.open_server_check import exposed, exposure
-from sow.config.variables import Variables
+from sow.config.rules.security_rules import exposed, exposure
 from sow.core.definitions import Configuration
 from sow.errors import ConfigError
 
@@ -41,7 +40,7 @@ NONE: Mapping[str, str] = {}
 def read_file(path: str, bytes_max: int) -> bytes:
     """The first `bytes_max` bytes of a file; raises OSError.
 
-    What is no file is refused: to open a pipe would wait for someone to write into it.
+    Anything but a regular file is refused: opening a pipe would block until it has a writer.
     """
 
     def without_waiting(name: str, flags: int) -> int:
@@ -79,8 +78,8 @@ def loads(
 def _root(
     text: str | bytes, variables: Variables, findings: Diagnostics, read: Reader
 ) -> Section | None:
-    """The document with all that it includes; None, with a finding, where not all of it is there:
-    what is missing could not be told from what stands in a file that was not read."""
+    """The document with its includes; None, with a finding, if any of them could not be read: an
+    element that is only in an unread file would be reported as missing."""
     node = parse_document(text, findings.file, findings)
     if node is None:
         return None
@@ -107,12 +106,12 @@ def load(
 def review(
     path: str, variables: Mapping[str, str] = NONE, environment: Mapping[str, str] = NONE
 ) -> Reviewed:
-    """The configuration file at `path` as it is now, with all that is to be said of it."""
+    """The configuration file at `path` as it is now, with its findings."""
     loaded = load(path, variables, environment)
     try:
         text = read_file(path, DOCUMENT_BYTES_MAX).decode(errors="replace")
     except OSError:
-        text = ""  # which is among the findings
+        text = ""  # already among the findings
     return Reviewed(path, text, loaded.checked.findings)
 
 

@@ -1,25 +1,23 @@
-"""From nodes to sections: each element is looked up in the table and its value read.
+"""Binds nodes to sections: each element is looked up in the table and its value is read.
 
-Everything that one element can get wrong by itself is found here: a name that is unknown, in the
-wrong place, given twice or missing, a value that cannot be read, something not available yet.
+Finds every mistake that one element can have by itself: a name that is unknown, misplaced,
+duplicate or missing, a value that cannot be read, a feature that is not available yet.
 What must agree between elements is left to the rules.
 """
 
 from dataclasses import dataclass, field
 from typing import cast
 
-from sow.config.actions import advised
 from sow.config.diagnostics import Diagnostics, FileLine, MistakeError, at
-from sow.config.document import XmlElement
+from sow.config.document import Variables, XmlElement
 from sow.config.elements.element import Element
 from sow.config.elements.table import INCLUDE, ROOT
-from sow.config.other_words import meant_by
-from sow.config.variables import Variables
+from sow.config.other_words import advised, meant_by
 from sow.core.suggest import nearest
 from sow.errors import clipped, shown
 
 WRAPPED_CHARS_MAX = 80
-"""So much of a value is told back to its writer."""
+"""The longest value that a remedy quotes."""
 
 
 @dataclass(slots=True)
@@ -27,9 +25,9 @@ class Section:
     """A section as read: values by dataclass field, and where each element was written.
 
     A repeated element's values are a list; a section that makes an object of its own is a
-    `Section` here. `lines` and `tags` know every element that is there, also one whose value could
-    not be read: what is wrong with it has been said, and it must not be called missing besides.
-    `every_line` has all lines of elements that are repeated.
+    `Section` here. `lines` and `tags` have every element that is present, also one whose value
+    could not be read: it is reported once, and must not be reported as missing too.
+    `every_line` has all lines of repeated elements.
     `refused` are its elements that are not available yet.
     """
 
@@ -63,11 +61,11 @@ class Section:
         return self.every_line[name][number]
 
     def place(self, name: str) -> tuple[FileLine, str]:
-        """The line of the element `name` and what it is called there; the section's if absent."""
+        """The line of the element `name` and its tag there; the section's if absent."""
         return self.line_of(name), self.tags.get(name, self.tag)
 
     def note(self, element: Element, node: XmlElement) -> None:
-        """Remember that `element` is there; of a repeated one, where the first stands."""
+        """Record that `element` is present; of a repeated one, the line of the first."""
         self.lines.setdefault(element.name, node.line)
         self.every_line.setdefault(element.name, []).append(node.line)
         self.tags.setdefault(element.name, node.tag)
@@ -95,7 +93,7 @@ def read_root(node: XmlElement, variables: Variables, findings: Diagnostics) -> 
 
 
 def _is_wrapped(node: XmlElement, child: XmlElement) -> bool:
-    """Whether a value stands in an element of its own, and nothing else is there."""
+    """Whether `child` is a needless element around the value of `node`."""
     text = child.text.strip()
     alone = len(node.children) == 1 and not node.text.strip() and not child.children
     return alone and bool(text) and "\n" not in text and len(text) <= WRAPPED_CHARS_MAX
@@ -124,7 +122,7 @@ class _SectionReader:
                 self._element(section, child, known)
         meant |= self._misplaced(node, element)
         for name in meant.keys() - first.keys():
-            # It has been said what it is called: it is not missing besides.
+            # Its right name has been suggested; it is not reported as missing too.
             section.note(next(one for one in element.children if one.name == name), meant[name])
             first[name] = meant[name].line
         for missing in element.children:
@@ -147,7 +145,7 @@ class _SectionReader:
     def _children(self, node: XmlElement, element: Element) -> list[tuple[str, XmlElement]]:
         """The child elements by name, with attributes and own text in the form of child elements.
 
-        Own text keeps the tag that it stands in, so that findings name what the writer sees.
+        Own text keeps the tag of its element, so that findings name what the writer sees.
         """
         children = []
         for name, value in node.attributes.items():
@@ -168,8 +166,8 @@ class _SectionReader:
         return children + [(child.tag, child) for child in node.children]
 
     def _misplaced(self, node: XmlElement, element: Element) -> dict[str, XmlElement]:
-        """Which elements stand there as attributes, or as the text of their section, which has been
-        said."""
+        """Elements that were written as attributes, or as the text of their section; both have
+        been reported."""
         known = [child for name in node.attributes if (child := element.child(name)) is not None]
         if node.text.strip() and not element.text_child and len(element.children) == 1:
             known += element.children
@@ -207,7 +205,7 @@ class _SectionReader:
                 self.read(section, node, element)
 
     def _refused_inside(self, node: XmlElement) -> None:
-        """What is ignored is ignored with all that is in it, but for what nobody should miss."""
+        """Ignore an element with all that is in it, except for what is not safe to ignore."""
         for child in node.children:
             known = ROOT.child(child.tag)
             if known is not None and known.status == "refused":
@@ -220,7 +218,7 @@ class _SectionReader:
         for name in node.attributes:
             self._unknown_attribute(node, name, [])
         for child in node.children:
-            message = f"stands inside {node.tag}, which holds a value and no elements"
+            message = f"is inside {node.tag}, which holds a value and no elements"
             instead = "close the outer element first"
             if _is_wrapped(node, child):
                 instead = f"write <{node.tag}>{child.text.strip()}</{node.tag}>"
@@ -249,12 +247,12 @@ class _SectionReader:
         self._findings.error(node.line, node.tag, message, instead)
 
     def _meant(self, tag: str, element: Element) -> str:
-        """The element of this one that a tag which is none of them stands for; "" if none does."""
+        """The child element that an unknown tag means; "" if there is none."""
         known = [name for child in (*element.children, INCLUDE) for name in child.names]
         return meant_by(tag, element) or nearest(tag, known) or ""
 
     def _unknown(self, node: XmlElement, parent: XmlElement, element: Element) -> str:
-        """Say that a child is not known; returns which element is meant, "" if none is."""
+        """Report an unknown child; returns the element that is meant, "" if none is."""
         homes = [place for place, other in ROOT.walk() if place and node.tag == other.name]
         if meant := self._meant(node.tag, element):
             instead = f"did you mean {meant}?"

@@ -31,7 +31,7 @@ def build(root: Section, directory: str) -> Configuration:
 
 
 def _security(security: Security, directory: str) -> Security:
-    """The same with its files beside the document, where it does not say otherwise."""
+    """The same with default paths of its files, beside the document."""
 
     def beside(file: str) -> str:
         return os.path.join(directory, file) if file and not file.startswith("https://") else file

@@ -1,7 +1,7 @@
-"""What is wrong with a config.xml, collected: a reader sees every mistake, not only the first.
+"""Findings about a config.xml, collected, so that a reader sees every mistake and not only one.
 
-`MistakeError` is raised by whatever reads one value and does not know where it stands; whoever
-knows the place turns it into a `Finding`. Nothing here knows what an element means.
+`MistakeError` is raised by code that reads one value and does not know its place; the caller that
+does turns it into a `Finding`. Nothing here knows what an element means.
 """
 
 from collections.abc import Iterable, Sequence
@@ -47,7 +47,7 @@ def file_of(line: int) -> str:
 
 
 def at(other: int, seen_from: int) -> str:
-    """What `other` is called in a finding about the line `seen_from`: its file is named where it is
+    """The name of `other` in a finding about the line `seen_from`: its file is named where it is
     another one."""
     place = file_of(other)
     return f"line {other}" if place == file_of(seen_from) else f"line {other} of {place}"
@@ -55,7 +55,7 @@ def at(other: int, seen_from: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to tell the operator, at a line and an element of a file."""
+    """One message to the operator, at a line and an element of a file."""
 
     file: str
     line: int
@@ -66,12 +66,12 @@ class Finding:
 
     @property
     def place(self) -> str:
-        """Where it is: file, line and element."""
+        """Its place: file, line and element."""
         return f"{self.file}:{self.line}: {self.element}"
 
     @property
     def advice(self) -> str:
-        """What is wrong and what to write instead, without the place."""
+        """The message and the remedy, without the place."""
         return f"{self.message}; {self.instead}" if self.instead else self.message
 
     def __str__(self) -> str:
@@ -96,8 +96,8 @@ class Reviewed:
 class Loaded:
     """A configuration file as read: `configuration` is None when any finding is an error.
 
-    `exposure` is an error of another kind: the file can be read, and run by who says that the
-    server is to stand open.
+    `exposure` is an error of another kind: the file is valid, and runs only if the operator
+    confirms that the server is to be open.
     """
 
     configuration: Configuration | None

@@ -2,21 +2,26 @@
 
 A DOCTYPE is refused, and with it entities, external files and their expansion attacks; the
 network is never touched, and size and depth are bounded. What elements mean is not known here.
+`${NAME}` in a value is replaced after the XML is parsed, so that a value is never markup.
 """
 
+import os.path
 import re
+from collections import ChainMap
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
 from lxml import etree
 
-from sow.config.diagnostics import Diagnostics, FileLine
+from sow.config.diagnostics import Diagnostics, FileLine, MistakeError
+from sow.core.suggest import nearest
 
 DOCUMENT_BYTES_MAX = 5 * 1024**2
 """Thousands of topics with everything written out; the whole tree is held while it is checked."""
-# The deepest element that means anything stands four below the root.
+# The deepest known element is four levels below the root.
 DEPTH_MAX = 32
-# Attributes that name a schema to an editor; they say nothing to us.
+# Attributes that name a schema for an editor; ignored here.
 FOR_EDITORS = "{http://www.w3.org/2001/XMLSchema-instance}"
 # How libxml2 complains about a second element beside the first.
 EXTRA = re.compile(r"Extra content")
@@ -116,3 +121,42 @@ def _to_node(root: etree._Element, file: str, findings: Diagnostics) -> XmlEleme
         # Reversed, as the last one pushed is the first one copied.
         pending.extend((child, node, depth + 1) for child in reversed(element))
     return top.children[0]
+
+
+REFERENCE = re.compile(r"\$\{([^}]*)\}")
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+class Variables:
+    """The values of `${NAME}` in one file."""
+
+    def __init__(
+        self, file: str, variables: Mapping[str, str], environment: Mapping[str, str]
+    ) -> None:
+        built_in = {
+            "AMPS_CONFIG_PATH": file,
+            "AMPS_CONFIG_DIRECTORY": os.path.dirname(file) or ".",
+        }
+        self._values = ChainMap({}, dict(variables), dict(environment), built_in)
+
+    def expand(self, text: str, but: str = "") -> str:
+        """`text` with every variable replaced, once; raises MistakeError. Names that begin with
+        `but` are left for another reader to resolve."""
+
+        def value(found: re.Match[str]) -> str:
+            stays = but and found[1].startswith(but)
+            return found[0] if stays else self._value(found[1])
+
+        return REFERENCE.sub(value, text)
+
+    def _value(self, name: str) -> str:
+        if not NAME.fullmatch(name):
+            raise MistakeError(f"${{{name}}} does not name a variable", "write ${NAME}")
+        if name not in self._values:
+            meant = nearest(name, self._values)
+            raise MistakeError(
+                f"the variable {name} is not defined",
+                (f"did you mean {meant}? If not, " if meant else "")
+                + f"start with --set {name}=VALUE or put {name} into the environment",
+            )
+        return self._values[name]

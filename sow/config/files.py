@@ -18,7 +18,7 @@ OWN = (
     *("manifest.json", "manifest.json.writing"),
     *("manifest.json.copy", "manifest.json.copy.writing", "removed"),
 )
-# File systems end a name at 255 bytes; the rest is for what stands around %n.
+# File systems limit a name to 255 bytes; the rest is for what surrounds %n.
 LONGEST_PART = 150
 
 
@@ -57,7 +57,7 @@ def check_files(root: Section, findings: Diagnostics) -> None:
 
 
 def _claims(root: Section) -> Iterator[tuple[Section, str, str, tuple[str, ...]]]:
-    """Who takes which paths: the section, the element that says so, the owner and the paths."""
+    """The paths in use: the section, the element that names them, the owner and the paths."""
     journal = root.values.get("journal")
     section = journal if isinstance(journal, Section) else root
     directory = section.text("directory") or DEFAULT_JOURNAL
@@ -72,8 +72,8 @@ def _claims(root: Section) -> Iterator[tuple[Section, str, str, tuple[str, ...]]
 
 
 class _Taken:
-    """Paths that are taken, and by whom. Any is found by its own parents, so that a thousand topics
-    are not compared with each other."""
+    """Paths in use, with their owners. Each is looked up by its own parents, so that a thousand
+    topics are not compared with each other."""
 
     def __init__(self) -> None:
         self.owners: dict[PurePosixPath, str] = {}

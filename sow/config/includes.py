@@ -1,9 +1,9 @@
-"""`<Include>`: what another file holds takes its place, before any element is looked up.
+"""`<Include>`: replaced by the content of another file, before any element is looked up.
 
-Each file is a document by itself, with lines of its own in findings. Its element takes the place
-of the Include; where that is the element that the Include stands in, as in a file `<SOW>` that is
-included in `<SOW>`, what it holds does. Files that cannot be read, circles and what would grow
-without bounds are refused. How a file is read is handed in: nothing here touches a disk.
+Each file is a document by itself, with its own line numbers in findings. Its root element replaces
+the Include; if that is the same element as the one around the Include, as in a file `<SOW>` that
+is included in `<SOW>`, its children do. Unreadable files, cycles and unbounded growth are refused.
+The caller passes the function that reads a file: nothing here touches a disk.
 """
 
 import os.path
@@ -11,18 +11,17 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sow.config.diagnostics import Diagnostics, MistakeError
-from sow.config.document import DOCUMENT_BYTES_MAX, XmlElement, parse_document
+from sow.config.document import DOCUMENT_BYTES_MAX, Variables, XmlElement, parse_document
 from sow.config.elements.table import INCLUDE
-from sow.config.variables import Variables
 
 DEPTH_MAX = 8
-"""Files in files. Whoever divides a configuration needs two or three levels; a circle that is made
-of links, of which every name is a new one, ends here."""
+"""Depth of includes. A divided configuration needs two or three levels; a cycle of symbolic
+links, whose paths are all different, ends here."""
 FILES_MAX = 100
 """Files of a configuration, each as often as it is included. One for each desk is well below it;
 files that include others several times each would be read 2^DEPTH_MAX times."""
 NAMED_CHARS_MAX = 512
-"""Of a path in a finding: longer than any that people use, and no megabytes."""
+"""Length of a path in a finding: more than people use, and no megabytes."""
 COMMENT = "comment"
 """AMPS's attribute: whether its `--dump-config` marks where a file begins and ends."""
 
@@ -61,9 +60,9 @@ class _Includer:
     def _contents(
         self, node: XmlElement, parent: XmlElement, files: tuple[str, ...]
     ) -> list[XmlElement]:
-        """What takes the place of an Include in `parent`; nothing, with a finding, if it cannot."""
+        """The replacement of an Include in `parent`; nothing, with a finding, if there is none."""
         if self._files > FILES_MAX:
-            return []  # has been said once
+            return []  # reported once
         self._comment(node)
         try:
             path = self._path(node, files)
@@ -78,8 +77,8 @@ class _Includer:
         if root.tag == INCLUDE.name:
             return self._contents(root, parent, inside)
         root = self.whole(root, inside)
-        stands_for_parent = root.tag == parent.tag and not root.attributes and not root.text.strip()
-        return root.children if stands_for_parent else [root]
+        is_parent = root.tag == parent.tag and not root.attributes and not root.text.strip()
+        return root.children if is_parent else [root]
 
     def _comment(self, node: XmlElement) -> None:
         for name in node.attributes:
@@ -105,8 +104,8 @@ class _Includer:
             raise MistakeError(f"leads in a circle: {circle}", "remove one of these Includes")
         if len(files) > DEPTH_MAX:
             raise MistakeError(
-                f"{_named(path)} would be the file number {len(files) + 1} of which each is "
-                f"included in the one before, and there may be {DEPTH_MAX + 1}",
+                f"{_named(path)} would be file {len(files) + 1} in a chain of includes, and "
+                f"{DEPTH_MAX + 1} are allowed",
                 "include it further up",
             )
         return path
@@ -126,7 +125,7 @@ class _Includer:
         except OSError as error:
             raise MistakeError(
                 f"{_named(path)} cannot be read: {error.strerror}",
-                "write the path of a file, relative to the one that the Include stands in",
+                "write the path of a file, relative to the file that includes it",
             ) from None
         if len(data) > self._room_bytes:
             raise MistakeError(
@@ -139,5 +138,5 @@ class _Includer:
 
 
 def _named(path: str) -> str:
-    """A path in quotes; of a very long one the end, which tells files apart."""
+    """A path in quotes; of a very long one the end, which identifies the file."""
     return repr(path if len(path) <= NAMED_CHARS_MAX else f"…{path[-NAMED_CHARS_MAX:]}")

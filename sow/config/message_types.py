@@ -1,10 +1,9 @@
 """The `MessageTypes` of a document: variants, records and composites under names of their own.
 
-The parts of a composite are names, of types that come by themselves or of other entries, wherever
-those stand. Here they are followed, so that every entry has the options of its parts in it, and
-what is wrong is said at the line of the part: one that is not there, one that leads back to where
-it is named, too many. An entry that was refused is known as such: topics of its type are not
-blamed.
+The parts of a composite are names of built-in types or of other entries, in any order. They are
+resolved here, so that every entry contains the options of its parts, and mistakes are reported at
+the line of the part: a missing one, a cycle, too many. An entry that was refused is recorded as
+such, and topics of its type are not reported.
 """
 
 from typing import NamedTuple, cast
@@ -23,7 +22,7 @@ ends records."""
 WITH_SEPARATOR = ("fix", "nvfix", "record")
 COMPOSITES = ("composite-local", "composite-global")
 PARTS_MAX = 100
-"""Parts of one type and of its parts: each is a decoder that every message is asked by."""
+"""Parts of one type, nested ones included: each is a decoder that reads every message."""
 LEVELS_MAX = 4
 """Composites within each other: with the 250 levels that the parts may have, still a document that
 can be written as JSON."""
@@ -144,11 +143,11 @@ class _Entries:
         return _Resolved(part)
 
     def _is_good(self, section: Section, options: MessageTypeOptions) -> bool:
-        """Whether an entry has what its module wants and nothing else, whatever its parts are."""
+        """Whether an entry has the options that its module needs, and no others; parts aside."""
         found: list[ConfigError] = []
         names = [*(one.name for one in options.fields), *(one.name for one in options.parts)]
         if not all(names):
-            return False  # it could not be read, and that has been said
+            return False  # unreadable, and already reported
         if options.module == "record":
             found = list(mistakes(options))
         elif options.module in COMPOSITES:

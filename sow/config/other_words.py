@@ -1,9 +1,13 @@
-"""What others call the elements of config.xml: a name that means one here is answered with it.
+"""Other products' names for the elements of config.xml, each with the name to use here.
 
-Names come from the configurations of other servers, from SQL and from what stands next to them in
-this one. What is only misspelt is found by likeness (`sow.core.suggest`) and is not listed.
+They come from configurations of other servers, from SQL and from related elements of this one.
+Misspelt names are found by similarity (`sow.core.suggest`) and are not listed. `<Actions>` of AMPS
+are not executed; each has an alternative here.
 """
 
+from collections.abc import Iterator
+
+from sow.config.document import XmlElement
 from sow.config.elements.element import Element
 
 _KEY = dict.fromkeys(("Field", "Path", "Column", "KeyField", "Name"), "Key")
@@ -115,3 +119,46 @@ def meant_by(tag: str, section: Element) -> str:
     """The element of a section that others call `tag`; "" if none is."""
     words = OTHER_WORDS.get(section.name, {})
     return next((name for word, name in words.items() if word.lower() == tag.lower()), "")
+
+
+# Scheduled work is left to the system's scheduler or to a client that subscribes; files that an
+# action kept small are bounded by an element. An action is recognized by its module's name, which
+# has several spellings, hence by a word that all of them contain.
+
+RETENTION = "RetentionAge and RetentionSize in TransactionLog limit how much of the log is kept"
+BY_A_CLIENT = "let a client subscribe and react to each message"
+ADVICE: dict[str, str] = {
+    "remove-journal": RETENTION,
+    "archive-journal": f"{RETENTION}; sow backup copies it",
+    "compress-journal": RETENTION,
+    "delete-sow": "Expiration ends records by their age; others go by sow delete TOPIC --filter …, "
+    "from a scheduler of the system",
+    "compact-sow": "the server compacts its files by itself",
+    "query-sow": "run sow query from a scheduler of the system",
+    "publish-message": "run sow publish from a scheduler of the system",
+    "extract-values": BY_A_CLIENT,
+    "translate-data": BY_A_CLIENT,
+    "increment-counter": BY_A_CLIENT,
+    "echo-message": BY_A_CLIENT,
+    "execute-system": BY_A_CLIENT,
+    "rotate-log": "the system keeps and rotates what the server writes to its standard error",
+    "statistics": "GET /metrics has the figures; a monitoring system scrapes and stores them",
+    "transport": "there is one address, Listen; sow sessions ID --disconnect ends a session",
+    "replication": "there is no replication",
+    "security": "sow reload reads Security and its files again",
+    "minidump": "a Python process writes no minidumps",
+    "shutdown": "the service manager stops the server; a full disk refuses publishes and is "
+    "reported by GET /readyz",
+}
+"""The alternative, by a part of the module's name."""
+
+
+def advised(node: XmlElement) -> Iterator[tuple[XmlElement, str]]:
+    """The modules of all actions inside an element, each with its alternative."""
+    for child in node.children:
+        module = child.text.strip().lower()
+        if node.tag == "Do" and child.tag == "Module":
+            advice = next((text for word, text in ADVICE.items() if word in module), "")
+            if advice:
+                yield child, advice
+        yield from advised(child)

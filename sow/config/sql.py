@@ -1,12 +1,14 @@
-"""What is wrong with a query at first sight: enough to catch a slip without starting Spark.
+"""Superficial checks of a query and of a list of columns, which catch a slip without Spark.
 
-Spark's own parser has the last word, and `sow check --spark` asks it. Here only what no query of
-Spark's can be is found: one that begins as none, a bracket or quote that is left open, a second
-statement behind the first, and one that leaves a view unread.
+Spark's own parser decides, and `sow check --spark` runs it. Only what is never a query of Spark's
+is reported here: one that does not begin like one, an open bracket or quote, a second statement,
+and a view that no query reads.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+
+from sow.core.suggest import nearest
 
 BEGINNINGS = ("select", "with", "from", "values", "table")
 TOKEN = re.compile(
@@ -19,7 +21,7 @@ COMMENTS = ("--", "/*")
 
 
 def problem(text: str, views: Iterable[str]) -> str:
-    """What is wrong, with the line of the text; empty if nothing is seen. All `views` are to be
+    """The mistake, with the line of the text; empty if none is found. All `views` are to be
     read."""
     brackets: list[int] = []
     words: list[str] = []
@@ -47,3 +49,159 @@ def problem(text: str, views: Iterable[str]) -> str:
         return f"it begins with {words[0] if words else 'nothing'}"
     unread = next((view for view in views if view.lower() not in words), None)
     return "" if unread is None else f"it does not read {unread}"
+
+
+# A list of columns, `sym string, leg struct<qty: int> NOT NULL`, is parsed by Spark's grammar. What
+# a source makes of the columns is not checked.
+
+SIMPLE = (
+    "boolean", "byte", "tinyint", "short", "smallint", "int", "integer", "long", "bigint", "float",
+    "real", "double", "decimal", "dec", "numeric", "string", "char", "character", "varchar",
+    "binary", "date", "time", "timestamp", "timestamp_ntz", "timestamp_ltz", "interval", "variant",
+    "void", "geometry", "geography",
+)  # fmt: skip
+"""Spark's types of one word."""
+TYPES = (*SIMPLE, "array", "map", "struct")
+INTERVAL_UNITS = ("year", "month", "day", "hour", "minute", "second")
+COLUMN_TOKEN = re.compile(
+    r"(?P<blank>\s+|--[^\n]*|/\*.*?\*/)|`(?:[^`]|``)+`|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\""
+    r"|\w+|<>|.",
+    re.DOTALL,
+)
+NAME = re.compile(r"`.+`|\w+", re.DOTALL)
+NESTING_MAX = 50
+"""Spark reads types in types by calling itself, too, and no table is so deep."""
+
+
+class _Slip(Exception):
+    """The mistake, as the end of a sentence."""
+
+
+def columns_problem(text: str) -> str:
+    """The mistake; empty if none is found."""
+    try:
+        _Columns(text).read()
+    except _Slip as slip:
+        return str(slip)
+    return ""
+
+
+class _Columns:
+    """A place in the text, moving forward."""
+
+    def __init__(self, text: str) -> None:
+        self._words = [found[0] for found in COLUMN_TOKEN.finditer(text) if found["blank"] is None]
+        self._at = 0
+        self._depth = 0
+
+    def read(self) -> None:
+        """All columns; raises _Slip."""
+        if self._next().lower() == "struct" and self._words[1:2] == ["<"]:
+            self._type("the schema")
+        else:
+            self._fields(end="")
+        if self._next():
+            raise _Slip(f"unexpected {self._next()} at the end")
+
+    def _fields(self, end: str) -> None:
+        """Columns, or the fields of a struct, up to what ends them."""
+        known: set[str] = set()
+        while True:
+            name = self._name()
+            if name in known:
+                raise _Slip(f"there are two columns {name}")
+            known.add(name)
+            if self._next() == ":":
+                self._at += 1
+            self._type(f"the column {name}")
+            self._after_type()
+            if self._next() == end:
+                return
+            self._expect(",", f"after the column {name}")
+
+    def _name(self) -> str:
+        if not NAME.fullmatch(self._next()):
+            raise _Slip(f"a name is expected instead of {self._next() or 'nothing'}")
+        return self._take().strip("`")
+
+    def _type(self, of: str) -> None:
+        word = self._next().lower()
+        if not NAME.fullmatch(word):
+            raise _Slip(f"{of} has no type, such as string")
+        if word not in TYPES:
+            meant = nearest(word, TYPES)
+            instead = f"did you mean {meant}?" if meant else f"there are {', '.join(TYPES)}"
+            raise _Slip(f"{of} is {word}, which is no type of Spark's; {instead}")
+        self._at += 1
+        self._depth += 1
+        if self._depth > NESTING_MAX:
+            raise _Slip(f"types are nested more than {NESTING_MAX} deep")
+        READERS.get(word, _Columns._simple)(self, of)
+        self._depth -= 1
+
+    def _array(self, of: str) -> None:
+        self._expect("<", f"in the type of {of}: write array<string>")
+        self._type(of)
+        self._expect(">", f"in the type of {of}")
+
+    def _map(self, of: str) -> None:
+        self._expect("<", f"in the type of {of}: write map<string, long>")
+        self._type(of)
+        self._expect(",", f"in the type of {of}: write map<string, long>")
+        self._type(of)
+        self._expect(">", f"in the type of {of}")
+
+    def _struct(self, of: str) -> None:
+        if self._next() == "<>":
+            self._at += 1
+            return
+        self._expect("<", f"in the type of {of}: write struct<qty: int>")
+        self._fields(end=">")
+        self._expect(">", f"in the type of {of}")
+
+    def _interval(self, of: str) -> None:
+        if self._next().lower() in INTERVAL_UNITS:
+            self._at += 1
+            if self._next().lower() == "to":
+                self._at += 1
+                if self._take().lower() not in INTERVAL_UNITS:
+                    units = ", ".join(INTERVAL_UNITS)
+                    raise _Slip(f"the interval of {of} does not end in one of {units}")
+
+    def _simple(self, of: str) -> None:
+        if self._next() == "(":
+            self._at += 1
+            while self._take() != ")":
+                if not self._next():
+                    raise _Slip(f"in the type of {of} a bracket is left open")
+
+    def _after_type(self) -> None:
+        """Modifiers of a type: `COLLATE x`, `NOT NULL`, `COMMENT 'text'`."""
+        for first, second in (("collate", NAME), ("not", re.compile("(?i)null"))):
+            if self._next().lower() == first:
+                self._at += 1
+                if not second.fullmatch(self._next()):
+                    raise _Slip(f"{self._next() or 'nothing'} follows {first.upper()}")
+                self._at += 1
+        if self._next().lower() == "comment":
+            self._at += 2
+
+    def _expect(self, wanted: str, where: str) -> None:
+        if self._next() != wanted:
+            raise _Slip(f"{wanted} is expected instead of {self._next() or 'nothing'}, {where}")
+        self._at += 1
+
+    def _next(self) -> str:
+        return self._words[self._at] if self._at < len(self._words) else ""
+
+    def _take(self) -> str:
+        self._at += 1
+        return self._words[self._at - 1] if self._at <= len(self._words) else ""
+
+
+READERS: dict[str, Callable[[_Columns, str], None]] = {
+    "array": _Columns._array,
+    "map": _Columns._map,
+    "struct": _Columns._struct,
+    "interval": _Columns._interval,
+}

@@ -1,7 +1,7 @@
-"""Kinds of values: what may stand in an element that holds text, and what it is read as.
+"""Value types: which texts an element accepts, and the value that each is parsed to.
 
-Each kind has a name for the reference and a function from text to value that raises `MistakeError`.
-A kind judges one value by itself; what must agree between elements is in the rules.
+Each has a name for the reference and a function from text to value that raises `MistakeError`.
+A value type validates one value by itself; what must agree between elements is in the rules.
 """
 
 import re
@@ -70,7 +70,7 @@ def _topic_name(text: str) -> str:
 def _field_name(text: str) -> str:
     if text.startswith("/") and "/" not in text[1:]:
         raise MistakeError(
-            f"{shown(text)} is a path, and a field is named as it stands in one",
+            f"{shown(text)} is a path, and a name of a field is expected",
             f"write {text[1:]}",
         )
     if bad := re.search(r"[/\[\]]", text):
@@ -151,7 +151,7 @@ def _fields_filter(text: str) -> str:
 
 
 def field(*states: str) -> ValueKind:
-    """A field construction, which may ask for these states of the record."""
+    """A field construction, which may refer to these states of the record."""
 
     def read(text: str) -> str:
         try:
@@ -164,7 +164,7 @@ def field(*states: str) -> ValueKind:
 
 
 def mistake(error: ClientError) -> MistakeError:
-    """What is wrong with an expression, its position included."""
+    """The mistake in an expression, with its position."""
     wrong, instead = halves(error.detail)
     if "position" not in wrong:
         wrong += f" (at position {error.position})"
@@ -313,7 +313,7 @@ def choice(words: object, **others: tuple[str, ...]) -> ValueKind:
             return text
         meant = meanings.get(text.lower()) or nearest(text, values)
         raise MistakeError(
-            f"{shown(text)} is none of {', '.join(values)}",
+            f"{shown(text)} is not one of {', '.join(values)}",
             f"did you mean {meant}?" if meant else "write one of them",
         )
 

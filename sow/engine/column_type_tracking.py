@@ -126,7 +126,7 @@ class ColumnTypeTracker:
                     table.bodies.__getitem__, slots[start : start + OBSERVED_AT_ONCE].tolist()
                 )
                 for bodies in pieces([body for body in some if body is not None]):
-                    types.hear(bodies)
+                    types.observe(bodies)
                     yield
             types.complete()
         self._save()
@@ -211,5 +211,5 @@ def _observe(types: ColumnTypes, rows: Iterable[Sequence[bytes]]) -> Task[None]:
     for bodies in rows:
         for start in range(0, len(bodies), OBSERVED_AT_ONCE):
             for some in pieces(list(bodies[start : start + OBSERVED_AT_ONCE])):
-                types.hear(some)
+                types.observe(some)
                 yield

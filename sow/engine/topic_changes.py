@@ -6,8 +6,8 @@ get the difference. A removed one removes its records in steps where a subscribe
 each, and takes with it what is derived from it.
 
 What to add, remove and change is decided, and checked to be possible, before
-(`sow.engine.reconfiguration`; `sow.sessions.queries.aggregations`, for views made for a client). The
-catalog holds the topics; this module has no state.
+(`sow.engine.reconfiguration`; `sow.sessions.queries.aggregations`, for views made for a client).
+The catalog holds the topics; this module has no state.
 """
 
 from collections.abc import Callable, Sequence

@@ -6,7 +6,7 @@ query. Nothing here knows where values come from.
 """
 
 from sow.expressions.aggregates import AGGREGATES, LAST, ORDERLESS
-from sow.expressions.compare import MIRRORED, as_number, as_text, compare, elements
+from sow.expressions.compare import as_number, as_text, compare, elements
 from sow.expressions.fields import Fields, Known, compile_fields, nested
 from sow.expressions.filters import (
     Filter,
@@ -70,7 +70,6 @@ __all__ = [
     "AGGREGATES",
     "FUNCTIONS",
     "LAST",
-    "MIRRORED",
     "NO_TRAITS",
     "NUMERIC_FUNCTIONS",
     "ORDERLESS",

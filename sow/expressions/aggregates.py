@@ -1,8 +1,8 @@
-"""The aggregate functions: what a projection may ask of all records of a group together.
+"""The aggregate functions of projections, over all records of a group.
 
-One entry of AGGREGATES each: how it is called, what it gives, and examples, which are projections
-over `EXAMPLE_RECORDS`, documentation and test at once. NULLs are never counted. How one is kept
-while records come and go is not known here (`sow.topic.views.accumulators`).
+One entry of AGGREGATES each: signature, result, and examples, which are projections over
+`EXAMPLE_RECORDS`, documentation and test at once. NULLs are never counted. How an aggregate is
+maintained while records change is in `sow.topic.views.accumulators`.
 """
 
 from typing import Any, NamedTuple
@@ -16,13 +16,13 @@ EXAMPLE_RECORDS: list[dict[str, Any]] = [
 ]
 """The records of the group of all examples, in the order in which they came."""
 LAST = "LAST"
-"""What a path alone is in a projection: the value of the record that changed last. It has no
+"""The kind of a path alone in a projection: the value of the record that changed last. It has no
 function to call."""
 ORDERLESS = ("COUNT", "SUM", "AVG", "MIN", "MAX")
-"""Those that Spark keeps, too (`sow.spark.grouped_view`): what they come to depends neither on
+"""Those that Spark maintains, too (`sow.spark.grouped_view`): their value depends neither on
 which of the records came first, nor on which of them changed last."""
 DEFAULT_SEPARATOR = ","
-"""Between the values of GROUP_CONCAT, unless it is said."""
+"""The default separator of GROUP_CONCAT."""
 
 
 class AggregateFunction(NamedTuple):
@@ -63,7 +63,7 @@ AGGREGATES = {
     "GROUP_CONCAT": AggregateFunction(
         "GROUP_CONCAT(x[, separator])",
         "the different values as one text, in the order in which their records first came; between "
-        "them the separator, a comma unless it is said",
+        "them the separator, by default a comma",
         "NULL if the group has no value",
         (
             Example("GROUP_CONCAT(/sym) AS /all", "ACME,BOLT"),

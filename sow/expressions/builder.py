@@ -1,8 +1,8 @@
-"""What each rule of the grammar becomes: one method a rule, called while the text is read.
+"""Builds nodes: one method for each rule of the grammar, called while the text is parsed.
 
-Here synonyms disappear (``==``, ``<>``, ``NOT IN``), string escapes are resolved, a number with its
-sign becomes one literal, and a value that stands where a condition should, such as
-``/active AND ...``, becomes "differs from 0".
+Synonyms are normalized (``==``, ``<>``, ``NOT IN``), string escapes are resolved, a number with its
+sign becomes one literal, and a value in place of a condition, such as ``/active AND ...``, becomes
+"differs from 0".
 """
 
 import re
@@ -46,12 +46,12 @@ _LITERAL = re.compile(
     r"""|(?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<number>(?:[-+]\s*)?[0-9.][0-9.e]*(?:(?<=e)[-+][0-9]+)?)""",
     re.I | re.S,
 )
-"""A literal of a list that the grammar has found to hold nothing else."""
+"""A literal of a list that has only literals, by the grammar."""
 _CONTROL = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"f": b"\f", b"r": b"\r"}
 
 
 class Construction(NamedTuple):
-    """What a field construction says: a value, where it goes, and its hints in capitals."""
+    """A parsed field construction: a value, its target, and its hints in capitals."""
 
     value: Node
     target: Path
@@ -59,8 +59,8 @@ class Construction(NamedTuple):
 
 
 class Term(NamedTuple):
-    """What a term of an order says: a value, whether the largest come first, and whether it ranks
-    as text."""
+    """A parsed term of an order: a value, whether it is descending, and whether it ranks as
+    text."""
 
     value: Node
     descending: bool
@@ -260,7 +260,7 @@ def _affix(parts: tuple[Node, Token | None, *tuple[Node | Token, ...]], *, at_en
 
 
 def _members(parts: Sequence[Node | Token]) -> tuple[Node, ...]:
-    """What a list holds: its nodes, or those of the one word that it is if all are literals."""
+    """The members of a list: its nodes, or those of the one word that it is if all are literals."""
     if isinstance(parts[0], Token):
         return tuple(map(_literal, _LITERAL.finditer(parts[0]), repeat(_start(parts[0]))))
     return tuple([part for part in parts if isinstance(part, Node)])
@@ -283,7 +283,7 @@ def _literal(found: re.Match[str], start: int) -> Literal:
 
 
 def _json_path(token: Token) -> Path:
-    """The path of a token that the grammar has found to be one, which says all of it."""
+    """The path of a token that is one, by the grammar."""
     text, index = str(token), None
     if found := _INDEX.search(text):
         if len(found[1]) > INDEX_DIGITS_MAX:

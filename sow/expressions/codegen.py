@@ -1,16 +1,16 @@
-"""From nodes to Python source.
+"""Generates Python source from nodes.
 
-Three-valued logic costs nothing when the two questions are asked apart: *is it true?* and *is it
-false?* are ordinary conditions, NOT turns one into the other, AND and OR follow De Morgan, and
-unknown is neither. So the source of a filter is one Python condition over plain variables, a
-test per operator: the common types are answered in place, everything else (lists, mixed types,
-NULL) by `sow.expressions.compare`. A value is a Python expression, whose arithmetic is done in
-place between doubles. A condition as a value is asked once, for its outcome: two questions would
-double at each level of conditions inside conditions.
+Three-valued logic costs nothing if it is split in two: *is it true?* and *is it false?* are
+ordinary conditions, NOT swaps them, AND and OR follow De Morgan, and unknown is neither. So the
+source of a filter is one Python condition over plain variables, with a test for each operator: the
+common types are tested inline, everything else (lists, mixed types, NULL) by
+`sow.expressions.compare`. A value is a Python expression with inline arithmetic between doubles. A
+condition as a value is evaluated once, for its outcome: two tests would double at each level of
+nested conditions.
 
-Values are written from the innermost out, each once: what is needed again has a name, ``t{n}`` or
-``part{n}``. So neither the text nor Python's stack grows faster than the expression. Knows nothing
-of records or batches.
+Values are generated from the innermost out, each once: one that is used again has a name, ``t{n}``
+or ``part{n}``. So neither the source nor Python's stack grows faster than the expression. Knows
+nothing of records or batches.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +19,7 @@ from functools import partial
 from sow.core.paths import Path, Value
 from sow.errors import TooLarge, shown
 from sow.expressions.compare import (
-    MIRRORED,
+    Members,
     Outcome,
     affixed,
     any_of,
@@ -30,7 +30,6 @@ from sow.expressions.compare import (
 )
 from sow.expressions.function import Function
 from sow.expressions.functions import FUNCTIONS
-from sow.expressions.in_set import Members
 from sow.expressions.nodes import (
     HANDED_IN,
     VALUES,
@@ -55,6 +54,7 @@ from sow.expressions.nodes import (
     as_condition,
     walk,
 )
+from sow.expressions.operators import CALCULATIONS, COMPARISONS
 from sow.expressions.pattern_costs import (
     FREE_MAX,
     SLOW_STEPS_MAX,
@@ -141,7 +141,7 @@ class SourceText:
     def _test(self, node: Node, wanted: bool) -> str:
         match node:
             case Compare(operator, Literal() as left, right) if not isinstance(right, Literal):
-                return self._compare(MIRRORED[operator], right, left, wanted)
+                return self._compare(COMPARISONS[operator].mirrored, right, left, wanted)
             case Compare(operator, left, right):
                 return self._compare(operator, left, right, wanted)
             case Between():
@@ -190,12 +190,12 @@ class SourceText:
         bound, run = self._value(right), self._name(partial(compare, operator))
         value = self._twice(left)
         again = value[1]
-        fast = f"{again} {'==' if operator == '=' else operator} {bound}"
+        comparison = COMPARISONS[operator]
+        fast = f"{again} {comparison.source} {bound}"
         if kind == "number" and operator == "!=":
             fast = f"({fast} and {again} == {again})"
-        null_passes = operator in ("!=", "<", "<=")
         general = f"{run}({again}, {bound})"
-        return _choose(kind, value, fast, general, wanted, null_passes=null_passes)
+        return _choose(kind, value, fast, general, wanted, null_passes=comparison.of_lesser)
 
     def _between(self, node: Between, wanted: bool) -> str:
         kind = self._kind(node.operand, node.low, node.high)
@@ -218,8 +218,8 @@ class SourceText:
         return _choose(kind, value, fast, general, wanted)
 
     def _kind(self, operand: Node, *literals: Node) -> str | None:
-        """What all `literals` are, "number" or "text", if a value is tested against just those and
-        the answer may stand in place."""
+        """The type of all `literals`, "number" or "text", if a value is tested against just those
+        and the test may be inline."""
         if not self._in_place or isinstance(operand, Literal):
             return None
         kinds = {_literal_kind(literal) for literal in literals}
@@ -228,8 +228,8 @@ class SourceText:
     # Values.
 
     def _write_values(self, root: Node, as_value: bool = False) -> None:
-        """Write what stands for a value in `root`, the innermost first: so whoever needs one finds
-        it written, and nothing here recurs with the depth of the expression."""
+        """Generate the source of all values in `root`, the innermost first: each part is there
+        when it is used, and nothing recurs with the depth of the expression."""
         # Literals are read nowhere and written when they are wanted: a list may hold thousands.
         nodes = [node for node in walk(root) if not isinstance(node, Literal)]
         outcomes = _outcomes_among(nodes, as_value)
@@ -247,7 +247,7 @@ class SourceText:
                 self._write(node, self._outcome(node))
 
     def _read_by(self, node: Node) -> dict[str, None]:
-        """The variables that a node reads, of whose parts they are known."""
+        """The variables that a node reads; those of its parts are known already."""
         if isinstance(node, HANDED_IN):
             return {self._variable(node): None}
         found: dict[str, None] = {}
@@ -276,7 +276,7 @@ class SourceText:
 
     def _arithmetic(self, node: Arithmetic) -> str:
         run = self._shared(ARITHMETIC[node.operator])
-        if not self._in_place or node.operator not in "+-*":
+        if not self._in_place or not CALCULATIONS[node.operator].is_elementwise:
             return f"{run}({self._value(node.left)}, {self._value(node.right)})"
         (left, left_again), (right, right_again) = map(self._twice, (node.left, node.right))
         doubles = f"{left}.__class__ is {right}.__class__ is float"
@@ -305,7 +305,7 @@ class SourceText:
         return self._define(node, lines)
 
     def _run_of(self, node: Call) -> tuple[str, Sequence[Node]]:
-        """What runs for a call, and the arguments that it takes."""
+        """The function of a call, and the arguments that it takes."""
         function = FUNCTIONS[node.name]
         self._count_slow(function, node)
         if function.scans:
@@ -335,7 +335,7 @@ class SourceText:
             )
 
     def _outcome(self, node: Node) -> str:
-        """A condition as a value, of whose parts the outcomes are written."""
+        """A condition as a value; the outcomes of its parts are generated already."""
         match node:
             case Not(operand):
                 return f"{self._shared(_opposite)}({self._value(operand)})"
@@ -404,8 +404,8 @@ class SourceText:
 
 
 def _outcomes_among(nodes: Iterable[Node], of_first: bool) -> set[int]:
-    """Of which of `nodes`, each of which comes before its parts, somebody needs the value; of the
-    first if `of_first` says so."""
+    """The `nodes` whose value is used; each node comes before its parts. The first one's is if
+    `of_first`."""
     found: set[int] = set()
     for node in nodes:
         if of_first:
@@ -464,10 +464,10 @@ def _choose(
     *,
     null_passes: bool = False,
 ) -> str:
-    """`fast` for values of that kind, else `general`; both turned to what is `wanted`.
+    """`fast` for values of that kind, else `general`; both negated unless `wanted`.
 
-    `value` is its source where it is needed first, and again. `null_passes` says that `fast` would
-    be true of '', which is text to Python and NULL here.
+    `value` is its source at its first use, and at later ones. `null_passes`: `fast` would be true
+    of '', which is text to Python and NULL here.
     """
     again = value[1]
     if not wanted:

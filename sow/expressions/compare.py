@@ -1,18 +1,18 @@
-"""What the operators mean: comparison of any two values, with three outcomes.
+"""Comparison of any two values, with three outcomes, by the table of operators.
 
 The outcome is True, False or None (unknown). NULL (None and '') makes it unknown, NaN makes it
 false. Booleans are 1 and 0. Two strings compare as text; a string against a number is read as a
-number, and one that cannot be read ranks above every number. A list stands for all its elements:
-the test is true if it is true of any. Generated code answers the common cases itself and comes
-here for the rest.
+number, and one that cannot be read ranks above every number. A list is tested element by element:
+the test is true if it is true of any. Generated code handles the common cases inline and calls
+these functions for the rest.
 """
 
-import operator
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sow.core.paths import Scalar, Value
+from sow.expressions.operators import COMPARISONS
 
 Outcome = bool | None
 
@@ -21,23 +21,6 @@ _NUMBER = re.compile(
 )
 # Longer integers are read as floats: reading them exactly takes quadratic time.
 _INTEGER_DIGITS_MAX = 1000
-
-
-def _differs(a: Any, b: Any) -> bool:
-    return bool(a < b or a > b)  # not `!=`, which is true of NaN
-
-
-OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq,
-    "!=": _differs,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-
-MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-"""The operator that says the same with its sides exchanged."""
 
 
 def as_number(text: str) -> int | float | None:
@@ -65,12 +48,12 @@ def any_of(outcomes: Iterable[Outcome]) -> Outcome:
 
 
 def elements(value: Value) -> list[Scalar]:
-    """The values that `value` stands for: those of a list, or the one."""
+    """The values of a list, or the one value."""
     return value if isinstance(value, list) else [value]
 
 
 def compare(symbol: str, a: Value, b: Value) -> Outcome:
-    """`a symbol b`, where symbol is a key of OPERATORS."""
+    """`a symbol b`, where symbol is a key of COMPARISONS."""
     if isinstance(a, list) or isinstance(b, list):
         return any_of(compare_scalars(symbol, x, y) for x in elements(a) for y in elements(b))
     return compare_scalars(symbol, a, b)
@@ -80,14 +63,14 @@ def compare_scalars(symbol: str, a: Scalar, b: Scalar) -> Outcome:
     """`a symbol b` for single values."""
     if a is None or b is None or a == "" or b == "":
         return None
-    test = OPERATORS[symbol]
+    test: Callable[[Any, Any], bool] = COMPARISONS[symbol].holds
     if isinstance(a, str):
         return test(a, b) if isinstance(b, str) else test(*_as_numbers(a, b))
     return test(*reversed(_as_numbers(b, a))) if isinstance(b, str) else test(a, b)
 
 
 def _as_numbers(text: str, number: int | float) -> tuple[int | float, int | float]:
-    """A string and a number as two numbers that compare as the rules say."""
+    """A string and a number as two numbers that compare by the rules."""
     read = as_number(text)
     if read is not None:
         return read, number
@@ -134,3 +117,36 @@ def _affixed(at_end: bool, one: Scalar, affix: Scalar) -> Outcome:
         return None
     text, part = as_text(one), as_text(affix)
     return text.endswith(part) if at_end else text.startswith(part)
+
+
+# IN with a list of literals: one lookup in a set instead of a chain of comparisons, with the same
+# result, conversions between strings and numbers included: a number is looked up among the literals
+# that are or spell numbers, a string among the string literals and, read as a number, among the
+# number literals.
+
+
+class Members:
+    """The literals of one IN list."""
+
+    def __init__(self, literals: Sequence[Scalar]) -> None:
+        values = [value for value in literals if value is not None and value != ""]
+        self.has_null = len(values) < len(literals)
+        self.texts = frozenset(value for value in values if isinstance(value, str))
+        self.numbers = frozenset(value for value in values if not isinstance(value, str))
+        spelt = {as_number(text) for text in self.texts} - {None}
+        self.all_numbers = self.numbers | spelt
+
+    def contain(self, value: Value) -> Outcome:
+        """Whether `value`, or an element of it, equals a member."""
+        if isinstance(value, list):
+            return any_of(map(self._contain_scalar, elements(value)))
+        return self._contain_scalar(value)
+
+    def _contain_scalar(self, value: Scalar) -> Outcome:
+        if value is None or value == "":
+            return None
+        if isinstance(value, str):
+            found = value in self.texts or (bool(self.numbers) and as_number(value) in self.numbers)
+        else:
+            found = value in self.all_numbers
+        return found or (None if self.has_null else False)

@@ -18,15 +18,15 @@ from sow.expressions.nodes import Call, Literal, MessageTrait
 from sow.expressions.values import number, text
 
 FORMATTED_BYTES_MAX = 128
-"""Of a time as text, as in AMPS; longer ones are NULL."""
+"""Length of a time as text, as in AMPS; longer ones are NULL."""
 FORMAT_CHARS_MAX = 128
-"""Of a format: what it makes is hardly shorter."""
+"""Length of a format; its result is hardly shorter."""
 _CODES = frozenset("aAbBdHIjmMpSUwWyYZzfcxX%TFDeRnCgGhrstuV")
 _CODE = re.compile(r"%(03f|.|\Z)", re.S)
 _PART = re.compile(r"%03f|%[Cgs]|(?:%(?!03f|[Cgs]).|[^%])+", re.S)
 """Codes that Python does not know, or not in UTC, and all that lies between."""
 DAY_S = 86_400
-"""Of UTC, which has no leap seconds here: those of a day are always as many."""
+"""Seconds of a day in UTC, without leap seconds."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WRITTEN = {
     "D": "%m/%d/%y",
@@ -38,7 +38,7 @@ _WRITTEN = {
     "r": "%I:%M:%S %p",
     "t": "\t",
 }
-"""Codes of C that stand for others."""
+"""Codes of C that abbreviate others."""
 _MADE: dict[str, Callable[[datetime], str]] = {
     "%03f": lambda at: f"{at.microsecond // 1000:03}",
     "%C": lambda at: f"{at.year // 100:02}",
@@ -196,7 +196,7 @@ DATE_FUNCTIONS = {
         2,
         2,
         None,
-        "the seconds of a time that was written as text, UTC unless it says otherwise",
+        "the seconds of a time that was written as text, UTC unless it has an offset",
         "NULL if the text is no such time",
         (
             Example("STRPTIME('2023-11-14 22:13:20', '%Y-%m-%d %H:%M:%S')", 1_700_000_000.0),

@@ -1,12 +1,12 @@
-"""Field constructions: ``/price * /qty AS /value``, merged into the message they are made from.
+"""Field constructions: ``/price * /qty AS /value``, merged into the message that they read.
 
-The expression reads the message's fields; what it gives is put at the path after AS, and the rest
-of the message stays as it is. NULL is written as null, or with ``HINT OPTIONAL`` takes the field
-away. With ``HINT SET_CURRENT`` the fields that follow see the result. ``/qty OF PREVIOUS`` is the
-value that the field had before the message came, NULL where there was none.
+The expression reads the message's fields; its result is put at the path after AS, and the rest of
+the message does not change. NULL is written as null, or with ``HINT OPTIONAL`` removes the field.
+With ``HINT SET_CURRENT`` later constructions see the result. ``/qty OF PREVIOUS`` is the value that
+the field had before the message, NULL if there was none.
 
-A path alone may lead to an object, or to a list with objects in it: what is made of it is a text,
-in JSON where the caller says how that is written. Within an expression these are NULL.
+A path alone may lead to an object, or to a list that contains objects: the result is a text, in
+JSON if the caller passes an encoder. Within an expression these are NULL.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -53,12 +53,12 @@ class Fields:
 
     @property
     def targets(self) -> tuple[Path, ...]:
-        """Where what is made goes, in order."""
+        """The targets of the constructions, in order."""
         return tuple(field.target for field in self._fields)
 
     @property
     def of_previous(self) -> bool:
-        """Whether any of them asks for what there was before."""
+        """Whether any of them reads the previous state."""
         return any(field.of_previous for field in self._fields)
 
     def apply(
@@ -94,7 +94,7 @@ def compile_fields(
 
 
 def nested(target: Path, value: Value) -> Document:
-    """The document whose only field is `target`."""
+    """A document with the one field `target`."""
     document: Any = value
     for step in reversed(target.steps):
         document = {step: document}
@@ -128,7 +128,7 @@ def _compile(made: Construction, text_of: TextOf) -> Field:
 
 
 def _reader(path: Path) -> Callable[[Document], Value]:
-    """What gives the value of `path` in a document: as `value_at`, quicker for a usual one."""
+    """A function that gives the value of `path` in a document: `value_at`, but quicker."""
     name = path.steps[0]
     if len(path.steps) > 1 or path.index is not None:
         return lambda document: value_at(document, path)
@@ -158,7 +158,7 @@ def _whole_reader(path: Path, text_of: TextOf) -> Callable[[Document], Value]:
 def _with(document: Document, field: Field, value: Value, is_own: bool) -> Document:
     """The document with a field made; the same one, changed, if it `is_own`."""
     steps = field.target.steps
-    # A text without characters is NULL, to whoever asks, and so it is here.
+    # An empty text is NULL everywhere, so it is here.
     if field.optional and (value is None or value == ""):
         return _without(document, steps)
     if len(steps) > 1:

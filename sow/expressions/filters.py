@@ -1,8 +1,8 @@
-"""A compiled filter: the thing the rest of the server holds.
+"""Compiled filters, as the rest of the server uses them.
 
-It names the paths it reads, answers for a batch of records given as columns (one generated
-loop), or for one record with all three outcomes, and tells a planner what it is made of. It
-knows nothing of records: whoever holds it supplies the columns.
+A filter names the paths that it reads, evaluates a batch of records given as columns (one generated
+loop), or one record with all three outcomes, and shows a planner its terms. It knows nothing of
+records: the caller supplies the columns.
 """
 
 import operator
@@ -38,7 +38,7 @@ from sow.expressions.parser import BYTES_MAX, EXPRESSION_DEPTH_MAX, parse
 from sow.expressions.pattern_costs import search_cost
 
 _TESTS = Identifier | MessageTrait | Arithmetic | Call
-"""What makes the generated text longer."""
+"""Nodes that make the generated text longer."""
 LiteralValue = str | int | float
 Matches = Callable[[Sequence[Sequence[Value]], int], list[bool]]
 Truth = Callable[[Sequence[Value]], Outcome]
@@ -46,10 +46,10 @@ SHARED_CHARS_MAX = 4096
 """Generated texts of up to so many characters have their code kept for the next filter of their
 form: a usual one has some hundred, and the longest would take megabytes."""
 MOMENT_CHARS_MAX = 4096
-"""Of a filter that asks for the time: as of a moment it is compiled anew, some 5 ms a KiB, while
-everybody waits."""
+"""Length of a filter that reads the time: it is compiled again for each moment, at some 5 ms a KiB,
+and blocks the server meanwhile."""
 LITERAL_CHARS_MAX = 1024
-"""Of a text that is calculated beforehand: a usual one has some dozen, and `explain` shows it."""
+"""Length of a folded constant: a usual one has some dozen, and `explain` shows it."""
 
 
 def compile_filter(
@@ -74,9 +74,8 @@ def compile_term(node: Node) -> "Filter":
 class Filter:
     """A condition over records. A record matches when it is true, not when it is unknown.
 
-    `text` is what it was read from, `expression` its topmost node, `paths` and `traits` are the
-    distinct ones whose values it needs. `sources` are both, paths first: the order of the columns
-    that it takes.
+    `text` is its source, `expression` its topmost node, `paths` and `traits` the distinct ones that
+    it reads. `sources` are both, paths first: the order of the columns that it takes.
     """
 
     def __init__(self, expression: Node, text: str) -> None:
@@ -110,7 +109,7 @@ class Filter:
     def holds(self, values: Sequence[Value]) -> bool:
         """Whether one record matches, given the value of each of `sources`."""
         if self._tests > TESTS_IN_PLACE_MAX:
-            # What it takes to tell false from unknown as well is not compiled for such a filter.
+            # The function that separates false from unknown is not compiled for such a filter.
             return self._matches([(value,) for value in values], 1)[0]
         return self._truth(values) is True
 
@@ -120,7 +119,7 @@ class Filter:
 
     @cached_property
     def search_cost(self) -> int:
-        """What searching for its patterns may cost (`sow.expressions.pattern_costs`)."""
+        """The cost of searching for its patterns (`sow.expressions.pattern_costs`)."""
         return sum(map(search_cost, _patterns_in(self.expression)))
 
     @cached_property
@@ -130,12 +129,12 @@ class Filter:
 
     @property
     def deterministic(self) -> bool:
-        """Whether the outcome depends on the message alone, and not on when it is asked."""
+        """Whether the outcome depends on the message alone, and not on the time of evaluation."""
         return Trait.UNIX_TIMESTAMP not in self.traits
 
     @property
     def steady(self) -> bool:
-        """Whether a record's body and key say what the outcome is, and was when it was told."""
+        """Whether a record's body and key determine the outcome, also that of earlier states."""
         return UNSTEADY.isdisjoint(self.traits)
 
     def at(self, now_us: int) -> "Filter":
@@ -146,7 +145,7 @@ class Filter:
         return Filter(with_known(self.expression, known), self.text)
 
     def position_of(self, traits: Container[Trait]) -> int:
-        """The character where the first of these traits stands."""
+        """The position of the first of these traits."""
         return next(
             part.position
             for part in walk(self.expression)
@@ -158,11 +157,11 @@ class Filter:
 
 
 def check_deterministic(condition: Filter, where: str) -> None:
-    """Refuse a filter that asks for the time where it may not; raises BadFilter."""
+    """Refuse a filter that reads the time where it may not; raises BadFilter."""
     if not condition.deterministic:
         position = condition.position_of({Trait.UNIX_TIMESTAMP})
         raise BadFilter(
-            f"{where} cannot ask for the time (position {position}): a record would enter or leave "
+            f"{where} cannot read the time (position {position}): a record would enter or leave "
             "it without being published; compare with a field or a number",
             position=position,
             expected="a condition over the record alone",
@@ -170,13 +169,12 @@ def check_deterministic(condition: Filter, where: str) -> None:
 
 
 def check_fields_alone(condition: Filter, where: str) -> None:
-    """Refuse a filter that asks for more than fields where there is nothing else; raises
-    BadFilter."""
+    """Refuse a filter that reads more than fields, where only fields exist; raises BadFilter."""
     if condition.traits:
         trait = condition.traits[0]
         position = condition.position_of({trait})
         raise BadFilter(
-            f"{where} cannot ask for {trait}() (position {position}): it knows fields alone; "
+            f"{where} cannot use {trait}() (position {position}): it reads fields only; "
             "compare fields",
             position=position,
             expected="a condition over fields alone",
@@ -226,8 +224,8 @@ def pinned(term: Node) -> tuple[Path, tuple[LiteralValue, ...]] | None:
 
 
 def sow_keys_in(term: Node) -> tuple[str, ...] | None:
-    """The texts of which one is the SowKey of every record that matches a term, and of no other
-    that there is; None if it says no such thing."""
+    """The SowKeys that a term requires of matching records, one for each record; None if it is no
+    such term."""
     match term:
         case Compare("=", MessageTrait(Trait.SOW_KEY), Literal() as literal):
             members: tuple[Node, ...] = (literal,)
@@ -276,7 +274,7 @@ def bound(node: Node, values: Mapping[Source, Scalar]) -> Node:
 
 
 def parameters_in(node: Node) -> tuple[Parameter, ...]:
-    """The distinct parameters that an expression asks for, in the order of the text."""
+    """The distinct parameters of an expression, in the order of the text."""
     return tuple(dict.fromkeys(part for part in walk(node) if isinstance(part, Parameter)))
 
 
@@ -305,7 +303,7 @@ def _all_with_known(nodes: tuple[Node, ...], known: Mapping[Any, Scalar]) -> tup
 
 
 def _calculated(node: Node) -> Node:
-    """What a node comes to if it is calculated of literals alone; else the node."""
+    """The literal that a node of literals alone evaluates to; else the node."""
     if not isinstance(node, Arithmetic | Call):
         return node
     if not all(isinstance(part, Literal) for part in node.children):
@@ -325,7 +323,7 @@ def _check_moments(node: Node, text: str) -> None:
     for part in walk(node):
         if isinstance(part, MessageTrait) and part.trait is Trait.UNIX_TIMESTAMP:
             raise TooLarge(
-                f"a filter that asks for the time has at most {MOMENT_CHARS_MAX} characters, since "
+                f"a filter that reads the time has at most {MOMENT_CHARS_MAX} characters, since "
                 f"it is compiled again for each query, and this one has {len(text)}; write the "
                 "time as a number",
                 position=part.position,
@@ -334,8 +332,8 @@ def _check_moments(node: Node, text: str) -> None:
 
 
 def compile_value(node: Node) -> Callable[[Sequence[Value]], Value]:
-    """What gives the value of `node`, given those of `paths_in(node)`, of `traits_in(node)`, and of
-    the paths that it reads of what there was before the record."""
+    """A function that gives the value of `node`, given those of `paths_in(node)`, of
+    `traits_in(node)`, and of the paths that it reads from the previous state of the record."""
     read: tuple[Source, ...] = (*paths_in(node), *traits_in(node))
     source = SourceText(read, before=paths_in(node, of_previous=True))
     value = source.value(node)
@@ -345,7 +343,7 @@ def compile_value(node: Node) -> Callable[[Sequence[Value]], Value]:
 
 
 def compile_column(node: Node) -> Callable[[Sequence[Sequence[Value]], int], list[Value]]:
-    """What gives the values of `node` for so many records, given a column for each of
+    """A function that gives the values of `node` for many records, given a column for each of
     `paths_in(node)` and then of `traits_in(node)`."""
     source = SourceText((*paths_in(node), *traits_in(node)))
     function: Callable[..., list[Value]] = of_each(source, source.value(node))
@@ -358,7 +356,7 @@ def _compile_matches(expression: Node, source: SourceText) -> Matches:
 
 
 def of_each(source: SourceText, text: str) -> Any:
-    """A function of (columns, count) that gives what `text` says of each record."""
+    """A function of (columns, count) that evaluates `text` for each record."""
     match source.count:
         case 0:
             result = f"[{text}] * count"
@@ -383,9 +381,9 @@ def _compile_truth(expression: Node, source: SourceText) -> Truth:
 def run_source(source: SourceText, function: str) -> Any:
     """The function named `result` of the generated text.
 
-    The text consists of operators and of names made here: literals and paths of the client are
-    reached through `source.names`, never written into it. Each function knows just the names that
-    it reads, so none of them refers to itself, and they are freed when nobody uses them.
+    The text consists of operators and of names made here: the client's literals and paths are
+    reached through `source.names`, never written into it. Each function has only the names that it
+    reads, so none of them refers to itself, and each is freed with its last reference.
     """
     names = dict(source.names)
     parts = (*source.functions, function)

@@ -1,8 +1,8 @@
-"""What is said of a function of the expression language, and the ways to make one.
+"""The description of a function of the expression language, and constructors for common forms.
 
-The body of a function takes values as paths give them. What each argument counts as (number, text,
-any) is the business of the makers here, so that bodies are about one thing: `of_numbers` and
-`of_texts` give NULL where an argument is none of that kind.
+The body of a function takes values as paths give them. The constructors convert each argument
+(number, text, any), so that bodies do not: `of_numbers` and `of_texts` give NULL if an argument
+has another type.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from sow.expressions.nodes import Node
 from sow.expressions.values import number, text
 
 ANY = 99
-"""As many arguments as there are."""
+"""Any number of arguments."""
 TEXT_CHARS_MAX = 1024 * 1024
-"""Of a text that a function makes: what a message may hold as shipped. Longer ones are NULL, since
+"""Length of a text that a function makes: a message by default. Longer ones are NULL, since
 texts made of texts double with every level of a filter."""
 _NUMBERS = frozenset((int, float))
 NULL_BY_NULL = "NULL if an argument is NULL"
@@ -47,7 +47,7 @@ EXAMPLE_MESSAGE: dict[Trait, Scalar] = {
     Trait.TOPIC_NAME: "orders",
     Trait.UNIX_TIMESTAMP: 1_700_000_060.0,
 }
-"""What is known beside the fields of the message that holds it."""
+"""The traits of the message that holds it."""
 
 
 class Function(NamedTuple):
@@ -72,7 +72,7 @@ class Function(NamedTuple):
     slow: bool = False
     """It costs hundreds of times as much as others, as do those that `prepare` something."""
     stands_for: Node | None = None
-    """What a call, which has no arguments, is read as: a literal, or something of the message."""
+    """The node that replaces a call without arguments: a literal or a trait."""
     scans: bool = False
     """It looks for text in a text, which may be of any length."""
 
@@ -83,7 +83,7 @@ class Function(NamedTuple):
 
 
 def of_number(run: Callable[[Any], Any]) -> Callable[[Value], Value]:
-    """What calculates `run` of one number; NULL where it is none, or there is no result."""
+    """A function that applies `run` to one number; NULL where it is none, or there is no result."""
 
     def calculated(value: Value) -> Value:
         # Most values are numbers already: they are looked at no further.
@@ -98,7 +98,7 @@ def of_number(run: Callable[[Any], Any]) -> Callable[[Value], Value]:
 
 
 def of_numbers(run: Callable[..., Any]) -> Callable[..., Value]:
-    """What calculates `run` of numbers; NULL where one is none, or there is no result."""
+    """A function that applies `run` to numbers; NULL where one is none, or there is no result."""
 
     def calculated(*values: Value) -> Value:
         # Most values are numbers already: they are looked at no further.
@@ -115,7 +115,7 @@ def of_numbers(run: Callable[..., Any]) -> Callable[..., Value]:
 
 
 def of_text(run: Callable[[str], Any]) -> Callable[[Value], Value]:
-    """What calculates `run` of one text; NULL where it is none."""
+    """A function that applies `run` to one text; NULL where it is none."""
 
     def calculated(value: Value) -> Value:
         if value.__class__ is str and value:
@@ -128,7 +128,7 @@ def of_text(run: Callable[[str], Any]) -> Callable[[Value], Value]:
 
 
 def of_texts(run: Callable[[str, str], Any]) -> Callable[[Value, Value], Value]:
-    """What calculates `run` of two texts; NULL where one is none."""
+    """A function that applies `run` to two texts; NULL where one is none."""
 
     def calculated(left: Value, right: Value) -> Value:
         # Most values are texts already.

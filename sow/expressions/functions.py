@@ -1,9 +1,9 @@
-"""The functions of the expression language: one table, and what a call of them may look like.
+"""The functions of the expression language: one table, and the checks of a call.
 
 A function is one entry of FUNCTIONS. Its signature and examples are documentation and test at
-once: docs/functions.md and ``GET /v1/functions`` are made of the table. Names are case-blind. What
-AMPS has and this version does not is refused by name; any other unknown name is answered with the
-nearest known one. What functions do stands in the modules beside this one, by what they are about.
+once: docs/functions.md and ``GET /v1/functions`` are generated from the table. Names are
+case-insensitive. Functions of AMPS that this version lacks are refused by name; for any other
+unknown name the nearest known one is suggested. Bodies are in `…_functions.py`, by subject.
 """
 
 import math
@@ -163,7 +163,7 @@ SLIPS = {
     "VAR_POP": "POWER(STDDEV_POP(x), 2)",
     "VAR_SAMP": "POWER(STDDEV_SAMP(x), 2)",
 }
-"""What other languages call a function, and how it is written here."""
+"""Names of functions in other languages, with the name here."""
 
 
 def described_functions() -> list[dict[str, object]]:
@@ -209,7 +209,7 @@ def called(name: str, arguments: Sequence[Node], position: int) -> Node:
 
 
 def _aggregate(name: str, arguments: Sequence[Node], position: int) -> Node:
-    """The call of an aggregate; where one has no place, whoever reads the text refuses it."""
+    """The call of an aggregate; the parser refuses it where none is allowed."""
     function = AGGREGATES[name]
     if not 1 <= len(arguments) <= function.most:
         most = "1 argument" if function.most == 1 else f"1 to {function.most} arguments"
@@ -229,7 +229,7 @@ def _aggregate(name: str, arguments: Sequence[Node], position: int) -> Node:
 
 
 def _placed(node: Node, position: int) -> Node:
-    """What a call stands for, all of it where the call is written."""
+    """The node that replaces a call, with the position of the call in all its parts."""
     if isinstance(node, Call):
         node = replace(node, arguments=tuple([_placed(one, position) for one in node.arguments]))
     return replace(node, position=position)

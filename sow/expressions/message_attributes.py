@@ -1,9 +1,9 @@
-"""Traits: what is known of a message beside its fields, such as its SowKey, its size and its time.
+"""Traits: attributes of a message beside its fields, such as its SowKey, its size and its time.
 
-A filter says which traits it reads as it says which paths, and is given a column for each. Whoever
-has the messages describes them (`MessageColumns`); a column is made only when a filter asks for it.
-In AMPS these are functions of the message. Those of which nothing is kept, such as who published,
-are refused by name (`sow.expressions.functions`).
+A filter names the traits that it reads, as it names paths, and takes a column for each. The owner
+of the messages describes them (`MessageColumns`); a column is made only when a filter reads it.
+In AMPS these are functions of the message. Those that are not kept, such as the publisher, are
+refused by name (`sow.expressions.functions`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ class Trait(StrEnum):
 
 
 UNSTEADY = frozenset({Trait.BOOKMARK, Trait.LAST_UPDATED, Trait.UNIX_TIMESTAMP})
-"""Traits that a message has at one moment, so that its body does not say what they were."""
+"""Traits that change without the body, so that an earlier body does not determine them."""
 NO_TRAITS: Mapping[Trait, Scalar] = {}
 
 
@@ -59,8 +59,8 @@ class MessageColumns(NamedTuple):
         return {trait: self.column(trait)[0] for trait in traits}
 
     def column(self, trait: Trait) -> list[Value]:
-        """The values of a trait. The moment of a message is that of its change: whoever asks as of
-        another one fixes it first (`Filter.at`)."""
+        """The values of a trait. The moment of a message is that of its change; to evaluate a
+        filter as of another one, the caller fixes it first (`Filter.at`)."""
         match trait:
             case Trait.AMPS_INSTANCE_NAME:
                 return [self.instance] * len(self.bodies)

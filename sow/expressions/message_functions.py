@@ -1,7 +1,7 @@
 """Functions of the message that holds a record: its SowKey, topic, size, bookmark and times.
 
-They have no arguments, and are read as traits (`sow.expressions.message_attributes`), which whoever
-has the messages gives beside their fields. What AMPS knows of a message and nobody keeps here is
+They have no arguments, and are read as traits (`sow.expressions.message_attributes`), which the
+owner of the messages supplies beside their fields. Attributes of AMPS that are not kept here are
 refused with the reason.
 """
 
@@ -60,11 +60,11 @@ MESSAGE_FUNCTIONS = {
 NOT_KEPT = {
     **dict.fromkeys(
         ("CLIENT_ADDRESS", "CLIENT_NAME", "CONNECTION_NAME", "REMOTE_ADDRESS", "USER", "USER_NAME"),
-        "who published a record is not kept; have publishers write it into a field",
+        "the publisher of a record is not kept; have publishers write it into a field",
     ),
     "CORRELATION_ID": "no correlation ids are kept; have publishers write them into a field",
     "LAST_READ": "when a record was last read is not kept; LAST_UPDATED() is when it was published",
     "VALUE_LOOKUP": "no expression reads another topic; have publishers write the value into the "
     "record",
 }
-"""What AMPS knows of a message and is not kept here, by name: why, and what to do instead."""
+"""Attributes of AMPS that are not kept here, by name: the reason and the alternative."""

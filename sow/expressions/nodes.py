@@ -1,11 +1,11 @@
-"""The parts of an expression: what a filter says, without how it is read or run.
+"""The nodes of an expression: its syntax tree, without parsing or evaluation.
 
 A node is a value (Identifier, Literal, MessageTrait, Arithmetic, Call) or a condition (all others),
-and either may stand where the other is asked for: a condition as a value is true, false or NULL, a
-value as a condition is that it differs from 0. Conditions have three outcomes: true, false and
-unknown. Synonyms are gone: ``==`` is ``=``, ``<>`` is ``!=``, ``NOT IN`` is a Not around an In, a
-chain of ANDs is one And. A node knows its 0-based character `position` in the text it was read
-from; equality ignores it. `str(node)` is text that parses to the same node again.
+and either may be used as the other: a condition as a value is true, false or NULL, a value as a
+condition is that it differs from 0. Conditions have three outcomes: true, false and unknown.
+Synonyms are normalized: ``==`` is ``=``, ``<>`` is ``!=``, ``NOT IN`` is a Not around an In, a
+chain of ANDs is one And. A node has its 0-based character `position` in the text; equality ignores
+it. `str(node)` is text that parses to the same node again.
 """
 
 import math
@@ -34,11 +34,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Identifier(Node):
-    """The value of a field of the record; where there are several topics, of that of `topic`, whose
-    messages are of `message_type` if that was said too.
+    """The value of a field of the record; with several topics, of the record of `topic`, which has
+    the `message_type` if that was given too.
 
-    Where a field is made, `of` says of which state of the record: PREVIOUS is what there was before
-    the message came, CURRENT, like nothing, the message. It stands at `of_position`.
+    In a field construction, `of` is the state of the record: PREVIOUS is the one before the
+    message, CURRENT, the default, the message itself. It is at `of_position`.
     """
 
     path: Path
@@ -49,7 +49,7 @@ class Identifier(Node):
 
     @property
     def source(self) -> "Source":
-        """What it reads."""
+        """Its source."""
         return TopicPath(self.topic, self.path) if self.topic else self.path
 
     def __str__(self) -> str:
@@ -105,13 +105,13 @@ class Literal(Node):
 
 @dataclass(frozen=True)
 class MessageTrait(Node):
-    """What is known of the message beside its fields."""
+    """A trait of the message."""
 
     trait: Trait
 
     @property
     def source(self) -> "Source":
-        """What it reads."""
+        """Its source."""
         return self.trait
 
     def __str__(self) -> str:
@@ -126,7 +126,7 @@ class Slot(Node):
 
     @property
     def source(self) -> "Source":
-        """What it reads."""
+        """Its source."""
         return self
 
     def __str__(self) -> str:
@@ -135,14 +135,14 @@ class Slot(Node):
 
 @dataclass(frozen=True)
 class Parameter(Node):
-    """A value that whoever evaluates the expression puts in as a literal (`bound`), such as
-    ``${user.desk}``. Its text is never read as a part of the expression."""
+    """A value that the evaluator binds as a literal (`bound`), such as ``${user.desk}``. Its text
+    is never parsed as a part of the expression."""
 
     name: str
 
     @property
     def source(self) -> "Parameter":
-        """What it stands for."""
+        """Its value."""
         return self
 
     def __str__(self) -> str:
@@ -168,7 +168,7 @@ class Arithmetic(Node):
 
 @dataclass(frozen=True)
 class Call(Node):
-    """What the function of the upper-case name `name` gives for `arguments`."""
+    """A call of the function with the upper-case name `name`."""
 
     name: str
     arguments: tuple[Node, ...]
@@ -343,9 +343,9 @@ class Or(Node):
 
 
 Source = Path | TopicPath | Trait | Slot | Parameter
-"""What an expression reads of a record: a field, or something that is known beside its fields."""
+"""The source of a value in a record: a field, or a trait."""
 HANDED_IN = Identifier | MessageTrait | Slot
-"""Kinds of nodes whose value is handed in."""
+"""Nodes whose value is supplied from outside."""
 VALUES = HANDED_IN | Parameter | Literal | Arithmetic | Call
 """Kinds of nodes that are values; all others are conditions."""
 
@@ -358,7 +358,7 @@ def as_condition(node: Node) -> Node:
 
 
 def _operand(node: Node) -> str:
-    """A part of which a value is wanted, in parentheses where it is a condition."""
+    """A part that is used as a value, in parentheses if it is a condition."""
     return str(node) if isinstance(node, VALUES) else f"({node})"
 
 

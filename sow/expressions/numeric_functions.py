@@ -6,7 +6,8 @@ from typing import Any
 
 from sow.core.paths import Value
 from sow.expressions.function import ANY, NULL_BY_NULL, Example, Function, of_number, of_numbers
-from sow.expressions.values import Number, number
+from sow.expressions.operators import Number
+from sow.expressions.values import number
 
 EARTH_RADIUS_M = 6_371_008.8
 """The mean radius of the Earth (IUGG)."""
@@ -33,7 +34,7 @@ def _logarithm(run: Callable[[Any], float]) -> Callable[[Number], float]:
 
 
 def _numbers(values: Sequence[Value]) -> list[Number]:
-    """Those of the values that are numbers; NaN is none, and has no place among them."""
+    """The values that are numbers; NaN is excluded, since it has no order."""
     return [one for one in map(number, values) if one is not None and one == one]
 
 

@@ -1,9 +1,8 @@
-"""`order_by`: what sorts the result of a query, and how values rank.
+"""`order_by`: the sort order of a query's result, and how values rank.
 
-An order is a list of values: fields, or whatever is calculated of them. Ascending, NULLs stand
-first, then NaN, then numbers (booleans are 1 and 0), then strings as text; a list counts by its
-first element. With TEXT every value ranks as its text. Sorting itself is the caller's, with a
-stable sort and `reverse` for DESC.
+An order is a list of values: fields, or expressions. Ascending, NULLs come first, then NaN, then
+numbers (booleans are 1 and 0), then strings as text; a list ranks as its first element. With TEXT
+every value ranks as its text. The caller sorts, with a stable sort and `reverse` for DESC.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,18 +39,18 @@ SAME_FOR_ALL = {
     Trait.TOPIC_NAME,
     Trait.UNIX_TIMESTAMP,
 }
-"""What tells no records of a topic apart: those that are sorted have no bookmark, and one time."""
+"""Traits that cannot order records of a topic: sorted records have no bookmark, and one time."""
 SortKey = tuple[int] | tuple[int, str | int | float]
 Calculate = Callable[[Sequence[Sequence[Value]], int], list[Value]]
 
 _NULL: SortKey = (0,)
 _NAN: SortKey = (1,)
 _STRING = 3
-"""What the sort key of a string begins with."""
+"""The first item of a string's sort key."""
 
 
 class ReversedText:
-    """A text that stands before those that it follows."""
+    """A text that sorts in reverse order."""
 
     __slots__ = ("text",)
 
@@ -91,11 +90,11 @@ class OrderTerm:
         return self.value.path if isinstance(self.value, Identifier) else None
 
     def key(self, value: Value) -> SortKey:
-        """What to sort by, ascending, for a record with this value."""
+        """The ascending sort key of a record with this value."""
         return text_sort_key(value) if self.text else sort_key(value)
 
     def rank(self, value: Value) -> "Rank":
-        """What to sort by, ascending whichever way the term goes, for a record with this value."""
+        """The sort key of a record with this value, ascending whatever the term's direction."""
         key = self.key(value)
         if not self.descending:
             return key
@@ -164,8 +163,8 @@ def _compiled(term: Term) -> OrderTerm:
 def masked_order(
     terms: Sequence[OrderTerm], is_hidden: Callable[[Path], bool]
 ) -> tuple[OrderTerm, ...]:
-    """The same order where these fields, and how long a message is, are NULL in all records: a
-    term of nothing else orders nothing."""
+    """The same order for records without these fields and with an unknown size: a term that reads
+    only those orders nothing."""
     found = []
     for term in terms:
         hidden: dict[Source, Scalar] = {p: None for p in term.paths if is_hidden(p)}
@@ -181,7 +180,7 @@ def masked_order(
 
 
 def _check(terms: Sequence[Term]) -> None:
-    """Refuse what is too much, and what does not tell records apart."""
+    """Refuse orders that are too large, and terms that cannot order records."""
     if len(terms) > TERMS_MAX:
         raise TooLarge(
             f"order_by has more than {TERMS_MAX} terms; name fewer",

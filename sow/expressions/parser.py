@@ -1,8 +1,8 @@
-"""From text to nodes.
+"""Parses text into nodes.
 
-Lark reads the text by the grammar beside this file (LALR: linear time, and a stack of its own,
-so nesting cannot exhaust Python's) and hands what it finds to the Builder. Sizes are checked
-first, errors put into words after. Says nothing about what nodes mean.
+Lark parses by the grammar beside this file (LALR: linear time, and a stack of its own, so nesting
+cannot exhaust Python's) and calls the Builder for each rule. Sizes are checked first; errors are
+explained after. Does not evaluate anything.
 """
 
 import re
@@ -28,27 +28,26 @@ from sow.expressions.nodes import (
 from sow.expressions.syntax_errors import syntax_error
 
 BYTES_MAX = 64 * 1024
-"""Of a filter, unless Limits/FilterSize says otherwise: thousands of keys in an IN. Reading and
-compiling such a list takes some 0.5 ms a KiB, other filters are bounded by TERMS_MAX."""
+"""Length of a filter, by default (Limits/FilterSize): thousands of keys in an IN. Parsing and
+compiling such a list takes some 0.5 ms a KiB; other filters are bounded by TERMS_MAX."""
 EXPRESSION_DEPTH_MAX = 200
-"""Levels of a filter, unless Limits/FilterDepth says otherwise. More than any program writes, and
-below what Python's stack takes."""
+"""Levels of a filter, by default (Limits/FilterDepth). More than any program writes, and less than
+Python's stack allows."""
 FIELD_BYTES_MAX = 4096
-"""Of a field construction. One is written by an operator, and runs for every message."""
+"""Terms of a field construction, which an operator writes and which runs for every message."""
 FIELD_DEPTH_MAX = 100
 """Levels of a field construction, and of an order."""
 ORDER_BYTES_MAX = 8 * 1024
-"""Of an order: 32 terms of some length."""
+"""Terms of an order: 32 values of some length."""
 STATES = ("CURRENT", "PREVIOUS")
 """States of a record that a field can be made of: the message that has come, and what there was
 before it."""
 TERMS_MAX = 2000
-"""Of an expression: names, literals, operators, parentheses and commas, a list of literals being
-one. Reading and compiling takes 10 to 20 us a term, and nobody is to wait for 50 ms. That is some
-500 comparisons joined by OR."""
+"""Terms of an expression: names, literals, operators, parentheses and commas; a list of literals is
+one. Parsing and compiling takes 10 to 20 us a term, and must not block for 50 ms. That is some 500
+comparisons joined by OR."""
 FIELDS_MAX = 256
-"""Distinct fields of an expression: each is read of every message, at the cost of whoever
-publishes."""
+"""Distinct fields of an expression: each is decoded from every message, which slows publishes."""
 # Printing and compiling a node take a few frames of Python's stack for each level.
 _DEPTH_CEILING = 250
 
@@ -79,8 +78,8 @@ def parse(
 
 
 def parse_guard(text: str, prefix: str) -> Node:
-    """The condition that `text` states, which may ask for parameters whose names begin with
-    `prefix`; raises what `parse` does."""
+    """The condition in `text`, which may have parameters with names that begin with `prefix`;
+    raises what `parse` does."""
     limits = _Limits("filter", BYTES_MAX, EXPRESSION_DEPTH_MAX, parameters=prefix)
     node = as_condition(cast(Node, _read(text, "start", limits)))
     limits.check(node)
@@ -88,9 +87,9 @@ def parse_guard(text: str, prefix: str) -> Node:
 
 
 def parse_field(text: str, states: Collection[str] = STATES) -> Construction:
-    """The field construction that `text` states; raises what `parse` does.
+    """The field construction in `text`; raises what `parse` does.
 
-    `states` are those of the record that it may ask for with OF.
+    `states` are those of the record that it may read with OF.
     """
     limits = _Limits("field", FIELD_BYTES_MAX, FIELD_DEPTH_MAX)
     construction = cast(Construction, _read(text, "field", limits))
@@ -99,8 +98,8 @@ def parse_field(text: str, states: Collection[str] = STATES) -> Construction:
 
 
 def parse_projected(text: str, what: str = "projection") -> Construction:
-    """The field of a row that `text` states, or the path that stands there alone; raises what
-    `parse` does. `what` the text is called."""
+    """The field of a row in `text`, or the path alone; raises what `parse` does. `what` names the
+    text in errors."""
     limits = _Limits(what, FIELD_BYTES_MAX, FIELD_DEPTH_MAX)
     construction = cast(Construction, _read(text, "projected", limits))
     limits.check(construction.value, of_groups=True)
@@ -139,14 +138,14 @@ def _read(text: str, start: str, limits: "_Limits") -> object:
 
 
 class _Limits(NamedTuple):
-    """How large an expression may be; `what` it is called."""
+    """The limits of an expression; `what` names it in errors."""
 
     what: str
     bytes_max: int
     depth_max: int
     terms_max: int = TERMS_MAX
     parameters: str = ""
-    """How names of parameters begin; there are none where it is empty."""
+    """The prefix of parameters' names; if empty, there are none."""
 
     def check_text(self, text: str) -> None:
         """Refuse what need not be read to be too large."""
@@ -165,8 +164,8 @@ class _Limits(NamedTuple):
                 raise self._too_deep(found.start())
 
     def check(self, node: Node, states: Collection[str] = (), of_groups: bool = False) -> None:
-        """Refuse what nests too deeply, reads too much, or asks for another of the `states`; and
-        what only makes sense `of_groups`."""
+        """Refuse expressions that nest too deeply, read too much, or read a state beyond `states`;
+        and aggregates unless `of_groups`."""
         if (deepest := below(node, self.depth_max)) is not None:
             raise self._too_deep(deepest.position)
         _check_fields(node, self.what, states)
@@ -228,7 +227,7 @@ def _check_records(node: Node, what: str) -> None:
         if isinstance(part, Call) and part.name in AGGREGATES:
             raise BadFilter(
                 f"{part.name} at position {part.position} has no place in this {what}, which is "
-                "about one record: an aggregate is of a group; project it in a View, or ask with "
+                "about one record: an aggregate is of a group; project it in a View, or query with "
                 f"projection=[{AGGREGATES[part.name].signature} AS /name],grouping=[/field], and "
                 "use what it gives",
                 position=part.position,
@@ -261,8 +260,8 @@ def position_of(error: UnexpectedInput, text: str) -> int:
 
 
 def make_parser() -> None:
-    """Make the parser out of the grammar, which takes some 60 ms: for whoever has time before the
-    first expression comes."""
+    """Build the parser from the grammar, which takes some 60 ms: for callers with time before the
+    first expression."""
     _parser()
 
 

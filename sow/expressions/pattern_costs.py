@@ -1,11 +1,11 @@
-"""Pattern costs: how long a search for a regular expression may take at worst.
+"""Pattern costs: the worst case of a search for a regular expression.
 
-RE2 reads a text with an automaton whose states it makes as it meets them, and keeps: most patterns
-have few. One that must remember how much of it was seen at each of the last characters has as many
-as these have combinations, `a[ab]{20}c` a million; then a state is made for nearly every character,
-of each step of the pattern's program. So what counts is the number of *free positions*: those that
-take more than one character, or are counted. Few of them are few states, in a set with hundreds of
-other patterns as well.
+RE2 reads a text with an automaton that creates its states lazily and caches them: most patterns
+have few. A pattern that must remember its progress at each of the last characters has as many
+states as these have combinations, `a[ab]{20}c` a million; then nearly every character creates a
+state, from each step of the pattern's program. So the cost is the number of *free positions*: those
+that match more than one character, or are counted. Few of them mean few states, also in a set with
+hundreds of other patterns.
 """
 
 import re
@@ -20,8 +20,8 @@ SLOW_FACTOR = 20
 """A step of a pattern that is not simple counts for so many: at worst it takes 5 to 10 ns for each
 character searched, and one of the others next to nothing."""
 SEARCHED_CHARS_MAX = 64 * 1024
-"""Of a text in which a pattern is searched: some 65 us, of which a filter may have 500. Of longer
-ones LIKE is unknown; INSTR, and patterns that are plain text, have no such limit."""
+"""Length of a text in which a pattern is searched: some 65 us, and a filter may have 500 patterns.
+LIKE of a longer text is unknown; INSTR, and patterns that are plain text, have no such limit."""
 SLOWLY_SEARCHED_CHARS_MAX = 4096
 """The same for a pattern that is not simple."""
 SLOW_STEPS_MAX = 1000
@@ -37,7 +37,7 @@ _TOKEN = re.compile(
 
 
 def free_positions(pattern: str) -> int:
-    """How many positions of a pattern are free, about, each as often as it is repeated."""
+    """The approximate number of free positions, each as often as it is repeated."""
     # By level of brackets: what was counted of it, and its last part, which may be repeated.
     levels = [[0, 0]]
     for token in _TOKEN.finditer(pattern):
@@ -67,17 +67,17 @@ def is_simple(pattern: str) -> bool:
 
 
 def search_cost(pattern: str) -> int:
-    """What searching each character for a pattern may cost, in steps of simple programs."""
+    """The cost of a search for each character, in steps of simple programs."""
     return steps_of(pattern) * (1 if is_simple(pattern) else SLOW_FACTOR)
 
 
 def searched_chars_max(pattern: str) -> int:
-    """Of how many characters a text may be in which a pattern is searched."""
+    """The longest text in which a pattern is searched."""
     if is_plain(pattern):
         return sys.maxsize
     return SEARCHED_CHARS_MAX if is_simple(pattern) else SLOWLY_SEARCHED_CHARS_MAX
 
 
 def slow_steps(pattern: str) -> int:
-    """How many steps a pattern has that count with those that are not simple."""
+    """The number of a pattern's steps that are not simple."""
     return 0 if is_simple(pattern) else steps_of(pattern)

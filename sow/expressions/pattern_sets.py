@@ -1,19 +1,19 @@
-"""Pattern sets: which of many regular expressions are found in a text.
+"""Pattern sets: which of many regular expressions match a text.
 
-RE2 makes one automaton of many patterns, which reads a text once however many there are. Making one
-takes some 5 us a pattern, so there are several of moderate size. Patterns that come gather in a
-small one, which is made again when a text comes after it has changed; when that is full they move
-on to a large one. What is taken out is passed over in the answers, and the few that are left of a
-large one gather again.
+RE2 compiles many patterns into one automaton, which reads a text once however many there are.
+Compiling takes some 5 us a pattern, so there are several sets of moderate size. New patterns go
+into a small one, which is compiled again at the first text after a change; when it is full they
+move to a large one. Removed patterns are filtered from results, and the few that are left of a
+large set move to the small one again.
 
-An automaton that would need more memory than it may have gives no answer at all. One pattern that
-is found in every text tells that from finding none; all of the set's patterns are then given, so an
-answer may hold patterns that are not found, and never lacks one that is.
+An automaton that exceeds its memory gives no result. A sentinel pattern that matches every text
+detects that; all patterns of the set are then returned, so a result may contain patterns that do
+not match, and never lacks one that does.
 
-Patterns of plain characters have few states together: how much of one of them was just read. Of
-*restless* ones, with something free in them such as `.*`, the automaton has to know which of all
-have begun, and makes a new state with nearly every character of a text. They do not belong to the
-others, nor are they looked for together in texts of more than `RESTLESS_CHARS_MAX`.
+Patterns of plain characters have few states together: how much of one of them was just read. With
+*restless* ones, which have a free part such as `.*`, the automaton tracks all that have begun, and
+creates a new state at nearly every character of a text. They have sets of their own, and are not
+searched together in texts of more than `RESTLESS_CHARS_MAX`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,20 +30,20 @@ LARGE_SET_MAX = 512
 """Patterns of a large set, which is made again whenever as many as gather have come: 2 to 4 ms to
 make, and a microsecond for each text."""
 EVERYWHERE = ""
-"""A pattern that is found in every text; nobody may ask for it."""
+"""A pattern that matches every text; clients cannot use it."""
 SET_STEPS_MAX = 16_000
 """Steps in the programs of a set from which on it takes no more."""
 SUITED_STEPS_MAX = 500
-"""Of a pattern's program; those of longer ones may take milliseconds to make."""
+"""Size of a pattern's program; longer ones may take milliseconds to compile."""
 SET_BYTES_MAX = 4 * 1024**2
-"""What RE2 may take for a set; it looks for states as it goes, and keeps them."""
+"""Memory of RE2 for a set; it creates states lazily, and caches them."""
 RESTLESS_CHARS_MAX = 32
-"""Of a text in which restless patterns are looked for together: symbols and accounts have no more.
-Ten thousand of them make 20 to 40 ns a pattern and character of states, a third of a second of a
-thousand characters, while each one by itself reads these in two microseconds."""
+"""Length of a text in which restless patterns are searched together: symbols and accounts are not
+longer. Ten thousand patterns create states at 20 to 40 ns a pattern and character, a third of a
+second for a thousand characters, while each one by itself reads these in two microseconds."""
 KNOWN_PART = 8
-"""Texts of which is remembered what was found, for each pattern: fields say the same again and
-again, and what is remembered is a small multiple of what there is."""
+"""Texts whose matches are cached, for each pattern: values of fields repeat, and the cache is a
+small multiple of the patterns."""
 KNOWN_CHARS_MAX = 64
 """Texts that are longer are seldom the same."""
 KNOWN_FOUND_MAX = 16
@@ -78,7 +78,7 @@ class PatternSets:
         """All large sets that have patterns."""
         self._homes: dict[str, PatternSet] = {}
         self._known: dict[str, list[str]] = {}
-        """What was found in texts since a pattern came or went; only to be looked at."""
+        """The matches of texts since the patterns last changed; read-only."""
 
     def __len__(self) -> int:
         return len(self._homes)
@@ -185,7 +185,7 @@ class PatternSet:
         self.is_made = True
 
     def found_in(self, text: bytes) -> list[str]:
-        """Those that may be found in a text; all of them where the automaton gives no answer."""
+        """The patterns that may match a text; all of them if the automaton fails."""
         found = None if self._automaton is None else self._automaton.Match(text)
         if found is None:
             return list(self.patterns)

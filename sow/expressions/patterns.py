@@ -31,22 +31,22 @@ _PLAIN = re.compile(r"(?P<start>\^?)(?P<text>[\w \-:,;/@#%&=<>'\"!~`]+)(?P<end>\
 
 Search = Callable[[str], bool]
 SCAN_STEPS = 100
-"""What looking for plain text counts for, anywhere in a text: it takes less than a step of a
+"""The cost of a search for plain text, anywhere in a text: it takes less than a step of a
 program for each character, but in texts of any length. A hundred in one of 1 MiB take 60 ms."""
 STEPS_MAX = 10_000
 """Steps in the programs of all patterns of a filter: at worst 10 us for each character searched."""
 ENGINE_BYTES_MAX = 1024**2
-"""What RE2 may take for a pattern; it looks for states as it goes, and keeps them."""
+"""Memory of RE2 for a pattern; it creates states lazily, and caches them."""
 ENGINE_BYTES_SHORT = 64 * 1024
 """The same for short ones: enough for the states of those that have few; of others it gives up
 making some sooner, and searches without, three to six times as fast."""
 SHORT_STEPS_MAX = 500
 """Steps of a program that is short."""
 PATTERN_CHARS_MAX = 2048
-"""Of a pattern: RE2 reads a longer one for tens of milliseconds, 25,000 times `a?` for a second,
-before it says how many steps it has."""
+"""Length of a pattern: RE2 compiles a longer one for tens of milliseconds, 25,000 times `a?` for a
+second, before it reports the size of its program."""
 UNICODE_CLASS_CHARS = 100
-r"""What a class such as \pL counts for: it is read as hundreds of ranges."""
+r"""The cost of a class such as \pL, which expands to hundreds of ranges."""
 _UNICODE_CLASS = re.compile(r"\\[pP]")
 
 
@@ -97,16 +97,16 @@ def is_plain(pattern: str) -> bool:
 
 
 def steps_of(pattern: str) -> int:
-    """How many steps the program of a pattern has, about; raises BadFilter."""
+    """The approximate size of a pattern's program; raises BadFilter."""
     return len(pattern) if is_plain(pattern) else _compile(pattern, 0)[1]
 
 
 def engine_options(bytes_max: int) -> re2.Options:
-    """How patterns are read, and what RE2 may take for one program."""
+    """The options of patterns, with the memory for one program."""
     options = re2.Options()
     options.log_errors = False
     options.max_mem = bytes_max
-    # Nobody asks what a group matched, and thousands of groups would cost seconds to note.
+    # The text of a group is never used, and thousands of groups would take seconds to capture.
     options.never_capture = True
     return options
 
@@ -172,5 +172,5 @@ def _explain(pattern: str, error: Exception) -> str:
     for symptom, reason in _BEYOND_RE2:
         if symptom.search(pattern):
             return reason
-    said = error.args[0] if error.args else "it cannot be compiled"
-    return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+    detail = error.args[0] if error.args else "it cannot be compiled"
+    return detail.decode(errors="replace") if isinstance(detail, bytes) else str(detail)

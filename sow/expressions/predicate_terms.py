@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from sow.core.paths import Path, Scalar
-from sow.expressions.compare import MIRRORED
 from sow.expressions.filters import Filter, LiteralValue, pinned
 from sow.expressions.nodes import (
     And,
@@ -29,6 +28,7 @@ from sow.expressions.nodes import (
     Or,
     conjuncts,
 )
+from sow.expressions.operators import COMPARISONS
 from sow.expressions.pattern_sets import suits_a_set
 
 
@@ -59,14 +59,14 @@ class PatternTerm(NamedTuple):
 
 AccessTerm = ValueTerm | RangeTerm | PatternTerm
 MANY_VALUES = 50
-"""A range between two bounds, or a pattern, is taken to let through as much as so many values; a
-range with one bound, ten times as much. How much it is nobody knows before records come."""
+"""The assumed selectivity of a range between two bounds, or of a pattern, as a number of values;
+ten times as many for a range with one bound. There are no statistics before records arrive."""
 _ABOVE, _BELOW = (">", ">="), ("<", "<=")
 
 
 @dataclass(frozen=True)
 class Access:
-    """How a filter is found: every record that matches makes one of `terms` true, and all of
+    """An access path to a filter: every record that matches makes one of `terms` true, and all of
     `rest`, what is left of the conditions."""
 
     terms: Sequence[AccessTerm]
@@ -74,12 +74,12 @@ class Access:
 
     @cached_property
     def further(self) -> "Access | None":
-        """How it is told apart from others that are found by the same terms, if it can be."""
+        """What distinguishes it from others that are found by the same terms, if anything does."""
         return find_access(self.rest)
 
 
 _ACCESSES: WeakKeyDictionary[Filter, Access | None] = WeakKeyDictionary()
-"""What was found of filters. One that follows a pattern is filed for each of its topics."""
+"""A cache of access paths. A filter that follows a pattern is filed for each of its topics."""
 
 
 def access_of(condition: Filter) -> Access | None:
@@ -90,9 +90,9 @@ def access_of(condition: Filter) -> Access | None:
 
 
 def find_access(conditions: Iterable[Node]) -> Access | None:
-    """The most selective way to find records of which all `conditions` are true, if there is one.
+    """The most selective way to find records for which all `conditions` are true, if there is one.
 
-    Depends on the conditions alone, so that what was filed is found again to be taken out.
+    Depends on the conditions alone, so that an entry can be located again for its removal.
     """
     terms = [part for condition in conditions for part in conjuncts(condition)]
     found = min(_accesses(terms), key=_weight, default=None)
@@ -103,7 +103,7 @@ def find_access(conditions: Iterable[Node]) -> Access | None:
 
 
 def _weight(found: tuple[Sequence[AccessTerm], Sequence[int]]) -> int:
-    """How much the terms let through, in values."""
+    """The estimated selectivity of the terms, in values."""
     return sum(map(_values_of, found[0]))
 
 
@@ -117,7 +117,8 @@ def _values_of(term: AccessTerm) -> int:
 
 
 def _accesses(terms: Sequence[Node]) -> Iterator[tuple[Sequence[AccessTerm], Sequence[int]]]:
-    """Each way to find records of which all `terms` are true, and the places of those it uses."""
+    """Each way to find records for which all `terms` are true, with the indexes of those it
+    uses."""
     ranges: dict[tuple[Path, type], list[tuple[int, RangeTerm]]] = {}
     for at, term in enumerate(terms):
         match found := _access_terms(term):
@@ -131,14 +132,14 @@ def _accesses(terms: Sequence[Node]) -> Iterator[tuple[Sequence[AccessTerm], Seq
 
 
 def _common(ranges: Sequence[RangeTerm]) -> RangeTerm:
-    """What lies in all of these ranges of one field."""
+    """The intersection of these ranges of one field."""
     lows: list[Any] = [limits.low for limits in ranges if limits.low is not None]
     highs: list[Any] = [limits.high for limits in ranges if limits.high is not None]
     return RangeTerm(ranges[0].path, max(lows, default=None), min(highs, default=None))
 
 
 def _access_terms(term: Node) -> list[AccessTerm] | None:
-    """What one condition is found by; None if it cannot be."""
+    """The access path to one condition; None if there is none."""
     match term:
         case Or(arms):
             return _any_of(arms)
@@ -154,7 +155,7 @@ def _access_terms(term: Node) -> list[AccessTerm] | None:
 
 
 def _any_of(arms: Sequence[Node]) -> list[AccessTerm] | None:
-    """What is found by one arm at least; all values of a field make one term."""
+    """The access path to a disjunction; all values of a field make one term."""
     values: dict[Path, dict[LiteralValue, None]] = {}
     others: dict[AccessTerm, None] = {}
     for arm in arms:
@@ -172,7 +173,7 @@ def _any_of(arms: Sequence[Node]) -> list[AccessTerm] | None:
 def _range(term: Node) -> AccessTerm | None:
     match term:
         case Compare(operator, Literal() as bound, Identifier() as field):
-            return _range(Compare(MIRRORED[operator], field, bound))
+            return _range(Compare(COMPARISONS[operator].mirrored, field, bound))
         case Compare(">" | ">=", Identifier(path), Literal(bound)):
             return _limits(path, bound, None)
         case Compare("<" | "<=", Identifier(path), Literal(bound)):

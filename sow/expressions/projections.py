@@ -1,14 +1,14 @@
-"""Projections: ``SUM(/px * /qty) / SUM(/qty) AS /vwap``, what the row of a group is made of.
+"""Projections: ``SUM(/px * /qty) / SUM(/qty) AS /vwap``, the row of a group.
 
-A list of texts and the fields that make the groups are taken apart, once, into what has to be kept
-of each record and what is made of that:
+A list of texts and the grouping fields are compiled, once, into what is kept of each record and
+what is computed from that:
 
     inputs ──> arguments, a value a record ──> aggregates, a value a group ──> the row's document
 
-`inputs` are the fields that are read of the records, `arguments` the distinct expressions that an
-aggregate stands around, `aggregates` the distinct calls. A path outside of an aggregate is the
-value by which records are grouped, or else that of the record that changed last. What an
-aggregate comes to is handed in: nothing here knows how it is kept, nor where records are.
+`inputs` are the fields that are read from the records, `arguments` the distinct expressions inside
+an aggregate, `aggregates` the distinct calls. A path outside of an aggregate is the value by which
+records are grouped, or else that of the record that changed last. The caller passes the values of
+aggregates: nothing here knows how they are maintained, nor where records are.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -54,8 +54,8 @@ class Argument:
 
 
 class Aggregate(NamedTuple):
-    """An aggregate of a group: its `kind`, a key of AGGREGATES or LAST, the number of its argument
-    among those of the projection, and what stands between values in a text of all of them."""
+    """An aggregate of a group: its `kind`, a key of AGGREGATES or LAST, the index of its argument
+    among those of the projection, and the separator of values if it joins them to a text."""
 
     kind: str
     argument: int
@@ -63,7 +63,7 @@ class Aggregate(NamedTuple):
 
 
 class Projection:
-    """What the rows of groups are made of.
+    """A compiled projection: the recipe of the rows of groups.
 
     `inputs` are the fields to read of each record, those that make the groups first, in the order
     in which they are given: so many are `grouping`. `targets` are the fields of a row. `texts` are
@@ -141,7 +141,7 @@ def replace_value(construction: Construction, value: Node) -> Construction:
 
 
 class _Parts:
-    """What expressions are taken apart into. Equal parts, which have equal texts, are one."""
+    """Collects the parts of expressions. Equal parts, which have equal texts, are one."""
 
     def __init__(self, grouping: Sequence[TopicPath]) -> None:
         self._grouping = {path: number for number, path in enumerate(grouping)}
@@ -150,7 +150,7 @@ class _Parts:
         self.aggregates: dict[Aggregate, int] = {}
 
     def outer(self, node: Node) -> Node:
-        """What is made of the group: the node with slots in place of what is known of it."""
+        """The node with slots in place of the values of the group."""
         if isinstance(node, Call) and node.name in AGGREGATES:
             inner, *options = node.arguments
             words = [one.value for one in options if isinstance(one, Literal)]
@@ -191,7 +191,8 @@ def _with_parts(node: Node, change: Callable[[Node], Node]) -> Node:
 def _argument(
     node: Node, places: Mapping[TopicPath, int]
 ) -> Callable[[Columns, int], Sequence[Value]]:
-    """What gives the values of an argument, given a column for each input, in these places."""
+    """A function that gives the values of an argument, given a column for each input at its
+    place."""
     if isinstance(node, Identifier):
         only = places[_source(node)]
         return lambda columns, _count: columns[only]
@@ -215,9 +216,9 @@ def _bare(path: TopicPath) -> Path | TopicPath:
 def _rows_maker(
     made: Sequence[Construction], grouped: int, aggregated: int
 ) -> Callable[[Sequence[Sequence[Value]], Columns], list[Row]]:
-    """A function of what is known of groups that makes their rows, field by field: it is called for
-    every row that changes, so it is source of its own. What is said in the projection is reached by
-    names, never written into it."""
+    """A function that makes the rows of groups, field by field: it is called for every row that
+    changes, so it is generated code. The client's text is reached by names, never written into
+    it."""
     source = SourceText(())
     known = [f"v{number}" for number in range(grouped + aggregated)]
     one = ", ".join([f"[{', '.join(known[:grouped])}]", *known[grouped:]])
@@ -263,7 +264,7 @@ def _is_optional(construction: Construction, grouped: int) -> bool:
 
 
 def _qualified(node: Node, topics: Mapping[str, str], what: str) -> Node:
-    """The node with each path said to be of which topic; raises BadFilter."""
+    """The node with the topic of each path filled in; raises BadFilter."""
     if isinstance(node, Identifier):
         return _of_topic(node, topics, what)
     return _with_parts(node, lambda part: _qualified(part, topics, what))
@@ -274,7 +275,7 @@ def _of_topic(node: Identifier, topics: Mapping[str, str], what: str) -> Identif
         if len(topics) > 1:
             example = f"[{next(iter(topics))}].{node.path}"
             raise BadFilter(
-                f"{node.path} at position {node.position} of the {what} is of which topic? There "
+                f"{node.path} at position {node.position} of the {what} names no topic. There "
                 f"are {', '.join(topics)}; write for example {example}",
                 position=node.position,
                 expected="a path behind the topic that it is of",
@@ -321,7 +322,7 @@ def _check_value(node: Node) -> None:
             for inner in walk(part.arguments[0]):
                 if isinstance(inner, Call) and inner.name in AGGREGATES:
                     raise BadFilter(
-                        f"{inner.name} at position {inner.position} stands inside {part.name}: an "
+                        f"{inner.name} at position {inner.position} is inside {part.name}: an "
                         "aggregate is of records, and what it gives is of the group; write a view "
                         "over this one for aggregates of aggregates",
                         position=inner.position,
@@ -348,7 +349,7 @@ def _check_targets(constructions: Sequence[Construction]) -> None:
 
 
 def _placed(text: str, read: Callable[[str], Made]) -> Made:
-    """What `text` is read as; what is wrong with a member of a list is told at its place there."""
+    """`text` parsed by `read`; an error in a member of a list is reported at its place there."""
     try:
         return read(text)
     except ClientError as error:

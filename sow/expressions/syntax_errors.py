@@ -1,8 +1,8 @@
-"""From a parser's complaint to one a person can act on.
+"""Turns a parser's error into one that a person can act on.
 
-Given the text, the character where reading stopped and the terminals that could have followed,
-this finds the words: what AMPS has and this version does not is refused by name, common slips
-from other languages get the spelling to use here, and the rest is told what was expected.
+Given the text, the position where parsing stopped and the terminals that could have followed: what
+AMPS has and this version lacks is refused by name, common slips from other languages get the
+spelling to use here, and for the rest the message names what was expected.
 """
 
 import re
@@ -40,7 +40,7 @@ _SLIPS = (
 
 _COUNT = re.compile(r"\bcount\s*\(\s*\Z", re.I)
 _COUNT_CHARS = 32
-"""Of what stands before: a name, a parenthesis and some blanks."""
+"""Characters before the error that are looked at: a name, a parenthesis and some blanks."""
 _COUNTED = (
     (re.compile(r"\*"), "write COUNT(1), which counts every record"),
     (re.compile(r"DISTINCT\b", re.I), "write COUNT_DISTINCT(/field)"),
@@ -148,7 +148,7 @@ def _hint(text: str, position: int, accepted: Set[str]) -> str:
 
 
 def in_words(accepted: Set[str], kind: str = "filter") -> str:
-    """What the terminals mean to a reader: "a path, a literal or '('", "AND or OR"."""
+    """The terminals in a reader's words: "a path, a literal or '('", "AND or OR"."""
     left = set(accepted)
     if "LITERALS" in left:
         left.add("LPAR")

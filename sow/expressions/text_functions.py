@@ -26,7 +26,7 @@ from sow.expressions.values import number, text
 LONG_CHARS = 4096
 """A text of more takes microseconds to be made small letters of."""
 REPLACED_CHARS_MAX = 4096
-"""Of a text in which REGEXP_REPLACE replaces: each match costs some three microseconds, and every
+"""Length of a text for REGEXP_REPLACE: each match costs some three microseconds, and every
 character may be one."""
 _ONE_ATOM = re.compile(
     r"(?:\\d|[A-Za-z0-9]|\[\^?(?:[A-Za-z0-9]-[A-Za-z0-9]|[A-Za-z0-9_ .,:;#/@])+-?\])\+?\Z"
@@ -34,13 +34,13 @@ _ONE_ATOM = re.compile(
 """Patterns that Python's own engine reads as RE2 does, in linear time and a tenth of the time: one
 digit, letter or class of ASCII, perhaps several of it."""
 BLANKS = " \t\n\r\f\v"
-"""What TRIM takes away."""
+"""The characters that TRIM removes."""
 
 
 HASHED_CHARS_MAX = 4096
-"""Of a text of which CRC64 makes a checksum: each byte costs some 0.1 microseconds."""
+"""Length of a text for CRC64: each byte costs some 0.1 microseconds."""
 ALL_BITS = 2**64 - 1
-"""Of a checksum of 64 bits, before the first byte."""
+"""The initial value of a checksum of 64 bits."""
 _CRC64_ECMA = 0xC96C5795D7870F42
 """The polynomial of ECMA-182, its bits in reverse order, as xz uses it."""
 
@@ -59,12 +59,12 @@ def lower(value: str) -> str:
 
 @lru_cache(maxsize=2)
 def _lower_of_long(value: str) -> str:
-    """Kept for the next test: hundreds of them may ask for the same."""
+    """Cached for the next test: hundreds of them may use the same."""
     return _as_bytes(value, bytes.lower)
 
 
 def _as_bytes(value: str, change: Callable[[bytes], bytes]) -> str:
-    """What is done to letters of ASCII leaves all others of UTF-8 as they are."""
+    """Apply a change of ASCII letters to the bytes in UTF-8, which keeps all other characters."""
     return change(value.encode(errors="surrogatepass")).decode(errors="surrogatepass")
 
 
@@ -138,7 +138,7 @@ def _reversed(value: str) -> str:
 
 
 def _replacing(pattern: str, position: int) -> Callable[[Value, Value], Value]:
-    """What replaces all that the regular expression `pattern` finds."""
+    """A function that replaces all matches of the regular expression `pattern`."""
     is_found = searcher(pattern, position)
     # As bytes, as LIKE searches: with offsets of characters it would take twice as long.
     compiled = re2.compile(pattern.encode(errors="replace"), _options())
@@ -170,7 +170,7 @@ def _replacing(pattern: str, position: int) -> Callable[[Value, Value], Value]:
 
 @cache
 def _crc64_table() -> tuple[int, ...]:
-    """What each byte adds; made when somebody first asks."""
+    """The table of CRC64, made at its first use."""
     table = list(range(256))
     for _ in range(8):
         table = [one >> 1 ^ (_CRC64_ECMA if one & 1 else 0) for one in table]

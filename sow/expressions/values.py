@@ -1,10 +1,10 @@
-"""What a value counts as where something is calculated of it, and arithmetic.
+"""Conversion of values for calculation, and arithmetic.
 
-Values are those of paths: text, numbers, booleans, None, or a list of these, of which everything
-but the functions of lists takes the first. Text that spells a number counts as one; NULL (None and
-the empty text) makes NULL of whatever it is calculated with, and so does text that is no number.
-Integers stay integers: ``1 / 5`` is 0, and the remainder has the sign of the left side. Generated
-code comes here for all arithmetic (`sow.expressions.codegen`).
+Values are those of paths: text, numbers, booleans, None, or a list of these; all but the functions
+of lists use its first element. Text that spells a number counts as one; NULL (None and the empty
+text) makes the result NULL, and so does text that is no number. Integers stay integers: ``1 / 5``
+is 0, and the remainder has the sign of the left side. Generated code calls these functions for all
+arithmetic (`sow.expressions.codegen`).
 """
 
 import math
@@ -13,10 +13,10 @@ from typing import Any
 
 from sow.core.paths import Scalar, Value
 from sow.expressions.compare import as_number, as_text
+from sow.expressions.operators import CALCULATIONS, Number
 
-Number = int | float
 DIGITS_MAX = 1000
-"""Of a whole number that is calculated; one that has more goes on as a double, since products of
+"""Digits of a calculated integer; one with more becomes a double, since products of
 products would take ever longer. No field of a message that is meant as a number has as many."""
 _WHOLE_MAX = 10**DIGITS_MAX
 
@@ -44,7 +44,7 @@ def text(value: Value) -> str | None:
 
 
 def arithmetic(run: Callable[[Any, Any], Number | None]) -> Callable[[Value, Value], Value]:
-    """What calculates `run` of any two values."""
+    """A function that applies `run` to any two values."""
 
     def calculated(left: Value, right: Value) -> Value:
         # Most values are numbers already: they are looked at no further.
@@ -74,27 +74,5 @@ def _as_double(one: Any) -> float:
         return math.inf if one > 0 else -math.inf
 
 
-def _divide(one: Number, other: Number) -> Number | None:
-    if isinstance(one, int) and isinstance(other, int):
-        # Towards zero, as AMPS divides.
-        return (
-            None if other == 0 else abs(one) // abs(other) * (1 if (one < 0) == (other < 0) else -1)
-        )
-    return one / other if other else math.nan
-
-
-def _remainder(one: Number, other: Number) -> Number | None:
-    if isinstance(one, int) and isinstance(other, int):
-        return None if other == 0 else abs(one) % abs(other) * (-1 if one < 0 else 1)
-    # The remainder of an infinity is none.
-    return math.fmod(one, other) if other and not math.isinf(one) else math.nan
-
-
-ARITHMETIC: dict[str, Callable[[Value, Value], Value]] = {
-    "+": arithmetic(lambda one, other: one + other),
-    "-": arithmetic(lambda one, other: one - other),
-    "*": arithmetic(lambda one, other: one * other),
-    "/": arithmetic(_divide),
-    "%": arithmetic(_remainder),
-}
+ARITHMETIC = {symbol: arithmetic(one.run) for symbol, one in CALCULATIONS.items()}
 """The operators, each NULL where one of its sides is no number."""

@@ -35,6 +35,7 @@ from sow.expressions import (
     Or,
     walk,
 )
+from sow.expressions.operators import CALCULATIONS, COMPARISONS
 from sow.indexes.column_cache import EXACT_WHOLE_MAX, NULL, NUMBER, MemoColumn
 
 Slots = NDArray[np.int64]
@@ -271,12 +272,11 @@ def _remainder(one: Result, other: Result) -> Result:
 
 
 _ARITHMETIC: dict[str, Callable[[Result, Result], Result]] = {
-    "+": _simple(np.add),
-    "-": _simple(np.subtract),
-    "*": _simple(np.multiply),
+    **{symbol: _simple(one.run) for symbol, one in CALCULATIONS.items() if one.is_elementwise},
     "/": _divided,
     "%": _remainder,
 }
+assert _ARITHMETIC.keys() == CALCULATIONS.keys()
 
 
 def _checked(result: Result) -> Result:
@@ -420,19 +420,10 @@ def _scalars(value: Result, count: int) -> list[float | None]:
 
 # Conditions.
 
-_TESTS: dict[str, Callable[[Any, Any], Any]] = {
-    "=": np.equal,
-    "!=": lambda one, other: (one < other) | (one > other),  # not true of NaN
-    "<": np.less,
-    "<=": np.less_equal,
-    ">": np.greater,
-    ">=": np.greater_equal,
-}
-
 
 def _compared(operator: str, one: Result, other: Result) -> Outcome:
     known = one.known & other.known
-    holds = _TESTS[operator](one.numbers, other.numbers)
+    holds = COMPARISONS[operator].holds(one.numbers, other.numbers)
     return Outcome(known & holds, known & ~holds, one.unsure | other.unsure)
 
 

@@ -9,7 +9,6 @@ Where a column cannot decide, the result is `unsure`; those records, unless the 
 depends on them, are decided by their bodies. So the answer is always that of the filter.
 """
 
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -20,7 +19,6 @@ from numpy.typing import NDArray
 from sow.core.cache import Cache
 from sow.core.paths import Path, Scalar
 from sow.expressions import (
-    MIRRORED,
     Affix,
     And,
     Between,
@@ -41,6 +39,7 @@ from sow.expressions import (
     paths_in,
     walk,
 )
+from sow.expressions.operators import COMPARISONS
 from sow.indexes.column_cache import ABSENT, NULL, NUMBER, OTHER, MemoColumn
 from sow.indexes.equal_values import number_forms
 from sow.indexes.per_value_cache import Judge
@@ -51,16 +50,6 @@ Slots = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.float64]
 Columns = Mapping[Path, MemoColumn]
-
-NUMBER_TESTS: dict[str, Callable[[Any, Any], Any]] = {
-    "=": operator.eq,
-    "!=": lambda numbers, bound: (numbers < bound) | (numbers > bound),  # not true of NaN
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
 class Unanswerable(Exception):
@@ -347,7 +336,7 @@ def number_mask(node: Node, numbers: Numbers, wanted: bool) -> Mask:
         case Compare(symbol, Identifier(), Literal(value)):
             return _compare(symbol, numbers, value, wanted)
         case Compare(symbol, Literal(value), Identifier()):
-            return _compare(MIRRORED[symbol], numbers, value, wanted)
+            return _compare(COMPARISONS[symbol].mirrored, numbers, value, wanted)
         case Between(Identifier(), Literal(low), Literal(high)):
             above = _compare(">=", numbers, low, wanted)
             below = _compare("<=", numbers, high, wanted)
@@ -362,13 +351,14 @@ def number_mask(node: Node, numbers: Numbers, wanted: bool) -> Mask:
 def _compare(symbol: str, numbers: Numbers, literal: Scalar, wanted: bool) -> Mask:
     if literal is None or literal == "":
         return np.zeros(len(numbers), np.bool_)
-    symbol = symbol if wanted else OPPOSITE[symbol]
+    comparison = COMPARISONS[symbol]
+    if not wanted:
+        comparison = COMPARISONS[comparison.opposite]
     number = as_number(literal) if isinstance(literal, str) else literal
     if number is None:
         # A text that is no number ranks above every number.
-        below = symbol in ("<", "<=", "!=")
-        return _is_number(numbers) & below
-    mask: Mask = NUMBER_TESTS[symbol](numbers, _double(number))
+        return _is_number(numbers) & comparison.of_lesser
+    mask: Mask = comparison.holds(numbers, _double(number))
     return mask
 
 
@@ -382,7 +372,7 @@ def interval_of(node: Node) -> tuple[Path, Interval] | None:
             case Compare(symbol, Identifier(path), Literal(value)):
                 return _restricted(path, symbol, value)
             case Compare(symbol, Literal(value), Identifier(path)):
-                return _restricted(path, MIRRORED[symbol], value)
+                return _restricted(path, COMPARISONS[symbol].mirrored, value)
             case Between(Identifier(path), Literal(low), Literal(high)):
                 above, below = _restricted(path, ">=", low), _restricted(path, "<=", high)
                 return (path, above[1] & below[1]) if above and below else None

@@ -1,8 +1,8 @@
-"""Message types: the table of them, and how one is found by name.
+"""Message types: their table, and lookup by name.
 
-A type is a class beside this file that does what `sow.messages.base.MessageType` asks, and one
-line in `MESSAGE_TYPES`. A `<MessageType>` element of the configuration gives a built-in type
-another name or other separators; its `Module` says which line of the table it means.
+A type is a class beside this file that implements `sow.messages.base.MessageType`, and one line in
+`MESSAGE_TYPES`. A `<MessageType>` element of the configuration gives a built-in type another name
+or other separators; its `Module` is the name in the table.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +37,7 @@ __all__ = [
 
 
 def _bson(options: MessageTypeOptions) -> MessageType:
-    # Only for who has such a topic: the library takes longer to load than the rest of this folder.
+    # Loaded on first use: the library takes longer to load than the rest of this folder.
     from sow.messages.bson import Bson
 
     return Bson(options)
@@ -62,7 +62,7 @@ MESSAGE_TYPES: Mapping[str, Callable[[MessageTypeOptions], MessageType]] = {
 
 
 MESSAGE_TYPES_REFUSED: Mapping[str, str] = {
-    "protobuf": "its messages do not say what their fields are called, so each topic would need "
+    "protobuf": "its messages do not contain the names of their fields, so each topic would need "
     "compiled .proto files that change with its publishers; publish json, msgpack or bson, which "
     "bring their names along",
     "struct": "its messages are bytes at fixed places, which cannot be merged, selected or made "
@@ -81,13 +81,13 @@ OTHER_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("messagepack", "message-pack"), "msgpack"),
     "composite": "composite-local",
 }
-"""What others call these types."""
+"""Other products' names for these types."""
 
 
 MESSAGE_TYPES_MAX = 64
 """Configured message types that are kept, to be shared by all topics that have them."""
 DECODERS_MAX = 512
-"""Sets of fields whose decoders are kept, some kilobytes each: those of keys and indexes, and of
+"""Sets of fields with a cached decoder, some kilobytes each: those of keys and indexes, and of
 filters that come and go. A hostile set of a thousand fields takes a quarter of a megabyte."""
 
 
@@ -137,12 +137,12 @@ def decoder_of(kind: MessageType, paths: tuple[Path, ...]) -> Decoder:
 
 @lru_cache(maxsize=MESSAGE_TYPES_MAX)
 def decoders_of(kind: MessageType) -> Callable[[tuple[Path, ...]], Decoder]:
-    """What gives a decoder of any paths, one for all topics of the message type."""
+    """A function that gives a decoder of any paths, one for all topics of the message type."""
     return partial(decoder_of, kind)
 
 
 def encoded(kind: MessageType, documents: Sequence[dict[str, Any]]) -> list[bytes]:
-    """The bodies that say these documents; raises BadMessage if one of them has none."""
+    """The bodies of these documents; raises BadMessage if one of them cannot be encoded."""
     if isinstance(kind, Json):
         return json_bodies(documents)
     return list(map(kind.encode, documents))

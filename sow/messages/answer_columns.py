@@ -1,8 +1,8 @@
-"""The columns of an answer in JSON: told beside its rows, and made of them by whoever reads them.
+"""The columns of a JSON response: their types are sent beside the rows, and the client builds them.
 
-A server says in one line of text which columns the topic's records have, as an answer in Arrow
-would have them (`sow.messages.arrow`). A client makes the same columns of the texts that it was
-sent, so that no number is rounded on the way and nothing is asked a second time.
+The server sends one line with the columns of the topic's records, the same as those of a response
+in Arrow (`sow.messages.arrow`). The client builds these columns from the JSON texts that it
+received, so that no number is rounded and no second request is needed.
 """
 
 import base64
@@ -31,12 +31,12 @@ from sow.messages.value_types import from_text, text_of, value_type
 BUILT_IN = MessageTypeOptions("json", "json")
 INT64 = range(-(2**63), 2**63)
 SENT_CHARS_MAX = 4_000
-"""Of a header: proxies take 8 KiB of all of them together, or 4 of one."""
+"""Size of a header: proxies accept 8 KiB of all of them together, or 4 of one."""
 
 
 class SentColumns(msgspec.Struct):
-    """Columns as they are told: names and kinds, and the path of a field within another one. `all`
-    says that they are those of the topic and not only the declared ones."""
+    """Columns as they are sent: names and kinds, and the path of a field within another one. `all`:
+    they are those of the topic and not only the declared ones."""
 
     all: bool
     columns: list[list[str]]
@@ -65,16 +65,16 @@ def _escaped(char: str) -> str:
 
 
 read_sent = msgspec.json.Decoder(SentColumns).decode
-"""What such a text says; raises msgspec.MsgspecError."""
+"""Decodes such a text; raises msgspec.MsgspecError."""
 
 
 def table_of_rows(
     rows: Sequence[bytes], records: Sequence[Any], schema: pa.Schema | None = None
 ) -> pa.Table:
-    """JSON texts, and the same `records` decoded, as the columns of a schema of the topic's.
+    """JSON texts, and the same `records` decoded, as the columns of a topic's schema.
 
     A field that the schema does not have is a column behind those, of a type that holds all of its
-    values; a column of which a value is not of its type holds JSON texts. Texts that are no objects
+    values; a column with a value of another type holds JSON texts. Texts that are no objects
     are in the column ``value``. Raises TooLarge for more fields than there may be columns.
     """
     fields = list(schema or ())
@@ -84,7 +84,7 @@ def table_of_rows(
     known = {field.name for field in fields if not _path(field)}
     if not set().union(*records) <= known:
         types = ColumnTypes(Json(BUILT_IN))
-        types.hear(rows)
+        types.observe(rows)
         types.check("this answer")
         more = [(name, type_of(held)) for name, held in types.kinds.items() if name not in known]
         fields += [ArrowColumn(name, ARROW_TYPES[kind], kind).field for name, kind in more]
@@ -106,7 +106,7 @@ class _AnswerColumns:
         self._records = records
 
     def made(self, field: pa.Field) -> tuple[pa.Field, pa.Array]:
-        """The field and its values: those of the type that was told, or JSON texts."""
+        """The field and its values: of the type that was sent, or JSON texts."""
         array = self._of_values(field)
         if array is not None:
             return field, array
@@ -126,8 +126,8 @@ class _AnswerColumns:
         return widened, MAKERS[JSON_KIND](texts, widened.type)
 
     def _of_values(self, field: pa.Field) -> pa.Array | None:
-        """The column of the decoded values where they are all texts or integers of 64 bits, of
-        which decoding changes nothing."""
+        """The column of the decoded values if they are all texts or integers of 64 bits, which
+        decoding does not change."""
         is_text = field.type == pa.string() and not field.metadata
         if _path(field) or not (is_text or field.type == pa.int64()):
             return None
@@ -149,8 +149,8 @@ def _path(field: pa.Field) -> str:
 
 
 def _fitting(texts: Texts, name: str) -> Texts | None:
-    """The texts as values of a type, bare texts of types that have nothing else read as such; None
-    if one of them is none."""
+    """The texts as values of a type; bare texts are allowed for types without a JSON form. None if
+    one of them is not of the type."""
     kind = value_type(name)
     found: Texts = []
     for text in texts:

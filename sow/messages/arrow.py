@@ -2,13 +2,13 @@
 
 The type of each column is settled before the first row is looked at: by what the topic's Schema
 declares, and for other fields by what the topic has held (`sow.messages.column_types`). So it never
-depends on which rows somebody asks for. A field that is null or absent is null.
+depends on the rows of a query. A field that is null or absent is null.
 
-A declared field that lies within another one has a column of its own, called by its path; beside it
-the outer field is there as a whole.
+A declared field within another one has a column of its own, named by its path, beside the column of
+the whole outer field.
 
-JSON is read by Arrow's own parser where a type leaves it nothing to guess, and value by value from
-the texts that stand in the message where it would.
+JSON is read by Arrow's own parser if the types leave nothing to infer, otherwise value by value
+from the texts in the message.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,13 +40,13 @@ ARROW_TYPES: Mapping[ColumnType, pa.DataType] = {
     "json": pa.string(),
 }
 PATH_OF_COLUMN = "path"
-"""What says of a column that it is a field within another one, which has a column, too."""
+"""Metadata of a column: the path of a field within another one, which has a column, too."""
 KIND_OF_COLUMN = "kind"
-"""What says of a column of strings that they are JSON texts: to Arrow both are one type."""
+"""Metadata of a column of strings that are JSON texts: to Arrow both are one type."""
 JSON_KIND: ColumnType = "json"
 NO_COLUMNS = pa.schema([])
 QUICK = ("string", "int64", "float64")
-"""What Arrow's parser reads as we do, once it is told the type."""
+"""Types that Arrow's parser reads as this module does, if it is given the type."""
 
 Maker = Callable[[Sequence[bytes | None], pa.DataType], pa.Array]
 """Makes a column of a type of the JSON texts of values; None is null."""
@@ -57,7 +57,7 @@ class UnfitError(Exception):
 
     def __init__(self, row: int, column: "ArrowColumn", text: bytes) -> None:
         value = clipped(text[:400].decode("utf-8", "replace"))
-        super().__init__(f"{column.name} is {value}, and the Schema says {column.kind}")
+        super().__init__(f"{column.name} is {value}, and its type in the Schema is {column.kind}")
         self.row = row
 
 
@@ -74,18 +74,18 @@ class ArrowColumn:
 
     @property
     def field(self) -> pa.Field:
-        """The field of Arrow's schema; that it lies within another one is told beside its type."""
-        told = {PATH_OF_COLUMN: self.path} if self.path else {}
+        """The field of Arrow's schema; metadata have the path of one within another field."""
+        metadata = {PATH_OF_COLUMN: self.path} if self.path else {}
         if self.kind == JSON_KIND:
-            told[KIND_OF_COLUMN] = JSON_KIND
-        return pa.field(self.name, self.type, metadata=told or None)
+            metadata[KIND_OF_COLUMN] = JSON_KIND
+        return pa.field(self.name, self.type, metadata=metadata or None)
 
 
 class ArrowColumns:
     """The columns of messages of one type, from what is declared and what is known of the rest.
 
-    `wanted` says which of the undeclared fields, and of the declared paths by their first name, are
-    wanted; None: all of them.
+    `wanted` filters the undeclared fields, and the declared paths by their first name; None: all of
+    them.
     """
 
     def __init__(
@@ -232,15 +232,15 @@ def making_columns_of_documents(
 def table_of_documents(
     documents: Sequence[Mapping[str, object]], schema: pa.Schema = NO_COLUMNS
 ) -> pa.Table:
-    """Documents as Python has them, as the columns of a schema such as `ArrowColumns` makes.
+    """Python documents as the columns of a schema such as `ArrowColumns` makes.
 
-    Fields that the schema does not know have columns behind those, of types that hold all of their
-    values. So has a column one of whose values is not of its type, as the server would widen it.
+    Fields that the schema does not have get columns behind those, of types that hold all of their
+    values. A column with a value of another type is widened in the same way, as the server would.
     """
     fields, arrays = list(schema), [_column_of(field, documents) for field in schema]
     unfit = {field.name for field, array in zip(fields, arrays, strict=True) if array is None}
     types = ColumnTypes(None)
-    types.hear_documents(documents)
+    types.observe_documents(documents)
     known: dict[str, ColumnType] = dict.fromkeys(unfit, JSON_KIND)
     for name, kinds in types.kinds.items():
         if name not in schema.names:
@@ -305,7 +305,7 @@ def is_json_text(field: pa.Field) -> bool:
 
 
 def kind_of_column(field: pa.Field) -> str:
-    """What a Schema would declare for a column of a server's, other than one of bytes."""
+    """The type that a Schema would declare for a column of a server, other than one of bytes."""
     if is_json_text(field):
         return JSON_KIND
     if pa.types.is_decimal(field.type):

@@ -1,13 +1,13 @@
-"""Arrow streams from outside: checked whole before any value of them is read.
+"""Arrow streams from clients: validated completely before any value is read.
 
-Arrow trusts its buffers: an offset that points elsewhere reads elsewhere, or ends the process. So
-nothing here is lenient. Messages are read one by one, and of each the *plan* comes first: what
-buffers it has, where they lie in the message's body, and how large each is when it is unpacked,
-which a stream of a few bytes may claim to be petabytes. Only then is a batch decoded, and every
-offset, length and text of it validated.
+Arrow trusts its buffers: a wrong offset reads foreign memory, or crashes the process. So nothing
+here is lenient. Messages are read one by one, and for each the *plan* comes first: its buffers,
+their places in the message's body, and their uncompressed sizes, which a stream of a few bytes may
+claim to be petabytes. Only then is the batch decoded, and every offset, length and text of it
+validated.
 
-Columns are plain: what refers to other buffers (dictionaries, views, runs, nested values,
-extensions) would let a few bytes stand for any number of them, and nobody needs it to write rows.
+Columns are plain: types that refer to other buffers (dictionaries, views, runs, nested values,
+extensions) would let a few bytes expand to any number, and are not needed to write rows.
 """
 
 import struct
@@ -22,16 +22,16 @@ ROWS_MAX = 1_000_000
 BATCHES_MAX = 10_000
 """Batches of a stream. Each has to be looked at, however few rows it has."""
 METADATA_BYTES_MAX = 64 * 1024
-"""Of one message: what pandas and Spark say about themselves takes a few thousand."""
+"""Metadata of one message: that of pandas and Spark takes a few thousand bytes."""
 FIELDS_MAX = 16
 """Columns of a stream. Those that mean something to a write are fewer."""
 END = b"\xff\xff\xff\xff\0\0\0\0"
 ALIGNMENT = 8
-"""Where buffers begin, as the format demands: readers look at eight bytes at a time."""
+"""Alignment of buffers in the format: readers read eight bytes at a time."""
 FORMAT_5 = 4
-"""How the fifth version of the format, of 2020, calls itself."""
+"""The number of the fifth version of the format, of 2020."""
 UNPACKED = -1
-"""Stands for the size of a buffer that is not compressed although its batch is."""
+"""The size in front of an uncompressed buffer in a compressed batch."""
 PLAIN = (
     pa.types.is_null,
     pa.types.is_boolean,
@@ -43,7 +43,7 @@ PLAIN = (
     pa.types.is_large_binary,
     pa.types.is_timestamp,
     pa.types.is_date,
-    # Others write numbers with as many zeros as they say.
+    # Other types have numbers with as many zeros as they claim.
     lambda kind: pa.types.is_decimal(kind) and 0 <= kind.scale <= kind.precision,
 )
 
@@ -115,7 +115,7 @@ def _schema(message: pa.ipc.Message) -> pa.Schema:
 
 
 class _Room:
-    """What a stream may still hold."""
+    """The remaining budget of a stream."""
 
     def __init__(self, size_max: int) -> None:
         self._size_max = self._size_left = size_max
@@ -135,7 +135,7 @@ class _Room:
 
 
 class _Plan:
-    """What a message says of its batch."""
+    """The description of a batch in its message."""
 
     def __init__(self, message: pa.ipc.Message) -> None:
         header = _header(message)
@@ -146,7 +146,7 @@ class _Plan:
         self._packed = header.has(3)
 
     def sizes(self, body: pa.Buffer) -> Iterator[int]:
-        """How much each buffer takes when it is unpacked; raises ValueError."""
+        """The uncompressed size of each buffer; raises ValueError."""
         if self._places and body.address % ALIGNMENT:
             raise ValueError("a body is not aligned to 8 bytes")
         view = memoryview(body)
@@ -165,10 +165,10 @@ class _Plan:
 
 
 def _header(message: pa.ipc.Message) -> "_Flat":
-    """What a message is about."""
+    """The header of a message."""
     metadata = _Flat.root(memoryview(message.metadata))
     if metadata.small(0) != FORMAT_5:
-        # Batches of earlier ones say elsewhere that they are compressed.
+        # Batches of earlier versions mark compression elsewhere.
         raise ClientError("the stream is in an old format; write the fifth version (V5)")
     return metadata.table(2)
 
@@ -227,7 +227,7 @@ class _Flat:
         return _Flat(self._data, target)
 
     def length(self, field: int) -> int:
-        """How many a field holds that is a list."""
+        """The number of items of a list field."""
         target = self._target(field)
         return 0 if target is None else self._number("<I", target)
 

@@ -1,8 +1,8 @@
-"""What a message type must do, and nothing about any of them.
+"""The interface of a message type.
 
-A topic keeps the bytes that came. A message type turns batches of such bytes into *columns*:
-one list of values per path that keys, indexes or filters name. It parses whole messages only
-when asked to. Another type is one file beside this one and a line in `sow.messages`.
+A topic keeps bytes as they were received. A message type decodes batches of them into *columns*:
+one list of values per path that keys, indexes or filters name. It parses whole messages only on
+request. Another type is one file beside this one and a line in `sow.messages`.
 
 Values are str, int, float, bool, None (absent or null) or a list of these (a path met more than
 once). Containers have no value: None. What a column holds is exactly what `sow.core.paths.value_at`
@@ -43,9 +43,9 @@ class MessageType(Protocol):
     """A message may hold some of its fields only: what deltas and select lists need. Of other types
     a delta is the whole message."""
     media_type: str
-    """What a message is over HTTP, as it is."""
+    """The media type of a raw message over HTTP."""
     enc: str | None
-    """How a body travels inside a JSON line when it is not text: None, or "base64"."""
+    """The encoding of a body inside a JSON line: None, or "base64" if it is not text."""
 
     def __hash__(self) -> int:
         """It is itself: what is made of it is kept by it."""
@@ -68,12 +68,12 @@ class MessageType(Protocol):
         ...
 
     def to_line(self, body: bytes) -> bytes:
-        """The JSON text that stands for this stored body as `d` of a line, without line breaks."""
+        """The JSON text of this stored body for `d` of a line, without line breaks."""
         ...
 
     def from_line(self, d: bytes) -> bytes:
-        """The body that the JSON text `d` of a client's line stands for.
+        """The body for the JSON text `d` of a client's line.
 
-        Raises BadMessage if it stands for none; whether the body is good is `Decoder.read`'s say.
+        Raises BadMessage if there is none; `Decoder.read` validates the body.
         """
         ...

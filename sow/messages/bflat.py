@@ -32,7 +32,7 @@ INTEGERS = (INT8, INT16, INT32, INT64)
 # As many groups of seven bits as 64 and 128 bits take.
 UNSIGNED_BYTES_MAX, SIGNED_BYTES_MAX = 10, 19
 INTEGER_BITS_MAX = 128
-"""Of an integer of variable length (LEB128), which could go on for ever."""
+"""Bytes of an integer of variable length (LEB128), which is unbounded in theory."""
 
 
 class BFlat:
@@ -139,7 +139,7 @@ class _BflatReader:
         return value
 
     def _groups(self, bytes_max: int) -> tuple[int, int]:
-        """A LEB128 number as it stands, and how many bits it was written with."""
+        """A LEB128 number as encoded, and the number of its bits."""
         value = bits = 0
         for _ in range(bytes_max):
             byte = self._take(1)[0]
@@ -160,7 +160,7 @@ def _joined(first: Value, second: Value) -> Value:
 
 
 def _fields(tag: object, value: object) -> bytes:
-    """What is written for one tag: one field, or several for a list of mixed values."""
+    """The encoding of one tag: one field, or several for a list of mixed values."""
     if not isinstance(tag, str) or not tag:
         raise BadMessage(f"{tag!r} cannot be a bflat tag; it must be a text that is not empty")
     if not isinstance(value, list):

@@ -1,10 +1,10 @@
-"""Kinds of a binary format's own in documents, and back: one walk for all formats that have some.
+"""Native types of binary formats in documents, and back: one traversal for all such formats.
 
-A library decodes a message into dictionaries, lists and values. Most values stay as they are; those
-that JSON has no kind for are shown as texts and numbers that remember them
-(`sow.messages.typed_scalars`), and are what they were again when a message is written. What the
-kinds are, and how keys are called, each format says itself by the methods that it overrides; here
-is only gone through, no deeper than `NESTING_MAX`.
+A library decodes a message into dictionaries, lists and values. Most values are left as they are;
+those without a JSON type become texts and numbers that remember the original
+(`sow.messages.typed_scalars`), which is written again when a message is encoded. Each format
+defines its types and the names of its keys by the methods that it overrides; this module only
+traverses, no deeper than `NESTING_MAX`.
 """
 
 from typing import Any
@@ -22,34 +22,34 @@ TEXTS = frozenset({str})
 class BinaryTypes:
     """The kinds of one format; by itself of one that has none."""
 
-    # What a format says.
+    # Defined by each format.
 
     def shown(self, value: Any, _level: int) -> Any:
-        """A value of the format's own as a document has it; raises ValueError for none of these."""
+        """A native value as documents have it; raises ValueError for an unknown type."""
         raise ValueError(f"it has no {type(value).__name__}")
 
     def named(self, key: Any) -> str:
-        """What a field is called whose key is no text; raises ValueError."""
+        """The name of a field with a key that is no text; raises ValueError."""
         raise ValueError(f"a field is named by {type(key).__name__}")
 
     def remembered(self, value: TypedText | TypedInt) -> Any:
-        """What is written for a value that remembers what it was."""
+        """The native value of a scalar that remembers it."""
         return str(value) if isinstance(value, str) else int(value)
 
     def key(self, name: Any) -> Any:
-        """What is written for the name of a field; raises TypeError."""
+        """The native key for the name of a field; raises TypeError."""
         if not isinstance(name, str):
             raise TypeError("a field is named by text")
         return str(name)
 
     def whole(self, value: int) -> int:
-        """What is written for an integer; raises ValueError for one that has no place."""
+        """The native integer; raises ValueError for one that does not fit."""
         return value
 
-    # The walks.
+    # Traversal.
 
     def document(self, found: dict[Any, Any], level: int = 1) -> dict[str, Any]:
-        """What was decoded, as a document: changed in place, since most values stay. Raises
+        """The decoded message as a document: changed in place, since most values stay. Raises
         LargeMessage where it nests too deeply."""
         _check(level)
         if not TEXTS.issuperset(map(type, found)):
@@ -75,7 +75,7 @@ class BinaryTypes:
         return self.shown(value, level)
 
     def message(self, value: Any, level: int = 1) -> Any:
-        """What the format's library writes for a document, or for a value of one. Raises ValueError
+        """The native form of a document, or of a value of one. Raises ValueError
         and TypeError for what the format has not."""
         _check(level - 1)
         match value:

@@ -54,7 +54,7 @@ class BsonCensus:
 
 
 def _counted(kind: type) -> Callable[[Callable[[Any], Any]], TypeDecoder]:
-    """What the library calls with each value of a kind that it has made."""
+    """Called by the library with each value of a native type."""
 
     class DearDecoder(TypeDecoder):
         bson_type = kind
@@ -96,7 +96,7 @@ class Bson:
         except FAILURES:
             if census.is_over:
                 raise too_many_values() from None
-            return self.parse(body)  # which says what is wrong
+            return self.parse(body)  # raises with the reason
         check_values(found, len(body), dear=bson.Decimal128)
         return self._parsed(body, lambda: found)
 
@@ -160,20 +160,20 @@ OWN_KINDS = (
 )
 """The kinds of values that BSON alone has."""
 DEAR_VALUES = [_counted(kind) for kind in (dict, list, bson.DBRef, *OWN_KINDS)]
-"""What takes the library up to two microseconds to make, 16 MiB of them more than a second."""
+"""Types that the library takes up to two microseconds to make: 16 MiB take over a second."""
 
 
 class _BsonKinds(BinaryTypes):
-    """What BSON has and JSON has not."""
+    """The types of BSON that JSON lacks."""
 
     def shown(self, value: Any, level: int) -> Any:
-        """Of a reference the object that it is written as, else a scalar."""
+        """The object of a reference, else a scalar."""
         if type(value) is bson.DBRef:
             return self.document(dict(value.as_doc()), level + 1)
         return _marked(value)
 
     def remembered(self, value: TypedText | TypedInt) -> Any:
-        """What it was, if that was a kind of BSON's."""
+        """The original, if that is a native type of BSON."""
         if isinstance(value.original, OWN_KINDS):
             return value.original
         return super().remembered(value)

@@ -1,7 +1,7 @@
-"""What is known of a topic's columns: which kinds of values each of its fields has held.
+"""Types of a topic's columns: derived from the kinds of values that each field has held.
 
-The type of a column is a function of that and of what was declared, and of nothing else: not of the
-rows that somebody asks for. What was held once counts for ever, so types only widen:
+The type of a column is a function of these kinds and of the Schema alone, not of the rows of a
+query. A kind that was seen once counts for ever, so types only widen:
 
     texts only                              string
     numbers that 64 bits hold               int64
@@ -9,8 +9,8 @@ rows that somebody asks for. What was held once counts for ever, so types only w
     bytes only                              binary
     anything else                           string: the JSON text of each value, texts in quotes
 
-Kinds are bits, and what a field has held is their union, until nothing more can come of it: to hear
-of a value twice, or in another order, makes the same types.
+Kinds are bits, and a field has their union: to observe a value twice, or in another order, gives
+the same types.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +29,8 @@ ColumnType = Literal["string", "int64", "float64", "binary", "json"]
 TEXT, INT64_ONLY, BOTH, DOUBLE_ONLY, LONG_NUMBER, BYTES_KIND, OTHER_KIND = (
     1 << bit for bit in range(7)
 )
-"""Of numbers: those that 64 bits hold and doubles do not, that both hold, that only doubles hold,
-and that neither does."""
+"""Bits of kinds. Numbers have four: those that 64 bits hold and doubles do not, that both hold,
+that only doubles hold, and that neither does."""
 WHOLE_DIGITS = 15
 """Whole numbers of so many digits are held by 64 bits and by doubles."""
 INT_DIGITS_MAX = 400
@@ -47,7 +47,7 @@ SCALAR_KINDS: Mapping[type, int] = {
     Double: DOUBLE_ONLY | BOTH,
     Binary: BYTES_KIND,
 }
-"""What messages of one value are, whether there are any or not."""
+"""The types of message types with one value, with or without messages."""
 
 
 def type_of(kinds: int) -> ColumnType:
@@ -116,7 +116,7 @@ class ColumnTypes:
     ) -> None:
         self.kinds: dict[str, int] = dict(known or {})
         self.is_whole = False
-        """All records that there were when it began have been heard of."""
+        """All records that existed at its start have been observed."""
         self._chars = sum(map(len, self.kinds))
         self.is_full = is_full
         """There were more fields than are known."""
@@ -127,11 +127,11 @@ class ColumnTypes:
             self.kinds.setdefault(VALUE_COLUMN, kinds)
 
     def look_again(self) -> None:
-        """There may be records that were not heard of."""
+        """Some records may not have been observed."""
         self.is_whole = False
 
     def complete(self) -> None:
-        """All records have been heard of."""
+        """All records have been observed."""
         self.is_whole = True
 
     def check(self, name: str) -> None:
@@ -139,25 +139,25 @@ class ColumnTypes:
         if self.is_full:
             raise TooLarge(
                 f"records of {name} have had more than {COLUMNS_MAX} different fields, too many "
-                "for columns; ask for JSON, or for rows with their bodies (meta=true)"
+                "for columns; request JSON, or rows with their bodies (meta=true)"
             )
 
-    def hear(self, bodies: Sequence[bytes]) -> None:
+    def observe(self, bodies: Sequence[bytes]) -> None:
         """Know of messages that were found good."""
         assert self._kind is not None
         was_full = self.is_full
         if self._is_json:
-            widened = self._hear_json(bodies)
+            widened = self._observe_json(bodies)
         elif self._kind.structured:
-            widened = self.hear_documents(list(map(self._kind.parse, bodies)))
+            widened = self.observe_documents(list(map(self._kind.parse, bodies)))
         else:
-            widened = self.hear_documents(
+            widened = self.observe_documents(
                 [{VALUE_COLUMN: self._kind.parse(body)} for body in bodies]
             )
         if (widened or (self.is_full and not was_full)) and self._widened is not None:
             self._widened(widened)
 
-    def _hear_json(self, bodies: Sequence[bytes]) -> list[str]:
+    def _observe_json(self, bodies: Sequence[bytes]) -> list[str]:
         known, widened = self.kinds, []
         for body in bodies:
             for name, text in members(body).items():
@@ -169,7 +169,7 @@ class ColumnTypes:
                     widened.append(name)
         return widened
 
-    def hear_documents(self, documents: Sequence[object]) -> list[str]:
+    def observe_documents(self, documents: Sequence[object]) -> list[str]:
         """Know of messages as Python has them; returns the fields that have become something
         else."""
         known, widened = self.kinds, []

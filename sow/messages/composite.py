@@ -3,12 +3,12 @@
     [length of part 0, 4 bytes big-endian] [part 0] [length of part 1] [part 1] …
 
 Every part is read, checked and stored as a message of its own type. *Local*: the fields of a part
-stand below its number, `/0/id`; what follows the last part is the *tail*, which nobody reads, and
-is the base64 text at the number after the last. A part of length zero is absent, so a message of
-which some parts are absent is a delta that leaves these alone, by the rule that all deltas go by.
+are below its number, `/0/id`; the bytes after the last part are the *tail*, which is not parsed,
+and is the base64 text at the number after the last. A part of length zero is absent, so a message
+without some parts is a delta that does not change these, by the general rule for deltas.
 *Global*: the fields of all parts are one document, `/id`; a field of several parts has the list of
-their values. From which part a value came is not known any more, so a delta is the whole message,
-and what the server writes itself stands in one part.
+their values. The part of a value is not known any more, so a delta is the whole message, and the
+server writes its own messages into one part.
 """
 
 from base64 import b64decode
@@ -29,7 +29,7 @@ from sow.messages.scalars import ONLY_FIELD, OneValue
 from sow.messages.typed_scalars import Base64
 
 LENGTH_BYTES = 4
-"""Of the length before a part, as AMPS has it: four gigabytes, far more than a message may have."""
+"""Bytes of the length before a part, as in AMPS: four gigabytes, far more than a message has."""
 
 
 class Checked(NamedTuple):
@@ -40,7 +40,7 @@ class Checked(NamedTuple):
 
 
 class _Composite:
-    """What both have in common: parts are cut, checked and put together alike."""
+    """The common base of both: parts are split, checked and joined alike."""
 
     structured = True
     enc: str | None = "base64"
@@ -60,7 +60,7 @@ class _Composite:
             start = at + LENGTH_BYTES
             if start > len(body):
                 raise BadMessage(
-                    f"the length of part {number} should stand in 4 bytes at byte {at}, and the "
+                    f"the length of part {number} should be in 4 bytes at byte {at}, and the "
                     f"message has {len(body)} bytes"
                 )
             end = start + int.from_bytes(body[at:start], "big")
@@ -79,7 +79,7 @@ class _Composite:
         return parts
 
     def parsed(self, body: bytes) -> list[Any]:
-        """What the parts hold, None for one that is absent; raises BadMessage. Bytes, such as the
+        """The content of the parts, None for an absent one; raises BadMessage. Bytes, such as the
         tail, are base64."""
         *parts, tail = self.split(body)
         found: list[Any] = []
@@ -284,8 +284,8 @@ def _together(values: list[Any]) -> Any:
 
 
 def missing(kind: MessageType, path: Path) -> str:
-    """Why no message of a type can have a value at a path, as far as the type and its configuration
-    say; empty if one can."""
+    """Why no message of a type can have a value at a path, by the type and its configuration; empty
+    if one can."""
     if isinstance(kind, OneValue):
         if path.steps == (ONLY_FIELD,):
             return ""
@@ -309,7 +309,7 @@ def missing(kind: MessageType, path: Path) -> str:
         if number not in map(str, range(len(kind.kinds) + 1)):
             return (
                 f"messages of type {kind.name} have no part at {shown(str(path))}; write /0/id for "
-                f"a field of the first part, of which there are {len(kind.kinds)}"
+                f"a field of the first part; the type has {len(kind.kinds)} parts"
             )
         if not inner or int(number) == len(kind.kinds):
             return ""
@@ -340,7 +340,7 @@ def _spread(column: Column, there: Sequence[int], count: int) -> Column:
 
 
 def _of_part(error: BadMessage, number: int, index: int) -> BadMessage:
-    """What a part's decoder has found wrong, as it is about the whole message."""
+    """The error of a part's decoder, as one of the whole message."""
     named = f"message {error.index}"
     why = (
         error.detail.removeprefix(named) if error.detail.startswith(named) else f": {error.detail}"
@@ -349,7 +349,7 @@ def _of_part(error: BadMessage, number: int, index: int) -> BadMessage:
 
 
 def _joined(parts: Sequence[bytes]) -> bytes:
-    """The body of the parts; what stands last is the tail, which has no length before it."""
+    """The body of the parts; the last one is the tail, which has no length before it."""
     *sized, tail = parts
     return b"".join(
         [piece for part in sized for piece in (len(part).to_bytes(LENGTH_BYTES, "big"), part)]
@@ -358,7 +358,7 @@ def _joined(parts: Sequence[bytes]) -> bytes:
 
 
 def _part(kind: MessageType, value: object) -> bytes:
-    """What is written for what a part holds; nothing where it is absent."""
+    """The encoding of a part's content; empty if it is absent."""
     if value is None:
         return b""
     try:
@@ -370,7 +370,7 @@ def _part(kind: MessageType, value: object) -> bytes:
 
 
 def _bytes_of(value: object) -> bytes:
-    """The bytes that a base64 text stands for; raises BadMessage."""
+    """The bytes of a base64 text; raises BadMessage."""
     if value is None:
         return b""
     try:

@@ -1,17 +1,17 @@
 """Records as CSV (RFC 4180), and CSV as records, some rows at a time.
 
-Out: a line of names, then a line for each record; a nested field is a column of its own
-(`sow.messages.flat_cells`). The names are those that the topic declares, and those that the first
-`HEADER_ROWS` records have: a stream cannot take a column back. A field that is met only later has
-no column.
+Out: a header, then a line for each record; a nested field is a column of its own
+(`sow.messages.flat_cells`). The columns are those that the topic declares, and those of the first
+`HEADER_ROWS` records: the header of a stream cannot change. A field that occurs only later has no
+column.
 
-In: each row becomes a message of the fields whose cells are not empty. A declared field is read by
-its type. Of others numbers, true and false and the JSON texts of arrays and objects are these, and
-all else is text, such as a number beyond every double. So a text that looks like a number stays one
-only where it is declared.
+In: each row becomes a message of the fields with cells that are not empty. A declared field is read
+by its type. In others, numbers, true and false and the JSON texts of arrays and objects are read as
+such, and all else is text, such as a number beyond every double. So a text that looks like a number
+stays a text only if it is declared.
 
-What comes from outside is bounded row by row: csv counts no characters over lines, and a short row
-may name long columns.
+Input is bounded row by row: the csv module does not limit a row of many lines, and a short row may
+name long columns.
 """
 
 import csv
@@ -42,9 +42,9 @@ STEPS_AT_ONCE = 20_000
 """Cells that are read in one step, each as many times as its column names objects within each
 other: some milliseconds. A row of a few thousand characters may have 200,000."""
 BLANK_LINES_MAX = 1_000_000
-"""As many as messages: each is read, and 64 MiB of them take most of a minute."""
+"""The same as messages: each is parsed, and 64 MiB of them take most of a minute."""
 LINE_STEPS = 4
-"""What a line counts for beside its cells: a step reads 5,000 of them, in a millisecond or two."""
+"""The weight of a line beside its cells: a step reads 5,000 of them, in a millisecond or two."""
 CHARS_AT_ONCE = 256 * 1024
 """Characters that are read in one step, or a row that has more."""
 CSV_COLUMNS_MAX = 2_000
@@ -81,7 +81,7 @@ def header(first: Iterable[str], chunks: Iterable[Sequence[Cells]]) -> Task[list
         if len(names) > CSV_COLUMNS_MAX:
             raise TooLarge(
                 f"the records have {len(names)} different fields, and a table {CSV_COLUMNS_MAX} "
-                "columns at most; select some, or ask for JSON"
+                "columns at most; select some, or request JSON"
             )
         if count >= HEADER_ROWS:
             break
@@ -180,7 +180,7 @@ class CsvReader:
             raise TooLarge(f"the CSV has more than {BLANK_LINES_MAX:,} blank lines; leave them out")
 
     def _counted(self) -> Iterator[str]:
-        """Lines, of which one row takes no more than it may."""
+        """The lines, with a bound on the size of one row."""
         while line := self._text.readline(CSV_ROW_CHARS_MAX + 1):
             self._row_chars += len(line)
             self._row_lines += 1
@@ -267,9 +267,9 @@ def _texts_of(message_type: MessageType) -> dict[str, ValueType]:
 
 
 def _value(cell: str, kind: ValueType | None, has_only_texts: bool) -> bytes:
-    """The JSON text of what a cell says, of a message that may have no other scalars than texts."""
+    """The JSON text of a cell's value, of a message type that may have only texts as scalars."""
     if kind is not None and kind.name != "json":
-        # What is none of the type is sent as it is, and refused by the Schema.
+        # A text that is not of the type is passed on, and refused by the Schema.
         return from_text(cell, kind) or msgspec.json.encode(cell)
     text = cell.encode()
     if _is_number(text) or cell in ("true", "false"):

@@ -1,12 +1,12 @@
-"""Declared fields: messages are judged by the types that a topic's `<Schema>` gives to fields.
+"""Declared fields: messages are validated by the types in a topic's `<Schema>`.
 
-Whoever reads what arrives in a topic with a Schema reads it through here; the reader of a topic
-without is not touched. A field that is absent or null fits, and what is not declared is not looked
-at. So a delta is judged by the fields that it gives: the others of its record were judged before.
+Incoming messages of a topic with a Schema are read through this module; the decoder of a topic
+without one is not wrapped. A field that is absent or null is valid, and undeclared fields are not
+checked. So a delta is validated by its own fields: the others of its record were validated before.
 
-Records that were there before the Schema was are not judged: they are kept and shown as they are
-until they are published anew. Only a typed column has no place for such a value, and who asks for
-one is told which record it is (`sow.messages.arrow`).
+Records that are older than the Schema are not validated: they are kept and shown as they are until
+they are published again. Only a typed column cannot hold such a value; the error of a query for it
+names the record (`sow.messages.arrow`).
 """
 
 from collections.abc import Callable, Sequence
@@ -52,7 +52,7 @@ class DeclaredFields:
             index, path, kind, text = min(wrong, key=lambda found: found[0])
             value = clipped(text[:400].decode("utf-8", "replace"))
             raise BadMessage(
-                f"message {index}: {path} is {value}, and the topic's Schema says {kind.name}: "
+                f"message {index}: {path} is {value}, and its type in the Schema is {kind.name}: "
                 f"{kind.about}",
                 index=index,
                 field=str(path),
@@ -61,7 +61,7 @@ class DeclaredFields:
 
 @lru_cache(maxsize=SCHEMAS_MAX)
 def declared_fields(kind: MessageType, declared: tuple[Declared, ...]) -> DeclaredFields:
-    """What a Schema declares, shared by the topics of a pattern."""
+    """The declarations of a Schema, shared by the topics of a pattern."""
     return DeclaredFields(kind, declared)
 
 

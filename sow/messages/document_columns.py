@@ -1,13 +1,13 @@
-"""Columns of documents that are parsed already.
+"""Columns of parsed documents.
 
-What reading takes goes by the fields that the documents have, not by the paths that are asked for:
-a thousand followers may each name a field of their own, and no message has more than a few of them.
-Paths are kept as a tree of names; a name that no document has is not looked for, and its columns
-are one shared list without values, so columns are only to be looked at. A field that holds an array
-somewhere is read value by value (`sow.core.paths.value_at`), which always gives the same answer.
+The cost of reading depends on the fields in the documents, not on the number of requested paths: a
+thousand subscriptions may each name a field of their own, and a message has only a few of them.
+Paths are kept as a tree of names; a name that no document has is not looked up, and its columns are
+one shared list of None, so columns must not be modified. A field that holds an array somewhere is
+read value by value (`sow.core.paths.value_at`), with the same result.
 
-Nor is the tree made anew for each path that one more follower asks for: it is that of the first so
-many paths, which others have had before, and a few more.
+The tree is not built again for each path that another subscription adds: the tree of the first
+paths, which is cached, is shared, and a few more are added.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ from sow.messages.typed_scalars import Base64, TypedInt, TypedText, plain
 
 SCALARS = frozenset({str, int, float, bool, type(None)})
 MARKED = (Base64, TypedText, TypedInt)
-"""What stands for values that only some formats have."""
+"""Represents values that only some formats have."""
 LEVELS_MAX = 32
 """Names of a path that are levels of the tree. Deeper ones are rare, and the stack has an end."""
 SHARED_PATHS = 64
@@ -109,7 +109,7 @@ def _numbered_from(first: int, paths: Iterable[tuple[int, Path]]) -> Iterable[tu
 
 
 def document_columns(paths: tuple[Path, ...]) -> DocumentColumns:
-    """What reads these paths, made of what reads the first of them."""
+    """The reader of these paths, extended from that of the first of them."""
     shared = max(0, len(paths) - 1) // SHARED_PATHS * SHARED_PATHS
     return _tree(paths[:shared]).followed_by(paths[shared:]) if shared else DocumentColumns(paths)
 

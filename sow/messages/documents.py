@@ -1,7 +1,7 @@
-"""The plain decoder: parse each message whole, then look the paths up in what was parsed.
+"""The plain decoder: parses each message whole, then looks the paths up in the document.
 
-For message types whose bodies are stored exactly or almost as they come and for which parsing
-is quick enough. JSON has a faster one of its own.
+For message types with bodies that are stored (almost) unchanged and are quick enough to parse. JSON
+has a faster decoder of its own.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ VALUES_MAX = 100_000
 """Values of one message that Python looks at one by one, in one step: a microsecond or two each.
 As many elements may an XML message have."""
 DEAR_FACTOR = 10
-"""What a value counts for that takes some ten times as long as others, such as a decimal."""
+"""The weight of a value that takes some ten times as long as others, such as a decimal."""
 PLAIN_KINDS = frozenset({str, int, float, bool, type(None)})
 
 
@@ -33,8 +33,8 @@ def check_values(
 ) -> None:
     """Raise LargeMessage if a decoded message of `size_bytes` has too many values.
 
-    The values of a list of nothing but plain ones do not count, since nobody looks at each, unless
-    `every` value does. Those of the type `dear` count `DEAR_FACTOR` times.
+    The values of a list of plain ones do not count, since they are not processed one by one, unless
+    `every` is set. Those of the type `dear` count `DEAR_FACTOR` times.
     """
     if size_bytes <= VALUES_MAX:
         return  # each takes a byte at least, and a dear one more than ten

@@ -24,7 +24,7 @@ class Fix:
     enc: str | None = None
     media_type = PLAIN_TEXT
     has_only_texts = True
-    """A number or a time is the text that says it."""
+    """A number or a time is its text."""
 
     def __init__(self, options: MessageTypeOptions) -> None:
         separator = options.field_separator
@@ -113,12 +113,12 @@ class Fix:
         return string_line(body)
 
     def from_line(self, d: bytes) -> bytes:
-        """What the JSON string `d` holds; raises BadMessage."""
+        """The body in the JSON string `d`; raises BadMessage."""
         return string_body(d)
 
 
 def _gathered(pairs: list[list[str]]) -> Fields:
-    """The document of fields of which some come more than once."""
+    """The document of fields, some of them repeated."""
     lists: dict[str, list[str]] = {}
     for tag, value in pairs:
         lists.setdefault(tag, []).append(value)

@@ -1,8 +1,8 @@
 """Records as rows of text cells: columns are top-level fields, nested ones named like /a/b.
 
-Values keep the spelling they are stored with (1.10 stays 1.10); arrays stay JSON text. A nested
-field's name is a JSON pointer (RFC 6901), and so is that of a field whose own name begins with a
-slash; so no two fields have one name, and `steps_of` knows which field a name is.
+Values keep their stored spelling (1.10 stays 1.10); arrays stay JSON text. The name of a nested
+field is a JSON pointer (RFC 6901), and so is that of a field whose own name begins with a slash; so
+names are unique, and `steps_of` maps a name back to its field.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -47,7 +47,7 @@ def _cell(value: bytes) -> str:
 
 
 def column_of(steps: Sequence[str]) -> str:
-    """What the column of a field is called; `steps` are the names that lead to it."""
+    """The name of a field's column; `steps` are the names that lead to it."""
     if len(steps) == 1 and not steps[0].startswith("/"):
         return steps[0]
     return "".join([f"/{step.replace('~', '~0').replace('/', '~1')}" for step in steps])

@@ -1,9 +1,9 @@
 """JSON messages: a record is one JSON object, kept byte for byte.
 
-The hot path of the server. A batch is judged and decoded as one block: what msgspec checks
-while it decodes is joined by the few things it lets pass in fields that nobody reads (text that
-is not UTF-8, numbers too large for a double, deep nesting). A batch that raises any doubt is
-read again record by record, which is slower, names the culprit, and gives the same answer.
+The hot path of the server. A batch is validated and decoded as one block: msgspec checks while it
+decodes, and this module checks what msgspec accepts in fields that it skips (text that is not
+UTF-8, numbers too large for a double, deep nesting). A batch with any suspicion is read again
+record by record, which is slower, identifies the bad one, and gives the same result.
 """
 
 import json
@@ -41,14 +41,14 @@ SHAPE = bytes.maketrans(b"123456789E", b"000000000e")
 LONG_EXPONENT = b"e000"
 LONG_NUMBER = b"0" * 200
 EXPONENTS_MAX = 1_000
-"""What looks like one is looked at so often, within a millisecond. Texts of hexadecimal digits are
+"""Candidates are checked so often, within a millisecond. Texts of hexadecimal digits are
 full of it: where there are more, it is quicker to read the messages one by one."""
 # A bracket of either kind becomes a square one; all but brackets and quotes is left out.
 ONE_BRACKET = bytes.maketrans(b"{}", b"[]")
 BUT_BRACKETS = bytes(set(range(256)).difference(b'{}[]"'))
 LINE_BREAK = orjson.Fragment(b"\n")
 NEGATIVE_ZERO = re.compile(rb"-0(?![0-9.eE])")
-"""It may also stand in a text."""
+"""It may also be inside a text."""
 BRACKET_OPENS = OPEN | 0x20
 """Both opening brackets with this bit of a small letter set; both closing ones are two more."""
 LOWER, ZERO, QUOTE, SMALL_E = 0x20, ord("0"), ord('"'), ord("e")
@@ -56,7 +56,7 @@ MANY_BYTES_MIN = 8 * 1024
 """From so many bytes on they are quicker looked at by numpy, some operations for all of them, than
 by methods of bytes that take one after the other."""
 MANY_BYTES_AT_ONCE = 256 * 1024
-"""Of these some arrays of their size are made, which still fit into the processor's own memory."""
+"""Bytes in one chunk: numpy makes some arrays of this size, which fit into a processor's cache."""
 SAMPLE_STEP = 25
 """Each so many-th byte is enough to find a run of digits as long as `LONG_NUMBER`."""
 LONG_SAMPLE = b"0" * (200 // SAMPLE_STEP)
@@ -117,9 +117,9 @@ _decode = msgspec.json.Decoder(float_hook=_as_written).decode
 
 
 def _with_numbers(body: bytes) -> object:
-    """What a text says, each number with its digits."""
+    """The document of a text, each number with its digits."""
     if NEGATIVE_ZERO.search(body):
-        # As an integer it would lose its sign; nothing else tells integers how they were written.
+        # As an integer it would lose its sign; other integers keep their spelling.
         return json.loads(body, parse_int=_whole_as_written, parse_float=_as_written)
     return _decode(body)
 
@@ -170,8 +170,8 @@ def _digits_of(value: object) -> bytes:
 
 
 def read_document(text: bytes, numbers_as_texts: bool = False) -> object:
-    """The document that a JSON text says, its fractions with all digits; with `numbers_as_texts`
-    they are texts. Raises BadMessage."""
+    """The document of a JSON text, its fractions with all digits; with `numbers_as_texts` they are
+    texts. Raises BadMessage."""
     try:
         if _nests_deeply(text):
             raise LargeMessage(f"nested more than {NESTING_MAX} levels deep")
@@ -224,7 +224,7 @@ class JsonDecoder:
 
 
 def _in_one_line(body: bytes) -> bytes:
-    """A message without line breaks: in valid JSON they stand between tokens and mean nothing."""
+    """A message without line breaks: in valid JSON they are whitespace between tokens."""
     # To look for them is a tenth of the work of leaving them out.
     return body.translate(None, b"\r\n") if b"\n" in body or b"\r" in body else body
 
@@ -269,12 +269,12 @@ def _may_overflow(block: bytes) -> bool:
 
 
 def _has_exponent(block: bytes) -> bool:
-    """Whether an E stands behind a digit, be it in a number or in a text."""
-    # Not for who only reads a configuration: loading it takes as long as all the rest of that.
+    """Whether an E follows a digit, be it in a number or in a text."""
+    # Imported late: loading it takes as long as reading a configuration.
     import numpy as np
 
     for at in range(0, len(block), MANY_BYTES_AT_ONCE):
-        # One more than before the next piece: an E and its digit may stand on both sides.
+        # One byte more than the piece: an E and its digit may be on both sides of the boundary.
         octets = np.frombuffer(block[at : at + MANY_BYTES_AT_ONCE + 1], np.uint8)
         is_e = (octets[1:] | LOWER) == SMALL_E
         is_digit = (octets[:-1] - ZERO) < 10  # what is below 0 is above 9 without a sign
@@ -284,13 +284,13 @@ def _has_exponent(block: bytes) -> bool:
 
 
 def _has_long_number(block: bytes) -> bool:
-    """Whether so many digits may stand in a row that a number overflows by them alone."""
+    """Whether there may be so many digits in a row that a number overflows by them alone."""
     return LONG_SAMPLE in block[::SAMPLE_STEP].translate(SHAPE)
 
 
 def _has_long_exponent(shape: bytes) -> bool:
-    """Whether a long exponent stands behind a number, and not within a text such as a UUID; or may,
-    where there are very many such texts."""
+    """Whether a number may have a long exponent. Texts such as UUIDs are excluded, unless there are
+    very many of them."""
     at, left = shape.rfind(LONG_EXPONENT), EXPONENTS_MAX
     while at >= 0:
         left -= 1
@@ -304,16 +304,16 @@ def _has_long_exponent(shape: bytes) -> bool:
 
 
 def _nests_deeply(body: bytes) -> bool:
-    """Whether a JSON text is nested deeper than allowed; of what is no JSON, whatever comes out.
+    """Whether a JSON text is nested deeper than allowed; undefined for invalid JSON.
 
-    A wide message has as many brackets as a deep one, so those that stand in strings are left out,
-    and of the others each opens or closes a level.
+    A wide message has as many brackets as a deep one, so those in strings are left out, and each of
+    the others opens or closes a level.
     """
     if len(body) < MANY_BYTES_MIN:
         if body.count(b"{") + body.count(b"[") <= NESTING_MAX:
             return False
         return _is_deep(body)
-    # Not for who only reads a configuration: loading it takes as long as all the rest of that.
+    # Imported late: loading it takes as long as reading a configuration.
     import numpy as np
 
     octets = np.frombuffer(body, np.uint8)
@@ -333,10 +333,10 @@ def _is_deep(body: bytes) -> bool:
     for at in range(0, len(left), LEVELS_AT_ONCE):
         octets = np.frombuffer(left[at : at + LEVELS_AT_ONCE], np.uint8)
         quotes = octets == QUOTE
-        # Before what stands in a string an odd number of quotes does.
+        # A position inside a string has an odd number of quotes before it.
         inside = np.bitwise_xor.accumulate(quotes.view(np.uint8)) ^ odd
         brackets = octets[(inside | quotes) == 0].view(np.int8)
-        # One up for [ and one down for ], which stand around 92 in ASCII.
+        # Plus one for [ and minus one for ], the neighbours of 92 in ASCII.
         levels = level + np.cumsum(92 - brackets, dtype=np.int64)
         if levels.max(initial=0) > NESTING_MAX:
             return True

@@ -1,10 +1,10 @@
 """The fast readers of JSON columns: a whole batch in one `decode_lines` call.
 
 Few paths become nested msgspec structs that decode only the named fields of each record, and a
-generated function that picks them out, with attribute access written out in place. That reader
-knows records whose named fields are scalars or absent; anything else raises, and the caller reads
-that batch value by value (`sow.messages.json`). For many paths records are decoded whole, which is
-quicker than filling so many attributes, and nothing has to be generated when one more is named.
+generated function that extracts them, with inline attribute access. That reader supports records
+with named fields that are scalars or absent; anything else raises, and the caller reads the batch
+value by value (`sow.messages.json`). With many paths, records are decoded whole, which is quicker
+than filling so many attributes, and needs no generated code when a path is added.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ class UnsuitedError(Exception):
 
 
 READ_FAILURES = (UnsuitedError, msgspec.MsgspecError, ValueError, RecursionError)
-"""What a `ColumnsReader` raises for records that it cannot read."""
+"""Raised by a `ColumnsReader` for records that it cannot read."""
 
 
 def columns_reader(paths: tuple[Path, ...]) -> ColumnsReader | None:

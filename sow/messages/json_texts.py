@@ -1,7 +1,7 @@
-"""The JSON texts of fields: numbers with all digits that they were written with.
+"""The JSON texts of fields: numbers with all their original digits.
 
-What decodes a number has decided on a type for it. Where that is to be seen yet, or where the text
-itself is the value, fields are read as the texts that stand in the message.
+To decode a number is to choose a type for it. If the type is not known yet, or if the text itself
+is the value, fields are read as their texts in the message.
 """
 
 import base64
@@ -54,7 +54,7 @@ class FieldTexts:
 def text_within(text: bytes | None, names: Sequence[str]) -> bytes | None:
     """The text of a field of a field: `names` are followed through objects.
 
-    An array on the way is what is found: which of its values would be meant is not said.
+    At an array on the way the search ends with it, since a name does not select an element.
     """
     for name in names:
         if text is None or text[:1] == b"[":

@@ -1,7 +1,7 @@
 """Bodies of the messages that clients send as JSON texts: in lines, in JSON over HTTP, in rows.
 
-For a topic of another type than JSON an object stands for the message whose document it is, so that
-who speaks only JSON can publish to every topic; any other text is the message as lines have it.
+For a topic of another type than JSON, an object is the document of the message, so that clients
+that speak only JSON can publish to every topic; any other text is the message as in lines.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from sow.messages.json import read_document
 
 
 def line_bodies(kind: MessageType, texts: Sequence[bytes]) -> list[bytes]:
-    """The bodies that JSON texts stand for in messages of the type `kind`.
+    """The bodies for JSON texts, in messages of the type `kind`.
 
-    Raises BadMessage, with the index of the first text that stands for none; whether a body is good
-    is for the type's decoder to say.
+    Raises BadMessage, with the index of the first text that has none; the type's decoder validates
+    the bodies.
     """
     if kind.name == "json":
         return list(texts)  # the texts themselves

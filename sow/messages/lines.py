@@ -1,4 +1,4 @@
-"""How bodies that are not JSON travel in a JSON line: as a string, or as base64 in a string."""
+"""Encodes bodies that are not JSON for a JSON line: as a string, or as base64 in a string."""
 
 from base64 import b64decode, b64encode
 
@@ -29,7 +29,7 @@ def string_line(body: bytes) -> bytes:
 
 
 def string_body(d: bytes) -> bytes:
-    """What the JSON string `d` holds, in UTF-8; raises BadMessage."""
+    """The content of the JSON string `d`, in UTF-8; raises BadMessage."""
     return _string(d).encode()
 
 

@@ -30,11 +30,11 @@ from sow.messages.msgpack_values import ARRAYS, MAPS, Extension, extension_bytes
 from sow.messages.typed_scalars import Base64, TypedInt, TypedText
 
 INTEGERS = range(-(2**63), 2**64)
-"""What the format holds."""
+"""The range of integers of the format."""
 PLAIN_VALUES_MAX = 2_000_000
-"""Of one list, which is read at once: a tenth of a second."""
+"""Members of one list, which is read in one step: a tenth of a second."""
 IN_A_MAP = b"\x81\xa0"
-"""A map of one field, whose value follows: a decoder of structs passes over any value of it."""
+"""A map of one field, whose value follows: a decoder of structs skips any value of it."""
 
 
 class _Nothing(msgspec.Struct):
@@ -69,9 +69,8 @@ def _read_long(body: bytes) -> dict[Any, Any]:
 
 
 def _count_values(body: bytes, every: bool = False) -> None:
-    """Raise BadMessage for too many values, where lists of plain ones do not count unless `every`
-    value does; in time that goes by how many may be, and by the bytes. What is not well formed is
-    for the decoder to say."""
+    """Raise BadMessage for too many values; lists of plain ones do not count unless `every` is set.
+    The time is bounded by the limit and by the bytes. The decoder reports malformed messages."""
     waiting: list[Any] = [msgspec.Raw(body)]
     left = VALUES_MAX
     while waiting:
@@ -92,7 +91,7 @@ def _count_values(body: bytes, every: bool = False) -> None:
 
 
 def _is_plain(container: Any) -> bool:
-    """Whether a list holds nothing but plain values, of which there may be very many."""
+    """Whether a list holds only plain values; there may be very many."""
     try:
         _read_plain(container)
     except msgspec.ValidationError:
@@ -101,7 +100,7 @@ def _is_plain(container: Any) -> bool:
 
 
 def _size_of(value: Any) -> tuple[int, int]:
-    """How many members a map or list says that it has, and its first byte; of others -1."""
+    """The declared number of members of a map or list, and its first byte; -1 for others."""
     head = memoryview(value)[:5].tobytes()
     lead = head[0] if head else 0
     if 0x80 <= lead <= 0x9F:
@@ -174,7 +173,7 @@ class MsgPack:
 
 
 class MsgPackDecoder(DocumentDecoder):
-    """Reads known good bodies without the fields that nobody asks for, where they are scalars."""
+    """Reads validated bodies without the fields that are not requested, if those are scalars."""
 
     def __init__(self, paths: tuple[Path, ...], parse: Any, arriving: Any) -> None:
         super().__init__(paths, parse, arriving=arriving)
@@ -199,7 +198,7 @@ class _TimeError(ValueError):
 
 
 class _MsgPackKinds(BinaryTypes):
-    """What MessagePack has and JSON has not."""
+    """The types of MessagePack that JSON lacks."""
 
     def shown(self, value: Any, _level: int) -> Any:
         """Bytes and extensions as their base64 form."""
@@ -211,7 +210,7 @@ class _MsgPackKinds(BinaryTypes):
         raise _TimeError
 
     def named(self, key: Any) -> str:
-        """The name of a field whose key may be anything."""
+        """The name of a field; its key may be of any type."""
         if isinstance(key, bytes):
             return Base64.of(key)
         if key is None or isinstance(key, bool | int | float):

@@ -47,7 +47,7 @@ def read_map(body: bytes) -> dict[Any, Any]:
 
 
 def extension_bytes(extension: Extension) -> bytes:
-    """An extension as it stands in a message."""
+    """An extension as it is in a message."""
     code, data = extension
     size = len(data)
     for lead, fixed in FIXED_EXTENSIONS.items():
@@ -91,7 +91,7 @@ class _Reader:
         raise ValueError(f"byte {self._at - 1} begins no value")
 
     def _sized(self) -> tuple[tuple[dict[int, int], Callable[[int], Any]], ...]:
-        """What begins with its length or count, by the width of that."""
+        """The first bytes of types with a length or count, by its width."""
         return (
             (TEXTS, self._text),
             (BINARIES, self._take),

@@ -1,12 +1,12 @@
-"""Records: values of the fields that the configuration names, in its order, and nothing else.
+"""Records: the values of the configured fields, in order, without names.
 
     trades: id, symbol, price        7␂ACME␂10.50
 
-A separator stands between two values, and U+0001 behind a record where several follow each other.
-An empty value is a field that is absent, and so are those that are missing at the end. So a record
-of which some values are empty is a delta that changes the others, by the rule that all deltas go
-by. What a field holds is text, a whole number of any size, or a decimal number that keeps its
-digits (`sow.core.lossless_numbers`). Bodies are kept as they come, without a final U+0001.
+A separator is between two values, and U+0001 ends each record of a sequence. An empty value is an
+absent field, and so are those that are missing at the end. So a record with some empty values is a
+delta that changes the others, by the general rule for deltas. A field holds text, a whole number of
+any size, or a decimal number that keeps its digits (`sow.core.lossless_numbers`). Bodies are kept
+as received, without a final U+0001.
 """
 
 import re
@@ -21,9 +21,9 @@ from sow.messages.base import Column, MessageType
 from sow.messages.lines import bytes_of, string_body, string_line, text_of
 
 RECORD_END = "\x01"
-"""What stands between records that come in one text."""
+"""The separator of records in one text."""
 FIELDS_MAX = 1000
-"""Of one type: every message is compared with them, and no table of people has as many columns."""
+"""Fields of one type: every message is compared with them, and real tables have fewer columns."""
 IN_NUMBERS = "+-."
 """Separators that a number could hold."""
 
@@ -60,7 +60,7 @@ def mistakes(options: MessageTypeOptions) -> Iterator[ConfigError]:
     separator = options.field_separator.decode("latin-1")
     if len(separator) != 1 or separator >= "\x80" or separator in (RECORD_END, *IN_NUMBERS):
         yield mistake(
-            f"{separator!r} cannot stand between the fields of a record: U+0001 ends records, and "
+            f"{separator!r} cannot separate the fields of a record: U+0001 ends records, and "
             "numbers hold + - and .; write the code of another ASCII character, such as 2 "
             "(U+0002, which is the default) or 124 (|)",
             "FieldSeparator",
@@ -120,8 +120,8 @@ class Record:
         if len(texts) > len(self.fields):
             count = text.count(self._separator) + 1
             raise BadMessage(
-                f"{count} values for the {len(self.fields)} fields of {self.name}, of which the "
-                f"last is {shown(self.fields[-1])}; values stand between {self._separator!r}"
+                f"{count} values for the {len(self.fields)} fields of {self.name}, the last of "
+                f"them {shown(self.fields[-1])}; values are separated by {self._separator!r}"
             )
         return texts
 
@@ -153,14 +153,14 @@ class Record:
         return rows
 
     def reader(self, path: Path) -> tuple[int, Callable[[str], Scalar]] | None:
-        """Where the value of a path stands and what reads it; None if there never is one."""
+        """The index of the value of a path, and its parser; None if there never is one."""
         if len(path.steps) > 1 or path.index or path.steps[0] not in self._places:
             return None
         place = self._places[path.steps[0]]
         return place, self._readers[place]
 
     def stored(self, body: bytes) -> bytes:
-        """The body without a final U+0001, which who writes many records puts behind the last."""
+        """The body without a final U+0001, which writers of many records put behind the last."""
         return body.removesuffix(RECORD_END.encode())
 
     def encode(self, document: object) -> bytes:
@@ -182,7 +182,7 @@ class Record:
         return bytes_of(self._separator.join(texts) or self._separator * self.partial)
 
     def _text(self, place: int, value: object) -> str:
-        """What is written for a value; nothing for None."""
+        """The bytes of a value; empty for None."""
         if value is None:
             return ""
         name, kind = self.fields[place], self._kinds[place]
@@ -205,7 +205,7 @@ class Record:
         return string_line(body)
 
     def from_line(self, d: bytes) -> bytes:
-        """What the JSON string `d` holds; raises BadMessage."""
+        """The body in the JSON string `d`; raises BadMessage."""
         return string_body(d)
 
 
@@ -273,14 +273,14 @@ PLAIN_NUMBERS: dict[RecordFieldType, re.Pattern[str]] = {
     "int": re.compile(r"(?:(?:0|-?[1-9][0-9]*+)?(?:\x01|\Z))*+\Z"),
     "decimal": re.compile(r"(?:(?:-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?)?(?:\x01|\Z))*+\Z"),
 }
-"""What the values of many records are at one place, with U+0001 between them. Those with exponents,
+"""The values of many records at one place, with U+0001 between them. Those with exponents,
 which may be too large, are looked at one by one."""
 READERS: dict[RecordFieldType, Callable[[str], Scalar]] = {
     "string": str,
     "int": _integer,
     "decimal": number,
 }
-"""What makes a value of its text; None where it is none of that kind."""
+"""Parses a value; gives None if the text is not of that kind."""
 NUMBERS: dict[RecordFieldType, str] = {
     "int": "whole number such as 42 or -7",
     "decimal": "number such as 42, -1.50 or 6.02e23",

@@ -1,8 +1,8 @@
 """The message types of one value: string, int64 and double, and binary, whose value has no name.
 
-A message is one text or number, the field `/value` of a document that has no other. So it can be
-filtered and indexed, and be the key of its record; what it cannot is be sent in part, so a delta is
-the whole message. Bytes are not even that: no path leads to them, and publishers name the record.
+A message is one text or number, the only field, `/value`, of its document. So it can be filtered
+and indexed, and be the key of its record; it cannot be sent in part, so a delta is the whole
+message. Bytes have not even that field: no path leads to them, and publishers send the key.
 """
 
 import re
@@ -66,20 +66,20 @@ class Binary:
 
 
 class OneValue(ABC):
-    """What the three have in common: a document of one field, and a text in lines."""
+    """The common base of the three: a document of one field, and a text in lines."""
 
     structured = True
     partial = False
     enc: str | None = None
     media_type = PLAIN_TEXT
-    said: ClassVar[str]
-    """What the value must be."""
+    description: ClassVar[str]
+    """The allowed values, for errors."""
 
     def __init__(self, options: MessageTypeOptions) -> None:
         self.name = options.name
 
     def decoder(self, paths: tuple[Path, ...]) -> DocumentDecoder:
-        """A decoder of these paths, of which only `/value` leads anywhere."""
+        """A decoder of these paths; only `/value` has a value."""
         return DocumentDecoder(paths, self.parse)
 
     def parse(self, body: bytes) -> dict[str, object]:
@@ -87,13 +87,14 @@ class OneValue(ABC):
         return {ONLY_FIELD: self._value(body)}
 
     def encode(self, document: object) -> bytes:
-        """The value of a document that has nothing else; raises BadMessage."""
+        """The value of a document that has no other field; raises BadMessage."""
         if isinstance(document, dict) and document.keys() == {ONLY_FIELD}:
             body = self._body(document[ONLY_FIELD])
             if body is not None:
                 return body
         raise BadMessage(
-            f'messages of type {self.name} are {self.said}, {{"value": …}} with no other field'
+            f"messages of type {self.name} are {self.description}, "
+            '{"value": …} with no other field'
         )
 
     def to_line(self, body: bytes) -> bytes:
@@ -101,7 +102,7 @@ class OneValue(ABC):
         return string_line(body)
 
     def from_line(self, d: bytes) -> bytes:
-        """What the JSON string `d` holds; raises BadMessage."""
+        """The body in the JSON string `d`; raises BadMessage."""
         return string_body(d)
 
     @abstractmethod
@@ -116,7 +117,7 @@ class OneValue(ABC):
 class String(OneValue):
     """UTF-8 text."""
 
-    said = "a text"
+    description = "a text"
 
     def _value(self, body: bytes) -> str:
         return text_of(body)
@@ -128,7 +129,7 @@ class String(OneValue):
 class Int64(OneValue):
     """A signed 64-bit integer in decimal digits."""
 
-    said = f"an integer from {INT64_MIN} to {INT64_MAX}"
+    description = f"an integer from {INT64_MIN} to {INT64_MAX}"
 
     def _value(self, body: bytes) -> int:
         if INTEGER.match(body) and INT64_MIN <= (value := int(body)) <= INT64_MAX:
@@ -150,7 +151,7 @@ class Int64(OneValue):
 class Double(OneValue):
     """A double in the notation of JSON numbers."""
 
-    said = "a finite number"
+    description = "a finite number"
 
     def _value(self, body: bytes) -> float:
         if JSON_NUMBER.match(body) and isfinite(value := float(body)):

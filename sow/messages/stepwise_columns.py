@@ -1,7 +1,7 @@
-"""Making columns in steps, some of which want something done apart, where Arrow does it by itself.
+"""Columns built in steps; some steps delegate long work of Arrow's to the caller.
 
-Steps are as short as those of `sow.core.cooperative`. What takes Arrow long and needs no lock of
-Python's is handed to whoever takes the steps, to be done in a thread or in its place.
+Steps are as short as those of `sow.core.cooperative`. Work that takes Arrow long and releases
+Python's lock is yielded to the caller, which runs it in a thread or inline.
 """
 
 from bisect import bisect_right
@@ -14,9 +14,8 @@ Item = TypeVar("Item")
 
 Apart = Callable[[], object]
 Making = Generator[Apart | None, Any, Result]
-"""Short steps, as those of `sow.core.cooperative`, some of which want something done apart and are
-sent what it returns: work of Arrow's own that takes long and holds no lock of Python's, for a
-thread."""
+"""Short steps, as those of `sow.core.cooperative`; some yield a function and are sent its result:
+long work of Arrow's that does not hold Python's lock, for a thread."""
 
 PART_ROWS = 1_000
 """Rows that one step looks at: a millisecond at most."""
@@ -37,13 +36,13 @@ def made(making: Making[Result]) -> Result:
 
 
 def parts(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    """As many as one step may look at."""
+    """Slices of the size that one step may process."""
     for start in range(0, len(items), PART_ROWS):
         yield items[start : start + PART_ROWS]
 
 
 def pieces(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """As many bodies as one step may copy or read."""
+    """Slices of the bodies that one step may copy or read."""
     for some in parts(bodies):
         sizes = list(accumulate(map(len, some)))
         start = read = 0

@@ -1,9 +1,9 @@
-"""Values that know what they were: texts and numbers that stand for values JSON has no kind for.
+"""Typed scalars: texts and numbers that remember the native value they represent.
 
 A binary format has bytes, times and integers of several widths. In documents they are texts and
-numbers, which filters, keys and JSON understand; these here remember what they stand for, so that a
-message which the server writes anew (a merged delta, selected fields) says what the old one said.
-They equal what they look like. Columns never hold them: `plain` is what is left without the memory.
+numbers, which filters, keys and JSON understand; these classes keep the original, so that a message
+that the server encodes again (a merged delta, selected fields) has the same native values. They
+equal their plain form. Columns never hold them: `plain` removes the original.
 """
 
 from base64 import b64decode, b64encode
@@ -29,7 +29,7 @@ class Base64(str):
 
 
 class TypedText(str):
-    """A text that stands for `original`, a value of the format's own."""
+    """A text that represents `original`, a native value of the format."""
 
     __slots__ = ("original",)
     original: Any

@@ -17,7 +17,7 @@ from sow.errors import ClientError, shown
 from sow.messages.numbers import NUMBER_TEXT, fits_decimal, fits_double, fits_int64
 
 DECIMAL_DIGITS_MAX = 38
-"""What 128 bits hold: Arrow's and Spark's decimals have no more."""
+"""Digits that fit into 128 bits, the limit of Arrow's and Spark's decimals."""
 DECIMAL = re.compile(r"decimal\(\s*(\d{1,3})\s*(?:,\s*(\d{1,3})\s*)?\)", re.ASCII)
 TIME = re.compile(
     r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,6})0*)?(Z|z|[+-]\d\d:?\d\d)?", re.ASCII
@@ -49,7 +49,7 @@ def text_of(text: bytes) -> str | None:
 
 
 def moment_us(text: bytes) -> int | None:
-    """The microseconds since 1970 (UTC) that a value says; None if it is no time.
+    """The microseconds since 1970 (UTC) of a value; None if it is no time.
 
     A whole number is just that; a text is a date and time of ISO 8601, in UTC unless it names
     another offset.
@@ -74,7 +74,7 @@ def moment_us(text: bytes) -> int | None:
 
 
 def day_of(text: bytes) -> date | None:
-    """The day that a text says, as 2025-01-31; None if it says none."""
+    """The day in a text, as 2025-01-31; None if there is none."""
     found = text_of(text) or ""
     if not DATE.fullmatch(found):
         return None
@@ -108,7 +108,7 @@ VALUE_TYPES = {
         ValueType("json", "any value", lambda _text: True),
     )
 }
-"""All but decimals, of which there is one for each precision and scale."""
+"""All but decimals, which have a type for each precision and scale."""
 
 
 OTHER_NAMES: Mapping[str, str] = {
@@ -120,7 +120,7 @@ OTHER_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("datetime", "time", "instant"), "timestamp"),
     **dict.fromkeys(("object", "array", "any", "document"), "json"),
 }
-"""What others call these types."""
+"""Other products' names for these types."""
 
 
 def value_type(text: str) -> ValueType:
@@ -141,7 +141,7 @@ def _decimal(precision: int, scale: int) -> ValueType:
     if not 1 <= precision <= DECIMAL_DIGITS_MAX or scale > precision:
         raise ClientError(
             f"decimal({precision},{scale}) is no type of a field; write decimal(p,s) with 1 to "
-            f"{DECIMAL_DIGITS_MAX} digits in all, of which at most all stand behind the point"
+            f"{DECIMAL_DIGITS_MAX} digits in all, and at most all of them behind the point"
         )
     return ValueType(
         f"decimal({precision},{scale})",
@@ -156,8 +156,8 @@ TEXTS = {"Y": b"true", "N": b"false", "true": b"true", "false": b"false"}
 
 
 def from_text(text: str, kind: ValueType) -> bytes | None:
-    """The JSON text of what a bare text says where a type is wanted: of messages and tables that
-    have nothing but texts. None if it says no value of the type."""
+    """The JSON text of a bare text that is to be of a type: for messages and tables that have only
+    texts. None if it is no value of the type."""
     encoded = text.encode()
     if kind.name == "bool":
         return TEXTS.get(text)

@@ -1,15 +1,15 @@
 """XML messages: a record is one element, kept byte for byte.
 
-The document has the root element as its only field. An element that holds nothing but text is that
-text; any other is an object of its attributes, as `@name`, and its elements, of which those that
-come more than once are a list. Where such an object has text besides, that is its `#text`, and what
-a path to the element finds: `/order/px` is 10 in `<px ccy="USD">10</px>`. Names are as they are
-written, prefix included; `xmlns` is an attribute like any other.
+The document has the root element as its only field. An element with only text is that text; any
+other is an object of its attributes, as `@name`, and its elements; repeated ones are a list. If
+such an object has text too, that is its `#text`, and the value of a path to the element:
+`/order/px` is 10 in `<px ccy="USD">10</px>`. Names keep their spelling, prefix included; `xmlns` is
+an attribute like any other.
 
-It is read by expat, which keeps names as written and is told of no other file. A DOCTYPE is
-refused where it begins, so there are no entities but those of the language itself, and nothing to
-expand; depth and number of elements are bounded. Comments, instructions and the kind of quoting are
-kept in stored bodies, and lost in messages that the server writes anew.
+It is parsed by expat, which keeps names as written and loads no other file. A DOCTYPE is refused at
+its start, so there are only the predefined entities, and nothing to expand; depth and number of
+elements are bounded. Comments, instructions and quoting are kept in stored bodies, and lost in
+messages that the server encodes again.
 """
 
 import re
@@ -38,7 +38,7 @@ NOT_IN_XML = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 """Characters that no XML document can hold, however they are written."""
 IN_TEXTS = {"\r": "&#13;"}
 IN_ATTRIBUTES = {"\r": "&#13;", "\n": "&#10;", "\t": "&#9;"}
-"""What a reader would take for another kind of white space."""
+"""Whitespace that a parser would normalize."""
 
 
 class Xml:
@@ -49,7 +49,7 @@ class Xml:
     enc: str | None = None
     media_type = XML
     has_only_texts = True
-    """A number or a time is the text that says it."""
+    """A number or a time is its text."""
     has_root = True
     """A document has one field, and a part of it has it, too."""
 
@@ -83,7 +83,7 @@ class Xml:
         return string_line(body)
 
     def from_line(self, d: bytes) -> bytes:
-        """What the JSON string `d` holds; raises BadMessage."""
+        """The body in the JSON string `d`; raises BadMessage."""
         return string_body(d)
 
 
@@ -133,7 +133,7 @@ class _XmlReader:
 
 
 def _value(fields: dict[str, Any], text: str) -> Any:
-    """What an element is."""
+    """The value of an element."""
     if not fields:
         return text
     # Between elements white space is there for people.
@@ -142,7 +142,7 @@ def _value(fields: dict[str, Any], text: str) -> Any:
     return fields
 
 
-def _refuse_doctype(*_said: object) -> None:
+def _refuse_doctype(*_declaration: object) -> None:
     raise BadMessage(
         "it has a DOCTYPE, which is not taken, nor are entities and other files that it may name; "
         "leave it out"

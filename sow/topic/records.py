@@ -384,7 +384,7 @@ class Records:
         `births` are those of `Table.put`.
         """
         if self.types is not None:
-            self.types.hear(bodies)
+            self.types.observe(bodies)
         if not self.retains:
             nothing = [None] * len(bodies)
             return self.batch(

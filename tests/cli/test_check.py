@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from sow.cli import main
-from sow.config.xsd import schema
+from sow.config.reference import schema
 
 TOPIC = "<Topic><Name>{}</Name><MessageType>json</MessageType><Key>/id</Key></Topic>"
 

@@ -58,7 +58,7 @@ def test_what_is_not_built_yet_is_refused_by_name(instance, place, name, instead
     assert refusal in map(str, loaded.errors)
 
 
-def test_what_history_is_requested_for_is_said_to_be_in_the_log(orders, only):
+def test_history_is_reported_to_be_in_the_log(orders, only):
     text = only(orders("<History><Window>1d</Window><Granularity>1m</Granularity></History>"))
     assert "in the log alone, as far back as TransactionLog/RetentionAge" in text
 
@@ -132,7 +132,7 @@ def test_an_empty_value_is_refused(copy, only, xml):
 
 def test_an_element_inside_a_value_is_refused_where_it_stands(copy, only):
     text = only(copy("<Interval>1s\n<Filter>/a = 1</Filter></Interval>"))
-    assert text.startswith("config.xml:2: Filter: stands inside Interval")
+    assert text.startswith("config.xml:2: Filter: is inside Interval")
 
 
 def test_text_between_elements_is_refused(sow, only):

@@ -5,8 +5,7 @@ import pytest
 from sow.config.binder import read_root
 from sow.config.build import build
 from sow.config.diagnostics import Diagnostics
-from sow.config.document import parse_document
-from sow.config.variables import Variables
+from sow.config.document import Variables, parse_document
 from sow.core.definitions import Configuration, JournalSettings
 
 

@@ -89,11 +89,11 @@ def test_a_part_of_a_configured_name_is_what_was_configured(types):
         ),
         (
             entry("a", "record", more="<Field>x</Field>\n<FieldSeparator>46</FieldSeparator>"),
-            "2: FieldSeparator: '.' cannot stand between the fields of a record",
+            "2: FieldSeparator: '.' cannot separate the fields of a record",
         ),
         (
             entry("a", "record", more="<Field>x</Field><FieldSeparator>1</FieldSeparator>"),
-            "FieldSeparator: '\\x01' cannot stand between the fields of a record",
+            "FieldSeparator: '\\x01' cannot separate the fields of a record",
         ),
         (
             entry("a", "record", more="<Field>x</Field><FieldSeparator>65</FieldSeparator>"),
@@ -101,14 +101,14 @@ def test_a_part_of_a_configured_name_is_what_was_configured(types):
         ),
         (
             entry("a", "record", more="<Field>/x</Field>"),
-            "1: Field: '/x' is a path, and a field is named as it stands in one; write x",
+            "1: Field: '/x' is a path, and a name of a field is expected; write x",
         ),
         (entry("a", "record", more="<Field>x/y</Field>"), "'x/y' contains '/', which no name"),
         (entry("a", "record", more="<Field>x[0]</Field>"), "'x[0]' contains '['"),
         (entry("a", "record", more="<Field/>"), "1: Field: has no Name"),
         (
             entry("a", "record", more='<Field type="number">x</Field>'),
-            "1: type: 'number' is none of string, int, decimal",
+            "1: type: 'number' is not one of string, int, decimal",
         ),
         (
             entry("a", "fix", more="<Field>x</Field>"),

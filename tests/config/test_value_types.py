@@ -74,10 +74,10 @@ def test_an_aggregate_in_a_filter_is_refused_with_the_place_that_it_has(copy, on
     assert "projection=[SUM(x) AS /name]" in only(copy("<Filter>SUM(/a) = 1</Filter>"))
 
 
-def test_the_filter_of_a_topic_may_ask_for_the_message_and_not_for_the_time(copy, only):
+def test_the_filter_of_a_topic_may_read_the_message_and_not_the_time(copy, only):
     assert copy("<Filter>TOPIC_NAME() = 'B' AND MESSAGE_SIZE() > 5</Filter>").findings == ()
     text = only(copy("<Filter>/a = 1 AND\n TODAY() > 5</Filter>"))
-    assert text.startswith("config.xml:2: Filter: the filter of a topic cannot ask for the time")
+    assert text.startswith("config.xml:2: Filter: the filter of a topic cannot read the time")
     assert "compare with a field or a number" in text
 
 
@@ -139,7 +139,7 @@ def test_what_cannot_separate_fields_is_refused(instance, only, text):
 
 def test_a_misspelt_choice_is_answered_with_the_nearest(orders, only):
     text = only(orders("<Durability>persistant</Durability>"))
-    assert text.startswith("config.xml:1: Durability: 'persistant' is none of persistent, ")
+    assert text.startswith("config.xml:1: Durability: 'persistant' is not one of persistent, ")
     assert text.endswith("did you mean persistent?")
 
 

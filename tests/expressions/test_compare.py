@@ -1,6 +1,8 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sow.expressions.compare import any_of, as_number, as_text, between, compare, is_null
+from sow.expressions.compare import Members, any_of, as_number, as_text, between, compare, is_null
 
 NAN = float("nan")
 INFINITY = float("inf")
@@ -83,3 +85,33 @@ def test_anything_is_not_null(value):
 
 def test_the_text_of_a_boolean_is_a_digit():
     assert [as_text(value) for value in (True, 12, 1.5, "x")] == ["1", "12", "1.5", "x"]
+
+
+scalars = st.sampled_from([None, "", "a", "5", "5.0", "05", 5, 5.0, 5.5, True, 1, "1", "x", 2**70])
+values = scalars | st.lists(scalars, max_size=3)
+
+
+@given(values, st.lists(scalars, min_size=1, max_size=4))
+def test_members_are_what_equals_one_of_the_literals(value, literals):
+    chain = any_of([compare("=", value, literal) for literal in literals])
+    assert Members(literals).contain(value) == chain
+
+
+@pytest.mark.parametrize(
+    ("value", "outcome"),
+    [("5", True), ("05", True), (5.0, True), ("a", True), ("b", False), (None, None), ([], None)],
+)
+def test_numbers_and_their_spellings(value, outcome):
+    assert Members([5, "a"]).contain(value) is outcome
+
+
+def test_beside_null_nothing_is_surely_outside():
+    assert Members([5, None]).contain(6) is None
+    assert Members([5, None]).contain(5) is True
+    assert Members([5, ""]).contain("x") is None
+
+
+def test_a_list_is_in_if_any_element_is():
+    assert Members([5]).contain([4, "5"]) is True
+    assert Members([5]).contain([4, None]) is None
+    assert Members([5]).contain([4, 6]) is False

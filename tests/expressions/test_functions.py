@@ -81,7 +81,7 @@ def test_no_function_raises_whatever_it_is_given(name, data):
 
 
 @pytest.mark.parametrize("name", NOT_KEPT)
-def test_what_nobody_keeps_of_a_message_is_refused_with_the_reason(name):
+def test_an_attribute_that_is_not_kept_is_refused_with_the_reason(name):
     with pytest.raises(BadFilter, match=f"there is no {name} here: ") as error:
         compile_filter(f"/a = 1 AND {name}() = 'x'")
     assert (error.value.position, bool(error.value.expected)) == (11, True)

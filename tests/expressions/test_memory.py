@@ -50,7 +50,7 @@ def _no_collector():
 @pytest.mark.parametrize(
     "made_of", [made_of_filter, made_of_order, made_of_projection, made_of_field]
 )
-def test_what_is_compiled_is_freed_when_nobody_uses_it(made_of, form):
+def test_what_is_compiled_is_freed_after_its_last_use(made_of, form):
     text = TEXTS[form]
     if form == "many tests" and made_of is not made_of_filter:
         text = text[:1_000].rpartition(" OR ")[0]  # of others there may be fewer

@@ -31,7 +31,7 @@ def test_what_is_not_in_the_log_has_no_bookmark():
     assert LOGGED._replace(seqs=None).column(Trait.BOOKMARK) == [None] * 3
 
 
-def test_sow_keys_are_made_for_those_who_ask():
+def test_sow_keys_are_made_on_request():
     requested = []
     messages = LOGGED._replace(sow_keys=lambda: requested.append(1) or ["1", "2", "3"])
     messages.columns((Trait.MESSAGE_SIZE, Trait.TOPIC_NAME))

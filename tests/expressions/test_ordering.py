@@ -137,7 +137,7 @@ def test_what_is_the_same_for_all_records_sorts_none(value):
     assert error.value.position == 4
 
 
-def test_an_order_says_what_it_asks_for_beside_fields():
+def test_an_order_knows_the_traits_that_it_reads():
     (term,) = parse_order_by("LAST_UPDATED() + /a DESC")
     assert (term.path, term.paths, term.traits) == (
         None,

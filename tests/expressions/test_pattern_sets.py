@@ -51,7 +51,7 @@ def test_thousands_of_patterns_are_a_few_sets_again_when_most_have_gone():
 
 
 @pytest.mark.parametrize("bytes_max", [100, 20_000])
-def test_an_automaton_without_room_leaves_nobody_out(bytes_max, monkeypatch):
+def test_an_automaton_without_room_omits_no_pattern(bytes_max, monkeypatch):
     monkeypatch.setattr(pattern_sets, "SET_BYTES_MAX", bytes_max)
     sets = PatternSets()
     every = [f"{letter}.*{other}" for letter in "abcdefgh" for other in "ijklmnop"][:60]

@@ -101,8 +101,8 @@ def test_a_topic_may_be_said_and_has_to_be_where_there_are_several():
     ("field", "position", "words"),
     [
         ("SUM(/qty)", 0, r"write SUM\(/qty\) AS /name"),
-        ("1 + SUM(AVG(/qty)) AS /x", 8, "AVG at position 8 stands inside SUM"),
-        ("SUM(1 + IF(/a > 1, MAX(/qty), 0)) AS /x", 19, "MAX at position 19 stands inside SUM"),
+        ("1 + SUM(AVG(/qty)) AS /x", 8, "AVG at position 8 is inside SUM"),
+        ("SUM(1 + IF(/a > 1, MAX(/qty), 0)) AS /x", 19, "MAX at position 19 is inside SUM"),
         ("1 + [order]./qty AS /x", 4, "did you mean orders"),
         ("[nvfix].[orders]./qty AS /x", 0, "the messages of orders are json"),
         ("SUM(MESSAGE_SIZE()) AS /x", 4, "has no place in a projection"),
@@ -137,7 +137,7 @@ def test_two_fields_have_no_one_place(fields, words):
 
 
 def test_a_path_is_of_one_of_several_topics():
-    with pytest.raises(BadFilter, match=r"of which topic\? .*write for example \[orders\]\./px"):
+    with pytest.raises(BadFilter, match=r"names no topic\. .*write for example \[orders\]\./px"):
         compiled("SUM(/px) AS /x", grouping=["[orders]./desk"], topics=BOTH)
 
 

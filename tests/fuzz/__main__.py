@@ -38,7 +38,7 @@ def main() -> None:
     begun_s, let_in, longest_s = time.monotonic(), 0, 0.0
     before_bytes = peak_bytes()
     for block in blocks:
-        # The last line that is there tells where it ended.
+        # The last line shows where it ended.
         print(
             f"{requested.door} --seed {requested.seed} --block {block}", file=sys.stderr, flush=True
         )

@@ -1,9 +1,9 @@
-"""Headers `Authorization` that are nearly right, and who is let in by them.
+"""Headers `Authorization` that are nearly right, and the users that they authenticate.
 
-Passwords, tokens and signed tokens; by mistake, and as they are forged: signed by somebody else or
-by what everybody knows, with keys that they bring along, for another server, past their end. Keys
-are made anew in each process: none may stand in the repository, so an input that is told of cannot
-be made again, and is told as a whole.
+Passwords, tokens and signed tokens; by mistake, and as they are forged: signed by another party or
+with public knowledge, with embedded keys, for another server, expired. Keys are generated in each
+process: none may be in the repository, so a failing input cannot be made again, and is reported as
+a whole.
 """
 
 import asyncio
@@ -68,12 +68,12 @@ def good_tokens() -> dict[str, str]:
 
 @cache
 def stranger():
-    """A key that nobody has published."""
+    """A key that is not published."""
     return key("EC", "stranger")
 
 
 class CredentialsDoor:
-    """The authenticator: nobody comes in by anything but what is good, each by what is his."""
+    """The authenticator: only valid credentials are accepted, each for its own user."""
 
     def __init__(self) -> None:
         self._slow = 0
@@ -121,7 +121,7 @@ class CredentialsDoor:
         """Whether somebody is let in; an assertion fails if it is somebody else."""
         header = data.decode(errors="surrogateescape")  # as aiohttp reads it
         self._slow = 0
-        # Who fails at one address waits for the next try.
+        # After a failure an address must wait for the next try.
         address = f"2001:db8:{sum_of(header)[:4]}::1"
         name, refusal = "", ""
         try:
@@ -139,7 +139,7 @@ class CredentialsDoor:
         return bool(name)
 
     def _owner(self, header: str) -> str:
-        """Whose these are, read in another way than the server does; empty: nobody's."""
+        """The user of these credentials, parsed independently of the server; empty if none."""
         scheme, _, shown = header.partition(" ")
         shown = shown.strip()
         if scheme.lower() == "basic":
@@ -195,7 +195,7 @@ def written(said: dict[str, object]) -> str:
 
 
 def taken_apart(rng: random.Random) -> str:
-    """A good token of which one part is another's, or nobody's."""
+    """A good token with one part of another token, or of none."""
     parts = rng.choice([*good_tokens()]).split(".")
     others = rng.choice([*good_tokens()]).split(".")
     at = rng.randrange(4)

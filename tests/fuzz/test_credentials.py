@@ -1,4 +1,4 @@
-"""Whatever is shown, it is its owner or nobody who comes in; a door that believes more is found."""
+"""Credentials authenticate their owner or no one; a server that accepts more is found."""
 
 import base64
 import random

@@ -1,6 +1,6 @@
-"""Random questions, answered by the whole server and by SQLite.
+"""Random queries, answered by the whole server and by SQLite.
 
-`SOW_FUZZ_QUESTIONS=100000` (which `make fuzz` sets) asks so many, new ones every time; by default
+`SOW_FUZZ_QUESTIONS=100000` (which `make fuzz` sets) runs so many, new ones every time; by default
 2,000, always the same. A failure names the seed.
 """
 
@@ -30,7 +30,7 @@ INDEXED = Topic(
 
 
 class Both:
-    """The same records in two topics, of which one has indexes, and in SQLite."""
+    """The same records in two topics, one of them with indexes, and in SQLite."""
 
     def __init__(self, rng: Random) -> None:
         self.questions = Questions(rng)

@@ -76,7 +76,7 @@ def test_any_frame_is_survived(running, data):
 @FUZZ
 @given(edited(frames), st.sampled_from([2, 90, 300]), st.sampled_from([b"\n", b"\n\n", b"\n \r\n"]))
 def test_any_lines_many_times_are_survived(running, lines, times, between):
-    """Refusals end, and what is carried out is: whoever sends it, others are served."""
+    """Each command is refused or carried out, and other clients are served."""
     with running.socket() as ws:
         ws.send_frame(between.join([lines] * times), binary=True)
         assert all(line["c"] in LINES for line in ws.settled())

@@ -43,7 +43,7 @@ def guarded(world, given):
 
 
 def regrant(client, given):
-    """The rights of a session have changed; returns what it is told."""
+    """Change the rights of a session; returns the lines that it is sent."""
     run_to_completion(client.world.executor.reguard(client.session, given))
     client.world.settle()
     return client.lines()

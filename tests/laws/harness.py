@@ -116,16 +116,16 @@ class World:
         self.failures.append(line)
 
     def _stop(self, line):
-        """A view may ask for too much; a copy or a view on which the engine fails is a bug."""
+        """A view may exceed its limits; a copy or a view on which the engine fails is a bug."""
         if "the server failed" in line:
             self._fail(line)
 
     def settle(self):
-        """What a server does between events: store the group, then let its words leave.
+        """What a server does between events: store the group, then release its lines.
 
-        Sockets take nothing by themselves: a client reads when a test says so. A disk that refuses
-        is dealt with as `sow.server.loop.runtime` does: nobody who waits is acknowledged, the door
-        is shut, and what was taken is stored once the disk takes it.
+        Sockets take nothing by themselves: a client reads when a test reads. A disk that refuses is
+        handled as in `sow.server.loop.runtime`: waiting commands get no ack, new ones are refused,
+        and accepted ones are stored once the disk takes them.
         """
         group = self.engine.flush()
         refused, self.unstored = self.unstored, []

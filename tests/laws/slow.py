@@ -1,4 +1,4 @@
-"""Slow clients: who reads nothing until a test says so, and the queue of the figures.
+"""Slow clients, which read only when a test reads, and the queue of the figures.
 
 The figures are those of docs/slow-clients.md: A1, B2, C3, A4, C5.
 """

@@ -1,4 +1,4 @@
-"""Time tables: what is done at which moment, and all that clients are told.
+"""Time tables: what is done at which moment, and all that clients are sent.
 
     topic  quotes    Key=/symbol
     copy   quotes-C  of quotes  Interval=1s
@@ -22,10 +22,10 @@ and `conflate` (its queue is conflated now). `publish`, `delta_publish` and `sow
 a publisher, everything else by the follower; `NAME:` before a row names another one. Where a
 command names no topic it is about the first.
 
-Or it is `said`: what a follower is told. Shown are records (`sow`, `p`, `delta`), leavings (by
-their reason: `match`, `deleted`, `expired`), the ends of turns of live windows (`turn_end`) and
-ends (`unsubscribed REASON`, `close`). A table is complete: what is told and not in it is an error,
-like what is in it and not told.
+Or it is `said`: a line that a follower is sent. Shown are records (`sow`, `p`, `delta`), removals
+(by their reason: `match`, `deleted`, `expired`), the ends of turns of live windows (`turn_end`) and
+ends (`unsubscribed REASON`, `close`). A table is complete: a line that is sent and not in it is an
+error, like one that is in it and not sent.
 """
 
 import difflib
@@ -49,7 +49,7 @@ ROW = re.compile(
 
 
 class Act(NamedTuple):
-    """Something that is done: when, by whom, and the row as it is written."""
+    """An action: its time, its client, and the row as it is written."""
 
     at_us: int
     who: str
@@ -59,7 +59,7 @@ class Act(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """Something that a follower is told."""
+    """A line that a follower is sent."""
 
     at_us: int
     who: str
@@ -78,13 +78,13 @@ def play(text, make=World):
     wanted, got = table.rows(table.told), table.rows(told)
     if wanted != got:
         raise AssertionError(
-            "the table says what is marked -, and the clients were told what is marked +\n"
+            "the table has the rows marked -, and the clients were sent those marked +\n"
             + "\n".join(line for line in difflib.ndiff(wanted, got) if not line.startswith("?"))
         )
 
 
 class Table:
-    """A table that was read: `head` as rows of words, `acts` and `told` in order of time."""
+    """A parsed table: `head` as rows of words, `acts` and `told` in order of time."""
 
     def __init__(self, text):
         self.head, self.acts, self.told = [], [], []
@@ -130,14 +130,14 @@ class Table:
         return loaded.configuration
 
     def rows(self, told):
-        """The table as it would stand if this were told: at each moment after what is done then."""
+        """The table with these lines as sent: at each moment after the actions."""
         done = [(act.at_us, 0, "", act.row) for act in self.acts if act.verb != "said"]
         said = [(one.at_us, 1, one.who, one.row) for one in told]
         return [row for *_, row in sorted(done + said, key=itemgetter(0, 1, 2))]
 
 
 class Play:
-    """A world, and those who follow it."""
+    """A world and its followers."""
 
     def __init__(self, table, make):
         self.acts = table.acts
@@ -153,7 +153,7 @@ class Play:
         self.told = []
 
     def run(self):
-        """Carry the table out; returns what was told, in order."""
+        """Carry the table out; returns the lines that were sent, in order."""
         for act in self.acts:
             self._wait_for(self.began_us + act.at_us)
             self._do(act)
@@ -162,7 +162,7 @@ class Play:
         return self.told
 
     def _wait_for(self, target_us):
-        """Go from one due moment to the next, so that what is said is heard when it is said."""
+        """Go from one due moment to the next, so that each line is read at its own time."""
         world = self.world
         while world.now < target_us:
             world.advance(0)
@@ -201,7 +201,7 @@ class Play:
         return "\n".join([json.dumps(line), *lines]).encode()
 
     def _listen(self):
-        """Everybody who reads hears what was said."""
+        """All clients that read get their lines."""
         for who, client in self.clients.items():
             if who in self.stopped:
                 continue

@@ -175,7 +175,7 @@ def test_unsubscribe_gives_the_subscription_up_and_says_so():
 
 
 def test_what_waits_of_a_replaced_subscription_is_sent_though_the_new_one_is_given_up():
-    """What is told in its place counts on it: seed 2124 of the simulation."""
+    """The line that replaces it relies on it: seed 2124 of the simulation."""
     world = world_of(topic(conflation_policy="unsubscribe"))
     client = world.client()
     name = client.say(c="subscribe", t="t", opts="oof", cid="1")[0]["s"]

@@ -1,7 +1,7 @@
-"""What a client makes of its lines, whatever it asked for: in the end what a query would answer.
+"""The state that a client builds from its lines, with any options, is in the end a query's result.
 
 A naive client takes sows and whole updates as they are, merges deltas and drops what an oof names.
-With random options, traffic, reading, and replacements between whose steps there is traffic, its
+With random options, traffic, reading, and replacements with traffic between their steps, its
 records are compared with those of the same filter and select list.
 """
 
@@ -43,7 +43,7 @@ def merge(document, delta):
 
 @dataclass
 class Requested:
-    """A subscription's command, and whether it asks for a snapshot."""
+    """A subscription's command, and whether it requests a snapshot."""
 
     topic: str
     complete: bool
@@ -113,7 +113,7 @@ class Holder:
             if meanwhile is None
             else self.client.say_in_steps(meanwhile, **command)
         ):
-            # What comes before the ack was said to what was asked before.
+            # Lines before the ack belong to the previous request.
             if line["c"] == "ack":
                 assert line["status"] == "success", line
                 self._turn_to(requested, line["s"])
@@ -148,7 +148,7 @@ class Holder:
         if self.sent_all:
             assert key in self.held, f"an oof of a record that is not held: {line}"
             if line["reason"] != "match" and key not in self.of_another_shape:
-                assert line["d"] == self.held[key], "not the last state that was told"
+                assert line["d"] == self.held[key], "not the last state that was sent"
         self.held.pop(key, None)
 
     def check(self, world):
@@ -244,12 +244,8 @@ class Run:
 def _size(request, monkeypatch):
     """Answers, and what a replacement says, are written at once, or a line or two at a time."""
     if request.param == "streamed":
-        answers = (
-            "history.snapshot",
-            "sessions.subscriptions.subscription_diff",
-            "sessions.queries.query_results",
-        )
-        for module in answers:
+        within = ("history.snapshot", "sessions.subscription_diff", "sessions.multi_topic_snapshot")
+        for module in within:
             monkeypatch.setattr(f"sow.{module}.ANSWER_CHUNK_ROWS", 2)
 
 

@@ -273,9 +273,7 @@ def test_a_full_queue_keeps_to_the_conflation_key(world):
 
 
 @pytest.mark.parametrize("name", ["subscribe", "sow_and_subscribe"])
-def test_who_joins_late_hears_what_a_copy_releases_of_changes_that_were_published_before(
-    world, client, name
-):
+def test_a_late_joiner_gets_what_a_copy_releases_of_earlier_changes(world, client, name):
     first, opts = world.client(), "conflation=5s"
     first.say(c="sow_and_subscribe", t="orders-C", opts=opts)
     world.publish("orders", {"id": 1, "px": 1})
@@ -286,7 +284,7 @@ def test_who_joins_late_hears_what_a_copy_releases_of_changes_that_were_publishe
     assert client.data() == first.data() == [("p", {"id": 1, "px": 2})]
 
 
-def test_who_joins_late_hears_that_a_copy_has_gone(world, client):
+def test_a_late_joiner_is_notified_that_a_copy_is_removed(world, client):
     first, opts = world.client(), "conflation=5s,oof"
     first.say(c="sow_and_subscribe", t="orders.*", opts=opts)
     world.publish("orders", {"id": 1})

@@ -217,7 +217,7 @@ def test_a_field_that_is_gone_below_a_selected_one_is_not_kept(world, client, go
     assert said([line]) == [("p", False, client.say(c="sow", **requested)[1]["d"])]
 
 
-def test_a_field_that_nobody_selected_may_go_without_a_whole_record(world, client):
+def test_a_field_that_is_not_selected_may_go_without_a_whole_record(world, client):
     world.publish("orders", {"id": 1, "px": 1, "legs": [1]})
     client.say(c="sow_and_delta_subscribe", t="orders", select="/id,/px")
     world.publish("orders", {"id": 1, "px": 2})
@@ -268,7 +268,7 @@ def test_a_record_deleted_and_published_again_comes_whole(world, client):
 
 
 def test_a_conflated_delta_is_the_merge_of_all_deltas_of_the_window(world, client):
-    """The worked example: four updates, one of which takes another back."""
+    """The worked example: four updates, and one of them reverts another."""
     world.publish("orders", {"id": 99, "status": "open", "notes": "none", "qty": 10, "px": 1})
     client.say(c="sow_and_delta_subscribe", t="orders", opts="conflation=1s")
     for changed in (

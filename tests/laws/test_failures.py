@@ -1,6 +1,6 @@
-"""A bug that shows in what one subscriber is told is that subscriber's: the publish stands, others
-are told, and the client that has asked so hears that it is not. One that shows in what a conflated
-topic or a view holds is that topic's, which stops."""
+"""A failure in the lines of one subscriber concerns that subscriber: the publish succeeds, others
+are notified, and the failing subscription ends with a reason. A failure in the state of a conflated
+topic or a view stops that topic."""
 
 from dataclasses import replace
 
@@ -79,7 +79,7 @@ def test_who_cannot_be_sent_is_ended_alone(world, requested):
     assert "test_failures.py:" in world.failures[0]
     assert len(world.failures[0]) < 250
     assert world.records("orders-C") == [{"id": 1, "note": "breaks"}]
-    # The way is open for who comes next, and for who was ended.
+    # The next subscriber gets through, and so does the one that was ended.
     failing.say(c="subscribe", **{"t": "orders", "opts": "select=[/id]"} | requested)
     world.publish("orders", {"id": 1, "note": "fine"})
     world.advance(2 * SECOND)
@@ -88,7 +88,7 @@ def test_who_cannot_be_sent_is_ended_alone(world, requested):
     world.check()
 
 
-def test_what_was_said_before_it_failed_is_sent(world):
+def test_lines_from_before_the_failure_are_sent(world):
     client = world.client()
     client.say(c="sow_and_subscribe", t="orders", opts="select=[/id],oof", filter="/id > 0")
     world.publish("orders", {"id": 2}, {"id": 1, "note": "breaks"}, {"id": 3})
@@ -117,7 +117,7 @@ def test_of_many_some_are_ended_at_a_time(world, monkeypatch):
 
 
 @pytest.mark.parametrize("filler", [0, 2000])
-def test_an_answer_that_cannot_be_written_says_so(world, filler):
+def test_a_response_that_cannot_be_encoded_is_an_error(world, filler):
     world.publish("orders", {"id": 1, "note": "breaks"}, *({"id": n} for n in range(2, filler)))
     client, other = world.client(), world.client()
     lines = client.say(c="sow", t="orders", opts="select=[/id]", cid="1")
@@ -195,14 +195,14 @@ def test_a_topic_that_cannot_be_made_stops_alone_until_a_reload(what, monkeypatc
 
         planted.setattr(owner, name, failing)
         (ack,) = publisher.say(c="publish", t="orders", cid="1", d={"id": 1, "qty": 7})
-        assert ack["status"] == "success", "who publishes does not notice"
+        assert ack["status"] == "success", "the publisher does not notice"
         world.publish("orders", {"id": 1, "qty": 8})
         world.advance(2 * SECOND)
         world.publish("orders", {"id": 3, "qty": 9})
         world.advance(2 * SECOND)
     told = follower.lines()
     assert {(line["c"], line.get("reason")) for line in told} == {("oof", "deleted")}
-    assert len(told) == 2, "rows that are true no longer go, and whoever follows is told"
+    assert len(told) == 2, "rows that are outdated are removed, and followers are notified"
     assert short(other.lines()) == [("p", {"id": 1, "qty": 8}), ("p", {"id": 3, "qty": 9})]
     (said,) = world.failures
     assert "copy has stopped" in said
@@ -243,7 +243,7 @@ def broken(*_arguments):
 
 
 def test_of_many_copies_one_stops_that_the_index_cannot_find(monkeypatch):
-    """Each is then asked by itself, and only the one that fails stops."""
+    """Each is then evaluated by itself, and only the one that fails stops."""
     some = [replace(COPY, name=f"copy-{at}", filter=f"/qty = {at}") for at in range(20)]
     world = World(ORDERS, *some)
     world.failures = []

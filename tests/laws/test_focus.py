@@ -191,7 +191,7 @@ def test_a_replacement_with_another_select_list_never_merges_into_the_old_one(wo
     assert [line["delta"] for line in client.lines()] == [True]
 
 
-def test_a_replacement_of_what_is_not_stored_keeps_who_was_sent_of_it():
+def test_a_replacement_of_what_is_not_stored_keeps_what_was_sent():
     world = World(Topic("t", "json", keys=("/id",), retain=False))
     client = world.client()
     requested = {"c": "subscribe", "t": "t", "cid": "1"}
@@ -207,7 +207,7 @@ def test_a_replacement_of_what_is_not_stored_keeps_who_was_sent_of_it():
 
 
 @pytest.mark.parametrize(("part", "left"), [("top_n=2", [5, 4]), ("skip_n=3", [2, 1])])
-def test_a_replacement_is_ordered_and_limited_as_it_asks(world, client, part, left):
+def test_a_replacement_has_its_own_order_and_limit(world, client, part, left):
     world.publish("orders", *({"id": i, "px": -i} for i in range(1, 6)))
     name = client.say(c="subscribe", t="orders", cid="1")[0]["s"]
     lines = replace(client, name, opts=f"oof,{part}", order_by="/px")
@@ -256,4 +256,4 @@ def test_a_snapshot_of_a_topic_that_stores_nothing_is_no_reason_to_miss_an_oof(n
     world.advance(2 * SECOND)
     one, other = ([kind for kind, _ in client.data()] for client in clients)
     assert one == ["p", "p", "match", "match"]
-    assert other == ["p", "match"], "what the other one was told is no concern of this one"
+    assert other == ["p", "match"], "the lines of the other one do not affect this one"

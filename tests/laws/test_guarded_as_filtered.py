@@ -1,9 +1,9 @@
-"""The law of entitlements: who is guarded is told what anybody is told who asks for `guard AND f`.
+"""The law of row-level policies: a guarded user gets the lines of a filter `guard AND f`.
 
-Two worlds live through the same history: one where a user asks by `f` and has rights that change,
-and one without security, where he asks by `guard AND f` and replaces that when his rights change
-over there. What both tell comes to the same records, held under the same keys, after every step;
-and nothing that was out of sight when it was told is ever on the wire.
+Two worlds run the same history: one where a user subscribes with `f` and has rights that change,
+and one without security, where he subscribes with `guard AND f` and replaces that when his rights
+change in the other. Both clients hold the same records under the same keys after every step; and a
+record that is hidden when its line leaves is never on the wire.
 """
 
 import random
@@ -73,7 +73,7 @@ class Reader:
     def hear(self, line):
         kind, key = line["c"], line.get("k")
         if "desk" in line.get("d", ()) and line["d"] != self.held.get(key):
-            assert line["d"]["desk"] in self.desks, "out of sight, and told of"
+            assert line["d"]["desk"] in self.desks, "hidden, and sent"
         if kind in ("sow", "p"):
             if line.get("delta"):
                 assert key in self.held, "a delta of what is not held"
@@ -84,7 +84,7 @@ class Reader:
         elif kind == "oof":
             assert "secret" not in line["d"], "a field that may not be seen"
             before = self.held.pop(key, None)
-            assert before is not None, "what was not told has left"
+            assert before is not None, "a removal of a record that was not sent"
             if line["reason"] == "entitlement":
                 assert line["d"] == before, "something new of what may not be seen"
         elif kind == "ack":
@@ -105,12 +105,12 @@ class Pair:
             self.topic = f"^{topic}$"
         self.user = Reader(guarded(self.worlds[0], self.rights(desks)), desks)
         self.open = Reader(self.worlds[1].client())
-        # Somebody else asks the same, and may see what the user may not.
+        # Another user subscribes to the same, and may see what the user may not.
         others = [desk for desk in DESKS if desk not in desks]
         self.other = Reader(guarded(self.worlds[0], self.rights(others)), others)
 
     def rights(self, desks):
-        # A field that nobody may see is NULL to the user, and absent where it is not guarded.
+        # A hidden field is NULL to the user, and absent in the world without security.
         name = self.topic.strip("^$")
         return rights(reading(name, filter=guard_text(desks), select=("-/secret",)))
 
@@ -139,7 +139,7 @@ class Pair:
         if not self.lazy:
             self.user.take()
         if "projection" in self.opts or "live" in self.opts:
-            # Another view has to be asked for anew; the window by a filter of its own scrolls.
+            # Another view needs a new subscription; the window by a filter of its own scrolls.
             self.open.client.say(c="unsubscribe", s="all")
             self.open.held = {}
             lines = self.open.client.say(**self.requested, filter=self.both())
@@ -159,7 +159,7 @@ class Pair:
                 reader.take()
 
     def publish(self, records):
-        """The open world does not have what nobody may see in the other one."""
+        """The open world lacks what is hidden from all users in the other one."""
         secrets = [one | {"secret": one["px"] % 4} for one in records]
         for world, some in zip(self.worlds, (secrets, records), strict=True):
             world.publish("orders", *some)
@@ -172,8 +172,8 @@ class Pair:
 
 
 def live(topic, own, way, desks, deeds, lazy=False):
-    """Live through a history, and compare after every deed; `lazy`: nobody reads before its end,
-    so that queues are conflated, and rights change while they wait."""
+    """Run a history, and compare after every action; `lazy`: no client reads before its end, so
+    that queues are conflated, and rights change while lines wait."""
     pair = Pair(topic, own, way, desks, lazy)
     pair.publish(start())
     pair.do(lambda world: world.advance(2 * SECOND))
@@ -359,4 +359,4 @@ def test_a_bug_is_found(bug, monkeypatch):
 if __name__ == "__main__":
     count = int(sys.argv[1])
     run_all(range(count))
-    print(f"{count} histories: who is guarded is told what his filter would tell")
+    print(f"{count} histories: a guarded user gets the lines of his filter")

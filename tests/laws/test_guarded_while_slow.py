@@ -1,11 +1,11 @@
 """Rights that change while a session lags: slow to read, folded in slices, held back, dropped.
 
-Two worlds live through the same history, as in `tests.laws.test_guarded_as_filtered`. Here the
+Two worlds run the same history, as in `tests.laws.test_guarded_as_filtered`. Here the
 user's session is read a frame at a time or not at all, its queue is folded in small steps, it is
 dropped with what was on its way and taken up again, and its rights change in steps, once more
 before that is done, with all the rest in between. In the end both hold the same; and each line is
-judged by a naive history: a version of a record may be told of to whom it was open at any time
-since it was published, and to nobody else.
+checked against a naive history: a version of a record may be sent to users that could see it at any
+time since it was published, and to no others.
 """
 
 import json
@@ -29,7 +29,7 @@ FORGETFUL = (
     ("sow_and_subscribe", "conflation=1s,conflation_key=[/px]"),
     ("sow_and_subscribe", "send_keys,pattern"),
 )
-"""Who asks so is not told what has left, and so what he holds says little: his lines are judged."""
+"""Without oof a client keeps removed records, so its state proves little: its lines are checked."""
 
 
 class History:
@@ -50,7 +50,7 @@ class History:
 
 
 class Judged(Reader):
-    """A reader that knows what it may be told of, and counts its lines."""
+    """A reader that knows what it may be sent, and counts its lines."""
 
     def __init__(self, client, history):
         super().__init__(client)
@@ -73,7 +73,7 @@ class Judged(Reader):
             return
         whole = {**self.held.get(key, {}), **document} if line.get("delta") else document
         if "n" in whole and whole != self.held.get(key):
-            assert self.history.may_see(whole), f"out of sight, and told of: {line}"
+            assert self.history.may_tell(whole), f"hidden, and sent: {line}"
         super().hear(line)
 
     def take_some(self, frames):
@@ -155,7 +155,7 @@ class SlowPair(Pair):
             self.worlds[0].settle()
 
     def finish(self):
-        """All rights are in force, and the open world asks as they say."""
+        """All rights are in force, and the open world filters accordingly."""
         while self.granting:
             for _ in self.granting.pop(0):
                 pass

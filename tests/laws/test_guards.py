@@ -1,4 +1,4 @@
-"""An entitlement is focus: what a user may not see is out of focus, in every form of asking."""
+"""A row-level policy acts as a filter: hidden records are out of focus, in every request."""
 
 import pytest
 
@@ -68,7 +68,7 @@ def test_a_pattern_names_what_may_be_seen_and_each_topic_has_its_own_guard():
     assert client.data() == [("p", A | {"px": 5}), ("p", B | {"px": 6})]
 
 
-def test_a_topic_that_comes_later_is_followed_by_who_may_see_it_alone():
+def test_a_later_topic_is_followed_only_by_clients_that_may_see_it():
     world = World(Topic("desks", "json", keys=("/id",), pattern="^/desk/"))
     client = guarded(world, rights(reading("/desk/own")))
     client.say(c="subscribe", t="^/desk/")
@@ -77,7 +77,7 @@ def test_a_topic_that_comes_later_is_followed_by_who_may_see_it_alone():
     assert client.data() == [("p", A)]
     followed = {name: [*topic.router.feeds()] for name, topic in world.engine.topics.items()}
     assert followed["/desk/own"]
-    assert followed["/desk/other"] == [], "it costs nobody anything"
+    assert followed["/desk/other"] == [], "it has no cost"
 
 
 def test_who_moves_out_of_sight_leaves_with_the_state_that_was_sent(world, client):
@@ -110,7 +110,7 @@ def test_under_conflation_the_last_sent_state_is_that_before_the_window(world, c
     assert client.data() == [("entitlement", A)]
 
 
-def test_conflation_by_a_hidden_field_does_not_tell_which_records_share_it(world):
+def test_conflation_by_a_hidden_field_does_not_reveal_which_records_share_it(world):
     clients = [guarded(world, rights(reading(select=one))) for one in (("-/desk",), ("-/px",))]
     for client in clients:
         client.say(c="subscribe", t="orders", opts="conflation=1s,conflation_key=[/desk]")
@@ -235,7 +235,7 @@ def test_a_window_goes_over_to_what_may_be_seen_now(world, client):
 
 
 @pytest.mark.parametrize("more", ["", "live,top_n=5,"])
-def test_groups_are_made_anew_of_what_may_be_seen_now(world, client, more):
+def test_groups_are_made_again_of_what_may_be_seen_now(world, client, more):
     options = f"oof,{more}projection=[SUM(/px) AS /px,/desk],grouping=[/desk]"
     client.say(c="sow_and_subscribe", t="orders", opts=options)
     told = regrant(client, desk("b"))

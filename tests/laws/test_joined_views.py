@@ -1,7 +1,7 @@
 """Views of several topics: their rows are what SQL gives, after every step of any history.
 
-The judge is sqlite3, of the standard library: the same joins and the same groups over the records
-that there are. And who has followed a view from the beginning holds its rows.
+The reference is sqlite3, of the standard library: the same joins and the same groups over the
+current records. And a client that has followed a view from the beginning holds its rows.
 """
 
 import json
@@ -37,7 +37,7 @@ FIELDS = {
 
 
 OF_ORDER = ("[quotes]./px AS /last", "GROUP_CONCAT([orders]./id) AS /ids")
-"""What depends on the order of rows, of which SQL knows nothing: the same after a restart."""
+"""Results that depend on the order of rows, which SQL does not define: the same after a restart."""
 
 
 def view(name, shape, types, by="[quotes]./src", more=()):
@@ -147,7 +147,7 @@ class JoinedViews(RuleBasedStateMachine):
         self.follow()
 
     def follow(self):
-        """Follow all views anew; who comes gets the rows that there are."""
+        """Follow all views again; a new follower gets the current rows."""
         self.told = {one.name: {} for one in (*self.views, self.diamond)}
         self.clients = {name: self.world.client() for name in self.told}
         for name, client in self.clients.items():
@@ -235,7 +235,7 @@ def hub(count, fan_out_max=10**6):
 
 
 def test_a_change_of_very_many_rows_is_sent_whole_after_short_steps():
-    """Nobody is held: between two steps others publish, and are told of; nobody sees half."""
+    """Nothing blocks: between two steps others publish, and are notified; no one sees half."""
     count = 4000
     world = hub(count)
     client = world.client()
@@ -420,8 +420,8 @@ def test_what_a_join_keeps_counts_as_memory_until_it_goes():
     world.check()
 
 
-def test_a_view_that_is_always_behind_delays_nobody_for_ever():
-    """Neither others nor a view over it, which is told one moment after the other."""
+def test_a_view_that_is_always_behind_delays_no_one_for_ever():
+    """Neither others nor a view over it, which is notified of one moment after the other."""
     by_desk = View("symbols", "json", ("orders",), ("/sym", "SUM(/qty) AS /n"), ("/sym",))
     over = View("over", "json", ("pair",), ("SUM(/worth) AS /worth",), ("/none",))
     world = World(ORDERS, QUOTES, view("pair", "pair", ["left"]), over, by_desk)

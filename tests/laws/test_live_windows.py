@@ -1,7 +1,7 @@
 """A live window is what the same query answers, after every turn and whatever has happened.
 
 The state machine has many readers over few records, so that everything meets everything: windows
-that share an ordered set or a strand, records that move, go and come again, slow readers,
+that share an ordered set or a channel, records that move, go and come again, slow readers,
 intervals, scrolling while others publish, and reloads.
 """
 

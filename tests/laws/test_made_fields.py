@@ -1,5 +1,5 @@
-"""Preprocessing and Enrichment (docs/semantics.md, Rule 8): what is made of messages is what is
-stored, logged and told, held against a model that knows nothing of how."""
+"""Preprocessing and Enrichment (docs/semantics.md, Rule 8): the computed message is stored, logged
+and sent; compared with an independent model."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Patterns of very many topics: what one takes, and that nobody waits for all of them."""
+"""Patterns of very many topics: what one takes, and that no client waits for all of them."""
 
 import gc
 import tracemalloc
@@ -75,7 +75,7 @@ def test_conflated_topics_go_some_at_a_time_and_no_more_come_into_being(world, m
     world.check()
 
 
-def test_a_storm_of_new_topics_is_bounded_and_costs_who_is_there_nothing(world):
+def test_a_storm_of_new_topics_is_bounded_and_costs_connected_clients_nothing(world):
     limits = replace(world.configuration.limits, pattern_topics_max=9)
     world.executor.reconfigure(replace(world.configuration, limits=limits), world.now)
     follower, hostile = world.client(), world.client()

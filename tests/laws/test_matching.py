@@ -47,7 +47,7 @@ def test_match_fields_are_compared_as_key_fields_are():
     assert [document["id"] for _, document in client.data()] == [2, 3, 4]
 
 
-def test_who_hears_of_leavings_is_sent_of_each_record_whatever_matches():
+def test_a_client_with_oof_is_sent_the_removal_of_each_record():
     play("""
     topic  t  Key=/id  Match="<Key>/symbol</Key>"
 

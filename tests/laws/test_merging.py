@@ -57,7 +57,7 @@ def test_counting_counts_updates():
     assert client.data() == [("p", {"id": 1, "n": 5})]
 
 
-def test_counting_goes_on_in_a_later_fold_and_begins_anew_with_the_next_message():
+def test_counting_continues_in_a_later_fold_and_restarts_with_the_next_message():
     play("""
     topic  t  Key=/id  ConflationPolicy=always  \
         Merge="<Field>/n</Field><Operation>count</Operation>"
@@ -99,7 +99,7 @@ def test_a_merger_may_change_what_it_was_given(merger, placement):
     assert figure(placement, merger=f"{MERGERS}:{merger}") == left
 
 
-def test_a_merger_of_numbers_is_heard_as_one_of_documents():
+def test_a_merger_of_numbers_is_sent_as_one_of_documents():
     numeric = Topic("t", "int64", merger=f"{MERGERS}:numbers", conflation_policy="always")
     world = world_of(numeric)
     client = slow(world)

@@ -25,7 +25,7 @@ MET = View(
     joins=(Join("t", "/desk", "u", "/desk"),),
 )  # fmt: skip
 MADE_OF = {"desks": "desk", "books": "book", "met": "book", "t-C": "id", "desks-C": "desk"}
-"""What a view over each of these asks of the newest row."""
+"""The field of the newest row that a view over each of these reads."""
 BELOW = (T, U, COPY, DESKS, SLOW, BOOKS, MET)
 
 
@@ -86,7 +86,7 @@ NAMES = st.lists(st.sampled_from(sorted(MADE_OF)), max_size=5, unique=True)
 
 
 class Newest(RuleBasedStateMachine):
-    """Topics below, and views over them of which some ask what is newest."""
+    """Topics below, and views over them; some of these read the newest row."""
 
     def __init__(self):
         super().__init__()
@@ -142,7 +142,7 @@ Newest.TestCase.settings = examples(
 test_the_law_of_what_is_newest = Newest.TestCase
 
 
-def test_rows_that_are_as_new_as_their_last_change_stay_so_when_a_view_first_asks_for_it():
+def test_rows_that_are_as_new_as_their_last_change_stay_so_when_a_view_first_reads_it():
     counted = over("desks", asks=False)
     world = World(T, DESKS, counted)
     for number, desk in enumerate("abbc"):

@@ -1,7 +1,7 @@
-"""Lines come in the order of the changes, and every beginning of them is a place to go on from.
+"""Lines come in the order of the changes, and a client can resume after any prefix of them.
 
-The law, for any history and any cut: what a client has got up to the cut, followed by what it is
-told when it goes on from the last bookmark it has seen, is what it would have got without the cut.
+The law, for any history and any cut: the lines up to the cut, followed by those after a resume at
+the last bookmark of the client, are the lines without the cut.
 """
 
 import json
@@ -65,7 +65,7 @@ def test_lines_of_several_topics_come_in_the_order_of_the_changes_in_one_frame()
     check_every_cut(world, lines, 0)
 
 
-def test_only_topics_with_something_to_say_are_requested():
+def test_only_topics_with_something_to_send_are_polled():
     world = World(DESKS)
     client = world.client()
     client.say(c="subscribe", t="^/desk/")
@@ -337,7 +337,7 @@ def test_a_window_that_is_moved_to_the_end_claims_no_more_than_what_stood_there(
     world.publish("t", {"id": 1}, {"id": 2}, {"id": 1})
     world.advance(2 * SECOND)
     lines = [(line["d"]["id"], line["bm"]) for line in client.lines()]
-    assert lines == [(1, "2"), (2, "3")], "who stops after the first goes on with the second"
+    assert lines == [(1, "2"), (2, "3")], "a client that stops after the first resumes at 2"
 
 
 def test_what_a_replacement_says_before_its_group_claims_nothing_that_is_in_the_group():
@@ -348,4 +348,4 @@ def test_what_a_replacement_says_before_its_group_claims_nothing_that_is_in_the_
     command = {"c": "sow_and_subscribe", "t": "t", "s": end["s"], "opts": "replace,oof"}
     lines = client.say(**command, order_by="/id DESC", top_n=1)
     said = [(line["c"], line["d"]["id"], line.get("bm")) for line in lines if "d" in line]
-    assert said == [("p", 1, "1"), ("sow", 2, None)], "after 1 there is 2, which is told last"
+    assert said == [("p", 1, "1"), ("sow", 2, None)], "after 1 there is 2, which is sent last"

@@ -91,7 +91,9 @@ def test_names_of_copies_belong_to_the_copies(name):
         world.publish(name, {"id": 1})
     for other in refused.value.others:
         assert other in refused.value.detail
-        assert other not in refused.value.alone.replace(name, ""), "who does not see it is not told"
+        assert other not in refused.value.alone.replace(name, ""), (
+            "its name is hidden, and not sent"
+        )
     for underlying in ("/desk/1", "/desk/1-slow"):
         world.publish(underlying, {"id": 1})
     world.advance(3 * SECOND)
@@ -138,7 +140,7 @@ def test_a_name_that_cannot_be_a_topic_is_refused(world, name):
         world.publish(name, {"id": 1})
 
 
-def test_a_regular_expression_asks_all_topics_that_match(world, client):
+def test_a_regular_expression_queries_all_topics_that_match(world, client):
     world.publish("/desk/1", {"id": 1})
     world.publish("/desk/2", {"id": 2})
     lines = client.say(c="sow", t="^/desk/[12]$")

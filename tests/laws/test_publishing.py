@@ -78,7 +78,7 @@ def test_a_full_disk_refuses_at_the_door_and_reads_go_on(world):
 
 @pytest.fixture
 def full():
-    """A world on a full disk, of which the reserve has room for some names of records."""
+    """A world on a full disk; its reserve has room for some names of records."""
     world = World(ORDERS, SHORT, WRITES, WRITES_BEFORE, CONSUMERS)
     world.publish("orders", *({"id": n} for n in range(1000)))
     world.publish("short", {"id": 1}, expires_s=1)
@@ -240,7 +240,7 @@ def test_a_transient_topic_keeps_its_place_in_the_log_but_not_its_bodies():
     assert again.publish("orders", {"id": 1}) == 2
 
 
-# Publishes that follow each other are carried out as one batch; nobody can tell.
+# Publishes that follow each other are carried out as one batch, without a visible difference.
 
 
 def publishes(*bodies):

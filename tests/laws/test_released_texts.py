@@ -1,5 +1,5 @@
-"""Texts that clients send leave nothing behind: whatever is made of them is released by reference
-counting, when nobody uses it and two sweeps have passed."""
+"""Texts that clients send leave nothing behind: all objects made of them are released by reference
+counting, after their last use and two sweeps."""
 
 import gc
 
@@ -45,7 +45,7 @@ def test_distinct_texts_leave_nothing_behind(kind, command):
 
 
 def left_by(world, client, kind, command, numbers):
-    """How many more objects there are when all were asked, of which the first two do not count."""
+    """How many more objects there are after all requests; the first two do not count."""
     for number in numbers[:2]:
         ask(world, client, kind, command, number)
     gc.collect()

@@ -1,4 +1,4 @@
-"""Sessions that outlive their sockets: taken up again to the line, or honestly begun anew."""
+"""Sessions that outlive their sockets: resumed at the exact line, or started from scratch."""
 
 import pytest
 
@@ -162,7 +162,7 @@ def test_a_session_is_known_to_others_by_an_id_that_takes_nothing_up(world):
     assert (ack["id"], ack["session"]) == (session_id, client.name)
 
 
-def test_a_session_is_taken_up_by_nobody_but_its_user(world):
+def test_a_session_is_resumed_by_its_own_user_only(world):
     client = Resuming(world, SUBSCRIBE)
     client.client.session.entitle(rights(reading(), name="ann"))
     client.drop()
@@ -184,7 +184,7 @@ def test_a_name_is_of_no_more_use_once_its_session_is_gone(world):
     assert (ack["resumed"], ack["reason"]) == (False, "disconnected")
 
 
-def test_more_lost_than_is_kept_is_said(world):
+def test_more_lost_than_is_kept_is_reported(world):
     world = World(sessions=SessionSettings(recovery_messages_max=5))
     client = Resuming(world, SUBSCRIBE)
     for number in range(20):
@@ -272,7 +272,7 @@ def test_a_seen_that_cannot_be_is_refused_and_costs_the_session_nothing(world, s
     assert ids(client.lines)[-1] == 2
 
 
-def test_a_session_that_followed_nothing_is_said_to_have_disconnected(world):
+def test_a_session_that_followed_nothing_is_reported_as_disconnected(world):
     client = Resuming(world)
     client.drop()
     ack = client.back()
@@ -287,7 +287,7 @@ def test_a_session_that_was_closed_says_why_whether_it_had_a_socket_or_not(world
     assert client.back()["reason"] == "closed for closed by an operator"
 
 
-def test_what_waits_is_as_old_as_when_it_was_said(world):
+def test_what_waits_is_as_old_as_its_line(world):
     client = Resuming(world, SUBSCRIBE)
     start = world.now
     world.publish("orders", {"id": 1})

@@ -66,7 +66,7 @@ def test_a_subscription_that_was_replaced_is_not_given_up_for_what_the_old_one_l
     for number in range(4):
         world.publish("u", {"id": number})
     lines = client.lines()
-    # What waits of the old one stays: what is told from now on counts on it.
+    # What waits of the old one stays: later lines rely on it.
     told = [("p", {"id": number}) for number in [*range(8), *range(4)]]
     assert short(lines) == told
     assert not any(line.get("dropped") for line in lines)

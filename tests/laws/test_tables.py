@@ -32,7 +32,7 @@ def fails(text):
 def test_another_value_shows_the_table_with_what_was_really_sent():
     assert fails(TABLE.replace("p {", "sow {")) == "\n".join(
         [
-            "the table says what is marked -, and the clients were told what is marked +",
+            "the table has the rows marked -, and the clients were sent those marked +",
             "  at 0.0  sow_and_subscribe quotes-C  opts=oof",
             '  at 0.0  publish  {"symbol":"ACME","px":10.1}',
             '  at 0.6  publish  {"symbol":"ACME","px":10.3}',
@@ -76,7 +76,7 @@ def test_several_followers_are_sent_apart_and_a_moment_may_go_on():
     """)
 
 
-def test_a_follower_that_has_stopped_hears_everything_once_it_reads():
+def test_a_follower_that_has_stopped_gets_everything_once_it_reads():
     play("""
     sessions  QueueMaxMessages=2
     topic     t  Key=/id

@@ -1,4 +1,4 @@
-"""Filters that ask for more of a message than its fields: the same answer wherever they stand."""
+"""Filters that read more of a message than its fields: the same result in every place."""
 
 import json
 
@@ -158,7 +158,7 @@ CHANGES = st.lists(
 
 
 class Mirror:
-    """What a client holds that applies what it is told."""
+    """The state of a client that applies its lines."""
 
     def __init__(self, world, command, condition, **more):
         self.client, self.held = world.client(), {}
@@ -167,7 +167,7 @@ class Mirror:
     def now(self):
         for kind, document in self.client.data():
             if kind in ("match", "deleted"):
-                assert document["id"] in self.held, "told of the end of what it was not shown"
+                assert document["id"] in self.held, "a removal of a record that was not sent"
                 del self.held[document["id"]]
             else:
                 self.held.setdefault(document["id"], {}).update(document)
@@ -193,7 +193,7 @@ def naively(world, condition):
 
 @examples(18)
 @given(FILTERS, CHANGES, CHANGES)
-def test_whatever_the_filter_all_who_follow_hold_what_the_naive_reading_finds(text, before, after):
+def test_whatever_the_filter_all_followers_hold_what_the_naive_reading_finds(text, before, after):
     world = world_with(text)
     condition = world.engine.filter(text)
     mirrors = []
@@ -222,7 +222,7 @@ def test_whatever_the_filter_all_who_follow_hold_what_the_naive_reading_finds(te
 # Of one moment.
 
 
-def test_who_hears_what_leaves_is_sent_as_the_time_of_records_changes():
+def test_a_client_with_oof_is_notified_as_the_time_of_records_changes():
     world = world_with()
     world.publish("orders", {"id": 1}, {"id": 2})
     early, later = world.client(), world.client()
@@ -258,7 +258,7 @@ def test_who_hears_what_leaves_is_sent_as_the_time_of_records_changes():
     world.check()
 
 
-def test_deltas_go_to_who_was_sent_the_whole():
+def test_deltas_go_to_clients_that_were_sent_the_whole():
     world = world_with()
     world.publish("orders", {"id": 1, "px": 1})
     client = world.client()
@@ -288,7 +288,7 @@ def test_a_bookmark_is_known_of_changes_and_null_in_a_query():
     assert ids(after.data()) == [1]
 
 
-def test_who_is_given_another_filter_of_the_moment_loses_and_gains_what_it_says():
+def test_another_filter_of_the_moment_removes_and_adds_its_difference():
     world = world_with()
     world.publish("orders", {"id": 1})
     world.advance(SECOND)
@@ -376,13 +376,13 @@ def test_who_changes_to_a_filter_of_the_time_is_answered_as_of_one_moment():
 
 
 @pytest.mark.parametrize("command", ["subscribe", "sow_and_subscribe"])
-def test_who_hears_what_leaves_cannot_ask_for_the_time(command):
+def test_a_client_with_oof_cannot_read_the_time(command):
     world = world_with()
     client = world.client()
     condition = "/id > 0 AND TODAY() > 5"
     [ack] = client.say(c=command, t="orders", filter=condition, opts="oof", cid="1")
     assert (ack["status"], ack["position"]) == ("failure", 12)
-    assert "cannot ask for the time" in ack["detail"]
+    assert "cannot read the time" in ack["detail"]
     assert ack["expected"]
 
 
@@ -459,7 +459,7 @@ def test_a_topic_makes_fields_of_the_message_as_it_came():
         for at in (1, 2)
     ]
     assert world.records("made") == expected
-    # The log holds what was made: nothing is asked for again.
+    # The log holds the computed values: nothing is evaluated again.
     world.advance(SECOND)
     assert world.restart().records("made") == expected
 

@@ -1,7 +1,7 @@
-"""Types of columns over lives of the process: never narrower than what somebody was told before.
+"""Types of columns over lives of the process: never narrower than those in an earlier response.
 
-Whoever asks is answered when the group that is open then is durable, as every answer is. So each
-beginning of what was made durable is a place at which a process may have been killed.
+A response is sent when the group that is open at its request is durable. So each prefix of what was
+made durable is a state in which a process may have been killed.
 """
 
 import json
@@ -44,7 +44,7 @@ def world_of(journal):
 
 
 def types_of(world, name):
-    """What a field has been told to hold, in the order of the columns; nothing of no topic."""
+    """The reported types of fields, in the order of the columns; nothing for no topic."""
     if name not in world.engine.topics:
         return {}
     types = run_to_completion(world.engine.columns.making(world.engine.topic(name)))

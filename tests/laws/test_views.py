@@ -1,5 +1,5 @@
-"""The law of views: whatever has happened, the rows are what a recomputation gives, bit for bit,
-and who has followed from the beginning holds them."""
+"""The law of views: after any history the rows equal a recomputation, bit for bit, and a client
+that has followed from the beginning holds them."""
 
 import json
 from dataclasses import replace
@@ -156,7 +156,7 @@ class Views(RuleBasedStateMachine):
         self.world.check()
 
 
-# What fails is told as it is: to shrink it, with a restart among the rules, takes minutes.
+# Failures are reported unshrunk: shrinking, with a restart among the rules, takes minutes.
 Views.TestCase.settings = examples(
     15, stateful_step_count=15, deadline=None, phases=[Phase.generate]
 )
@@ -164,8 +164,8 @@ test_the_law_of_views = Views.TestCase
 
 
 def test_a_view_of_a_view_goes_by_where_the_rows_stand_now():
-    """Not by where they stood when they came, which nobody knows after a restart: also where a
-    row comes to stand elsewhere as it is."""
+    """Not by their order of arrival, which is unknown after a restart: also if an unchanged row
+    gets another place."""
     kinds = View("kinds", "json", ("t",), ("/desk", "MAX(/one) AS /one"), ("/desk",))
     listed = View("listed", "json", ("kinds",), ("GROUP_CONCAT(/desk) AS /desks",), ("/one",))
     join = (Join("kinds", "/one", "u", "/one"),)
@@ -204,7 +204,7 @@ ASKING = (LATEST, PAIRED, SLOWED, OVER_SLOWED)
 
 @pytest.mark.parametrize("is_added", [False, True], ids=["from the start", "by a reload"])
 def test_of_the_rows_of_a_view_that_is_the_newest_which_has_the_newest_record(is_added):
-    """Of those that are there: what has gone, nobody knows after a restart."""
+    """Among the current ones: removed ones are unknown after a restart."""
     u = Topic("u", "json", keys=("/id",))
     world = World(T, u, NEWEST, *(() if is_added else ASKING))
     world.publish("u", {"id": 1})
@@ -252,8 +252,8 @@ HISTORY = st.lists(
 @examples(15, deadline=None)
 @given(HISTORY, st.data())
 def test_cutting_batches_differently_changes_only_what_is_in_between(history, data):
-    """However messages come together, rows and their order are the same in the end; and whoever is
-    told of fewer states is told of none that is not there where each message comes alone."""
+    """However messages are batched, rows and their order are the same in the end; and a follower
+    that gets fewer states gets none that would not occur if each message came alone."""
     size = data.draw(st.integers(2, len(history) + 1))
     ends, told = [], []
     for step in (1, size):

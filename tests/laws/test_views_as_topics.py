@@ -39,7 +39,7 @@ def test_its_indexes_serve_queries_as_its_rows_change():
     world.check()
 
 
-def test_a_row_that_changes_is_a_delta_to_who_requested_for_deltas():
+def test_a_row_that_changes_is_a_delta_to_clients_that_request_deltas():
     world = world_of()
     client = world.client()
     client.say(c="sow_and_delta_subscribe", t="desks", opts="oof", filter="/desk = 'd1'")

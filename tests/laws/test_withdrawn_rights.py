@@ -1,9 +1,9 @@
 """Rights that shrink while lines wait: from that moment on nothing leaves that may not be seen.
 
-A user who is slow, away or coming back lives through a random history of publishes, deletes and
-reloads, by the door that a reload takes. Each line is judged when it leaves, by the rights of that
-moment and by what he has got: a naive copy, kept by the lines alone. In the end he holds what he
-may see, as he may see it.
+A user that is slow, away or coming back goes through a random history of publishes, deletes and
+reloads, on the path of a real reload. Each line is checked when it leaves, against the rights of
+that moment and against the user's state: a naive copy, built from the lines alone. In the end the
+user holds exactly what he may see.
 """
 
 import json
@@ -66,7 +66,7 @@ class Sight:
 
 
 class User:
-    """Somebody who reads when he is told to, and judges each line."""
+    """A client that reads on demand, and checks each line."""
 
     def __init__(self, history):
         self.history = history
@@ -85,15 +85,15 @@ class User:
         assert not set(sight.hidden) & set(document), f"a field that may not be seen: {line}"
         if kind == "oof":
             before = self.held.pop(key, None)
-            assert before is not None or not self.history.reports_all, f"never told: {line}"
+            assert before is not None or not self.history.reports_all, f"never sent: {line}"
             if line["reason"] == "match":
                 assert document["desk"] in sight.desks, f"out of sight: {line}"
             elif before is not None:
                 known = {name: document[name] for name in document if name in before}
-                assert known.items() <= before.items(), f"never told in this state: {line}"
-                # Without a snapshot nothing arrives anew when more of it may be seen.
+                assert known.items() <= before.items(), f"never sent in this state: {line}"
+                # Without a snapshot a wider right sends nothing again.
                 exact = self.history.way[0].startswith("sow") and self.history.reports_all
-                assert not exact or document == sight.shown(before), f"never told so: {line}"
+                assert not exact or document == sight.shown(before), f"never sent so: {line}"
             return
         if line.get("delta"):
             assert key in self.held, f"a delta of what is not held: {line}"

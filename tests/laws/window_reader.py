@@ -13,7 +13,7 @@ from tests.laws.test_client_state import merge
 
 @dataclass
 class WindowReader:
-    """One window of a client: what it asked for, and the (key, document)s that it holds."""
+    """One window of a client: its request, and the (key, document)s that it holds."""
 
     client: object
     topic: str
@@ -116,7 +116,7 @@ class WindowReader:
         if kind == "oof":
             assert before is not None, f"an oof of what is not held: {line}"
             if line["reason"] != "match":
-                assert document == before, "not the last state that was told"
+                assert document == before, "not the last state that was sent"
             assert not self.positions or line["at"] == keys.index(key)
             return
         if line.get("delta"):
@@ -127,12 +127,12 @@ class WindowReader:
         self.held.insert(at, (key, document))
 
     def _hear_in_order(self, kind, before):
-        """Leavers come first, then those who enter, then changes."""
+        """Removed rows come first, then added ones, then changes."""
         if self.coming:
             assert kind == "sow"
             return
         phase = 0 if kind == "oof" else 1 if before is None else 2
-        assert phase >= self.phase, "a turn that is told in another order"
+        assert phase >= self.phase, "a turn in another order"
         self.phase = phase
 
     def check(self, world):

@@ -1,4 +1,4 @@
-"""The columns of an answer in JSON: as they are told, and made of its texts."""
+"""The columns of a JSON response: as they are sent, and built from its texts."""
 
 import datetime
 from decimal import Decimal
@@ -37,7 +37,7 @@ ROWS = [
 
 def columns_of(rows, declared=None):
     types = ColumnTypes(JSON)
-    types.hear(rows)
+    types.observe(rows)
     return ArrowColumns(JSON, types, declared)
 
 

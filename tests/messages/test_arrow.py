@@ -21,7 +21,7 @@ JSON = message_type("json")
 def table(bodies, heard=(), kind=JSON, schema=(), wanted=None):
     """Messages as a table, of a topic that has held others before."""
     types = ColumnTypes(kind)
-    types.hear([*heard, *bodies])
+    types.observe([*heard, *bodies])
     declared = DeclaredFields(kind, schema) if schema else None
     columns = ArrowColumns(kind, types, declared, wanted)
     return pa.Table.from_batches([columns.batch(bodies)], schema=columns.schema)
@@ -125,7 +125,7 @@ def test_a_field_that_is_called_like_a_declared_path_keeps_its_name():
 
 
 def test_a_value_from_before_the_declaration_is_named_and_not_hidden():
-    with pytest.raises(UnfitError, match='f is "x", and the Schema says int64') as caught:
+    with pytest.raises(UnfitError, match='f is "x", and its type in the Schema is int64') as caught:
         table([b'{"f":1}', b'{"f":"x"}'], schema=[Declared("/f", "int64")])
     assert caught.value.row == 1
 

@@ -42,7 +42,7 @@ VALUES = st.one_of(
 def heard(*texts, kind=JSON, **more):
     types = ColumnTypes(kind, **more)
     for text in texts:
-        types.hear([b'{"f":%b}' % text.encode()])
+        types.observe([b'{"f":%b}' % text.encode()])
     return types
 
 
@@ -57,7 +57,7 @@ def test_the_order_in_which_values_come_means_nothing(texts, random):
     random.shuffle(texts)
     assert type_of(heard(*texts).kinds.get("f", 0)) == found
     at_once = ColumnTypes(JSON)
-    at_once.hear([b'{"f":%b}' % text.encode() for text in texts])
+    at_once.observe([b'{"f":%b}' % text.encode() for text in texts])
     assert type_of(at_once.kinds.get("f", 0)) == found
 
 
@@ -65,7 +65,7 @@ def test_the_order_in_which_values_come_means_nothing(texts, random):
 def test_a_type_never_narrows(texts):
     types, before = ColumnTypes(JSON), None
     for text in texts:
-        types.hear([b'{"f":%b}' % text.encode()])
+        types.observe([b'{"f":%b}' % text.encode()])
         now = type_of(types.kinds["f"])
         assert before in (None, now, "string", "int64", "float64")
         if before == "float64":
@@ -100,20 +100,20 @@ def test_values_that_no_text_is_have_kinds_too():
 def test_messages_without_fields_have_one_column_whether_there_are_any_or_not(name, bodies, kind):
     types = ColumnTypes(message_type(name))
     assert {name: type_of(kinds) for name, kinds in types.kinds.items()} == {"value": kind}
-    types.hear(bodies)
+    types.observe(bodies)
     assert {name: type_of(kinds) for name, kinds in types.kinds.items()} == {"value": kind}
 
 
 def test_fields_of_fix_are_texts_and_lists_of_them():
     types = ColumnTypes(message_type("fix"))
-    types.hear([b"1=a\x012=b\x01", b"2=b\x012=c\x01"])
+    types.observe([b"1=a\x012=b\x01", b"2=b\x012=c\x01"])
     assert [type_of(kinds) for kinds in types.kinds.values()] == ["string", "json"]
 
 
 def test_who_wants_to_know_is_sent_what_has_become_something_else():
     told = []
     types = heard("1", "2", "0.5", "3", widened=told.append)
-    types.hear([b'{"f":1,"g":1}', b'{"g":"x"}'])
+    types.observe([b'{"f":1,"g":1}', b'{"g":"x"}'])
     assert told == [["f"], ["f"], ["g", "g"]]
 
 
@@ -126,10 +126,10 @@ def test_more_fields_than_there_may_be_columns_are_said_and_not_kept(monkeypatch
     monkeypatch.setattr(column_types, "COLUMNS_MAX", 2)
     told = []
     types = ColumnTypes(JSON, widened=told.append)
-    types.hear([b'{"a":1,"b":1}'])
+    types.observe([b'{"a":1,"b":1}'])
     types.check("t")
-    types.hear([b'{"c":1}'])
-    types.hear([b'{"d":1}'])
+    types.observe([b'{"c":1}'])
+    types.observe([b'{"d":1}'])
     assert told == [["a", "b"], []]
     with pytest.raises(TooLarge, match="different fields"):
         types.check("t")
@@ -137,7 +137,7 @@ def test_more_fields_than_there_may_be_columns_are_said_and_not_kept(monkeypatch
         ColumnTypes(JSON, types.kinds, is_full=types.is_full).check("t")
     monkeypatch.setattr(column_types, "NAMES_CHARS_MAX", 10)
     types = ColumnTypes(JSON)
-    types.hear([b'{"%b":1}' % (b"x" * 100)])
+    types.observe([b'{"%b":1}' % (b"x" * 100)])
     assert (types.kinds, types.is_full) == ({}, True)
 
 

@@ -127,11 +127,11 @@ GOOD = body(b'{"id":1}', b"1", b"")
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
-        (b"", "the length of part 0 should stand in 4 bytes at byte 0"),
-        (b"\x00\x00", "the length of part 0 should stand"),
+        (b"", "the length of part 0 should be in 4 bytes at byte 0"),
+        (b"\x00\x00", "the length of part 0 should be"),
         (b"\x00\x00\x00\x09{}", "part 0 should have 9 bytes from byte 4 on, and 2 follow"),
         (b"\xff\xff\xff\xff", "part 0 should have 4294967295 bytes"),
-        (body(b'{"id":1}'), "the length of part 1 should stand in 4 bytes at byte 12"),
+        (body(b'{"id":1}'), "the length of part 1 should be in 4 bytes at byte 12"),
         (body(b'{"id":}', b"1", b""), "part 0 is not a JSON object"),
         (body(b'{"id":1}', b"x", b""), "part 1: id is 'x'"),
         (

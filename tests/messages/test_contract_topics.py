@@ -101,7 +101,7 @@ def test_a_filter_finds_them(topics):
     assert ordered == topics.expected((3, 30), (2, 20), (1, 10))
 
 
-def test_a_live_filter_hears_of_them(topics):
+def test_a_live_filter_is_notified_of_them(topics):
     path = topics.example.number or topics.example.key
     if not path:
         return

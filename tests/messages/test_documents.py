@@ -37,7 +37,7 @@ def test_the_first_bad_message_is_named_by_its_place():
     assert caught.value.index == 1
 
 
-def test_nobody_needs_to_ask_for_a_path():
+def test_no_path_is_required():
     assert decoder().read([b"{}"]) == ([b"{}"], [])
 
 

@@ -134,7 +134,7 @@ def test_two_halves_are_not_taken_for_two_records(bodies):
     assert refused(*bodies).index == 0
 
 
-def test_invalid_utf8_is_refused_in_a_field_that_nobody_reads():
+def test_invalid_utf8_is_refused_in_a_field_that_is_not_read():
     assert refused(b'{"a":1}', b'{"b":"\xff"}').index == 1
 
 

@@ -83,7 +83,7 @@ def test_a_record_may_end_with_what_stands_between_records():
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        (b"1\x02A\x022\x02n\x02more", "5 values for the 4 fields of trades, of which the last is"),
+        (b"1\x02A\x022\x02n\x02more", "5 values for the 4 fields of trades, the last of them"),
         (b"1\x02\x02\x02\x02", "5 values for the 4 fields"),
         (b"x\x02A", "id is 'x', which is no whole number"),
         (b"1.0\x02A", "id is '1.0', which is no whole number"),

@@ -28,7 +28,7 @@ def test_a_configured_name_stands_for_its_module():
     assert kind.parse(b"35=D|55=IBM|") == {"35": "D", "55": "IBM"}
 
 
-def test_a_built_in_name_can_be_configured_anew():
+def test_a_built_in_name_can_be_redefined():
     options = {"nvfix": MessageTypeOptions("nvfix", "nvfix", field_separator=b";")}
     assert message_type("nvfix", options).parse(b"a=1;") == {"a": "1"}
 

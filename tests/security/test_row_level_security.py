@@ -34,7 +34,7 @@ def test_a_missing_or_empty_value_gives_nothing():
     [
         ("/desk = ${users.desk}", 8, r"write \$\{user.NAME\}"),
         ("/a = 1 AND /desk = ${user.}", 19, r"write \$\{user.NAME\}"),
-        ("SOW_KEY() = '1'", 0, "knows fields alone"),
+        ("SOW_KEY() = '1'", 0, "reads fields only"),
         ("/desk = ", 8, "end of the filter"),
         ("/desk LIKE ${user.desk}", 11, "regular expression"),
     ],

@@ -20,7 +20,7 @@ class Digest:
         self._pull = Session.pull
 
     def listen(self):
-        """Hear of every frame from now on."""
+        """Observe every frame from now on."""
         pull, add = self._pull, self._hash.update
 
         def heard(session, released, now_us):

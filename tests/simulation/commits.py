@@ -1,7 +1,7 @@
-"""Staged batches in a run: begun, gone on with a step now and then, and never half there.
+"""Staged batches in a run: begun, advanced a step now and then, and never visible in part.
 
-The model has a batch from the moment on in which the server has given all its numbers. Whoever asks
-for its topic takes the steps that are left of it, so what is done to that topic is done after it.
+The model has a batch from the moment on in which the server has assigned all its numbers. A request
+for its topic takes the remaining steps, so everything else on that topic happens after it.
 """
 
 import itertools
@@ -29,7 +29,7 @@ class Committing:
 
 
 class Commits:
-    """The part of a simulation that commits batches; who has documents, too."""
+    """The part of a simulation that commits batches; the subclass has documents, too."""
 
     def __init__(self, random, model):
         self.random, self.model = random, model
@@ -38,7 +38,7 @@ class Commits:
         self.epochs = itertools.count(1)
 
     def _begin_commit(self):
-        """A staged batch of which others take a step now and then; all of it holds at once."""
+        """A staged batch that others advance by a step now and then; it is visible at once."""
         name, rows = self.random.choice(self.taste.published), []
         if self.commit or self.world.journal.full or self.world.unstored:
             return
@@ -95,7 +95,7 @@ class Commits:
         self.world.settle()
 
     def _hear_of_commit(self):
-        """Who has waited for a commit may have taken the steps that were left of it."""
+        """A request that waited for a commit may have taken its remaining steps."""
         if self.commit:
             self._know_commit(self.commit)
 
@@ -109,8 +109,8 @@ class Commits:
         topic = self.world.engine.topics.get(commit.name)
         held = () if topic is None else topic.records.table
         for operation, document in commit.rows:
-            # Records that were being deleted already go before it is known. That they have gone is
-            # looked at: the last number may be that of a publish of which the model hears later.
+            # Records that were being deleted already are removed before the model knows. It checks
+            # that they are gone: the last number may be of a publish that the model gets later.
             key, behind = str(document["id"]), self.model.seq < self.world.engine.seq
             if behind and operation != "delete" and key not in held:
                 self.model.make_way(commit.name, key)

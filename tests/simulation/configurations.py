@@ -32,7 +32,7 @@ JOINED = (
 
 
 def grouped(name, of, fields=FIELDS, by="/v", **more):
-    """A view whose rows can be worked out anew (`tests.topic.views.recomputation`)."""
+    """A view whose rows can be recomputed (`tests.topic.views.recomputation`)."""
     return View(name, "json", (of,), tuple(map(str, fields)), (by,), **more)
 
 
@@ -98,7 +98,7 @@ LEFT_OUT = {"t-CC": 0.5, "t-F3": 0.3, "slowly": 0.4}
 
 
 def varied(random):
-    """The same topics, but whatever may be changed is drawn anew."""
+    """The same topics, with everything that may change drawn again."""
     changed = []
     for definition in TOPICS:
         if definition.name == "t":

@@ -4,7 +4,7 @@
     partings    an oof that is none by the filter shows the row that was held
     rows        at the end it holds a recomputation over the records that pass
 
-And when nobody follows groups any more, nothing is kept of them (`Simulation.drain`).
+And when groups have no followers any more, nothing is kept of them (`Simulation.drain`).
 """
 
 from dataclasses import dataclass
@@ -53,20 +53,20 @@ class GroupView(View):
         return {**super().command(bookmark), **self.question()}
 
     def follows(self, topic):
-        return True  # the name of what is made for it is nobody's business
+        return True  # the generated name is not checked
 
     def hear(self, line, now_us, prompt):
         key, document = line["k"], line["d"]
         before = self.held.get(key)
         if line["c"] == "oof":
-            assert self.oof, f"an oof that nobody asked for: {line}"
+            assert self.oof, f"an oof that was not requested: {line}"
             assert before is not None, f"an oof of a row that is not held: {line}"
             if line["reason"] != "match":
                 assert document == before, f"an oof of a row that was not held, {before}: {line}"
             del self.held[key]
             return
         if line.get("delta"):
-            assert self.delta, f"a delta that nobody asked for: {line}"
+            assert self.delta, f"a delta that was not requested: {line}"
             assert before is not None, f"a delta of a row that is not held: {line}"
             document = applied(before, document)
         self.held[key] = document
@@ -84,5 +84,5 @@ class GroupView(View):
         found = [(line["k"], line["d"]) for line in lines if line["c"] == "sow"]
         assert [row for _, row in found] == wanted, f"{self} is answered otherwise"
         for key, row in found:
-            assert self.held.get(key) == row, f"{self} was not told of {row}"
+            assert self.held.get(key) == row, f"{self} was not sent {row}"
         assert not self.oof or len(self.held) == len(found), f"{self} holds what is not there"

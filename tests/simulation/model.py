@@ -203,7 +203,7 @@ class Model:
         self.expiries[topic, str(document["id"])] = at
 
     def expire(self, now):
-        """Let go what has come to its end."""
+        """Remove what has expired."""
         for (topic, key), at in list(self.expiries.items()):
             if at <= now:
                 del self.expiries[topic, key]

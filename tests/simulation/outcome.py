@@ -1,4 +1,4 @@
-"""What must hold once everything has been read: everybody holds what they asked for."""
+"""What must hold once everything has been read: each client holds what it requested."""
 
 from sow.core import definitions
 from tests.simulation.configurations import FIELDS, JOINED, OVER, behind
@@ -55,14 +55,14 @@ class Outcome:
         return recomputed(topics[of], fields, definition.grouping, definition.filter)
 
     def check(self, view):
-        """A view holds what it asked for."""
+        """A view holds what it requested."""
         if isinstance(view, WindowView | GroupView):
             view.check_at_the_end(self._world)
             return
         by_topic = {}
         for (name, _), document in view.held.items():
             by_topic.setdefault(name, {})[str(document["id"])] = document
-        # What is made for a client has a name that is nobody's business, and reads like another.
+        # A topic that is made for a client has a generated name, and reads like any other.
         listed = [topic.name for topic in self._world.engine.catalog.listed()]
         for name in filter(view.follows, listed):
             held, expected = by_topic.pop(name, {}), self._expected(name, view)
@@ -70,7 +70,7 @@ class Outcome:
                 if name not in FOLDED_BY_OTHERS and (view.oof or key in expected):
                     assert document == expected.get(key), f"{view} holds {document} of {name}"
             for key, document in self._must_be_sent(name, view).items():
-                assert held.get(key) == document, f"{view} was not told {document} of {name}"
+                assert held.get(key) == document, f"{view} was not sent {document} of {name}"
             if view.complete and name != "through":
                 lacking = expected.keys() - held.keys()
                 assert lacking <= self._may_be_folded(name, view), (
@@ -80,7 +80,7 @@ class Outcome:
 
     def _may_be_folded(self, name, view):
         """Records that a full queue may have folded into others, which they match, before they
-        were told at all."""
+        were sent at all."""
         if name != "match" or not view.folded:
             return set()
         since = self._model.published_after(view.start, name.__eq__, view.test)

@@ -36,7 +36,7 @@ SUITES = (
     ),
     ("tests/simulation/test_simulation.py",),
 )
-"""Who are asked one after the other, the longest at the end."""
+"""The tests that run one after the other, the longest at the end."""
 
 
 def found_once(mutation: Mutation) -> bool:
@@ -45,7 +45,7 @@ def found_once(mutation: Mutation) -> bool:
 
 
 def own_test(mutation: Mutation) -> str:
-    """What tests the changed module by itself: asked first, as it is quick and mostly knows."""
+    """The tests of the changed module itself: run first, as they are quick and mostly find it."""
     path = Path(mutation.file)
     folder = path.parent.relative_to("sow") if path.parts[0] == "sow" else path.parent
     name = "" if path.name == "__init__.py" else f"test_{path.name}"

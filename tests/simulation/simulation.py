@@ -33,7 +33,7 @@ from tests.topic.views.recomputation import shown
 
 SELECTS = (("/id", "/n", "/v"), ("/id", "/n", "/w/x"), ("-/w/x", "-/v"), ("/id", "/v"))
 FAVOURITES = 3
-"""So many subscriptions are asked for again and again, so that sessions share their feeds."""
+"""The number of subscriptions that are requested again and again, so that sessions share feeds."""
 
 
 class Simulation(Traffic):
@@ -76,7 +76,7 @@ class Simulation(Traffic):
         getattr(self, f"_{act}")()
 
     def _beside(self):
-        """What others do between two steps of what a client has asked for."""
+        """What others do between two steps of a client's request."""
         if self.random.random() < 0.6:
             self._publish(settle=False)
 
@@ -127,7 +127,7 @@ class Simulation(Traffic):
         self.world.settle()
         for client in self.clients:
             for view in client.views.values():
-                # A key may be let go twice within an interval of the old kind.
+                # A key may be released twice within an interval of the old kind.
                 view.released_us.clear()
 
     def _restart(self):
@@ -161,7 +161,7 @@ class Simulation(Traffic):
         self.model.expire(self.world.now)
         for client in self.clients:
             if lost:
-                # While the disk refuses, bookmarks are told that it may never hold.
+                # While the disk refuses, bookmarks are sent that it may never hold.
                 client.views.clear()
             client.reborn(self.world, self.model)
 
@@ -199,7 +199,7 @@ class Simulation(Traffic):
         return self.random.choice(found) if found else None
 
     def _view(self):
-        """A subscription as somebody might ask for it."""
+        """A random subscription."""
         random, wants = self.random, self.taste.wants
         name = random.choice(self.taste.followed)
         text = random.choice(FILTERS) if wants("filter", random) else None
@@ -253,7 +253,7 @@ class Simulation(Traffic):
             client.unsubscribe(view)
 
     def _resubscribe(self):
-        """Let a subscription go and ask for the same again, whatever still waits of it."""
+        """End a subscription and request the same again, whatever still waits of it."""
         client, view = self._some_view()
         if view is not None and self._is_there(view):
             self._let_commit_by(view.follows)
@@ -310,7 +310,7 @@ class Simulation(Traffic):
         self._leave_groups()
 
     def _leave_groups(self):
-        """When nobody follows groups any more, nothing is kept of them."""
+        """When groups have no followers any more, nothing is kept of them."""
         for client in self.clients:
             for view in list(client.views.values()):
                 if isinstance(view, GroupView) and self.random.random() < 0.5:
@@ -320,10 +320,10 @@ class Simulation(Traffic):
         self.clients.clear()
         self._advance(SECOND)
         kept = [topic.name for topic in self.world.engine.catalog if is_hidden(topic.name)]
-        assert not kept, f"{len(kept)} views that nobody follows"
+        assert not kept, f"{len(kept)} views without a follower"
 
     def _look(self):
-        """Let everybody who is connected read everything, until nothing waits."""
+        """Let all connected clients read everything, until nothing waits."""
         if self.world.unstored or self.world.journal.refusals:
             return
         self._end_commit()

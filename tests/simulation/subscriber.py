@@ -1,8 +1,8 @@
-"""A simulated client: what it asks for, when it reads, how it goes and comes back.
+"""A simulated client: what it requests, when it reads, how it disconnects and comes back.
 
-It reads when it is told to, may lose its socket with lines under way, and comes back with the
-number of lines it has seen, or as somebody new, with the bookmarks it has seen. It asks without
-waiting for answers: what an answer means holds from where it stands among the lines.
+It reads on demand, may lose its socket with lines under way, and comes back with the number of
+lines it has seen, or as a new session, with the bookmarks it has seen. It sends requests without
+waiting for responses: a response takes effect at its place among the lines.
 """
 
 import itertools
@@ -16,7 +16,7 @@ class Subscriber:
     """A named client. `lazy` ones read seldom; prompt ones whenever something may have come.
 
     `folds`: its queue may be folded when it is full. `between` is what others do between two steps
-    of what it has asked for.
+    of its requests.
     """
 
     def __init__(self, world, model, name, lazy, folds=True, between=lambda: None):
@@ -37,7 +37,7 @@ class Subscriber:
         self.wanted = 0
         self.dropped = self.dead = False
 
-    # Asking. An answer is looked up by the number that the command was given.
+    # Requests. A response is looked up by the number of its command.
 
     def subscribe(self, view, bookmark=None):
         """Follow something from now on, or from a bookmark."""
@@ -68,7 +68,7 @@ class Subscriber:
         self._ask({"c": "unsubscribe", "s": view.name}, ended)
 
     def replace(self, view, filter_text):
-        """Look at something else under the same name; what is held stays until it is told."""
+        """Replace a subscription under the same name; the state is kept until lines change it."""
 
         def changed(_ack):
             view.filter, view.complete, view.replaced = filter_text, True, True
@@ -99,7 +99,7 @@ class Subscriber:
 
     @property
     def settled(self):
-        """Views that nothing was asked about which is not answered yet."""
+        """Views without a pending request."""
         return [] if self.answers else list(self.views.values())
 
     # Reading.
@@ -156,7 +156,7 @@ class Subscriber:
         self.dropped = True
 
     def back(self):
-        """Take the session up again, or begin anew if it is gone."""
+        """Resume the session, or start from scratch if it is gone."""
         command = {"c": "logon", "client": self.name, "session": self.session, "seen": self.seen}
         if self.seen % 2:
             # The first socket that takes it up is lost before anything was read from it.
@@ -179,9 +179,9 @@ class Subscriber:
         self._keep(lines, prompt=False)
 
     def reborn(self, world, model):
-        """The server has been started again, or has closed this session: begin anew.
+        """The server has been started again, or has closed this session: start from scratch.
 
-        What can be taken up at the bookmarks that were seen, is; the rest is forgotten.
+        Subscriptions that can resume at their bookmarks do; the rest is forgotten.
         """
         views = list(self.views.values())
         self.world, self.model = world, model
@@ -195,7 +195,7 @@ class Subscriber:
         view.complete = False
         view.released_us.clear()
         if not view.is_exact:
-            # A folded line may have told more than its bookmark says.
+            # A folded line may be newer than its bookmark.
             view.newest.clear()
         self.subscribe(view, view.reached)
         view.start = start

@@ -1,6 +1,6 @@
-"""What comes to the topics in a run: publishes and deletes, whole or a step at a time.
+"""The writes of a run: publishes and deletes, whole or a step at a time.
 
-Each is told the model as it is done, so that the model holds what the server should.
+Each is applied to the model as it is done, so that the model holds what the server should.
 """
 
 import itertools
@@ -45,7 +45,7 @@ class Publishing:
 
 
 class Traffic(Commits):
-    """The part of a simulation that writes; who has a random, a world, a model and a taste."""
+    """The part of a simulation that writes; the subclass has a random, a world, a model."""
 
     def __init__(self, random, model):
         super().__init__(random, model)
@@ -114,7 +114,7 @@ class Traffic(Commits):
             assert said["reason"] == "disk full", said
 
     def _begin_delete(self):
-        """A delete of which others take a step now and then."""
+        """A delete that others advance by a step now and then."""
         name, bound = self.random.choice(self.taste.published), self.random.randrange(10)
         there = name in DELETED_FROM and name in self.world.engine.topics
         if not there or self.world.journal.full or self.world.unstored:
@@ -131,7 +131,7 @@ class Traffic(Commits):
         self._delete_more(self.deletes[-1])
 
     def _begin_publish(self):
-        """A publish of many messages, of which others take a step now and then."""
+        """A publish of many messages that others advance by a step now and then."""
         name = self.random.choice(self.taste.published)
         documents = list(itertools.chain.from_iterable(self._documents() for _ in range(3)))
         if name not in DELETED_FROM or name in ("e", *(one.name for one in self.publishes)):

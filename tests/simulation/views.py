@@ -2,7 +2,7 @@
 
 A law is what every line of a correct server obeys, whatever was folded, dropped or sent again:
 
-    known       no line of a subscription that is not there, none that nobody asked for
+    known       no line of an unknown subscription, none that was not requested
     held        an oof or a delta is of a record that the client holds
     order       a record's states come in their order
     rate        a conflated record comes once an interval
@@ -27,15 +27,15 @@ FOLDED = (
     *FOLDED_ALWAYS,
     *FOLDED_BY_OTHERS,
 )
-"""Topics whose updates a full queue may fold; those of the others are all told, to everybody."""
+"""Topics whose updates a full queue may fold; those of the others are all sent, to all clients."""
 
 
 @dataclass
 class View:
     """One subscription and the records that the client holds because of it.
 
-    `start` is the bookmark from which on it is told of everything, `reached` the newest one that
-    it could go on from.
+    `start` is the bookmark after which it is sent everything, `reached` the newest one at which it
+    could resume.
     """
 
     topic: str
@@ -62,13 +62,13 @@ class View:
     released_us: dict = field(default_factory=dict)
 
     def again(self):
-        """The same subscription, of which nothing was heard yet."""
+        """The same subscription, before its first line."""
         return View(
             self.topic, self.filter, self.opts, self.complete, self.delta, self.interval_us,
             self.select,
         )  # fmt: skip
 
-    # What was asked for.
+    # The request.
 
     @property
     def oof(self):
@@ -80,7 +80,7 @@ class View:
 
     @property
     def resumable(self):
-        """It can be taken up again at a bookmark: the log says all that it is told."""
+        """It can resume at a bookmark: all its lines are in the log."""
         return not (self.oof or self.delta or self.follows_copies)
 
     @property
@@ -126,7 +126,7 @@ class View:
             command["bm"] = str(bookmark)
         return command
 
-    # What is heard.
+    # Received lines.
 
     def hear(self, line, now_us, prompt):
         """Take one record line in; `prompt`: it was sent just now, and nothing was folded."""
@@ -137,7 +137,7 @@ class View:
             return
         document, before = line["d"], self.held.get(key)
         if line.get("delta"):
-            assert self.delta, f"a delta that nobody asked for: {line}"
+            assert self.delta, f"a delta that was not requested: {line}"
             assert before is not None, f"a delta of a record that is not held: {line}"
             document = applied(before, document)
         self.held[key] = document
@@ -154,7 +154,7 @@ class View:
                 assert document != before, f"a line that changes nothing that is seen: {line}"
 
     def _leave(self, key, line):
-        assert self.oof, f"an oof that nobody asked for: {line}"
+        assert self.oof, f"an oof that was not requested: {line}"
         assert key in self.held, f"an oof of a record that is not held: {line}"
         held, document = self.held.pop(key), line["d"]
         if self._follows_folded:
@@ -200,4 +200,4 @@ class View:
             for entry in model.published_after(self.start, self.follows, self.test):
                 expected[entry.key] = expected.get(entry.key, 0) + entry.document["q"]
             told = {str(self.held[key]["id"]): total for key, total in self.sums.items()}
-            assert told == expected, f"{self} was told sums that are not those published"
+            assert told == expected, f"{self} was sent sums that are not those published"

@@ -54,7 +54,7 @@ class WindowView(View):
         return False
 
     def check_sums(self, _model):
-        """It is told of what stands in the window, not of all that is published."""
+        """It is sent the rows of the window, not all that is published."""
 
     def question(self):
         requested = {

@@ -28,7 +28,7 @@ CONFIG = """<SOWConfig><Name>soak</Name><Listen>127.0.0.1:0</Listen>
 </SOW></SOWConfig>"""
 INTERVALS = ("100ms", "200ms")
 RECORDS = 2_000
-"""All of them are published anew in each batch, so that the topic does not grow by itself."""
+"""All of them are published again in each batch, so that the topic does not grow by itself."""
 CALM_S = 0.1
 CALM_TRIES = 100
 """How often it is looked whether all have left; ten seconds, since a crowd of thousands closes."""
@@ -114,7 +114,7 @@ class Soak:
         await publishing
         over.set()
         told = await asyncio.gather(*following)
-        assert all(told), "a follower was told nothing"
+        assert all(told), "a follower was sent nothing"
         for _, writer in slow:
             writer.transport.abort()
 
@@ -176,7 +176,7 @@ async def subscribe(server, topic):
 
 
 async def follow(server, over):
-    """Follow the conflated topic until it is over; how many bytes were told."""
+    """Follow the conflated topic until it is over; returns the number of bytes sent."""
     reader, writer = await subscribe(server, "orders-C")
     told, ending = 0, asyncio.create_task(over.wait())
     while not ending.done():

@@ -1,4 +1,4 @@
-"""The storms. Each returns what became of its clients; a probe beside asks for /healthz.
+"""The storms. Each returns what became of its clients; a probe polls /healthz meanwhile.
 
 Clients are bare sockets on asyncio: what they send is written out, since no proper client would.
 """
@@ -109,8 +109,8 @@ async def weather(server, storm, count):
 
 
 def probe(server, over):
-    """Ask for /healthz until it is over, in a thread beside the storm: the longest that it took,
-    and the most memory that was seen."""
+    """Poll /healthz until it is over, in a thread beside the storm: the longest that it took, and
+    the most memory that was seen."""
     stall_s, peak_bytes = 0.0, server.memory_bytes
     while not over.wait(0.05):
         start = time.monotonic()
@@ -141,11 +141,11 @@ async def slowloris(server, count):
     for _, writer in streams:
         writer.close()
     assert all(answer.startswith(b"HTTP/1.1 408") for answer in told)
-    return f"all {count} were told 408 and closed"
+    return f"all {count} were answered 408 and closed"
 
 
 async def idle(server, count):
-    """Connections that ask for nothing."""
+    """Connections without requests."""
     streams = await each(count, lambda _number: server.connect())
     assert await server.ask(b"/v1/topics") == 200
     for _, writer in streams:
@@ -164,7 +164,7 @@ async def reconnects(server, count):
         try:
             await reader.readuntil(b'"success"')
         except asyncio.IncompleteReadError as error:
-            raise AssertionError(f"not told of a success: {error.partial!r}") from None
+            raise AssertionError(f"no success was reported: {error.partial!r}") from None
         writer.close()
 
     for _ in range(3):

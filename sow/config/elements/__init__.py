@@ -1,1 +1,1 @@
-"""The table of elements: everything that may stand in config.xml."""
+"""The table of elements: everything that config.xml may contain."""

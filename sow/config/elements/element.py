@@ -1,4 +1,4 @@
-"""What the table of elements is made of: an element, its place and where its value goes."""
+"""An entry of the table of elements: its place, its value type and where its value goes."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ Status = Literal["implemented", "not yet", "no effect", "foreign", "refused"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Element:
-    """One element: where its value goes and what is said about it.
+    """One element: where its value goes, and its documentation.
 
     A leaf has a `kind`; its value fills `fields` of the section around it. A section has
     `children`: with `make` their fields become one object, which fills `fields` in turn; without,
     they belong to the section around it. `attribute` allows ``<Parent Name="…">`` for a leaf, and
-    `text_child` names the child that a section's own text stands for. A `required` element may be
-    absent where the element `unless` is there, whose value it then takes.
-    Status: `not yet` is refused by name, `no effect` and `foreign` (known to AMPS, not to us) are
-    warned about, `refused` is foreign and not safe to leave out. The insides of all four are not
-    looked at, but for what is refused inside what is foreign.
+    `text_child` names the child that takes a section's own text. A `required` element may be absent
+    if the element `unless` is present; it then takes that value.
+    Status: `not yet` is refused by name; `no effect` and `foreign` (an element of AMPS, unknown
+    here) get a warning; `refused` is foreign and unsafe to ignore. The children of all four are
+    not read, except for refused ones in foreign ones.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Element:
         return next((child for child in self.children if tag in child.names), None)
 
     def walk(self, parent: str = "") -> Iterator[tuple[str, "Element"]]:
-        """Every element from here down, with the path of the section that it stands in."""
+        """Every element from here down, with the path of its section."""
         yield parent, self
         below = f"{parent}/{self.name}".lstrip("/")
         for child in self.children:

@@ -1,4 +1,4 @@
-"""The part of the table of elements that stands inside `<Pipelines>`."""
+"""The table of elements, continued: `<Pipelines>`."""
 
 from sow.config import value_types
 from sow.config.elements import pipeline_types
@@ -20,7 +20,7 @@ from sow.core.pipelines import (
 )
 
 
-def _said(name: str) -> Element:
+def _text(name: str) -> Element:
     return Element(
         name=name,
         kind=value_types.TEXT,
@@ -38,7 +38,7 @@ def _options(about: str, name: str = "Option", field: str = "options") -> Elemen
         fields=(field,),
         make=PipelineOption,
         about=about,
-        children=(_said("Name"), _said("Value")),
+        children=(_text("Name"), _text("Value")),
     )
 
 
@@ -63,7 +63,7 @@ def _one(name: str, kind: value_types.ValueKind, about: str, required: bool = Fa
 def _where(
     *formats: str, what: str, path: str, topic: str, required: bool = False
 ) -> tuple[Element, ...]:
-    """Where rows come from or go: a format of Spark's or one of these, with a path or a topic."""
+    """A source or a sink of rows: a format of Spark's or one of these, with a path or a topic."""
     return (
         _one("Format", pipeline_types.format_of(*formats), what, required),
         _one(
@@ -94,7 +94,7 @@ SOURCE = Element(
             "Spark's generator of rows, or any other format that Spark can stream, with its "
             "Options as Spark knows them.",
             path=READ_PATH,
-            topic="The topic whose log is read, for sow.",
+            topic="The topic with the log to read, for sow.",
             required=True,
         ),
         _one(
@@ -152,7 +152,7 @@ CONFLATE = Element(
             default="0s",
             fields=("lateness_us",),
             about="How much older than the newest row of earlier batches a row may be and still "
-            "take part in its order. All rows wait that long; older ones are left out and counted.",
+            "be put in order. All rows wait that long; older ones are left out and counted.",
         ),
         Element(
             name="MaxSkew",
@@ -197,7 +197,7 @@ CONFLATE = Element(
             name="Filter",
             kind=value_types.FIELDS_FILTER,
             fields=("filter",),
-            about="Only rows that match; a key whose row no longer does is deleted.",
+            about="Only rows that match; the key of a row that no longer matches is deleted.",
         ),
     ),
 )
@@ -216,7 +216,7 @@ STATIC = Element(
             what="Files, the records of a topic of this server (sow), or any other format that "
             "Spark can read as a table, with its Options as Spark knows them.",
             path=READ_PATH,
-            topic="The topic whose records are read, for sow.",
+            topic="The topic with the records to read, for sow.",
             required=True,
         ),
         _one(

@@ -1,20 +1,20 @@
-"""Kinds of values that `<Pipelines>` has of its own: formats, columns, places, masters of Spark's.
+"""Value types of `<Pipelines>`: formats, columns, paths and Spark masters.
 
-They judge as those of other elements do (`sow.config.value_types`): one value by itself, as far as
-its spelling can tell. What there is where Spark runs, only Spark knows.
+Like those of other elements (`sow.config.value_types`) they validate the spelling of one value by
+itself. What exists where Spark runs, only Spark can check.
 """
 
 import re
 
 from sow.config.diagnostics import MistakeError
-from sow.config.sql_columns import columns_problem
+from sow.config.sql import columns_problem
 from sow.config.value_types import TEXT, ValueKind, duration
 from sow.core.pipelines import ARROW_SCHEMES, KNOWN_FORMATS, has_scheme
 from sow.core.suggest import nearest
 from sow.errors import shown
 
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-"""What Spark's SQL takes for a name without quotes."""
+"""A name that Spark's SQL accepts without quotes."""
 FORMAT_WORD = re.compile(r"[A-Za-z_][\w.$-]*", re.ASCII)
 """A short name that Spark knows, or a class of Java's."""
 NO_BUCKET = re.compile(
@@ -64,18 +64,18 @@ def _texts(text: str) -> str:
 
 
 def _place(text: str) -> str:
-    """A path or URL of files, as far as its spelling can tell."""
+    """A path or URL of files, judged by its spelling."""
     if found := NO_BUCKET.match(str(TEXT.read(text))):
         scheme, rest = found.groups()
         raise MistakeError(
-            f"{shown(text)} names no bucket: that stands behind two slashes",
+            f"{shown(text)} names no bucket, which follows two slashes",
             f"write {scheme}://{rest.strip('/') or 'bucket'}",
         )
     return text
 
 
 def _shared_place(text: str) -> str:
-    """The same, where tasks write files of their own, of which not all schemes are known."""
+    """The same, for files that tasks write; other schemes may exist there."""
     if has_scheme(_place(text)) and text.partition(":")[0].lower() not in ARROW_SCHEMES:
         raise MistakeError(
             f"{shown(text)} is no place that tasks reach",
@@ -91,7 +91,7 @@ def _columns(text: str) -> str:
 
 
 def _trigger(text: str) -> int | None:
-    """How often, in microseconds; None: once."""
+    """The interval of a trigger in microseconds; None: once."""
     if text == "once":
         return None
     try:
@@ -103,10 +103,10 @@ def _trigger(text: str) -> int | None:
 
 
 def spark_master(text: str) -> str:
-    """Where Spark runs, as far as its spelling can tell; raises MistakeError.
+    """Where Spark runs, judged by its spelling; raises MistakeError.
 
-    A scheme that is like none of these may be that of a cluster manager of one's own: it is left
-    to Spark.
+    A scheme that resembles none of these may be that of a custom cluster manager: it is left to
+    Spark.
     """
     if MASTER.fullmatch(str(TEXT.read(text))):
         return text

@@ -1,8 +1,8 @@
-"""The part of the table of elements that says who may come in: `<Security>`.
+"""The table of elements, continued: `<Security>`, which governs access.
 
-Hosts and origins are read into the one spelling of `sow.core.origin_parsing`, in which the doors
-compare them. AMPS has elements of its own for access. A file that relies on them must not start an
-open server, so they are errors wherever they stand.
+Hosts and origins are normalized by `sow.core.origin_parsing`, in the form that the server compares.
+AMPS has elements of its own for access control. A file that relies on them must not start an open
+server, so they are errors everywhere.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def _host(text: str) -> str:
 def _origin(text: str) -> str:
     if text == "null":
         raise MistakeError(
-            "'null' is the origin of every file and of every sandboxed page, whoever wrote it",
+            "'null' is the origin of every file and of every sandboxed page, by any author",
             "serve the page from an address and write that, such as https://desk.example",
         )
     origin = parse_origin(text.removesuffix("/"))
@@ -71,7 +71,7 @@ def _member(text: str) -> str:
     if text == "*" or (colon and kind in ("user", "group") and name.strip() == name != ""):
         return text
     raise MistakeError(
-        f"{text[:80]!r} says neither who nor which group", "write user:NAME, group:NAME or *"
+        f"{text[:80]!r} is neither a user nor a group", "write user:NAME, group:NAME or *"
     )
 
 
@@ -109,13 +109,13 @@ TLS = Element(
             kind=value_types.TEXT,
             required=True,
             fields=("private_key",),
-            about="Its private key, without a passphrase: nobody is there to type it.",
+            about="Its private key, without a passphrase: a server cannot be prompted for it.",
         ),
         Element(
             name="ClientCA",
             kind=value_types.TEXT,
             fields=("client_ca",),
-            about="Certificates of those who sign certificates of clients, for "
+            about="Certificates of the authorities that sign certificates of clients, for "
             "`ClientCertificates` in Authentication.",
         ),
     ),
@@ -130,7 +130,7 @@ AUTHENTICATION = Element(
     name="Authentication",
     fields=("authentication",),
     make=Authentication,
-    about="How users say who they are: any of these, or several. What each may do is said by Role. "
+    about="How users authenticate: any of these, or several. Role defines what each may do. "
     "Files are named by paths relative to config.xml; a reload reads them again.",
     children=(
         Element(
@@ -219,8 +219,8 @@ ROLE = Element(
     repeated=True,
     fields=("roles",),
     make=_role,
-    about="What its members may do. Who has several roles may do what any of them allows, and who "
-    "has none may do nothing.",
+    about="What its members may do. A user with several roles may do what any of them allows, a "
+    "user with none nothing.",
     children=(
         Element(
             name="Name", kind=value_types.TEXT, required=True, fields=("name",), about="Its name."
@@ -231,7 +231,7 @@ ROLE = Element(
             required=True,
             repeated=True,
             fields=("members",),
-            about="Who has it: a user, all of a group, or everybody who has logged on.",
+            about="Its members: a user, all of a group, or every authenticated user.",
         ),
         Element(
             name="Allow",
@@ -283,7 +283,7 @@ SECURITY = Element(
     name="Security",
     fields=("security",),
     make=_security,
-    about="Who may come in, besides those who always may: see [security](security.md).",
+    about="Who has access, beyond the defaults: see [security](security.md).",
     children=(
         Element(
             name="AllowedHosts",
@@ -306,7 +306,7 @@ SECURITY = Element(
             repeated=True,
             kind=_several("addresses or networks", _proxy),
             fields=("trusted_proxies",),
-            about="Proxies whose X-Forwarded-For and X-Forwarded-Host are believed, by address or "
+            about="Proxies with a trusted X-Forwarded-For and X-Forwarded-Host, by address or "
             "network, separated by commas.",
         ),
         TLS,
@@ -316,7 +316,7 @@ SECURITY = Element(
 )
 
 _WRITE_INSTEAD = (
-    "who may come in is said by <Security><Authentication><Tokens><File>tokens</File></Tokens>"
+    "access is configured by <Security><Authentication><Tokens><File>tokens</File></Tokens>"
     "</Authentication><Role>…</Role></Security>: see docs/security.md"
 )
 ACCESS_OF_AMPS = tuple(

@@ -1,16 +1,17 @@
-"""The table of elements: everything that may stand in config.xml, in one place.
+"""The table of elements: everything that config.xml may contain, in one place.
 
-Reading, did-you-mean, the reference in docs/configuration.md and the check that config.xml
-explains every element are all driven from here. To add an element: an entry here (or in
-`topic_elements`, `pipeline_elements` or `security_elements`, which are parts of this table), and a
-field on the dataclass that its section makes (`sow.core.definitions`, `sow.core.pipelines`).
+Reading, suggestions, the reference in docs/configuration.md and the check that config.xml explains
+every element are driven by it. To add an element: an entry here (or in the modules beside this one,
+which are parts of the table), and a field on the dataclass that its section makes
+(`sow.core.definitions`, `sow.core.pipelines`).
 """
 
 from sow.config import value_types
 from sow.config.elements.element import FLUSH_INTERVAL, Element, foreign, later, unused
 from sow.config.elements.pipeline import PIPELINES
 from sow.config.elements.security import ACCESS_OF_AMPS, SECURITY
-from sow.config.elements.sow import SOW
+from sow.config.elements.topic import CONFLATED_TOPIC, TOPIC
+from sow.config.elements.view import VIEW
 from sow.config.value_types import ValueKind
 from sow.core.definitions import (
     Configuration,
@@ -135,7 +136,7 @@ MESSAGE_TYPE_VARIANTS = Element(
                     fields=("fields",),
                     make=RecordField,
                     text_child="Name",
-                    about="A field of a record; they stand in the order of their values.",
+                    about="A field of a record, in the order of the values.",
                     children=(
                         Element(
                             name="Name",
@@ -243,7 +244,7 @@ LIMITS = Element(
     name="Limits",
     fields=("limits",),
     make=Limits,
-    about="What one client may ask of the server, and all together; more is refused with the "
+    about="Limits of one client, and of all together; requests beyond them are refused with the "
     "reason.",
     children=(
         _limit("MessageSize", value_types.size(), "16MB", "message_bytes_max", "A message."),
@@ -253,7 +254,7 @@ LIMITS = Element(
             value_types.size(),
             "1GB",
             "batch_bytes_max",
-            "The messages of a staged batch, all of which its commit holds at once.",
+            "The messages of a staged batch, held together until its commit.",
         ),
         _limit(
             "SnapshotMemory",
@@ -287,16 +288,16 @@ LIMITS = Element(
             value_types.count(),
             "1000000",
             "join_fan_out_max",
-            "Joined rows of a view that a change of one record may concern. A view with more stops "
-            "and says so; nothing that was published is lost.",
+            "Joined rows of a view that a change of one record may affect. A view with more stops "
+            "and reports it; nothing that was published is lost.",
         ),
         _limit(
             "ViewGroups",
             value_types.count(),
             "5000000",
             "view_groups_max",
-            "Groups of one View. A view with more stops and says so; nothing that was published is "
-            "lost. Not of one that Spark runs, whose rows are stored as a topic's are.",
+            "Groups of one View. A view with more stops and reports it; nothing that was published "
+            "is lost. Not for views that Spark runs, which store rows as a topic does.",
         ),
         _limit(
             "RequestMemory",
@@ -327,7 +328,7 @@ LIMITS = Element(
             "",
             "connections_per_address_max",
             "Those of one address; by default 1000, but any number of loopback's. TrustedProxies "
-            "are free of it: whom they ask for (X-Forwarded-For) is counted instead.",
+            "are exempt: the client that they forward (X-Forwarded-For) is counted instead.",
         ),
         _limit(
             "HeaderTimeout",
@@ -341,7 +342,7 @@ LIMITS = Element(
             value_types.duration("100ms"),
             "60s",
             "idle_timeout_us",
-            "How long a connection is kept that asks for nothing. Subscriptions and heartbeats "
+            "How long a connection without requests is kept. Subscriptions and heartbeats "
             "keep a WebSocket; a body or frame under way may pause as long.",
         ),
         _limit(
@@ -349,15 +350,15 @@ LIMITS = Element(
             value_types.count(),
             "20",
             "logons_per_second_max",
-            "Attempts of one address to be somebody, a second; failures slow down further ones. "
-            "Who is known already is not counted.",
+            "Logon attempts of one address a second; failures slow down further ones. "
+            "Users that are logged on already are not counted.",
         ),
         _limit(
             "PublishesPerSecond",
             value_types.COUNT_IF_ANY,
             "unlimited",
             "publishes_per_second_max",
-            "Messages that a user may publish a second; where nobody is asked who he is, all "
+            "Messages that a user may publish a second; without authentication, all clients "
             "together. Beyond it publishes are refused as `busy`.",
         ),
     ),
@@ -367,7 +368,7 @@ SERVER_LOG = Element(
     name="ServerLog",
     fields=("server_log",),
     make=LogSettings,
-    about="What the server tells whoever runs it, a line at a time on its standard error.",
+    about="The server's log, a line at a time on its standard error.",
     children=(
         Element(
             name="Format",
@@ -396,7 +397,7 @@ SERVER_LOG = Element(
 FOREIGN = foreign(
     Transports="the address is set by Listen",
     Admin="monitoring is served at the address in Listen",
-    Logging="the server logs to its standard error, as ServerLog says",
+    Logging="the server logs to its standard error, as configured by ServerLog",
     Actions="run what is to happen at fixed times from a scheduler of the system",
     Replication="",
     Modules="",
@@ -424,14 +425,25 @@ FOREIGN = foreign(
     ConfigCycleDetectionThreshold="",
 )
 
-# Stands in any section, and is gone before elements are looked up (`sow.config.includes`).
+# Allowed in any section, and resolved before elements are looked up (`sow.config.includes`).
 INCLUDE = Element(
     name="Include",
     kind=value_types.TEXT,
     repeated=True,
-    about="The path of another file, relative to this one, whose element takes its place.",
+    about="The path of another file, relative to this one. Its root element replaces the Include.",
 )
 
+SOW = Element(
+    name="SOW",
+    about="The topics, in order: one that is derived from another comes below it.",
+    children=(
+        TOPIC,
+        CONFLATED_TOPIC,
+        VIEW,
+        *later("Queue", "QueueDefinition"),
+        *later("LocalQueue", "GroupLocalQueue"),
+    ),
+)
 ROOT = Element(
     name="AMPSConfig",
     synonyms=("SOWConfig",),

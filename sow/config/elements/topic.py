@@ -34,7 +34,7 @@ def _fields(fields: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _made_fields(name: str, states: tuple[str, ...], about: str, example: str) -> Element:
-    """A section of field constructions, which may ask for these states of the record."""
+    """A section of field constructions, which may refer to these states of the record."""
     return Element(
         name=name,
         fields=(name.lower(),),
@@ -256,7 +256,7 @@ TOPIC = Element(
             default="disabled",
             fields=("expires", "expiration_us"),
             about="How long a record lives from its last publish; enabled: only if its publisher "
-            "says so.",
+            "sets it.",
         ),
         *INDEXES,
         Element(
@@ -308,7 +308,8 @@ TOPIC = Element(
         ),
         *later(
             History="remove it: a topic keeps what holds now, and what held before is in the log "
-            "alone, as far back as TransactionLog/RetentionAge says (as_of of POST /v1/snapshots)"
+            "alone, as far back as TransactionLog/RetentionAge keeps it (as_of of POST "
+            "/v1/snapshots)"
         ),
         *later(
             KeyGenerator="no foreign code makes keys: write a <Key> for each field that identifies "

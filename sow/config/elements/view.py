@@ -1,8 +1,8 @@
-"""The part of the table of elements that stands inside `<View>`, and the kinds of its values.
+"""The table of elements, continued: `<View>`, and its value types.
 
-A field of a view is written as everywhere, ``/price``, or with the topic that it comes from before
-it, ``[orders]./price``, and that topic's message type, ``[json].[orders].[/price]``. Which topics
-there are is known to the rules alone (`sow.config.rules.view_rules`).
+A field of a view is written as everywhere, ``/price``, or qualified by its topic,
+``[orders]./price``, and by that topic's message type, ``[json].[orders].[/price]``. Only the rules
+know the topics (`sow.config.rules.view_rules`).
 """
 
 import re
@@ -62,15 +62,15 @@ def _grouping(text: str) -> str:
 
 
 def _join(text: str) -> tuple[str, str, str, str, str, str]:
-    """Topic and path of both sides of ``[a]./x = [b]./y``, and the message types that are said."""
+    """Topic and path of both sides of ``[a]./x = [b]./y``, and the message types if given."""
     sides = text.split("=")
     if len(sides) != ENDS:
-        raise MistakeError("does not say which two fields are equal", JOIN_EXAMPLE)
+        raise MistakeError("does not equate two fields", JOIN_EXAMPLE)
     if any(map(NAMED.fullmatch, map(str.strip, sides))):
         raise MistakeError("names a topic without a field of it", JOIN_EXAMPLE)
     left, right = (_source_field(side.strip()) for side in sides)
     if not left.topic or not right.topic:
-        raise MistakeError("does not say of which topic each field is", JOIN_EXAMPLE)
+        raise MistakeError("does not name the topic of each field", JOIN_EXAMPLE)
     if left.topic == right.topic:
         raise MistakeError(
             f"joins {left.topic!r} with itself", "name another topic on one side of the ="
@@ -86,7 +86,7 @@ def _join(text: str) -> tuple[str, str, str, str, str, str]:
 
 
 def _underlying(text: str) -> tuple[str, str]:
-    """The name of a topic, and the message type that is said before it: ``[json].[orders]``."""
+    """The name of a topic, and the message type before it, if given: ``[json].[orders]``."""
     found = NAMED.fullmatch(text.strip())
     if found is None:
         return str(value_types.TEXT.read(text)), ""
@@ -154,7 +154,7 @@ UNDERLYING = Element(
                     default="left",
                     attribute=True,
                     fields=("type",),
-                    about="Which records take part though they meet none: those of the topic that "
+                    about="Which records are kept without a match: those of the topic that "
                     "is named first, none, or those of both.",
                 ),
             ),
@@ -168,7 +168,7 @@ VIEW = Element(
     repeated=True,
     fields=("topics",),
     make=View,
-    about="A topic whose records are made of those of others: one row for each group of them, "
+    about="A topic derived from the records of others: one row for each group of them, "
     "current at the end of each turn.",
     children=(
         NAME_ELEMENT,
@@ -209,7 +209,7 @@ VIEW = Element(
             fields=("grouping",),
             make=_fields,
             required=True,
-            about="The fields whose values make a group; NULL, missing and empty are one value.",
+            about="The fields that define a group; NULL, missing and empty are one value.",
             children=(
                 Element(
                     name="Field",
@@ -232,7 +232,7 @@ VIEW = Element(
             name="Filter",
             kind=value_types.FILTER,
             fields=("filter",),
-            about="Only records that match take part; not where topics are joined.",
+            about="Only records that match are used; not allowed with joined topics.",
         ),
         Element(
             name="Conflation",
@@ -240,7 +240,7 @@ VIEW = Element(
             default="none",
             fields=("conflation",),
             about="Taken as AMPS has it, and both do the same here: of a row that waits for the "
-            "end of its turn, what it is by then is told.",
+            "end of its turn, its current state is sent.",
         ),
         *INDEXES,
         Element(
@@ -254,7 +254,7 @@ VIEW = Element(
         Element(
             name="FileName",
             status="no effect",
-            about="since rows are made anew at start",
+            about="since rows are computed again at start",
         ),
         *BACK_PRESSURE_ELEMENTS,
     ),

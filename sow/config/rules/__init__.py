@@ -1,1 +1,1 @@
-"""What must agree between the elements of a document."""
+"""Rules: what must agree between the elements of a document."""

@@ -1,10 +1,12 @@
-"""The rules of patterns, of topics that retain nothing, and of what a full queue may do."""
+"""The rules of patterns, of topics that retain nothing, of full queues, and of names of copies."""
+
+import re
 
 from sow.config.binder import Section
 from sow.config.diagnostics import Diagnostics, at
 from sow.errors import ClientError
 from sow.expressions.patterns import Search
-from sow.security.topic_patterns import topic_search
+from sow.security.topic_patterns import copied_from, copy_name, topic_search
 
 
 def check_conflation(root: Section, findings: Diagnostics) -> None:
@@ -33,7 +35,7 @@ def _exact_names_first(root: Section, findings: Diagnostics) -> None:
                         line,
                         tag,
                         f"{name!r} is matched by the Pattern of {other.text('name')!r} in "
-                        f"{at(other.line_of('Pattern'), line)}, which stands above it",
+                        f"{at(other.line_of('Pattern'), line)}, which comes before it",
                         f"move {name!r} above {other.text('name')!r}",
                     )
 
@@ -77,7 +79,7 @@ def _merges(topic: Section, findings: Diagnostics) -> None:
         findings.error(
             topic.line_of("Merger"),
             "Merger",
-            "stands beside Merge, and only one of them can make one message of two",
+            "cannot be combined with Merge: only one of them can make one message of two",
             "remove one of them",
         )
     fields = [merge.text("field") for merge in topic.sections("merges")]
@@ -87,3 +89,101 @@ def _merges(topic: Section, findings: Diagnostics) -> None:
             message = f"the field {field} is merged twice"
             findings.error(merge.line, "Merge", message, "remove one of them")
             fields = [other for other in fields if other != field]
+
+
+# A name that a `TopicFormat` produces is reserved for copies: the server refuses publishes to it,
+# even if a `Pattern` matches it. The writer of the pattern seldom expects that, hence a warning.
+# A pattern is tried with a name made of its own text; one that this does not match gets no warning,
+# and works all the same.
+
+# A placeholder for text in a pattern, and a text that it matches.
+_SAMPLES = (
+    (re.compile(r"\\d[+*]?"), "1"),
+    (re.compile(r"(?:\.|\\w|\[\^[^\]]*\])[+*]?"), "x"),
+    (re.compile(r"\[\\?([^\]])[^\]]*\][+*]?"), r"\1"),
+    (re.compile(r"^\^|\$$|[()?+*|{}]"), ""),
+    (re.compile(r"\\(.)"), r"\1"),
+)
+
+
+def check_copy_names(root: Section, findings: Diagnostics) -> None:
+    """Warn where a pattern or an exact name takes what a format gives to copies."""
+    patterns = _patterns(root)
+    formats: dict[str, tuple[str, str]] = {}
+    for topic in root.sections("topics"):
+        if text := topic.text("topic_format"):
+            underlying = topic.text("underlying")
+            source, below = formats.get(underlying, (underlying, "%n"))
+            formats[topic.text("name")] = source, text.replace("%n", below)
+            _patterns_that_match(topic, formats[topic.text("name")], patterns, findings)
+            _exact_name(root, topic, formats[topic.text("name")], patterns, findings)
+
+
+def _patterns(root: Section) -> dict[str, tuple[Section, Search]]:
+    found = {}
+    for topic in root.sections("topics"):
+        if pattern := topic.text("pattern"):
+            try:
+                found[topic.text("name")] = topic, topic_search(pattern)
+            except ClientError:
+                continue  # reported where it was read
+    return found
+
+
+def _patterns_that_match(
+    topic: Section,
+    copies: tuple[str, str],
+    patterns: dict[str, tuple[Section, Search]],
+    findings: Diagnostics,
+) -> None:
+    source, text = copies
+    if source not in patterns:
+        return
+    own, matches = patterns[source]
+    name = next((name for name in _samples(own.text("pattern")) if matches(name)), None)
+    if name is None:
+        return
+    copy = copy_name(text, name)
+    for other, takes in patterns.values():
+        if takes(copy):
+            line = topic.line_of("TopicFormat")
+            findings.warning(
+                line,
+                "TopicFormat",
+                f"a copy such as {copy!r} has a name that the Pattern of {other.text('name')!r} in "
+                f"{at(other.line_of('Pattern'), line)} matches: it belongs to the copy, and "
+                "publishing to it is refused",
+                f"publish to names such as {name!r}, or let the Pattern leave the copies out",
+            )
+
+
+def _exact_name(
+    root: Section,
+    topic: Section,
+    copies: tuple[str, str],
+    patterns: dict[str, tuple[Section, Search]],
+    findings: Diagnostics,
+) -> None:
+    source, text = copies
+    if source not in patterns:
+        return
+    for other in root.sections("topics"):
+        name = other.text("name")
+        copied = copied_from(text, name)
+        if copied is not None and patterns[source][1](copied):
+            line = topic.line_of("TopicFormat")
+            findings.warning(
+                line,
+                "TopicFormat",
+                f"the copy of {copied!r} would be called as {name!r} in {at(other.line, line)} is: "
+                f"publishing to {copied!r} is refused",
+                "write another TopicFormat, or give the topic another name",
+            )
+
+
+def _samples(pattern: str) -> list[str]:
+    """Names that the pattern may match."""
+    plain = pattern
+    for symptom, text in _SAMPLES:
+        plain = symptom.sub(text, plain)
+    return [plain + "1", plain]

@@ -1,30 +1,32 @@
-"""What must agree between the elements of a document, above all between its topics.
+"""The rules of a document: what must agree between its elements, above all its topics.
 
 Each rule is a function that looks at sections and reports findings; a value that could not be
-read is absent here and already reported. What one element can get wrong alone is in `kinds`.
+read is absent here and already reported. What one element can get wrong alone is in
+`sow.config.value_types`.
 """
 
 from collections.abc import Mapping
+
+import re2
 
 from sow.config.binder import Section
 from sow.config.diagnostics import Diagnostics, at, halves
 from sow.config.files import check_files
 from sow.config.message_types import check_message_types
-from sow.config.rules.conflation_rules import check_conflation
+from sow.config.rules.conflation_rules import check_conflation, check_copy_names
 from sow.config.rules.field_rules import check_fields
-from sow.config.rules.log_rules import check_logged_topics
-from sow.config.rules.name_rules import check_copy_names
 from sow.config.rules.pipeline_rules import check_pipelines
 from sow.config.rules.security_rules import check_security
-from sow.config.rules.source_rules import check_underlying_topics
+from sow.config.rules.source_rules import check_underlying_topics, definition_of, refused_names
 from sow.config.rules.view_rules import check_views
 from sow.core.definitions import SYSTEM_PREFIX, Limits, MessageTypeOptions
 from sow.core.paths import Path, parse_path
 from sow.core.quota import SHARE
+from sow.core.suggest import nearest
 from sow.errors import ClientError, ConfigError
 from sow.messages import MessageType, message_type
 from sow.messages.composite import missing
-from sow.security.topic_patterns import METACHARACTERS, is_meant_as_pattern
+from sow.security.topic_patterns import METACHARACTERS, is_meant_as_pattern, is_pattern
 
 
 def check(root: Section, findings: Diagnostics) -> None:
@@ -128,7 +130,7 @@ def _message_type(
 
 
 def _missing_fields(topic: Section, kind: MessageType, findings: Diagnostics) -> None:
-    """A path that leads nowhere in messages whose fields are configured is a slip."""
+    """Report paths that cannot exist in messages with configured fields."""
     for element, paths, section in _lists(topic):
         for text in filter(None, paths):
             if why := missing(kind, parse_path(text)):
@@ -136,7 +138,7 @@ def _missing_fields(topic: Section, kind: MessageType, findings: Diagnostics) ->
 
 
 def _lists(topic: Section) -> list[tuple[str, list[str], Section]]:
-    """The lists of paths in a topic: the element that each stands in, its texts, its section."""
+    """The lists of paths in a topic: the element, its texts, its section."""
     lists = [("Key", topic.texts("keys"), topic), ("Index", topic.texts("indexes"), topic)]
     match = topic.values.get("match")
     for section in [*topic.sections("hash_indexes"), *([match] if match else [])]:
@@ -146,7 +148,7 @@ def _lists(topic: Section) -> list[tuple[str, list[str], Section]]:
 
 
 def _repeated_paths(topic: Section, findings: Diagnostics) -> None:
-    """A field named twice in one list says nothing more; it is a slip for another field."""
+    """Report a field that is twice in one list: one of them is a slip for another field."""
     for element, paths, section in _lists(topic):
         for path in sorted({path for path in paths if paths.count(path) > 1}):
             message = f"names {path} twice"
@@ -171,7 +173,7 @@ def _key_domain(topic: Section, findings: Diagnostics) -> None:
 
 
 def _schema(topic: Section, findings: Diagnostics) -> None:
-    """A field has one type, and is not said to be a value and something with fields."""
+    """A field has one type, and is not declared both as a value and as an object."""
     schema = topic.values.get("schema")
     if not isinstance(schema, Section):
         return
@@ -228,4 +230,71 @@ def _limits(root: Section, findings: Diagnostics) -> None:
             f"one client may hold a quarter of {request_bytes} bytes, and a frame may have "
             f"{frame_bytes}: larger ones are never taken",
             "raise RequestMemory to four times FrameSize, or lower FrameSize",
+        )
+
+
+# Every persistent topic is logged whether `<TransactionLog><Topic>` names it or not, so the list
+# changes nothing; it is read so that AMPS files run, and so that unsupported requests are reported.
+
+UNSTORED = "; with <Retain>false</Retain> its messages are logged and passed on, and none is stored"
+OUTSIDE = {
+    False: f"it as a <Topic> in SOW{UNSTORED}",
+    True: f"a <Topic> with this <Pattern> in SOW{UNSTORED}, or write .* for all",
+}
+"""The remedy for a logged topic that is in no SOW; the key is True for a pattern of names."""
+
+
+def check_logged_topics(root: Section, findings: Diagnostics) -> None:
+    """Check each entry against the topics of the document."""
+    journal = root.values.get("journal")
+    if not isinstance(journal, Section):
+        return
+    topics = {topic.text("name"): topic for topic in root.sections("topics")}
+    refused = refused_names(root)
+    for entry in journal.sections("topics"):
+        name = entry.text("name")
+        if name in topics:
+            _literal(entry, topics[name], findings)
+        elif made_from := definition_of(name, topics.values()):
+            _literal(entry, made_from, findings)
+        elif name and name not in refused:
+            _pattern(entry, name, topics, findings)
+
+
+def _literal(entry: Section, topic: Section, findings: Diagnostics) -> None:
+    name, line = entry.text("name"), entry.line_of("Name")
+    own, other = entry.text("message_type"), topic.text("message_type")
+    if topic.element.name != "Topic":
+        what = "view" if topic.element.name == "View" else "conflated topic"
+        message = f"the log of a {what} is not available yet"
+        findings.error(line, "Name", message, f"remove the entry {name!r}")
+    elif topic.text("durability") == "transient":
+        message = "the log of a transient topic is not available yet"
+        findings.error(line, "Name", message, f"remove it, or make {name!r} persistent")
+    elif own and other and own != other:
+        message = f"{own} differs from the message type of the topic {name!r}"
+        findings.error(entry.line_of("MessageType"), "MessageType", message, f"write {other}")
+
+
+def _pattern(entry: Section, name: str, topics: dict[str, Section], findings: Diagnostics) -> None:
+    line = entry.line_of("Name")
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        pattern = re2.compile(name, options)
+    except re2.error as error:
+        detail = error.args[0] if error.args else ""
+        reason = detail.decode(errors="replace") if isinstance(detail, bytes) else str(detail)
+        message = f"{name!r} is neither a topic nor a pattern of names ({reason})"
+        findings.error(line, "Name", message, "correct it, or write .* for all")
+        return
+    if is_pattern(name) and any(topic.text("pattern") for topic in topics.values()):
+        return  # which names the topics of a Pattern will have is not known yet
+    if not any(pattern.search(topic) for topic in topics):
+        meant = None if is_meant_as_pattern(name) else nearest(name, topics)
+        findings.error(
+            line,
+            "Name",
+            f"no topic is called {name!r}",
+            f"did you mean {meant!r}?" if meant else f"define {OUTSIDE[is_pattern(name)]}",
         )

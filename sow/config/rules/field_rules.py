@@ -9,8 +9,8 @@ from sow.messages.base import MessageType
 
 
 def check_fields(topic: Section, kind: MessageType, findings: Diagnostics) -> None:
-    """Check the Preprocessing and Enrichment of a topic whose messages are of a kind, each field by
-    itself, so that what is said fits it."""
+    """Check the Preprocessing and Enrichment of a topic with messages of a type, one field at a
+    time, so that each finding is about one field."""
     for element in ("Preprocessing", "Enrichment"):
         section = topic.values.get(element.lower())
         if not isinstance(section, Section):
@@ -41,8 +41,7 @@ UNKNOWN = {
         Trait.BOOKMARK: ("a message is numbered after its fields are made", "remove it"),
     },
 }
-"""What is not known yet of a message where the fields of a topic are made, why, and what to write
-instead."""
+"""Traits that are unknown when the fields of a topic are made, the reason, and the remedy."""
 
 
 def _is_known(topic: Section, section: Section, fields: Fields, findings: Diagnostics) -> None:
@@ -52,7 +51,7 @@ def _is_known(topic: Section, section: Section, fields: Fields, findings: Diagno
             why, instead = unknown[trait]
             if trait is Trait.SOW_KEY and _of_keys(topic, fields):
                 instead = "remove it: no key is made of itself"
-            findings.error(section.line, section.tag, f"asks for {trait}(), and {why}", instead)
+            findings.error(section.line, section.tag, f"uses {trait}(), and {why}", instead)
 
 
 def _can_be_written(
@@ -71,7 +70,7 @@ def _can_be_written(
 
 
 def has_place(kind: MessageType, target: Path) -> bool:
-    """Whether a text or a number may stand there: fields of some types are of one kind."""
+    """Whether a text or a number fits there: fields of some types are of one kind."""
     return any(_is_taken(kind, nested(target, value)) for value in ("x", 1))
 
 
@@ -95,7 +94,7 @@ def _of_keys(topic: Section, fields: Fields) -> list[tuple[Path, Path]]:
 
 
 def _leaves_keys(topic: Section, section: Section, fields: Fields, findings: Diagnostics) -> None:
-    """The key was read before a message is enriched, and the log tells it by the key fields."""
+    """The key is read before a message is enriched, and the log derives it from the key fields."""
     instead = "make it in Preprocessing"
     if Trait.SOW_KEY in fields.traits:
         instead = "write it into another field: no key is made of itself"
@@ -117,6 +116,6 @@ def _has_a_past(topic: Section, section: Section, fields: Fields, findings: Diag
         findings.error(
             section.line,
             section.tag,
-            "asks for what a record was before, and with Retain false no record is stored",
+            "reads the previous state of a record, and with Retain false no record is stored",
             "remove OF PREVIOUS or Retain",
         )

@@ -1,22 +1,27 @@
-"""The rules of `<Pipelines>`: names, and what a source or a sink needs."""
+"""The rules of `<Pipelines>`: names, sources and sinks, views and their SQL, options, settings."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from sow.config.binder import Section
 from sow.config.diagnostics import Diagnostics, at
-from sow.config.rules.pipeline_options import check_options, check_settings
-from sow.config.rules.pipeline_views import check_views
 from sow.config.rules.source_rules import definition_of
+from sow.config.sql import problem
 from sow.core.pipelines import (
     FILES,
     KNOWN_FORMATS,
     LOG,
+    NAMES,
+    READS,
     RECORDS,
+    SOURCE_VIEW,
     SPARKS_FORMATS,
     STREAM,
     STREAM_WRITE,
     TIME_COLUMNS,
+    USES,
     WRITE,
+    Use,
+    misuse,
     plain,
 )
 from sow.core.suggest import nearest
@@ -72,7 +77,7 @@ def check_pipelines(root: Section, findings: Diagnostics) -> None:
 
 
 def _with_formats(pipeline: Section) -> list[Section]:
-    """What reads and what writes."""
+    """The sources and the sinks."""
     sink = pipeline.values.get("sink")
     read = [*pipeline.sections("sources"), *pipeline.sections("statics")]
     return [*read, sink] if isinstance(sink, Section) else read
@@ -84,7 +89,7 @@ def _near(section: Section, findings: Diagnostics) -> None:
     known, kind = (*KNOWN_FORMATS, *SPARKS_FORMATS), section.text("format")
     meant = nearest(kind, known) if kind and kind not in known else None
     if meant is not None and kind.lower() != meant.lower():
-        message = f"{kind} is no format that is known here, and Spark may have none of that name"
+        message = f"{kind} is not a known format, and Spark may have none of that name"
         findings.warning(section.line_of("Format"), "Format", message, f"did you mean {meant}?")
 
 
@@ -194,7 +199,7 @@ def _time(pipeline: Section, source: Section, findings: Diagnostics) -> None:
             findings.error(
                 source.line,
                 "Source",
-                f"{needs} goes by the rows' own time, and {rows} not say which column that is",
+                f"{needs} needs the time of the rows, and {rows} not name its column",
                 "add <TimeColumn>…</TimeColumn>",
             )
 
@@ -237,3 +242,139 @@ def _topic(
             f"did you mean {meant!r}?" if meant else "define it in <SOW>",
         )
     return found
+
+
+def check_views(pipeline: Section, findings: Diagnostics) -> None:
+    """Check the names of views, and that there is SQL for them where it takes any."""
+    sources, statics = pipeline.sections("sources"), pipeline.sections("statics")
+    views = _named([*sources, *statics], findings)
+    if "SQL" in pipeline.lines:
+        _sql(pipeline, views, findings)
+    elif len(sources) > 1:
+        message = "several sources become one stream by SQL, and there is none"
+        instead = "add <SQL>…</SQL>, or give each source a pipeline of its own"
+        findings.error(sources[1].line, "Source", message, instead)
+    elif statics:
+        message = "a static table is read by SQL, and there is none"
+        findings.error(statics[0].line, "Static", message, "add <SQL>…</SQL>, or remove it")
+    if len(sources) > 1 and "Conflate" in pipeline.lines:
+        findings.error(
+            pipeline.line_of("Conflate"),
+            "Conflate",
+            "rows are late or not by the newest row of all, so of several sources one that is "
+            "read ahead would leave out rows of the others",
+            "write the sources to one topic by this pipeline, and conflate that topic by another",
+        )
+
+
+def _named(sections: list[Section], findings: Diagnostics) -> list[str]:
+    """The names of the views, which must be distinct."""
+    lines: dict[str, int] = {}
+    views = []
+    for section in sections:
+        is_unnamed = section.element.name == "Source" and "Name" not in section.lines
+        name = SOURCE_VIEW if is_unnamed else section.text("name")
+        if not name:
+            continue  # already reported
+        views.append(name)
+        if name.lower() in lines:
+            kind, line = section.element.name, lines[name.lower()]
+            wrong = f"is the view {name}, as the element in {at(line, section.line)} is already"
+            findings.error(
+                section.line, kind, wrong, f'give it a name of its own: <{kind} name="…">'
+            )
+        lines.setdefault(name.lower(), section.line)
+    return views
+
+
+def _sql(pipeline: Section, views: list[str], findings: Diagnostics) -> None:
+    if wrong := problem(pipeline.text("sql"), views):
+        view = views[0] if views else SOURCE_VIEW
+        over = f"the view {view}" if len(views) < 2 else f"the views {', '.join(views)}"
+        instead = f"write a query over {over}, such as SELECT * FROM {view}"
+        findings.error(pipeline.line_of("SQL"), "SQL", f"is no query: {wrong}", instead)
+
+
+# Options of topics are the server's own, so unknown ones are reported; those of other formats are
+# Spark's, which reports them itself. Of settings, only misplaced ones are reported.
+
+SET_FOR_SOURCES: Names = {"topic": "is set by the element Topic"}
+SET_FOR_SINKS: Names = {
+    **SET_FOR_SOURCES,
+    "writer": "is the pipeline's own: what it has written is known by it",
+    "epoch": "is the number of each batch",
+    "allowEmpty": "belongs to mode replace, and a pipeline writes batch by batch",
+    "rerun": "has nothing to pass over: a pipeline counts its batches itself",
+}
+"""Options that a pipeline sets itself, and what they are there."""
+SET_FOR_SPARK: Names = dict.fromkeys(
+    ("spark.master", "spark.remote"), "is set by the element Master"
+)
+"""The same of settings."""
+SPARKS = "spark."
+"""Prefixes of the names of settings; Spark ignores all others."""
+OF_THE_DRIVER = ("spark.driver.", "spark.executor.", "spark.jars")
+"""Settings that take effect only when the JVM starts."""
+
+
+def check_options(section: Section, use: Use, findings: Diagnostics) -> None:
+    """Check the options of what reads or writes: each once, and of a topic each that there is."""
+    options = section.sections("options")
+    of_topic = section.text("format") == "sow" or "Format" not in section.lines
+    _once(options, "Option", plain if of_topic else str.lower, findings)
+    if of_topic:
+        for option in options:
+            _option(option, use, findings)
+
+
+def _option(option: Section, use: Use, findings: Diagnostics) -> None:
+    name, set_elsewhere = option.text("name"), SET_FOR_SOURCES if use in READS else SET_FOR_SINKS
+    known = NAMES.get(plain(name))
+    if known is None:
+        meant = nearest(name, USES)
+        message = f"a topic has no option {name!r}"
+        instead = f"did you mean {meant!r}?" if meant else f"there are {', '.join(USES)}"
+        findings.error(option.line, "Option", message, instead)
+    elif known in set_elsewhere:
+        findings.error(option.line, "Option", f"{known} {set_elsewhere[known]}", "remove it")
+    elif known == "mode" and option.text("value") == "replace":
+        message = "mode replace would remove with each batch what those before it wrote"
+        findings.error(option.line, "Option", message, "delete by rows whose op is delete")
+    elif problem := misuse(known, use):
+        message, _, instead = problem.partition(": ")
+        findings.error(option.line, "Option", message, instead)
+
+
+def check_settings(pipeline: Section, findings: Diagnostics) -> None:
+    """Check the settings of Spark's: each once, and where it has an effect."""
+    settings = pipeline.sections("settings")
+    _once(settings, "Setting", str, findings)
+    is_running = pipeline.text("master").startswith("sc://")
+    for setting in settings:
+        name = setting.text("name")
+        if not name.startswith(SPARKS):
+            message = f"Spark passes over {name}: its settings begin with {SPARKS}"
+            findings.error(setting.line, "Setting", message, f"did you mean {SPARKS}{name}?")
+        elif name in SET_FOR_SPARK:
+            findings.error(setting.line, "Setting", f"{name} {SET_FOR_SPARK[name]}", "remove it")
+        elif is_running and name.startswith(OF_THE_DRIVER):
+            findings.error(
+                setting.line,
+                "Setting",
+                f"{name} has no effect on a running Spark, such as that of an sc:// Master",
+                "set it where the Connect server is started: start-connect-server.sh --conf "
+                f"{name}=…",
+            )
+
+
+def _once(
+    given: Iterable[Section], element: str, same: Callable[[str], str], findings: Diagnostics
+) -> None:
+    """Check that no name is given twice; those that are the `same` count as one."""
+    lines: dict[str, int] = {}
+    for one in given:
+        name = one.text("name")
+        if same(name) in lines:
+            message = f"{name} is given in {at(lines[same(name)], one.line)} already"
+            findings.error(one.line, element, message, "remove one of them")
+        lines.setdefault(same(name), one.line)

@@ -1,17 +1,22 @@
-"""What must agree within `<Security>`: who is asked for, who may, and by what it is found out.
+"""The rules of `<Security>`: authentication, roles, and the files that they rely on.
 
-A file that only seems to ask for passwords is worse than one that asks nobody, so whatever would
-have no effect is an error.
+A file that only seems to require passwords is worse than one that requires none, so everything
+without effect is an error.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+import re2
 
 from sow.config.binder import Section
-from sow.config.diagnostics import Diagnostics, FileLine, at
-from sow.config.rules.row_policy_rules import check_guards
-from sow.core.definitions import HOST_DEFAULT
+from sow.config.diagnostics import Diagnostics, FileLine, Finding, at
+from sow.core.definitions import HOST_DEFAULT, Configuration
 from sow.core.origin_parsing import is_loopback
-from sow.core.security_definitions import OF_TOPICS, VERBS
+from sow.core.paths import Path
+from sow.core.security_definitions import OF_TOPICS, VERBS, Security
+from sow.errors import ClientError
+from sow.expressions import parse_projected, paths_in
+from sow.security.row_level_security import read_condition
 
 WAYS = {
     "users_file": "Users",
@@ -22,7 +27,7 @@ WAYS = {
 
 
 NEEDS = {"Filter": ("read",), "Select": ("read",), "Check": ("write", "delete")}
-"""Elements of an Allow, and the verbs of which one has to stand there for them to mean anything."""
+"""Elements of an Allow, with the verbs that give them an effect: one of them must be there."""
 
 
 def check_security(root: Section, findings: Diagnostics) -> None:
@@ -39,14 +44,14 @@ def check_security(root: Section, findings: Diagnostics) -> None:
             findings.error(
                 authentication.line,
                 "Authentication",
-                "asks who users are, and nobody may do anything: there is no Role",
+                "authenticates users, and none of them may do anything: there is no Role",
                 "add <Role><Name>…</Name><Member>*</Member><Allow>…</Allow></Role>",
             )
     elif roles:
         findings.error(
             roles[0].line,
             "Role",
-            "has members, and nobody is asked who he is",
+            "has members, and there is no authentication",
             "add <Authentication> to Security",
         )
     _unique(roles, findings)
@@ -62,7 +67,7 @@ def _pipelines(root: Section, findings: Diagnostics) -> None:
             findings.warning(
                 pipeline.line,
                 "Pipeline",
-                f"{pipeline.text('name')} starts with the server, which asks who it is",
+                f"{pipeline.text('name')} starts with the server, which requires authentication",
                 "add <TokenFile> with a token of a user who may read and write what it does, "
                 "unless SOW_TOKEN holds one",
             )
@@ -74,31 +79,31 @@ def _ways(root: Section, security: Section, authentication: Section, findings: D
         findings.error(
             authentication.line,
             "Authentication",
-            "has no way to find out who a user is",
+            "has no method to authenticate users",
             f"add one of {', '.join(WAYS.values())}",
         )
     has_ca = isinstance(tls, Section) and "client_ca" in tls.values
-    asks = "client_certificates" in authentication.values
-    if asks and not has_ca:
+    requires_certificates = "client_certificates" in authentication.values
+    if requires_certificates and not has_ca:
         findings.error(
             authentication.line_of("ClientCertificates"),
             "ClientCertificates",
-            "needs to know who signs them",
+            "needs the authority that signs them",
             "add <ClientCA> to TLS",
         )
-    if has_ca and not asks:
+    if has_ca and not requires_certificates:
         assert isinstance(tls, Section)
         findings.error(
             tls.line_of("ClientCA"),
             "ClientCA",
-            "is trusted, and no certificate is asked for",
+            "is trusted, and no certificate is requested",
             "add <ClientCertificates/> to Authentication, or remove it",
         )
     if tls is None and not is_loopback(root.text("host") or HOST_DEFAULT):
         findings.warning(
             authentication.line,
             "Authentication",
-            "has passwords and tokens sent in clear text, for whoever stands between to read",
+            "lets clients send passwords and tokens in clear text, readable by anyone on the path",
             "add <TLS>, unless a proxy in front encrypts",
         )
 
@@ -117,8 +122,8 @@ def _allow(allow: Section, findings: Diagnostics) -> None:
     named = "topic" in allow.values or "Topic" in allow.lines
     about_topics = [verb for verb in OF_TOPICS if verb in allow.values]
     others = [verb for verb in ("admin", "impersonate") if verb in allow.values]
-    says = any(verb.capitalize() in allow.lines for verb in VERBS)
-    if not says and not allow.refused:
+    has_verb = any(verb.capitalize() in allow.lines for verb in VERBS)
+    if not has_verb and not allow.refused:
         findings.error(
             allow.line, "Allow", "allows nothing", "add <Read/>, <Write/>, <Delete/> or <Admin/>"
         )
@@ -126,14 +131,14 @@ def _allow(allow: Section, findings: Diagnostics) -> None:
         findings.error(
             allow.line,
             "Allow",
-            f"does not say of which topics it allows to {about_topics[0]}",
+            f"does not name the topics that it allows to {about_topics[0]}",
             "add <Topic>orders</Topic>, or <Topic>.*</Topic> for all",
         )
     if others and named:
         findings.error(
             allow.line_of("Topic"),
             "Topic",
-            f"stands beside {others[0].capitalize()}, which is about no topic",
+            f"has no effect on {others[0].capitalize()}, which is about no topic",
             "write an Allow for each",
         )
     for element, verbs in NEEDS.items():
@@ -142,10 +147,92 @@ def _allow(allow: Section, findings: Diagnostics) -> None:
             findings.error(
                 allow.line_of(element),
                 element,
-                f"stands in an Allow without {' or '.join(_tags(verbs))}, and so says nothing",
+                f"is in an Allow without {' or '.join(_tags(verbs))}, so it has no effect",
                 f"add {' or '.join(_tags(verbs))}, or remove it",
             )
 
 
 def _tags(verbs: Iterable[str]) -> list[str]:
     return [f"<{verb.capitalize()}/>" for verb in verbs]
+
+
+# An open server listens beyond loopback without authentication. `sow check` reports it as an error;
+# yet it may be intended, in a network that is protected by other means. So it does not make a file
+# invalid: the caller that starts a server passes the effective address to `exposed`, and refuses or
+# warns.
+
+
+def exposed(host: str, security: Security) -> tuple[str, str] | None:
+    """The reason not to listen at `host`, and the remedy; None if there is none."""
+    if is_loopback(host) or security.authentication is not None:
+        return None
+    return (
+        f"{host} is not loopback, and there is no authentication: anyone who can reach it may "
+        "read, publish and delete",
+        "add <Security> with <Authentication> and <Role>, or listen on 127.0.0.1; or run sow "
+        "serve --insecure if this is meant",
+    )
+
+
+def exposure(configuration: Configuration, line: FileLine) -> Finding | None:
+    """The finding about the address in a file, at the line of its Listen."""
+    wrong = exposed(configuration.host, configuration.security)
+    return Finding(line.file, int(line), "Listen", "error", *wrong) if wrong else None
+
+
+# The fields of a topic's records are unknown in advance. Those of a view's rows are known: a Filter
+# or Check over a field that they lack would hide all of them without a reason. A conflated topic
+# has the fields of its underlying topic.
+
+
+def check_guards(root: Section, roles: Iterable[Section], findings: Diagnostics) -> None:
+    """Apply the rules to the Allows of roles."""
+    fields = _fields_of(root)
+    for role in roles:
+        for allow in role.sections("allows"):
+            for element in ("Filter", "Check"):
+                _knows_fields(allow, element, fields, findings)
+
+
+def _fields_of(root: Section) -> Mapping[str, list[Path]]:
+    """The fields of rows of views, and of their copies, by the names of these."""
+    found: dict[str, list[Path]] = {}
+    for topic in root.sections("topics"):
+        name, projection = topic.text("name"), topic.values.get("projection")
+        if isinstance(projection, Section):
+            try:
+                texts = projection.texts("fields")
+                found[name] = [parse_projected(text).target for text in texts]
+            except ClientError:
+                continue  # it is reported by the rules of views
+        elif topic.text("underlying") in found:
+            found[name] = found[topic.text("underlying")]
+    return found
+
+
+def _knows_fields(
+    allow: Section, element: str, fields: Mapping[str, list[Path]], findings: Diagnostics
+) -> None:
+    text, expression = allow.text(element.lower()), allow.text("topic")
+    if not text or not expression:
+        return
+    names = re2.compile(expression)
+    for name, there in fields.items():
+        if not names.fullmatch(name):
+            continue
+        for path in paths_in(read_condition(text)):
+            if not any(_meet(path.steps, one.steps) for one in there):
+                findings.error(
+                    allow.line_of(element),
+                    element,
+                    f"refers to {path}, which rows of the view {name!r} do not have, so that it "
+                    "would pass none of them",
+                    "add the field to its Projection, or name it in an Allow of its own",
+                )
+                return
+
+
+def _meet(some: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether one path is, or leads to, the other."""
+    size = min(len(some), len(other))
+    return some[:size] == other[:size]

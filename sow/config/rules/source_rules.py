@@ -1,5 +1,5 @@
-"""The rules of UnderlyingTopic: it exists, stands above what is made of it, and a conflated topic
-agrees with it."""
+"""The rules of UnderlyingTopic: it exists, is defined above what is derived from it, and a
+conflated topic agrees with it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -28,7 +28,7 @@ def check_underlying_topics(root: Section, findings: Diagnostics) -> None:
 
 
 def names_above(root: Section) -> Iterator[tuple[Section, Mapping[str, Section]]]:
-    """Each topic, and those that stand above it by name."""
+    """Each topic, with those defined above it by name."""
     above: dict[str, Section] = {}
     for topic in root.sections("topics"):
         yield topic, above
@@ -53,7 +53,7 @@ def refused_names(root: Section) -> set[str]:
 def report_missing(
     root: Section, topic: Section, name: str, place: tuple[int, str], findings: Diagnostics
 ) -> None:
-    """Say at a place of `topic` that no topic `name` stands above it."""
+    """Report at a place of `topic` that no topic `name` is defined above it."""
     if name in refused_names(root):
         return
     lines, (line, element) = _lines_by_name(root), place
@@ -78,7 +78,7 @@ def report_missing(
 
 
 def _undefined(root: Section, topic: Section, name: str, known: Iterable[str]) -> tuple[str, str]:
-    """What is wrong with the name of no topic: that of a definition of many may be meant."""
+    """The finding for an unknown topic: a definition of many topics may be meant."""
     message = f"no topic {name!r} is defined"
     sections = root.sections("topics")
     patterns = {one.text("pattern"): one for one in sections if one.text("pattern")}
@@ -88,8 +88,8 @@ def _undefined(root: Section, topic: Section, name: str, known: Iterable[str]) -
         hint = f"did you mean {meant!r}?" if meant else "define it above, or correct the name"
         return message, hint
     many = made_from.text("name")
-    said = "is the Pattern" if name in patterns else "is a name of the Pattern"
-    return f"{message}: it {said} of {many!r}", (
+    relation = "is the Pattern" if name in patterns else "is a name of the Pattern"
+    return f"{message}: it {relation} of {many!r}", (
         f"write {many}, and <TopicFormat>%n-C</TopicFormat> for the names of the copies"
         if topic.element.name == "ConflatedTopic"
         else "name a topic that is defined by itself: a view is not made of many"
@@ -97,7 +97,7 @@ def _undefined(root: Section, topic: Section, name: str, known: Iterable[str]) -
 
 
 def definition_of(name: str, topics: Iterable[Section]) -> Section | None:
-    """The definition whose Pattern a topic of this name would be made from."""
+    """The definition whose Pattern would create a topic of this name."""
     for topic in topics:
         if (pattern := topic.text("pattern")) and not is_pattern(name):
             try:
@@ -117,7 +117,7 @@ def underlyings(topic: Section) -> list[str]:
 
 
 def _of_many(root: Section, pattern: str) -> list[str]:
-    """The names of the definitions that stand for many topics, unless one has this very Pattern."""
+    """The names of the definitions of many topics, unless one has this very Pattern."""
     many = {one.text("name"): one.text("pattern") for one in root.sections("topics")}
     many = {name: text for name, text in many.items() if text}
     return [] if pattern in many.values() else [*many]
@@ -160,7 +160,7 @@ def _agree(topic: Section, underlying: Section, findings: Diagnostics) -> None:
             topic.line_of("TopicFormat"),
             "TopicFormat",
             f"the underlying topic {name!r} is one topic, so there is one copy",
-            "remove it; Name says what the copy is called",
+            "remove it; Name is the name of the copy",
         )
 
 
@@ -180,9 +180,9 @@ def _run_by_spark(topic: Section, underlying: Section, findings: Diagnostics) ->
     elif underlying.text("durability") == "transient" or not underlying.values.get("retain", True):
         refuse(f"spark reads the log of {name!r}, which has none")
     if (text := topic.text("filter")) and compile_filter(text).traits:
-        refuse("spark judges rows by their fields alone, and Filter asks for more of the message")
+        refuse("spark filters rows by their fields alone, and Filter uses more of the message")
     if topic.text("schedule") == "tick":
-        refuse("spark cuts a window for each key, and Schedule says tick")
+        refuse("spark cuts a window for each key, and Schedule is tick")
     interval_us = int(str(topic.values.get("interval_us", 5_000_000)))
     every = f"spark takes up what has come once in {TRIGGER_US / 1e6:g} s"
     if interval_us < TRIGGER_US:
@@ -201,5 +201,5 @@ def _run_by_spark(topic: Section, underlying: Section, findings: Diagnostics) ->
 
 
 def is_many(topic: Section) -> bool:
-    """Whether a definition stands for many topics."""
+    """Whether a definition is of many topics."""
     return "Pattern" in topic.lines or "TopicFormat" in topic.lines

@@ -1,9 +1,8 @@
-"""The rules of views: what they are made of is there, above them, and has what they ask for.
+"""The rules of views: their underlying topics exist, above them, and have the fields they use.
 
-What fields a record can have is known of three kinds of topics: of a view, whose rows hold what it
-projects and nothing else; of a type whose messages have configured fields (records and
-composites); and of what copies either. Of all others a field that is never there is NULL, and
-cannot be told from one that is still to come.
+The fields of records are known in three cases: a view, whose rows have exactly what it projects; a
+type with configured fields (records and composites); and a copy of either. In all others a missing
+field is NULL, and may still appear in later records.
 """
 
 from collections.abc import Iterator, Mapping
@@ -64,7 +63,7 @@ class _View:
         if "Join" in view.lines and "Filter" in view.lines:
             self._error(
                 "Filter",
-                "a view of several topics has no Filter, which would be of neither",
+                "a view of several topics has no Filter",
                 "make a view or a ConflatedTopic of each topic with its own Filter, and join these",
             )
         kind = self._kind(view)
@@ -88,7 +87,7 @@ class _View:
         line, tag = self.view.place(element)
         self.findings.error(line, tag if element in self.view.lines else element, message, instead)
 
-    # What it is made of.
+    # Its underlying topics.
 
     def _underlying(self) -> None:
         view = self.view
@@ -112,7 +111,7 @@ class _View:
             self.findings.error(line, "UnderlyingTopic", *halves(why))
 
     def _named(self) -> Iterator[tuple[str, int, str]]:
-        """Each topic that it is made of, once, and where it is named."""
+        """Each underlying topic once, with the place that names it."""
         view, seen = self.view, set()
         if name := view.text("underlyings"):
             seen.add(name)
@@ -169,18 +168,18 @@ class _View:
             self.findings.error(sections[at].line, sections[at].tag, *halves(error.detail))
 
     def _filter(self) -> None:
-        """What a record was before has to say whether it passed."""
+        """The previous state of a record must determine whether it passed the filter."""
         text = self.view.text("filter")
         for trait in sorted(UNSTEADY.intersection(compile_filter(text).traits)) if text else ():
             self._error(
                 "Filter",
-                f"asks for {trait}(), which is another one at each change of a record",
-                "ask for a field of it",
+                f"uses {trait}(), which differs at each change of a record",
+                "use a field of the record",
             )
 
     def _engine(self) -> None:
-        """Spark reads the log of one topic, and keeps of a group what the order of its records says
-        nothing about."""
+        """Spark reads the log of one topic, and keeps only aggregates that do not depend on the
+        order of records."""
         view = self.view
         if view.text("engine") != "spark":
             return
@@ -195,12 +194,12 @@ class _View:
         if (text := view.text("filter")) and compile_filter(text).traits:
             self._error(
                 "Engine",
-                "spark judges rows by their fields alone, and Filter asks for more of the message",
+                "spark filters rows by their fields alone, and Filter uses more of the message",
                 EMBEDDED,
             )
 
     def _aggregates(self, projection: Projection) -> None:
-        """What Spark does not keep of a group."""
+        """Report aggregates that Spark does not maintain."""
         if self.view.text("engine") != "spark":
             return
         line = self._section("Projection").line_of("Field")
@@ -211,7 +210,7 @@ class _View:
                 self.findings.error(
                     line,
                     "Projection",
-                    f"spark does not know which record changed last, whose {argument} it would be",
+                    f"spark does not know which record changed last, so it has no last {argument}",
                     f"group by it, write MAX({argument}) AS …, or leave the view to the embedded "
                     "engine",
                 )
@@ -300,7 +299,7 @@ class _View:
         return "" if kind is None or "Enrichment" in topic.lines else missing(kind, path)
 
     def _targets(self, view: Section) -> list[Path] | None:
-        """What a view above projects; None where that could not be read."""
+        """The fields of a view above; None if its projection could not be read."""
         made_of = underlyings(view)
         types = {n: self.above[n].text("message_type") for n in made_of if n in self.above}
         projection = view.values.get("projection")
@@ -315,7 +314,7 @@ class _View:
             return None
 
     def _rows(self, projection: Projection, kind: MessageType | None) -> None:
-        """What the message type of the view cannot hold, and indexes of what no row has."""
+        """Report fields that the message type cannot hold, and indexes of fields in no row."""
         section = self._section("Projection")
         for target in projection.targets:
             if kind is not None and not has_place(kind, target):
@@ -352,7 +351,7 @@ class _View:
 
 
 def _another(kind: str, topic: Section) -> str:
-    """Why a topic is not named by this message type; "" if it is, or if none was said."""
+    """Why this message type is not the topic's; "" if it is, or if none was given."""
     name, own = topic.text("name"), topic.text("message_type")
     if kind in ("", own) or not own:
         return ""
@@ -360,12 +359,12 @@ def _another(kind: str, topic: Section) -> str:
 
 
 def _is_logged(topic: Section) -> bool:
-    """Whether the server writes down what becomes of a topic's records."""
+    """Whether the server logs the changes of a topic's records."""
     if topic.element.name == "View":
         return topic.text("engine") == "spark"
     return topic.element.name == "Topic" and topic.text("durability") != "transient"
 
 
 def _meet(path: Path, target: Path) -> bool:
-    """Whether one leads to the other, or to something in it."""
+    """Whether one path is the other, or a part of it."""
     return all(one == other for one, other in zip(path.steps, target.steps, strict=False))

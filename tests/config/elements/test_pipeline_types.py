@@ -1,4 +1,4 @@
-"""What a value of a pipeline's may be, as far as its spelling can tell."""
+"""The values of a pipeline, judged by their spelling."""
 
 import pytest
 

@@ -43,7 +43,7 @@ def test_each_list_may_be_given_several_times_and_with_commas(instance):
         ("AllowedHosts", "*", "not the name of a host", "in full"),
         ("AllowedHosts", "http://sow.example", "not the name of a host", "such as sow.example"),
         ("AllowedHosts", "a,,b", "not the name of a host", "such as sow.example"),
-        ("AllowedOrigins", "null", "whoever wrote it", "https://desk.example"),
+        ("AllowedOrigins", "null", "by any author", "https://desk.example"),
         ("AllowedOrigins", "*", "is not an origin", "https://desk.example"),
         ("AllowedOrigins", "desk.example", "is not an origin", "scheme, host and port"),
         ("AllowedOrigins", "https://desk.example/page", "is not an origin", "nothing else"),

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from sow.config.elements.table import FOREIGN, ROOT
+from sow.config.elements.table import FOREIGN, ROOT, SOW
 
 ELEMENTS = list(ROOT.walk())
 MAKERS = [e for _, e in ROOT.walk() if dataclasses.is_dataclass(e.make)]
@@ -58,3 +58,14 @@ def test_every_default_is_a_value_that_may_be_written():
 def test_what_is_foreign_and_what_is_ours_are_sent_apart():
     ours = {element.name for element in ROOT.children if element.status == "implemented"}
     assert ours.isdisjoint(element.name for element in FOREIGN)
+
+
+def test_all_kinds_of_topics_go_into_one_list_in_the_order_of_the_file():
+    kinds = [child for child in SOW.children if child.status == "implemented"]
+    assert [child.name for child in kinds] == ["Topic", "ConflatedTopic", "View"]
+    assert {child.fields for child in kinds} == {("topics",)}
+
+
+def test_queues_are_refused_by_name():
+    later = [child.name for child in SOW.children if child.status == "not yet"]
+    assert later == ["Queue", "QueueDefinition", "LocalQueue", "GroupLocalQueue"]

@@ -75,8 +75,8 @@ def test_joins_are_pairs_of_fields_of_two_topics(sow):
 @pytest.mark.parametrize(
     ("xml", "said"),
     [
-        (joined("<Join>[orders]./symbol</Join>"), "does not say which two fields are equal"),
-        (joined("<Join>/symbol = [quotes]./symbol</Join>"), "does not say of which topic each"),
+        (joined("<Join>[orders]./symbol</Join>"), "does not equate two fields"),
+        (joined("<Join>/symbol = [quotes]./symbol</Join>"), "does not name the topic of each"),
         (joined("<Join>[orders]./a = [orders]./b</Join>"), "joins 'orders' with itself"),
         (view(rows=ROWS.replace("<Field>/desk</Field>", "<Field>1 + 1</Field>", 1)), "AS /name"),
         (view(rows=ROWS.replace("SUM(/qty", "SUM(/qty,")), "Field"),
@@ -92,7 +92,7 @@ def test_joins_are_pairs_of_fields_of_two_topics(sow):
             joined("<Join>[orders] = [quotes]</Join>"),
             "names a topic without a field of it; write [orders]./symbol = [quotes]./symbol",
         ),
-        (view(more="<Conflation>later</Conflation>"), "'later' is none of none, inline"),
+        (view(more="<Conflation>later</Conflation>"), "'later' is not one of none, inline"),
         (view(more="<Filter>/qty ></Filter>"), "Filter"),
     ],
 )  # fmt: skip
@@ -103,4 +103,4 @@ def test_what_cannot_be_read_is_said_with_what_to_write(sow, xml, said):
 
 
 def test_a_file_name_is_ignored_as_amps_does(sow, only):
-    assert "made anew at start" in only(sow(view(more="<FileName>x.sow</FileName>")))
+    assert "computed again at start" in only(sow(view(more="<FileName>x.sow</FileName>")))

@@ -39,12 +39,12 @@ def test_both_are_read_in_order(topic):
         ("Enrichment", "TOPIC_NAME MESSAGE_SIZE SOW_KEY LAST_UPDATED UNIX_TIMESTAMP", "BOOKMARK"),
     ],
 )
-def test_a_field_asks_for_what_is_known_of_the_message_then(topic, only, element, known, unknown):
+def test_a_field_reads_what_is_known_of_the_message_then(topic, only, element, known, unknown):
     for name in known.split():
         assert topic(section(element, f"{name}() AS /a")).findings == ()
     for name in unknown.split():
         text = only(topic(section(element, f"{name}() AS /a")))
-        assert f"{element}: asks for {name}(), and " in text
+        assert f"{element}: uses {name}(), and " in text
 
 
 @pytest.mark.parametrize("target", ["/id", "/at", "/at/day", "/at/day/hour", "$.id"])

@@ -95,7 +95,10 @@ SPARK = "<Engine>spark</Engine>"
     ("topics", "says"),
     [
         (ORDERS + copy("c", "orders", more="<Interval>500ms</Interval>" + SPARK), "write embedded"),
-        (ORDERS + copy("c", "orders", more="<Schedule>tick</Schedule>" + SPARK), "Schedule says"),
+        (
+            ORDERS + copy("c", "orders", more="<Schedule>tick</Schedule>" + SPARK),
+            "Schedule is tick",
+        ),
         (ORDERS + copy("a", "orders") + copy("c", "a", more=SPARK), "reads the log"),
         (
             ORDERS.replace("</Topic>", "<Durability>transient</Durability></Topic>")

@@ -92,19 +92,19 @@ def test_a_view_may_be_made_of_a_view_and_of_a_copy(sow):
         ),
         (
             ORDERS + view(more=SPARK, fields=("/desk", "/px AS /last")),
-            "spark does not know which record changed last, whose /px it would be; group by it, "
+            "spark does not know which record changed last, so it has no last /px; group by it, "
             "write MAX(/px) AS",
         ),
         (
             ORDERS + view(more=SPARK + "<Filter>SOW_KEY() = '1'</Filter>"),
-            "Filter asks for more of the message",
+            "Filter uses more of the message",
         ),
         (
             ORDERS + view().replace("<Grouping><Field>/desk</Field></Grouping>", ""),
             "2: View: has no Grouping; add <Grouping>",
         ),
         (ORDERS + view(fields=("/a", "/b AS /a")), "/a is projected twice"),
-        (ORDERS + view(fields=("SUM(SUM(/a)) AS /b",)), "SUM at position 4 stands inside SUM"),
+        (ORDERS + view(fields=("SUM(SUM(/a)) AS /b",)), "SUM at position 4 is inside SUM"),
         (
             ORDERS + view() + view("all", "desks", ("COUNT(/n) AS /n",)),
             "6: Projection: no row of the view 'desks' has /n: it projects '/desk, /qty'",
@@ -134,7 +134,7 @@ def test_a_view_may_be_made_of_a_view_and_of_a_copy(sow):
         ),
         (
             ORDERS + view(more="<Filter>LAST_UPDATED() > 5</Filter>"),
-            "asks for LAST_UPDATED(), which is another one at each change",
+            "uses LAST_UPDATED(), which differs at each change",
         ),
     ],
 )  # fmt: skip
@@ -153,7 +153,7 @@ def test_a_view_of_several_topics_has_no_filter_and_names_no_topic_besides(sow):
     loaded = sow(ORDERS + quotes + xml.replace("<Join>", "<Topic>orders</Topic><Join>"))
     assert "names one topic and joins several" in str(loaded.errors[0])
     loaded = sow(ORDERS + quotes + xml.replace("[orders]./desk", "/desk"))
-    assert "/desk at position 0 of the grouping is of which topic?" in str(loaded.errors[0])
+    assert "/desk at position 0 of the grouping names no topic" in str(loaded.errors[0])
 
 
 def test_fields_that_a_record_type_does_not_have(instance):
