@@ -125,7 +125,7 @@ def failure(report: Mapping[str, Any]) -> SowError:
 
 def _kind(report: Mapping[str, Any], reason: str, detail: str) -> type[SowError]:
     status = report.get("status")
-    # An ack has no HTTP status: its text tells a missing topic from an unsuitable one.
+    # An ack has no HTTP status: its text separates a missing topic from an unsuitable one.
     missing = status == 404 or (not isinstance(status, int) and detail.startswith("no topic "))
     if reason == UnknownTopic.reason and missing:
         return UnknownTopic

@@ -282,8 +282,8 @@ class Limits:
     """`<Limits>`: how much a single client may use of the server, and how much all may.
 
     docs/operations.md gives the reason for each default, and the error beyond it.
-    `memory_bytes_max` None: as much as there is. `connections_per_address_max` None: a thousand, of
-    which loopback is free.
+    `memory_bytes_max` None: as much as there is. `connections_per_address_max` None: a thousand;
+    connections from loopback do not count.
     """
 
     message_bytes_max: int = 16 * 1024**2

@@ -123,13 +123,13 @@ def rights(sizes: Sizes) -> Iterator[Figure]:
             sizes.repetitions, ours.fan_out(published, count), floor.fan_out(published, count)
         )
         name = f"fan-out to {count} users of equal rights, server CPU"
-        by_filter = "as many by a filter, nobody asked who he is"
+        by_filter = "as many by a filter, without authentication"
         yield Figure("rights", name, "µs/frame/session", *taken, by_filter)
     users = min(ACCOUNTS, sizes.filters[0])
     nobody = Followers(0)
     by_filters = Followers(users, FILTERED % (OWN % "acct-{n}"))
     for case, named, without, floor_name in (
-        ("none of them theirs", "nowhere-{n}", nobody, "nobody follows, nobody asked who he is"),
+        ("none of them theirs", "nowhere-{n}", nobody, "nobody follows, without authentication"),
         ("each somebody's", "acct-{n}", by_filters, by_filter),
     ):
         with ExitStack() as stack:

@@ -76,7 +76,7 @@ Story = dict[str, Any]
 
 
 class ExplainSessionHandler:
-    """Tells the stories of sessions to whose they are, and to administrators."""
+    """Explains sessions to their own users, and to administrators."""
 
     def __init__(self, driver: ServerRuntime, executor: Executor) -> None:
         self._driver = driver

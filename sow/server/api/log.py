@@ -60,7 +60,7 @@ class Position(msgspec.Struct, forbid_unknown_fields=True):
 
     bookmark: str
     reader: str = ""
-    """Tells apart several readers that share a consumer."""
+    """Distinguishes readers that share a consumer."""
 
 
 class LogHandler:

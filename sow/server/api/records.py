@@ -355,7 +355,7 @@ class RecordsHandler:
     async def _sent(
         self, topic: LiveTopic, shape: Shape, rows: Snapshot, guard: RowPolicy | None
     ) -> Mapping[str, str]:
-        """The header that tells the columns of an answer: the declared ones alone where the others
+        """The header with the columns of an answer: the declared ones alone where the others
         are not known."""
         telling = self._engine.columns.sent_at_once(topic)
         types = await self._driver.turns.run("an answer in columns", telling)

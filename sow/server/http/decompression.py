@@ -33,7 +33,7 @@ class Inflater:
         self._members = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Decompress the next bytes of the body, in steps, some of which produce nothing; raises
+        """Decompress the next bytes of the body, in steps that may produce nothing; raises
         ClientError."""
         for start in range(0, len(data), FEED_BYTES):
             yield from self._feed(data[start : start + FEED_BYTES])

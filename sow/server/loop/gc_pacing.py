@@ -12,8 +12,8 @@ each. So it never examines many at a time:
 Python by itself would wait longer: it counts allocations less deallocations, whichever objects
 these were, so where old objects go as new ones come a hundred thousand are young before it runs.
 
-One old object may be a dictionary that grows to a million entries, each of which would be examined:
-it is frozen with all other old objects before it is long.
+One old object may be a dictionary that grows to a million entries, all to be examined: it is frozen
+with all other old objects before it is long.
 
 Long-lived objects that go away, such as a client or a topic, leave no cycles
 (tests/edge/test_circles.py checks this for clients), so frozen objects are freed when they go. If

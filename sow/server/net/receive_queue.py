@@ -2,7 +2,7 @@
 
 Frames are queued as they arrive, and their commands are parsed a few at a time: as many as fit into
 a slice of the loop. So a frame of millions of lines takes the memory of a few thousand, and frames
-of one line, of which there are many, are still parsed together and share their cost.
+of one line (there are many) are still parsed together and share their cost.
 """
 
 from collections import deque

@@ -1,4 +1,4 @@
-"""The audit log: who logged on, was refused, administered, deleted by filter, and for whom.
+"""The audit log: who logged on, was refused, administered, deleted by filter, and as which user.
 
 It is a topic of the server's own, `/sow/audit`, queried and followed like any other by users with a
 role for it. It holds the latest records of each kind of event, each in the place of a much older

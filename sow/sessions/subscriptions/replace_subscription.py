@@ -188,7 +188,7 @@ class SubscriptionReplacer:
                 _check_many(replacement)
                 yield from together.make_ready(replacement.questions())
                 replacement = yield from self._catch_up(replacement, requested, noted)
-                # Of what it has followed so far nothing is to be half told, either.
+                # No atomic change that it has followed so far may be sent in part, either.
                 yield from atomic.finish_any()
                 old = old_of()
                 while waiting.is_behind(old.channel):

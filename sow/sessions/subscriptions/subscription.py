@@ -113,7 +113,7 @@ class Subscription:
 
     @property
     def topics_sent(self) -> Collection[str]:
-        """The topics of which its session may know records."""
+        """The topics whose records its session may know."""
         return {*self.feeds, *self._answered}
 
     # A follower of a pattern.

@@ -160,8 +160,8 @@ def grouping(plan: Plan) -> Iterator[Row]:
 
 
 WAYS = {
-    "SQLite, in process": "computed anew",
-    "DuckDB, in process": "computed anew",
+    "SQLite, in process": "recomputed",
+    "DuckDB, in process": "recomputed",
     "Perspective, in process": "a view with group_by",
 }
 """How each of the libraries has the groups."""
