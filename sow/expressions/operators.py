@@ -43,7 +43,7 @@ COMPARISONS = {
 }
 
 
-class Calculation(NamedTuple):
+class ArithmeticOperator(NamedTuple):
     """An arithmetic operator between two numbers."""
 
     run: Callable[[Any, Any], Any]
@@ -69,9 +69,9 @@ def _remainder(one: Number, other: Number) -> Number | None:
 
 
 CALCULATIONS = {
-    "+": Calculation(operator.add, is_elementwise=True),
-    "-": Calculation(operator.sub, is_elementwise=True),
-    "*": Calculation(operator.mul, is_elementwise=True),
-    "/": Calculation(_quotient, is_elementwise=False),
-    "%": Calculation(_remainder, is_elementwise=False),
+    "+": ArithmeticOperator(operator.add, is_elementwise=True),
+    "-": ArithmeticOperator(operator.sub, is_elementwise=True),
+    "*": ArithmeticOperator(operator.mul, is_elementwise=True),
+    "/": ArithmeticOperator(_quotient, is_elementwise=False),
+    "%": ArithmeticOperator(_remainder, is_elementwise=False),
 }

@@ -34,7 +34,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-COMPARISONS: dict[type[Filter], str] = {
+COMPARISON_FILTERS: dict[type[Filter], str] = {
     EqualTo: "=",
     GreaterThan: ">",
     GreaterThanOrEqual: ">=",
@@ -93,7 +93,7 @@ def expression(condition: Filter, fields: pa.Schema) -> str | None:
         return f"{path} LIKE '^{value}'" if BEGINNING.match(value) else None
     if is_text and isinstance(condition, StringEndsWith):
         return f"{path} LIKE '{value}$'" if ENDING.match(value) else None
-    operator, written = COMPARISONS.get(type(condition)), literal(value)
+    operator, written = COMPARISON_FILTERS.get(type(condition)), literal(value)
     if operator is None or written is None or (is_text and operator != "="):
         return None
     return f"{path} {operator} {written}"

@@ -38,7 +38,7 @@ ORDERED_MAX = 200
 a microsecond."""
 
 
-class Listener(Protocol):
+class BatchListener(Protocol):
     """Anything that gets all of a topic's changes, such as a copy that is being filled."""
 
     def on_batch(self, batch: Batch, now_us: int) -> bool:
@@ -50,7 +50,7 @@ class Listener(Protocol):
         ...
 
 
-Routed: TypeAlias = tuple[list[Feed], list[Listener]]
+Routed: TypeAlias = tuple[list[Feed], list[BatchListener]]
 """Feeds whose channels have work, and listeners that now fall due at some time, and did not."""
 
 
@@ -68,7 +68,7 @@ class Router:
         self._followers = followers
         self.met = 0
         """The number of the last pattern subscription that it has met."""
-        self.listeners: tuple[Listener, ...] = ()
+        self.listeners: tuple[BatchListener, ...] = ()
         self._focuses: FilteredCopies | None = None
         """Made for the first copy."""
         self._feeds = NO_FEEDS
@@ -125,7 +125,7 @@ class Router:
             changed += self._notify_windows(ordered, batch, now_us)
         return changed, woken
 
-    def _notify_listeners(self, batch: Batch, now_us: int) -> list[Listener]:
+    def _notify_listeners(self, batch: Batch, now_us: int) -> list[BatchListener]:
         return [one for one in self.listeners if one.on_batch(batch, now_us)]
 
     def _candidates(self, batch: Batch) -> Mapping[Feed, Sequence[int]]:
@@ -173,11 +173,11 @@ class Router:
             assert self._focuses is not None
             self._focuses.remove(copy)
 
-    def follow(self, listener: Listener) -> None:
+    def follow(self, listener: BatchListener) -> None:
         """Route every batch to a listener, after the present ones."""
         self.listeners += (listener,)
 
-    def leave(self, listener: Listener) -> None:
+    def leave(self, listener: BatchListener) -> None:
         """Stop routing to a listener."""
         self.listeners = tuple(one for one in self.listeners if one is not listener)
 

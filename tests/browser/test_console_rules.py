@@ -69,7 +69,7 @@ def test_where_users_are_known_it_asks_who_it_is_and_shows_what_he_may_see(brows
             console.open()
             console.page.get_by_label("or a token").fill("bad")
             console.page.get_by_role("button", name="Log on").click()
-            console.page.get_by_text("not known here").wait_for()
+            console.page.get_by_text("The name, password or token is wrong.").wait_for()
             assert console.page.get_by_role("link", name="Topics").count() == 0
             console.page.get_by_label("or a token").fill("ann-token")
             console.page.get_by_role("button", name="Log on").click()

@@ -56,7 +56,7 @@ def test_what_is_wrong_is_sent_at_its_place(orders):
     problem = orders.get(records("orders", **wrong)).json
     assert problem["reason"] == "bad filter"
     assert problem["position"] == wrong["projection"].index("MAX")
-    assert problem["detail"].startswith("projection: MAX at position 4 stands inside SUM")
+    assert problem["detail"].startswith("projection: MAX at position 4 is inside SUM")
     assert orders.get(records("orders", projection="/symbol")).status == 400
 
 

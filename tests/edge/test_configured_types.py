@@ -7,7 +7,13 @@ import pytest
 from click.testing import CliRunner
 
 from sow.cli.main import main
-from sow.core.definitions import MessageTypeOptions, RecordField, Topic, described, options_of
+from sow.core.definitions import (
+    MessageTypeOptions,
+    RecordField,
+    Topic,
+    describe_message_type,
+    message_type_options,
+)
 from tests.edge.arrow import rows
 from tests.edge.lives import refused, removed
 from tests.edge.serving import Running, configuration, records
@@ -183,9 +189,9 @@ def test_the_configuration_reports_all_that_a_reader_needs(server):
     assert told == server.get("/v1/config").json["message_types"]
     assert [one["name"] for one in told] == ["trades", "local", "global"]
     for one in told:
-        options = options_of(one)
-        assert options_of(described(options)) == options
-    assert options_of(told[1]).parts[1] == options_of(told[0])
+        options = message_type_options(one)
+        assert message_type_options(describe_message_type(options)) == options
+    assert message_type_options(told[1]).parts[1] == message_type_options(told[0])
 
 
 def test_publish_cuts_a_file_into_records(server, tmp_path):

@@ -131,7 +131,7 @@ def test_a_commit_of_what_is_not_there_changes_nothing(server, part):
     [
         ([(0, "a", 1, 1), (0, "a", 1, 1)], 400, "a part twice"),
         ([(part, "a", 0, 0) for part in range(10_001)], 413, "10001 parts"),
-        ([(0, "a" * 9000, 1, 1)], 409, "not here"),
+        ([(0, "a" * 9000, 1, 1)], 409, "never staged"),
     ],
 )
 def test_a_commit_that_says_too_much_is_refused(server, parts, status, says):

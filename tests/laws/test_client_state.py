@@ -11,6 +11,9 @@ from random import Random
 import pytest
 
 from sow.core.definitions import ConflatedTopic, Merge, SessionSettings, Topic
+from sow.history import snapshot
+from sow.sessions.queries import query_results
+from sow.sessions.subscriptions import subscription_diff
 from tests.effort import seeds
 from tests.laws.harness import MS, SECOND, Client, World
 
@@ -244,9 +247,8 @@ class Run:
 def _size(request, monkeypatch):
     """Answers, and what a replacement says, are written at once, or a line or two at a time."""
     if request.param == "streamed":
-        within = ("history.snapshot", "sessions.subscription_diff", "sessions.multi_topic_snapshot")
-        for module in within:
-            monkeypatch.setattr(f"sow.{module}.ANSWER_CHUNK_ROWS", 2)
+        for module in (snapshot, query_results, subscription_diff):
+            monkeypatch.setattr(module, "ANSWER_CHUNK_ROWS", 2)
 
 
 @pytest.mark.parametrize("seed", seeds(12))

@@ -73,7 +73,7 @@ class Judged(Reader):
             return
         whole = {**self.held.get(key, {}), **document} if line.get("delta") else document
         if "n" in whole and whole != self.held.get(key):
-            assert self.history.may_tell(whole), f"hidden, and sent: {line}"
+            assert self.history.may_see(whole), f"hidden, and sent: {line}"
         super().hear(line)
 
     def take_some(self, frames):

@@ -306,7 +306,9 @@ def test_a_checkpoint_with_a_scheme_is_held_too(spark, server, tmp_path):
         running = Running(pipeline, server.url, tmp_path / directory, once=True, master=None)
         running.start()
         try:
-            with pytest.raises(ClientError, match=r"is held by process \d+ of .* free in \d+ s"):
+            with pytest.raises(
+                ClientError, match=r"is held by process \d+ of .* lease expires in \d+ s"
+            ):
                 Running(pipeline, server.url, tmp_path / "b", once=True, master=None).start()
             running.keep()
             running.query.awaitTermination()

@@ -530,5 +530,5 @@ def test_records_are_rows_as_they_were_whatever_becomes_of_them():
         pass
     assert len(taken) == len(found)
     assert rows.underlyings == (records,)
-    assert (rows.hear(None), rows.is_behind, list(rows.work())) == ((), False, [])
+    assert (rows.on_batch(None), rows.is_behind, list(rows.work())) == ((), False, [])
     rows.stop()

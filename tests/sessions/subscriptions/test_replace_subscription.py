@@ -307,4 +307,4 @@ def test_what_ends_between_the_steps_of_a_replacement(monkeypatch, ends):
             run_to_completion(scene.replacing())
         run_to_completion(steps)
         scene.over()
-        assert scene.world.engine._hearing == old.channel._noting == ()
+        assert scene.world.engine._change_listeners == old.channel._noting == ()
