@@ -103,7 +103,7 @@ def test_the_product_and_its_documents_speak_the_words_of_the_field():
         ("sow/x.py", "# begins anew"),
         ("sow/x.py", '"""A client that is told."""'),
         ("sow/x.py", 'raise ValueError("nobody asked for it")'),
-        ("docs/x.md", "records, of which some go"),
+        ("docs/queries.md", "records, of which some go"),
     ],
 )
 def test_a_word_that_is_planted_is_found(name, text):
