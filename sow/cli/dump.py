@@ -34,7 +34,7 @@ from sow.client.tables import arrow
 from sow.core.humanize import counted
 from sow.core.media_types import ARROW, FRAMES
 from sow.errors import ClientError, written_whole
-from sow.messages.lines import base64_line, string_line
+from sow.messages.base import base64_line, string_line
 
 SPOOLED_BYTES = 16 * 1024**2
 """Bytes of an answer kept in memory before it goes to a temporary file."""

@@ -17,7 +17,7 @@ from sow.core.select_list import check_written, parse_select
 from sow.core.suggest import nearest
 from sow.errors import BadFilter, ClientError, shown
 from sow.expressions import check_deterministic, check_fields_alone, compile_fields, compile_filter
-from sow.messages.value_types import value_type
+from sow.messages.declared import value_type
 from sow.security.row_level_security import USER_PREFIX, read_condition
 from sow.security.topic_patterns import METACHARACTERS, topic_search
 

@@ -36,7 +36,7 @@ class Merge:
 @dataclass(frozen=True, slots=True)
 class Declared:
     """A `<Field>` of a `<Schema>`: a path text, and the name of the type of its values
-    (`sow.messages.value_types`)."""
+    (`sow.messages.declared`)."""
 
     path: str
     type: str

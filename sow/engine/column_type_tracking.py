@@ -26,9 +26,8 @@ from sow.engine.hidden_topics import is_hidden
 from sow.engine.running_topics import CopyTopic, LiveTopic
 from sow.errors import DiskFull
 from sow.expressions.parser import parse_field
-from sow.messages.column_types import COLUMNS_MAX, ColumnTypes
+from sow.messages.column_types import COLUMNS_MAX, ColumnTypes, pieces
 from sow.messages.declared import DeclaredFields, declared_fields
-from sow.messages.stepwise_columns import pieces
 from sow.topic.records import Records
 
 OBSERVED_AT_ONCE = 200
@@ -81,7 +80,7 @@ class ColumnTypeTracker:
         """Apply the known types of its name to a topic that was just added."""
         types = self._types.get(records.name)
         if types is not None:
-            types.look_again()  # it may have come with records
+            types.is_whole = False  # it may have come with records
             records.know_columns(types)
         elif records.name in self._kept:
             self._begin(records)
@@ -128,7 +127,7 @@ class ColumnTypeTracker:
                 for bodies in pieces([body for body in some if body is not None]):
                     types.observe(bodies)
                     yield
-            types.complete()
+            types.is_whole = True
         self._save()
         if topic.name in self._unsaved and KNOWN_COLUMNS.name in self._catalog.topics:
             raise DiskFull(

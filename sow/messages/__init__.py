@@ -12,12 +12,12 @@ from typing import Any
 from sow.core.definitions import MessageTypeOptions
 from sow.core.paths import Path
 from sow.core.suggest import nearest
-from sow.errors import ClientError, NotAvailable
+from sow.errors import BadMessage, ClientError, NotAvailable
 from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.bflat import BFlat
 from sow.messages.composite import CompositeGlobal, CompositeLocal
 from sow.messages.fix import Fix
-from sow.messages.json import Json, json_bodies
+from sow.messages.json import Json, json_bodies, read_document
 from sow.messages.msgpack import MsgPack
 from sow.messages.record import Record
 from sow.messages.scalars import Binary, Double, Int64, String
@@ -32,6 +32,7 @@ __all__ = [
     "decoder_of",
     "decoders_of",
     "encoded",
+    "line_bodies",
     "message_type",
 ]
 
@@ -146,3 +147,29 @@ def encoded(kind: MessageType, documents: Sequence[dict[str, Any]]) -> list[byte
     if isinstance(kind, Json):
         return json_bodies(documents)
     return list(map(kind.encode, documents))
+
+
+def line_bodies(kind: MessageType, texts: Sequence[bytes]) -> list[bytes]:
+    """The bodies for JSON texts that clients send: in lines, in JSON over HTTP, in rows.
+
+    For a topic of another type than JSON, an object is the document of the message, so that clients
+    that speak only JSON can publish to every topic; any other text is the message as in lines.
+    Raises BadMessage, with the index of the first text that has none; the type's decoder validates
+    the bodies.
+    """
+    if kind.name == "json":
+        return list(texts)  # the texts themselves
+    bodies: list[bytes] = []
+    for index, text in enumerate(texts):
+        try:
+            bodies.append(_body(kind, text))
+        except BadMessage as error:
+            error.index = index
+            raise
+    return bodies
+
+
+def _body(kind: MessageType, text: bytes) -> bytes:
+    if not kind.structured or not text.lstrip().startswith(b"{"):
+        return kind.from_line(text)
+    return kind.encode(read_document(text, getattr(kind, "has_only_texts", False)))

@@ -15,18 +15,17 @@ import pyarrow as pa
 from sow.core.definitions import MessageTypeOptions
 from sow.core.paths import parse_path
 from sow.messages.arrow import (
-    ARROW_TYPES,
     JSON_KIND,
-    MAKERS,
-    PATH_OF_COLUMN,
     ArrowColumn,
-    arrow_type,
+    array_of,
     kind_of_column,
+    path_of,
 )
-from sow.messages.column_types import VALUE_COLUMN, ColumnTypes, type_of
+from sow.messages.column_types import ColumnTypes, type_of
+from sow.messages.declared import from_text, text_of, value_type
 from sow.messages.json import Json
 from sow.messages.json_texts import JSON_NULL, FieldTexts, Texts, text_within
-from sow.messages.value_types import from_text, text_of, value_type
+from sow.messages.scalars import ONLY_FIELD
 
 BUILT_IN = MessageTypeOptions("json", "json")
 INT64 = range(-(2**63), 2**63)
@@ -47,8 +46,7 @@ class SentColumns(msgspec.Struct):
 
 
 def _field(name: str, kind: str, path: str = "") -> pa.Field:
-    found = next((ARROW_TYPES[known] for known in ARROW_TYPES if known == kind), None)
-    return ArrowColumn(name, found or arrow_type(value_type(kind)), kind, path=path).field
+    return ArrowColumn(name, kind, path=path).field
 
 
 def sent_columns(columns: Sequence[ArrowColumn], are_all: bool) -> str:
@@ -79,15 +77,15 @@ def table_of_rows(
     """
     fields = list(schema or ())
     if records and not isinstance(records[0], dict):
-        rows = [b'{"%b":%b}' % (VALUE_COLUMN.encode(), row) for row in rows]
-        records = [{VALUE_COLUMN: record} for record in records]
-    known = {field.name for field in fields if not _path(field)}
+        rows = [b'{"%b":%b}' % (ONLY_FIELD.encode(), row) for row in rows]
+        records = [{ONLY_FIELD: record} for record in records]
+    known = {field.name for field in fields if not path_of(field)}
     if not set().union(*records) <= known:
         types = ColumnTypes(Json(BUILT_IN))
         types.observe(rows)
         types.check("this answer")
         more = [(name, type_of(held)) for name, held in types.kinds.items() if name not in known]
-        fields += [ArrowColumn(name, ARROW_TYPES[kind], kind).field for name, kind in more]
+        fields += [ArrowColumn(name, kind).field for name, kind in more]
     columns = _AnswerColumns(rows, records)
     made = [columns.made(field) for field in fields]
     if not made:
@@ -110,26 +108,27 @@ class _AnswerColumns:
         array = self._of_values(field)
         if array is not None:
             return field, array
-        path = _path(field)
+        path = path_of(field)
         steps = parse_path(path).steps if path else (field.name,)
         (texts,) = FieldTexts([steps[0]])(self._rows)
-        texts = [None if text == JSON_NULL else text_within(text, steps[1:]) for text in texts]
+        texts = [text_within(text, steps[1:]) for text in texts]
         texts = [None if text == JSON_NULL else text for text in texts]
         if pa.types.is_binary(field.type):
             bodies = [None if text is None else text_of(text) for text in texts]
             values = [None if body is None else base64.b64decode(body) for body in bodies]
             return field, pa.array(values, field.type)
-        fitting = _fitting(texts, kind_of_column(field))
+        kind = kind_of_column(field)
+        fitting = _fitting(texts, kind)
         if fitting is not None:
-            return field, MAKERS[kind_of_column(field).partition("(")[0]](fitting, field.type)
-        widened = ArrowColumn(field.name, ARROW_TYPES[JSON_KIND], JSON_KIND, path=path).field
-        return widened, MAKERS[JSON_KIND](texts, widened.type)
+            return field, array_of(kind, fitting, field.type)
+        widened = ArrowColumn(field.name, JSON_KIND, path=path).field
+        return widened, array_of(JSON_KIND, texts, widened.type)
 
     def _of_values(self, field: pa.Field) -> pa.Array | None:
         """The column of the decoded values if they are all texts or integers of 64 bits, which
         decoding does not change."""
         is_text = field.type == pa.string() and not field.metadata
-        if _path(field) or not (is_text or field.type == pa.int64()):
+        if path_of(field) or not (is_text or field.type == pa.int64()):
             return None
         values = [record.get(field.name) for record in self._records]
         kinds = {type(value) for value in values} - {type(None)}
@@ -142,10 +141,6 @@ class _AnswerColumns:
 
 def _is_int64(value: object) -> bool:
     return value is None or value in INT64
-
-
-def _path(field: pa.Field) -> str:
-    return str((field.metadata or {}).get(PATH_OF_COLUMN.encode(), b"").decode())
 
 
 def _fitting(texts: Texts, name: str) -> Texts | None:

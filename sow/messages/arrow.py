@@ -8,13 +8,16 @@ A declared field within another one has a column of its own, named by its path, 
 the whole outer field.
 
 JSON is read by Arrow's own parser if the types leave nothing to infer, otherwise value by value
-from the texts in the message.
+from the texts in the message. Columns are built in short steps, as those of `sow.core.cooperative`.
+Work that takes Arrow long and releases Python's lock is yielded to the caller, which runs it in a
+thread or inline.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -24,21 +27,43 @@ from sow.core.cooperative import untracked
 from sow.core.paths import parse_path
 from sow.errors import clipped
 from sow.messages.base import MessageType
-from sow.messages.column_types import VALUE_COLUMN, ColumnType, ColumnTypes, type_of
-from sow.messages.declared import DeclaredFields
+from sow.messages.column_types import ColumnType, ColumnTypes, documents_of, parts, pieces, type_of
+from sow.messages.declared import DeclaredFields, ValueType, day_of, moment_us, value_type
 from sow.messages.json import Json
-from sow.messages.json_texts import JSON_NULL, FieldTexts, Texts, json_text
-from sow.messages.stepwise_columns import Making, made, parts, pieces
-from sow.messages.value_types import ValueType, day_of, moment_us, value_type
+from sow.messages.json_texts import JSON_NULL, FieldTexts, Texts, json_text, value_within
+
+Result = TypeVar("Result")
+
+Apart = Callable[[], object]
+Making = Generator[Apart | None, Any, Result]
+"""Some steps yield a function and are sent its result: what a thread may do."""
+
+
+def made(making: Making[Result]) -> Result:
+    """All steps, one after the other, and what is to be done apart in its place."""
+    sent: object = None
+    while True:
+        try:
+            apart = making.send(sent)
+        except StopIteration as over:
+            result: Result = over.value
+            return result
+        sent = None if apart is None else apart()
+
 
 UTC_US = pa.timestamp("us", tz="UTC")
-ARROW_TYPES: Mapping[ColumnType, pa.DataType] = {
-    "string": pa.string(),
+ARROW_TYPES: Mapping[str, pa.DataType] = {
     "int64": pa.int64(),
     "float64": pa.float64(),
+    "string": pa.string(),
+    "bool": pa.bool_(),
+    "timestamp": UTC_US,
+    "date": pa.date32(),
     "binary": pa.binary(),
     "json": pa.string(),
 }
+"""Of what a topic has held and of what a Schema declares, but for decimals, which have a type for
+each precision and scale."""
 PATH_OF_COLUMN = "path"
 """Metadata of a column: the path of a field within another one, which has a column, too."""
 KIND_OF_COLUMN = "kind"
@@ -63,14 +88,21 @@ class UnfitError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ArrowColumn:
-    """One column: its name, its type, and whether it was declared."""
+    """One column: its name, its type by name, and whether it was declared."""
 
     name: str
-    type: pa.DataType
     kind: str
     declared: ValueType | None = None
     path: str = ""
     """Which field within another one it is, if it is one."""
+
+    @property
+    def type(self) -> pa.DataType:
+        """The type of Arrow; raises ClientError if there is no type of this name."""
+        if self.kind in ARROW_TYPES:
+            return ARROW_TYPES[self.kind]
+        declared = value_type(self.kind)
+        return pa.decimal128(declared.precision, declared.scale)
 
     @property
     def field(self) -> pa.Field:
@@ -111,15 +143,13 @@ class ArrowColumns:
                 kind = declared.types[at]
                 self._places.append(at)
                 within = str(path) if len(path.steps) > 1 else ""
-                self.columns.append(ArrowColumn(name, arrow_type(kind), kind.name, kind, within))
+                self.columns.append(ArrowColumn(name, kind.name, kind, within))
         self._known: dict[str, ColumnType] = {
             name: type_of(kinds)
             for name, kinds in types.kinds.items()
             if name not in outer and (wanted is None or wanted(name))
         }
-        self.columns += [
-            ArrowColumn(name, ARROW_TYPES[kind], kind) for name, kind in self._known.items()
-        ]
+        self.columns += [ArrowColumn(name, kind) for name, kind in self._known.items()]
         self.schema = pa.schema([column.field for column in self.columns])
 
     def batch(self, bodies: Sequence[bytes]) -> pa.RecordBatch:
@@ -157,16 +187,15 @@ class ArrowColumns:
     def _making_column(
         self, column: ArrowColumn, texts: Texts, found: dict[str, pa.Array]
     ) -> Making[None]:
-        maker = MAKERS[column.kind.partition("(")[0]]
-        arrays, start = [], 0
+        arrays, start, kind = [], 0, column.type
         for some in parts(texts):
             values = [None if text == JSON_NULL else text for text in some]
             if column.declared is not None:
                 _check(column, values, start)
-            arrays.append(maker(values, column.type))
+            arrays.append(array_of(column.kind, values, kind))
             start += len(some)
             yield None
-        found[column.name] = pa.concat_arrays(arrays) if arrays else pa.array([], column.type)
+        found[column.name] = pa.concat_arrays(arrays) if arrays else pa.array([], kind)
 
     # JSON.
 
@@ -189,23 +218,16 @@ class ArrowColumns:
                 gathered += values
             yield None
         for name, values in zip(left, texts, strict=True):
-            kind = self._known[name]
-            yield from self._making_column(
-                ArrowColumn(name, ARROW_TYPES[kind], kind), values, found
-            )
+            yield from self._making_column(ArrowColumn(name, self._known[name]), values, found)
 
     # Other types.
 
     def _making_documents(
         self, bodies: Sequence[bytes], found: dict[str, pa.Array]
     ) -> Making[None]:
-        parse, structured = self._message_type.parse, self._message_type.structured
         documents: list[Mapping[str, object]] = untracked([])
         for some in pieces(bodies):
-            if structured:
-                documents += map(parse, some)  # type: ignore[arg-type]
-            else:
-                documents += [{VALUE_COLUMN: parse(body)} for body in some]
+            documents += documents_of(self._message_type, some)
             yield None
         yield from making_columns_of_documents(documents, self._known, found)
 
@@ -247,9 +269,7 @@ def table_of_documents(
             known[name] = type_of(kinds)
     found: dict[str, pa.Array] = {}
     made(making_columns_of_documents(documents, known, found))
-    columns = {
-        name: ArrowColumn(name, ARROW_TYPES[kind], kind).field for name, kind in known.items()
-    }
+    columns = {name: ArrowColumn(name, kind).field for name, kind in known.items()}
     fields = [columns.get(field.name, field) for field in fields]
     arrays = [
         found[field.name] if array is None else array
@@ -264,29 +284,16 @@ def table_of_documents(
 
 def _column_of(field: pa.Field, documents: Sequence[Mapping[str, object]]) -> pa.Array | None:
     """The values of one column of a schema; None if they are not all of its type."""
-    path = (field.metadata or {}).get(PATH_OF_COLUMN.encode())
-    if path is None:
-        values = [document.get(field.name) for document in documents]
-    else:
-        values = [_within(document, parse_path(path.decode()).steps) for document in documents]
+    path = path_of(field)
+    steps = parse_path(path).steps if path else (field.name,)
+    values = [value_within(document, steps) for document in documents]
     if pa.types.is_binary(field.type):
         return pa.array(values, field.type)
     texts = [None if value is None else json_text(value) for value in values]
     kind = kind_of_column(field)
     if not all(text is None or value_type(kind).fits(text) for text in texts):
         return None
-    array: pa.Array = MAKERS[kind.partition("(")[0]](texts, field.type)
-    return array
-
-
-def _within(document: Mapping[str, object], names: Sequence[str]) -> object:
-    """A field of a field; an array on the way is what is found, as in `text_within`."""
-    value: object = document
-    for name in names:
-        if isinstance(value, list):
-            return value
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
+    return array_of(kind, texts, field.type)
 
 
 def joined_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
@@ -295,7 +302,7 @@ def joined_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
     for field in (field for schema in schemas for field in schema):
         known = found.setdefault(field.name, field)
         if not known.equals(field, check_metadata=True):
-            found[field.name] = ArrowColumn(field.name, pa.string(), JSON_KIND).field
+            found[field.name] = ArrowColumn(field.name, JSON_KIND).field
     return pa.schema(list(found.values()))
 
 
@@ -311,15 +318,18 @@ def kind_of_column(field: pa.Field) -> str:
     if pa.types.is_decimal(field.type):
         return f"decimal({field.type.precision},{field.type.scale})"
     return next(
-        name for name, kind in DECLARED.items() if kind.equals(field.type) and name != JSON_KIND
+        name for name, kind in ARROW_TYPES.items() if kind.equals(field.type) and name != JSON_KIND
     )
 
 
-def arrow_type(kind: ValueType) -> pa.DataType:
-    """The type of Arrow that a declared type is."""
-    if kind.precision:
-        return pa.decimal128(kind.precision, kind.scale)
-    return DECLARED[kind.name]
+def path_of(field: pa.Field) -> str:
+    """The path of a column that is a field within another one; empty for others."""
+    return str((field.metadata or {}).get(PATH_OF_COLUMN.encode(), b"").decode())
+
+
+def array_of(kind: str, texts: Sequence[bytes | None], arrow_type: pa.DataType) -> pa.Array:
+    """JSON texts that are values of a type, as a column of it."""
+    return MAKERS[kind.partition("(")[0]](texts, arrow_type)
 
 
 def _check(column: ArrowColumn, values: Sequence[bytes | None], start: int) -> None:
@@ -370,13 +380,4 @@ MAKERS: Mapping[str, Maker] = {
     "timestamp": _each(moment_us),
     "date": _each(day_of),
     "json": _as_texts,
-}
-DECLARED: Mapping[str, pa.DataType] = {
-    "int64": pa.int64(),
-    "float64": pa.float64(),
-    "string": pa.string(),
-    "bool": pa.bool_(),
-    "timestamp": UTC_US,
-    "date": pa.date32(),
-    "json": pa.string(),
 }

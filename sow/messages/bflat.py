@@ -10,13 +10,11 @@ written in the most compact form. All input is bounded: no length or count excee
 
 import struct
 
-from sow.core.definitions import MessageTypeOptions
-from sow.core.media_types import BYTES
-from sow.core.paths import Path, Scalar, Value
+from sow.core.paths import Scalar, Value
 from sow.errors import BadMessage
-from sow.messages.documents import DocumentDecoder
-from sow.messages.lines import base64_body, base64_line, bytes_of
-from sow.messages.typed_scalars import Base64
+from sow.messages.base import bytes_of
+from sow.messages.binary_types import Base64
+from sow.messages.documents import BytesType
 
 ARRAY, TYPE, TAG_LENGTH = 0x80, 0x78, 0x07
 NULL, STRING, BINARY, INT8, INT16, INT32, INT64, DOUBLE, DATETIME, LEB128 = range(0, 80, 8)
@@ -35,20 +33,8 @@ INTEGER_BITS_MAX = 128
 """Bytes of an integer of variable length (LEB128), which is unbounded in theory."""
 
 
-class BFlat:
+class BFlat(BytesType):
     """The BFlat message type."""
-
-    structured = True
-    partial = True
-    enc: str | None = "base64"
-    media_type = BYTES
-
-    def __init__(self, options: MessageTypeOptions) -> None:
-        self.name = options.name
-
-    def decoder(self, paths: tuple[Path, ...]) -> DocumentDecoder:
-        """A decoder of these paths."""
-        return DocumentDecoder(paths, self.parse)
 
     def parse(self, body: bytes) -> dict[str, Value]:
         """The fields in order; raises BadMessage with the offset where it went wrong."""
@@ -59,14 +45,6 @@ class BFlat:
         if not isinstance(document, dict):
             raise BadMessage("a bflat message must be an object of tags and values")
         return b"".join(_fields(tag, value) for tag, value in document.items())
-
-    def to_line(self, body: bytes) -> bytes:
-        """The message in base64."""
-        return base64_line(body)
-
-    def from_line(self, d: bytes) -> bytes:
-        """The bytes that `d` holds in base64; raises BadMessage."""
-        return base64_body(d)
 
 
 class _BflatReader:

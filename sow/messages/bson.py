@@ -2,7 +2,7 @@
 
 They are read and written by MongoDB's own library, all of a message at once, which checks lengths
 and texts as it goes. What JSON has no kind for is a text or a number in documents that knows what
-it was (`sow.messages.typed_scalars`): an ObjectId its 24 digits, a time its milliseconds since
+it was (`sow.messages.binary_types`): an ObjectId its 24 digits, a time its milliseconds since
 1970, a decimal its digits, bytes their base64 form. The library is loaded with the first topic of
 the type.
 """
@@ -15,25 +15,23 @@ import bson
 from bson.codec_options import CodecOptions, DatetimeConversion, TypeDecoder, TypeRegistry
 from bson.errors import BSONError
 
-from sow.core.definitions import MessageTypeOptions
 from sow.core.media_types import BSON
-from sow.core.paths import Path
 from sow.errors import BadMessage, clipped
-from sow.messages.binary_types import BinaryTypes, too_deep
+from sow.messages.binary_types import Base64, BinaryTypes, TypedInt, TypedText, too_deep
 from sow.messages.documents import (
     VALUES_MAX,
-    DocumentDecoder,
-    check_values,
+    BytesType,
     too_many_values,
 )
-from sow.messages.lines import base64_body, base64_line
-from sow.messages.typed_scalars import Base64, TypedInt, TypedText
 
 # Times as they are: a Python datetime ends with the year 9999.
 CODEC: CodecOptions[dict[str, Any]] = CodecOptions(
     document_class=dict, datetime_conversion=DatetimeConversion.DATETIME_MS
 )
 FAILURES = (BSONError, ValueError, TypeError, OverflowError, RecursionError)
+DEAR_FACTOR = 10
+"""The weight of a value that takes some ten times as long as others, such as a decimal."""
+PLAIN_KINDS = frozenset({str, int, float, bool, type(None)})
 
 
 class BsonCensus:
@@ -68,26 +66,39 @@ def _counted(kind: type) -> Callable[[Callable[[Any], Any]], TypeDecoder]:
     return DearDecoder
 
 
-class Bson:
+def check_values(document: Any, size_bytes: int) -> None:
+    """Raise LargeMessage if a decoded message of `size_bytes` has too many values.
+
+    The values of a list of plain ones do not count, since they are not processed one by one. Those
+    decimals count `DEAR_FACTOR` times.
+    """
+    if size_bytes <= VALUES_MAX:
+        return  # each takes a byte at least, and a dear one more than ten
+    waiting, count = [document], 0
+    while waiting:
+        values = waiting.pop()
+        if isinstance(values, dict):
+            values = values.values()
+        elif PLAIN_KINDS.issuperset(map(type, values)):
+            continue
+        count += len(values)
+        count += (DEAR_FACTOR - 1) * list(map(type, values)).count(bson.Decimal128)
+        if count > VALUES_MAX:
+            raise too_many_values()
+        waiting += [value for value in values if isinstance(value, dict | list)]
+
+
+class Bson(BytesType):
     """The BSON message type."""
 
-    structured = True
-    partial = True
-    enc: str | None = "base64"
     media_type = BSON
-
-    def __init__(self, options: MessageTypeOptions) -> None:
-        self.name = options.name
-
-    def decoder(self, paths: tuple[Path, ...]) -> DocumentDecoder:
-        """A decoder of these paths."""
-        return DocumentDecoder(paths, self.parse, arriving=self._arriving)
 
     def parse(self, body: bytes) -> dict[str, Any]:
         """The document; raises BadMessage."""
         return self._parsed(body)
 
-    def _arriving(self, body: bytes) -> dict[str, Any]:
+    def arriving(self, body: bytes) -> dict[str, Any]:
+        """The document of a message with a bounded number of values; raises BadMessage."""
         if len(body) <= VALUES_MAX:
             return self.parse(body)  # no room for too many
         census = BsonCensus()
@@ -97,7 +108,7 @@ class Bson:
             if census.is_over:
                 raise too_many_values() from None
             return self.parse(body)  # raises with the reason
-        check_values(found, len(body), dear=bson.Decimal128)
+        check_values(found, len(body))
         return self._parsed(body, lambda: found)
 
     def _parsed(self, body: bytes, read: Callable[[], Any] | None = None) -> dict[str, Any]:
@@ -116,14 +127,6 @@ class Bson:
             return bson.encode(KINDS.message(document), codec_options=CODEC)
         except FAILURES as error:
             raise BadMessage(f"cannot be written as BSON: {clipped(str(error))}") from None
-
-    def to_line(self, body: bytes) -> bytes:
-        """The message in base64."""
-        return base64_line(body)
-
-    def from_line(self, d: bytes) -> bytes:
-        """The bytes that `d` holds in base64; raises BadMessage."""
-        return base64_body(d)
 
 
 def _marked(value: Any) -> Any:

@@ -13,17 +13,26 @@ Kinds are bits, and a field has their union: to observe a value twice, or in ano
 the same types.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Literal, TypeVar
 
 from sow.core.lossless_numbers import LosslessNumber
 from sow.errors import TooLarge
 from sow.messages.base import MessageType
 from sow.messages.json import Json
-from sow.messages.json_texts import JSON_NULL, members
-from sow.messages.numbers import INT64_CHARS_MAX, WHOLE_TEXT, fits_double, fits_int64
-from sow.messages.scalars import Binary, Double, Int64, String
+from sow.messages.json_texts import (
+    INT64_CHARS_MAX,
+    JSON_NULL,
+    WHOLE_TEXT,
+    fits_double,
+    fits_int64,
+    members,
+)
+from sow.messages.scalars import ONLY_FIELD, Binary, Double, Int64, String
 
+Item = TypeVar("Item")
 ColumnType = Literal["string", "int64", "float64", "binary", "json"]
 
 TEXT, INT64_ONLY, BOTH, DOUBLE_ONLY, LONG_NUMBER, BYTES_KIND, OTHER_KIND = (
@@ -39,8 +48,10 @@ COLUMNS_MAX = 2_000
 """Fields that a topic is known to have. Each is a column of every answer."""
 NAMES_CHARS_MAX = 256 * 1024
 """Characters of all their names."""
-VALUE_COLUMN = "value"
-"""The only column of messages of one value."""
+PART_ROWS = 1_000
+"""Rows that one step looks at: a millisecond at most."""
+PIECE_BYTES = 64 * 1024
+"""Bytes of bodies that one step copies or reads, or one body."""
 SCALAR_KINDS: Mapping[type, int] = {
     String: TEXT,
     Int64: INT64_ONLY | BOTH,
@@ -124,15 +135,7 @@ class ColumnTypes:
         self._is_json = isinstance(kind, Json)
         self._widened = widened
         if (kinds := SCALAR_KINDS.get(type(kind))) is not None:
-            self.kinds.setdefault(VALUE_COLUMN, kinds)
-
-    def look_again(self) -> None:
-        """Some records may not have been observed."""
-        self.is_whole = False
-
-    def complete(self) -> None:
-        """All records have been observed."""
-        self.is_whole = True
+            self.kinds.setdefault(ONLY_FIELD, kinds)
 
     def check(self, name: str) -> None:
         """Raise TooLarge if the topic `name` has had more fields than there may be columns."""
@@ -148,12 +151,8 @@ class ColumnTypes:
         was_full = self.is_full
         if self._is_json:
             widened = self._observe_json(bodies)
-        elif self._kind.structured:
-            widened = self.observe_documents(list(map(self._kind.parse, bodies)))
         else:
-            widened = self.observe_documents(
-                [{VALUE_COLUMN: self._kind.parse(body)} for body in bodies]
-            )
+            widened = self.observe_documents(documents_of(self._kind, bodies))
         if (widened or (self.is_full and not was_full)) and self._widened is not None:
             self._widened(widened)
 
@@ -191,3 +190,28 @@ class ColumnTypes:
                 return False
         self.kinds[name] = (known or 0) | kinds
         return True
+
+
+def parts(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    """Slices of the size that one step may process."""
+    for start in range(0, len(items), PART_ROWS):
+        yield items[start : start + PART_ROWS]
+
+
+def pieces(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Slices of the bodies that one step may copy or read."""
+    for some in parts(bodies):
+        sizes = list(accumulate(map(len, some)))
+        start = read = 0
+        while start < len(some):
+            stop = max(start + 1, bisect_right(sizes, read + PIECE_BYTES))
+            yield some[start:stop]
+            start, read = stop, sizes[stop - 1]
+
+
+def documents_of(kind: MessageType, bodies: Sequence[bytes]) -> list[dict[str, object]]:
+    """The documents of messages; bytes without fields have the only column."""
+    documents = map(kind.parse, bodies)
+    if kind.structured:
+        return list(documents)  # type: ignore[arg-type]
+    return [{ONLY_FIELD: document} for document in documents]

@@ -16,17 +16,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sow.core.definitions import MessageTypeOptions
-from sow.core.media_types import BYTES
 from sow.core.paths import Path
 from sow.errors import BadMessage, ConfigError, shown
 from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.bflat import BFlat
-from sow.messages.document_columns import DocumentColumns
+from sow.messages.binary_types import Base64
+from sow.messages.documents import BytesType, DocumentColumns, of_message
 from sow.messages.fix import Fix
-from sow.messages.lines import base64_body, base64_line
 from sow.messages.record import Record
 from sow.messages.scalars import ONLY_FIELD, OneValue
-from sow.messages.typed_scalars import Base64
 
 LENGTH_BYTES = 4
 """Bytes of the length before a part, as in AMPS: four gigabytes, far more than a message has."""
@@ -39,18 +37,15 @@ class Checked(NamedTuple):
     columns: list[list[Column]]
 
 
-class _Composite:
+class _Composite(BytesType):
     """The common base of both: parts are split, checked and joined alike."""
 
-    structured = True
-    enc: str | None = "base64"
-    media_type = BYTES
     has_tail: bool
 
     def __init__(self, options: MessageTypeOptions, kinds: Sequence[MessageType]) -> None:
         if not kinds:
             raise ConfigError(NO_PART, line=options.line, element="Module")
-        self.name = options.name
+        super().__init__(options)
         self.kinds = tuple(kinds)
 
     def split(self, body: bytes) -> list[bytes]:
@@ -100,7 +95,7 @@ class _Composite:
             try:
                 rows.append(self.split(body))
             except BadMessage as error:
-                mistakes.append(type(error)(f"message {index}: {error.detail}", index=index))
+                mistakes.append(of_message(error, index))
                 break
         columns: list[list[Column]] = []
         changed: set[int] = set()
@@ -123,14 +118,6 @@ class _Composite:
             [_joined(rows[at]) if at in changed else body for at, body in enumerate(bodies)],
             columns,
         )
-
-    def to_line(self, body: bytes) -> bytes:
-        """The message in base64."""
-        return base64_line(body)
-
-    def from_line(self, d: bytes) -> bytes:
-        """The bytes that `d` holds in base64; raises BadMessage."""
-        return base64_body(d)
 
 
 class CompositeLocal(_Composite):

@@ -25,12 +25,11 @@ from sow.core.cooperative import Task
 from sow.core.lossless_numbers import number
 from sow.errors import BadMessage, ClientError, TooLarge, clipped, shown
 from sow.messages.base import MessageType
-from sow.messages.declared import DeclaredFields
+from sow.messages.declared import VALUE_TYPES, DeclaredFields, ValueType, from_text
 from sow.messages.flat_cells import Cells, column_of, steps_of
 from sow.messages.json import Json, read_document
-from sow.messages.numbers import NUMBER_TEXT
+from sow.messages.json_texts import NUMBER_TEXT
 from sow.messages.record import Record
-from sow.messages.value_types import VALUE_TYPES, ValueType, from_text
 
 HEADER_ROWS = 1_000
 """Records that are looked at for names before the first line is written."""

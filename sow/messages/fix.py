@@ -6,23 +6,19 @@ tag that comes more than once has the list of its values. Messages are flat and 
 header and trailer fields are fields like any other, and checksums are not verified.
 """
 
+from collections.abc import Sequence
+
 from sow.core.definitions import MessageTypeOptions
-from sow.core.media_types import PLAIN_TEXT
-from sow.core.paths import Path
 from sow.errors import BadMessage, ConfigError, shown
-from sow.messages.documents import VALUES_MAX, DocumentDecoder
-from sow.messages.lines import bytes_of, string_body, string_line, text_of
+from sow.messages.base import bytes_of, text_of
+from sow.messages.documents import VALUES_MAX, TextType
 
 Fields = dict[str, str | list[str]]
 
 
-class Fix:
+class Fix(TextType):
     """The FIX and NVFIX message types; the separator comes from the configuration."""
 
-    structured = True
-    partial = True
-    enc: str | None = None
-    media_type = PLAIN_TEXT
     has_only_texts = True
     """A number or a time is its text."""
 
@@ -35,14 +31,11 @@ class Fix:
                 line=options.line,
                 element="FieldSeparator",
             )
-        self.name = options.name
+        super().__init__(options)
         self._separator = separator.decode()
 
-    def decoder(self, paths: tuple[Path, ...]) -> DocumentDecoder:
-        """A decoder of these paths."""
-        return DocumentDecoder(paths, self.parse, self._closed, self._arriving)
-
-    def _arriving(self, body: bytes) -> Fields:
+    def arriving(self, body: bytes) -> Fields:
+        """The fields of a message that has not too many; raises BadMessage."""
         if body.count(self._separator.encode()) > VALUES_MAX:
             raise BadMessage(
                 f"it has more than {VALUES_MAX:,} fields, which are all read in one step; send "
@@ -78,10 +71,10 @@ class Fix:
             f" (fields end with {self._separator!r})"
         )
 
-    def _closed(self, body: bytes) -> bytes:
-        """The body with its final separator, which publishers may leave out."""
+    def stored(self, bodies: Sequence[bytes]) -> list[bytes]:
+        """Bodies with their final separator, which publishers may leave out."""
         separator = self._separator.encode()
-        return body if not body or body.endswith(separator) else body + separator
+        return [one if not one or one.endswith(separator) else one + separator for one in bodies]
 
     def encode(self, document: object) -> bytes:
         """A field for each value; null is left out, true and false are Y and N."""
@@ -107,14 +100,6 @@ class Fix:
                 f"value can hold the separator {self._separator!r}"
             )
         return field
-
-    def to_line(self, body: bytes) -> bytes:
-        """The message as a JSON string."""
-        return string_line(body)
-
-    def from_line(self, d: bytes) -> bytes:
-        """The body in the JSON string `d`; raises BadMessage."""
-        return string_body(d)
 
 
 def _gathered(pairs: list[list[str]]) -> Fields:

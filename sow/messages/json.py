@@ -21,9 +21,9 @@ from sow.core.media_types import JSON
 from sow.core.paths import Path
 from sow.errors import BadMessage, LargeMessage, clipped
 from sow.messages.base import Column
-from sow.messages.document_columns import DocumentColumns, document_columns
+from sow.messages.binary_types import bare
+from sow.messages.documents import DocumentColumns, document_columns
 from sow.messages.json_columns import READ_FAILURES, columns_reader
-from sow.messages.typed_scalars import bare
 
 NESTING_MAX = 250
 """Levels of objects and arrays in one message; what the JSON libraries can also write."""

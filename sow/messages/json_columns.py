@@ -14,7 +14,7 @@ import msgspec
 
 from sow.core.paths import Path
 from sow.messages.base import Column
-from sow.messages.document_columns import document_columns
+from sow.messages.documents import document_columns
 
 ColumnsReader = Callable[[bytes, int], list[Column]]
 """Reads columns from so many records joined by line feeds."""

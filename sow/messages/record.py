@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from sow.core.definitions import MessageTypeOptions, RecordFieldType
 from sow.core.lossless_numbers import NUMBER_CHARS_MAX, number, written
-from sow.core.media_types import PLAIN_TEXT
 from sow.core.paths import Path, Scalar
 from sow.errors import BadMessage, ConfigError, shown
-from sow.messages.base import Column, MessageType
-from sow.messages.lines import bytes_of, string_body, string_line, text_of
+from sow.messages.base import Column, MessageType, bytes_of, text_of
+from sow.messages.documents import DocumentDecoder, TextType
 
 RECORD_END = "\x01"
 """The separator of records in one text."""
@@ -67,17 +66,13 @@ def mistakes(options: MessageTypeOptions) -> Iterator[ConfigError]:
         )
 
 
-class Record:
+class Record(TextType):
     """The record message type; its fields come from the configuration."""
-
-    structured = True
-    enc: str | None = None
-    media_type = PLAIN_TEXT
 
     def __init__(self, options: MessageTypeOptions) -> None:
         for mistake in mistakes(options):
             raise mistake
-        self.name = options.name
+        super().__init__(options)
         self.fields = tuple(field.name for field in options.fields)
         self._kinds = [field.type for field in options.fields]
         self._readers = [READERS[kind] for kind in self._kinds]
@@ -159,9 +154,10 @@ class Record:
         place = self._places[path.steps[0]]
         return place, self._readers[place]
 
-    def stored(self, body: bytes) -> bytes:
-        """The body without a final U+0001, which writers of many records put behind the last."""
-        return body.removesuffix(RECORD_END.encode())
+    def stored(self, bodies: Sequence[bytes]) -> list[bytes]:
+        """Bodies without a final U+0001, which writers of many records put behind the last."""
+        end = RECORD_END.encode()
+        return [body.removesuffix(end) for body in bodies]
 
     def encode(self, document: object) -> bytes:
         """The values in order, up to the last there is; raises BadMessage for another field.
@@ -200,19 +196,12 @@ class Record:
             )
         return text
 
-    def to_line(self, body: bytes) -> bytes:
-        """The message as a JSON string."""
-        return string_line(body)
 
-    def from_line(self, d: bytes) -> bytes:
-        """The body in the JSON string `d`; raises BadMessage."""
-        return string_body(d)
-
-
-class RecordDecoder:
+class RecordDecoder(DocumentDecoder):
     """Reads the values at a few places and leaves the others as text."""
 
     def __init__(self, record: Record, paths: tuple[Path, ...]) -> None:
+        super().__init__(record, ())
         self._record = record
         self._readers = [record.reader(path) for path in paths]
 
@@ -222,19 +211,12 @@ class RecordDecoder:
 
     def read(self, bodies: Sequence[bytes]) -> tuple[list[bytes], list[Column]]:
         """The bodies without a final U+0001, and their columns; raises BadMessage."""
-        stored = list(map(self._record.stored, bodies))
+        stored = self._record.stored(bodies)
         rows = self._record.plain_rows(stored)
         if rows is None:
-            for index, body in enumerate(stored):
-                self._check(body, index)
+            self.checked(stored)
             rows = self._record.rows(stored)
         return stored, self._columns(rows)
-
-    def _check(self, body: bytes, index: int) -> None:
-        try:
-            self._record.parse(body)
-        except BadMessage as error:
-            raise type(error)(f"message {index}: {error.detail}", index=index) from None
 
     def _columns(self, rows: Sequence[list[str]]) -> list[Column]:
         nothing: Column = [None] * len(rows)

@@ -6,45 +6,29 @@ message. Bytes have not even that field: no path leads to them, and publishers s
 """
 
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from math import isfinite
 from typing import ClassVar
 
-from sow.core.definitions import MessageTypeOptions
-from sow.core.media_types import BYTES, PLAIN_TEXT
-from sow.core.paths import Path
 from sow.errors import BadMessage
-from sow.messages.documents import DocumentDecoder
-from sow.messages.lines import (
-    base64_body,
-    base64_line,
+from sow.messages.base import (
     bytes_of,
     string_body,
-    string_line,
     text_of,
 )
+from sow.messages.documents import BytesType, TextType
+from sow.messages.json_texts import INT64_MAX, INT64_MIN, NUMBER_TEXT
 
 ONLY_FIELD = "value"
 """The name of the only field."""
 INTEGER = re.compile(rb"-?[0-9]{1,19}\Z")
-JSON_NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\Z")
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
-class Binary:
+class Binary(BytesType):
     """Any bytes."""
 
     structured = False
     partial = False
-    enc: str | None = "base64"
-    media_type = BYTES
-
-    def __init__(self, options: MessageTypeOptions) -> None:
-        self.name = options.name
-
-    def decoder(self, paths: tuple[Path, ...]) -> DocumentDecoder:
-        """A decoder that takes any bytes; no path has a value."""
-        return DocumentDecoder(paths, self.parse)
 
     def parse(self, body: bytes) -> object:
         """The bytes."""
@@ -56,31 +40,13 @@ class Binary:
             raise BadMessage("a binary message must be bytes")
         return document
 
-    def to_line(self, body: bytes) -> bytes:
-        """The bytes in base64."""
-        return base64_line(body)
 
-    def from_line(self, d: bytes) -> bytes:
-        """The bytes that `d` holds in base64; raises BadMessage."""
-        return base64_body(d)
-
-
-class OneValue(ABC):
+class OneValue(TextType):
     """The common base of the three: a document of one field, and a text in lines."""
 
-    structured = True
     partial = False
-    enc: str | None = None
-    media_type = PLAIN_TEXT
     description: ClassVar[str]
     """The allowed values, for errors."""
-
-    def __init__(self, options: MessageTypeOptions) -> None:
-        self.name = options.name
-
-    def decoder(self, paths: tuple[Path, ...]) -> DocumentDecoder:
-        """A decoder of these paths; only `/value` has a value."""
-        return DocumentDecoder(paths, self.parse)
 
     def parse(self, body: bytes) -> dict[str, object]:
         """The document of the value; raises BadMessage."""
@@ -96,14 +62,6 @@ class OneValue(ABC):
             f"messages of type {self.name} are {self.description}, "
             '{"value": …} with no other field'
         )
-
-    def to_line(self, body: bytes) -> bytes:
-        """The text as a JSON string."""
-        return string_line(body)
-
-    def from_line(self, d: bytes) -> bytes:
-        """The body in the JSON string `d`; raises BadMessage."""
-        return string_body(d)
 
     @abstractmethod
     def _value(self, body: bytes) -> object:
@@ -154,7 +112,7 @@ class Double(OneValue):
     description = "a finite number"
 
     def _value(self, body: bytes) -> float:
-        if JSON_NUMBER.match(body) and isfinite(value := float(body)):
+        if NUMBER_TEXT.match(body) and isfinite(value := float(body)):
             return value
         raise BadMessage(f"{_shown(body)} is not a double; write a number such as -1.5 or 6.02e23")
 
@@ -172,7 +130,7 @@ class Double(OneValue):
 
 
 def _number_body(d: bytes) -> bytes:
-    return d if JSON_NUMBER.match(d) else string_body(d)
+    return d if NUMBER_TEXT.match(d) else string_body(d)
 
 
 def _shown(body: bytes) -> str:

@@ -20,12 +20,10 @@ from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
 from conflated_topics.documents import TEXT_FIELD, ObjectWithText
-from sow.core.definitions import MessageTypeOptions
 from sow.core.media_types import XML
-from sow.core.paths import Path
 from sow.errors import BadMessage, LargeMessage, clipped, shown
-from sow.messages.documents import DocumentDecoder
-from sow.messages.lines import bytes_of, string_body, string_line
+from sow.messages.base import bytes_of
+from sow.messages.documents import TextType
 
 NESTING_MAX = 64
 """Levels of elements in one message, as in AMPS."""
@@ -41,24 +39,14 @@ IN_ATTRIBUTES = {"\r": "&#13;", "\n": "&#10;", "\t": "&#9;"}
 """Whitespace that a parser would normalize."""
 
 
-class Xml:
+class Xml(TextType):
     """The XML message type."""
 
-    structured = True
-    partial = True
-    enc: str | None = None
     media_type = XML
     has_only_texts = True
     """A number or a time is its text."""
     has_root = True
     """A document has one field, and a part of it has it, too."""
-
-    def __init__(self, options: MessageTypeOptions) -> None:
-        self.name = options.name
-
-    def decoder(self, paths: tuple[Path, ...]) -> DocumentDecoder:
-        """A decoder of these paths."""
-        return DocumentDecoder(paths, self.parse)
 
     def parse(self, body: bytes) -> dict[str, Any]:
         """The root element as the field of a document; raises BadMessage."""
@@ -77,14 +65,6 @@ class Xml:
                 f"an XML message has one root element, and {shown(str(name))} is a list"
             )
         return bytes_of("".join(_element(name, "" if value is None else value, 1)))
-
-    def to_line(self, body: bytes) -> bytes:
-        """The message as a JSON string."""
-        return string_line(body)
-
-    def from_line(self, d: bytes) -> bytes:
-        """The body in the JSON string `d`; raises BadMessage."""
-        return string_body(d)
 
 
 class _XmlReader:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.core.definitions import Declared
-from sow.messages import arrow, message_type, stepwise_columns
-from sow.messages.arrow import ArrowColumns, UnfitError, table_of_documents
+from sow.messages import arrow, column_types, message_type
+from sow.messages.arrow import ArrowColumns, UnfitError, made, table_of_documents
 from sow.messages.column_types import ColumnTypes
 from sow.messages.declared import DeclaredFields
 
@@ -174,7 +174,7 @@ def test_every_value_can_be_had_back(texts):
 def test_a_column_is_the_same_in_however_many_steps_it_is_made(texts, heard):
     whole = column(*texts, heard=heard)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stepwise_columns, "PART_ROWS", 2)
+        patch.setattr(column_types, "PART_ROWS", 2)
         in_steps = column(*texts, heard=heard)
         patch.setattr(arrow, "QUICK", ())
         by_hand = column(*texts, heard=heard)
@@ -186,3 +186,15 @@ def test_a_column_is_the_same_in_however_many_steps_it_is_made(texts, heard):
 def test_documents_that_were_read_make_columns_of_the_same_types(texts):
     read = [{"f": json.loads(text)} for text in texts]
     assert table_of_documents(read)["f"].type in (column(*texts).type, pa.float64())
+
+
+def test_what_is_to_be_done_apart_is_done_and_sent_back():
+    def steps():
+        yield None
+        first = yield lambda: 2
+        nothing = yield None
+        assert nothing is None
+        second = yield lambda: first + 1
+        return first, second
+
+    assert made(steps()) == (2, 3)

@@ -9,6 +9,7 @@ from sow.core.delta import merged
 from sow.core.paths import parse_path
 from sow.errors import BadMessage
 from sow.messages import message_type
+from sow.messages.bson import VALUES_MAX, check_values
 from sow.messages.json import json_text
 
 KIND = message_type("bson")
@@ -133,3 +134,21 @@ def test_a_message_of_too_many_values_is_refused():
             KIND.decoder(()).read([body])
         # What was stored before there was a limit is read as it is.
         assert len(KIND.parse(body)["a"]) == len(values)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"a": [[]] * VALUES_MAX},
+        {"a": [{"b": [[]] * 1000}] * 101},
+        {"a": {str(at): at for at in range(VALUES_MAX)}},
+        {"a": [b""] * VALUES_MAX},
+    ],
+)
+def test_values_that_are_looked_at_one_by_one_are_bounded(document):
+    with pytest.raises(BadMessage, match="more than 100,000 values"):
+        check_values(document, 1_000_000)
+
+
+def test_plain_lists_do_not_count():
+    check_values({"a": [1, "b", None] * VALUES_MAX}, 1_000_000)

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from sow.core.lossless_numbers import LosslessNumber
 from sow.errors import TooLarge
 from sow.messages import column_types, message_type
-from sow.messages.column_types import ColumnTypes, kind_of_text, kind_of_value, type_of
+from sow.messages.column_types import (
+    ColumnTypes,
+    kind_of_text,
+    kind_of_value,
+    parts,
+    pieces,
+    type_of,
+)
 
 JSON = message_type("json")
 CASES = [
@@ -144,3 +151,23 @@ def test_more_fields_than_there_may_be_columns_are_said_and_not_kept(monkeypatch
 @pytest.mark.parametrize("text", ["1.10", "0.12345678901234567890", "-0", "1e22", "5.0"])
 def test_a_number_with_digits_is_of_the_kind_of_its_text(text):
     assert kind_of_value(LosslessNumber(text)) == kind_of_text(text.encode())
+
+
+def test_items_come_in_parts(monkeypatch):
+    monkeypatch.setattr(column_types, "PART_ROWS", 2)
+    assert list(parts(b"abcde")) == [b"ab", b"cd", b"e"]
+    assert list(parts([])) == []
+
+
+def test_bodies_come_in_pieces_of_so_many_bytes_or_one_body(monkeypatch):
+    monkeypatch.setattr(column_types, "PART_ROWS", 4)
+    monkeypatch.setattr(column_types, "PIECE_BYTES", 5)
+    bodies = [b"12", b"345", b"", b"6", b"7890abc", b"d", b"efgh", b"i"]
+    assert list(pieces(bodies)) == [
+        [b"12", b"345", b""],
+        [b"6"],
+        [b"7890abc"],
+        [b"d", b"efgh"],
+        [b"i"],
+    ]
+    assert list(pieces([])) == []

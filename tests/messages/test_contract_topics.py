@@ -13,9 +13,8 @@ from sow.core.cooperative import run_to_completion
 from sow.core.paths import parse_path, value_at
 from sow.history.snapshot import Snapshot
 from sow.messages import message_type
-from sow.messages.arrow import ArrowColumns
+from sow.messages.arrow import ArrowColumns, made
 from sow.messages.json import json_text
-from sow.messages.stepwise_columns import made
 from sow.server.http.arrow import of_documents
 from tests.laws.harness import SECOND, World
 from tests.messages.examples import EXAMPLES, OPTIONS, configured, topic_of

@@ -3,21 +3,42 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sow.core.paths import parse_path
+from sow.core.definitions import MessageTypeOptions
+from sow.core.paths import Path, parse_path, value_at
 from sow.errors import BadMessage
-from sow.messages.documents import VALUES_MAX, DocumentDecoder, check_values
+from sow.messages import documents as module
+from sow.messages.binary_types import Base64, TypedInt, TypedText
+from sow.messages.documents import (
+    LEVELS_MAX,
+    DocumentColumns,
+    TextType,
+    document_columns,
+)
 
 
-def parse(body):
-    try:
-        return json.loads(body)
-    except ValueError:
-        raise BadMessage("not JSON") from None
+class Jsonish(TextType):
+    """The least that a type has."""
+
+    def parse(self, body):
+        try:
+            return json.loads(body)
+        except ValueError:
+            raise BadMessage("not JSON") from None
+
+    def encode(self, document):
+        return json.dumps(document).encode()
 
 
-def decoder(*texts, **more):
-    return DocumentDecoder(tuple(map(parse_path, texts)), parse, **more)
+class Trimmed(Jsonish):
+    def stored(self, bodies):
+        return [body.strip() for body in bodies]
+
+
+def decoder(*texts, kind=Jsonish):
+    return kind(MessageTypeOptions("a", "a")).decoder(tuple(map(parse_path, texts)))
 
 
 def test_columns_stand_in_the_order_of_the_paths():
@@ -26,7 +47,7 @@ def test_columns_stand_in_the_order_of_the_paths():
 
 
 def test_what_is_kept_may_be_another_body_than_came():
-    bodies, columns = decoder("/a", stored=bytes.strip).read([b' {"a":1} ', b'{"a":2}'])
+    bodies, columns = decoder("/a", kind=Trimmed).read([b' {"a":1} ', b'{"a":2}'])
     assert bodies == [b'{"a":1}', b'{"a":2}']
     assert columns == [[1, 2]]
 
@@ -41,22 +62,63 @@ def test_no_path_is_required():
     assert decoder().read([b"{}"]) == ([b"{}"], [])
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        {"a": [[]] * VALUES_MAX},
-        {"a": [{"b": [[]] * 1000}] * 101},
-        {"a": {str(at): at for at in range(VALUES_MAX)}},
-        {"a": [b""] * VALUES_MAX},
-    ],
+names = st.sampled_from(["a", "b", "c"])
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.just("") | st.binary()
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=8,
 )
-def test_values_that_are_looked_at_one_by_one_are_bounded(document):
-    with pytest.raises(BadMessage, match="more than 100,000 values"):
-        check_values(document, 1_000_000)
+documents = st.lists(st.dictionaries(names, values, max_size=3), max_size=4)
+paths = st.lists(
+    st.builds(
+        Path, st.lists(names, min_size=1, max_size=3).map(tuple), st.none() | st.integers(0, 2)
+    ),
+    max_size=8,
+)
 
 
-def test_plain_lists_count_only_where_each_value_is_looked_at():
-    document = {"a": [1, "b", None] * VALUES_MAX}
-    check_values(document, 1_000_000)
-    with pytest.raises(BadMessage, match="more than 100,000 values"):
-        check_values(document, 1_000_000, every=True)
+@given(paths, documents)
+def test_what_is_read_is_what_looking_finds(wanted, batch):
+    looked_up = [[value_at(document, path) for document in batch] for path in wanted]
+    assert repr(DocumentColumns(wanted)(batch)) == repr(looked_up)
+
+
+@given(paths, documents)
+def test_a_tree_that_has_grown_reads_as_one_that_was_made_at_once(wanted, batch):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "SHARED_PATHS", 2)
+        module._tree.cache_clear()
+        for count in range(len(wanted) + 1):
+            some = tuple(wanted[:count])
+            assert repr(document_columns(some)(batch)) == repr(DocumentColumns(some)(batch))
+    module._tree.cache_clear()
+
+
+def test_a_path_may_have_more_names_than_the_stack_has_room():
+    document, deep = {"a": "found"}, Path(("a",) * 5000)
+    for _ in range(2 * LEVELS_MAX - 1):
+        document = {"a": document}
+    wanted = [Path(("a",) * 2 * LEVELS_MAX), deep]
+    assert DocumentColumns(wanted)([document, {}]) == [["found", None], [None, None]]
+
+
+def test_columns_hold_plain_values():
+    document = {"a": TypedInt(1, "x"), "b": [TypedText("t", 1), 2], "c": {"d": Base64("AA==")}}
+    wanted = list(map(parse_path, ("/a", "/b", "/c/d", "/e")))
+    ((a,), (b,), (d,), (none,)) = DocumentColumns(wanted)([document])
+    assert (a, b, d, none) == (1, ["t", 2], "AA==", None)
+    assert [type(a), *map(type, b), type(d)] == [int, str, int, str]
+
+
+def test_names_that_no_document_has_are_not_looked_for():
+    class Counting(dict):
+        requested = 0
+
+        def get(self, name, default=None):
+            Counting.requested += 1
+            return super().get(name, default)
+
+    wanted = [parse_path(f"/p{number}") for number in range(1000)]
+    columns = DocumentColumns(wanted)([Counting(p7=1, other=2)])
+    assert (columns[7], columns[8], Counting.requested) == ([1], [None], 1)

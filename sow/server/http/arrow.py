@@ -20,10 +20,10 @@ from sow.core.cooperative import Task, untracked
 from sow.errors import ClientError, clipped
 from sow.history.log_rows import LogRows
 from sow.history.snapshot import Snapshot
-from sow.messages.arrow import ArrowColumns, UnfitError
+from sow.messages.arrow import Apart, ArrowColumns, Making, Result, UnfitError
 from sow.messages.arrow_input import read_stream
-from sow.messages.lines import base64_line
-from sow.messages.stepwise_columns import Apart, Making, Result, pieces
+from sow.messages.base import base64_line
+from sow.messages.column_types import pieces
 from sow.server.loop.scheduler import FairScheduler
 from sow.sessions.commands.staged_rows import StagedRows
 from sow.topic.records import Records

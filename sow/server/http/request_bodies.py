@@ -17,8 +17,8 @@ from sow.engine.bulk_publish import slices
 from sow.engine.engine import Engine
 from sow.engine.running_topics import SourceTopic
 from sow.errors import BadMessage, TooLarge, clipped
+from sow.messages import line_bodies
 from sow.messages.csv_rows import CsvReader
-from sow.messages.line_bodies import line_bodies
 from sow.messages.record import records_of
 from sow.protocol.wire import BODIES_MAX
 from sow.server.http.body_stream import JSON_FAILURES, array_pieces, frame_pieces, line_pieces

@@ -29,7 +29,7 @@ from sow.errors import (
     Unauthenticated,
     described,
 )
-from sow.messages.line_bodies import line_bodies
+from sow.messages import line_bodies
 from sow.protocol.commands import ACKS, COMMANDS, Command, acks_of
 from sow.protocol.encodings import publish_acks, quoted, skip_lines
 from sow.protocol.publish_batching import PublishBatch, Read, coalesce

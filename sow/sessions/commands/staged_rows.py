@@ -19,7 +19,7 @@ from sow.core.changes import Reason
 from sow.core.cooperative import untracked
 from sow.engine.bulk_publish import SLICE_BYTES, SLICE_ROWS
 from sow.errors import BadMessage, shown
-from sow.messages.line_bodies import line_bodies
+from sow.messages import line_bodies
 from sow.topic.records import CheckedMessages, Records
 
 STORED_AT_ONCE = SLICE_ROWS

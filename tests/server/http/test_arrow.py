@@ -14,9 +14,8 @@ from sow.core.definitions import Declared, Topic
 from sow.errors import ClientError
 from sow.history.log_rows import extent, log_rows
 from sow.history.snapshot import Snapshot
-from sow.messages.arrow import ArrowColumns
+from sow.messages.arrow import ArrowColumns, made
 from sow.messages.declared import DeclaredFields
-from sow.messages.stepwise_columns import made
 from sow.server.http import arrow
 from sow.server.http.arrow import (
     SCHEMA,
