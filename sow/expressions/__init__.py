@@ -6,7 +6,6 @@ query. Nothing here knows where values come from.
 """
 
 from sow.expressions.aggregates import AGGREGATES, LAST, ORDERLESS
-from sow.expressions.compare import as_number, as_text, compare, elements
 from sow.expressions.fields import Fields, Known, compile_fields, nested
 from sow.expressions.filters import (
     Filter,
@@ -22,7 +21,7 @@ from sow.expressions.filters import (
     traits_in,
 )
 from sow.expressions.functions import FUNCTIONS, described_functions
-from sow.expressions.message_attributes import NO_TRAITS, UNSTEADY, MessageColumns, Trait, seconds
+from sow.expressions.message_attributes import NO_TRAITS, UNSTEADY, MessageColumns, Trait
 from sow.expressions.nodes import (
     Affix,
     And,
@@ -45,7 +44,7 @@ from sow.expressions.nodes import (
     walk,
 )
 from sow.expressions.numeric_functions import NUMERIC_FUNCTIONS
-from sow.expressions.ordering import OrderTerm, Rank, masked_order, parse_order_by, sort_key
+from sow.expressions.ordering import OrderTerm, masked_order, parse_order_by, sort_key
 from sow.expressions.parser import (
     STATES,
     make_parser,
@@ -64,7 +63,8 @@ from sow.expressions.predicate_terms import (
     access_of,
     find_access,
 )
-from sow.expressions.projections import Aggregate, Argument, Projection, compile_projection
+from sow.expressions.projections import Aggregate, Projection, compile_projection
+from sow.expressions.values import as_number, as_text, compare, elements
 
 __all__ = [
     "AGGREGATES",
@@ -81,7 +81,6 @@ __all__ = [
     "Affix",
     "Aggregate",
     "And",
-    "Argument",
     "Arithmetic",
     "Between",
     "Call",
@@ -106,7 +105,6 @@ __all__ = [
     "PatternTerm",
     "Projection",
     "RangeTerm",
-    "Rank",
     "Source",
     "Trait",
     "ValueTerm",
@@ -136,7 +134,6 @@ __all__ = [
     "parse_order_by",
     "parse_projected",
     "paths_in",
-    "seconds",
     "sort_key",
     "sow_keys_in",
     "traits_in",

@@ -7,9 +7,8 @@ numbers and texts that spell one by their number, other texts above all numbers.
 from functools import cmp_to_key
 
 from sow.core.paths import Scalar, Value
-from sow.expressions.compare import compare_scalars, elements
 from sow.expressions.function import Example, Function
-from sow.expressions.values import ARITHMETIC, number
+from sow.expressions.values import ARITHMETIC, compare_scalars, elements, number
 
 
 def _order(one: Scalar, other: Scalar) -> int:

@@ -15,7 +15,6 @@ from lark import Token, Transformer
 
 from sow.core.paths import INDEX_DIGITS_MAX, Path, parse_path
 from sow.errors import BadFilter, clipped, shown
-from sow.expressions.compare import as_number
 from sow.expressions.functions import called
 from sow.expressions.nodes import (
     Affix,
@@ -35,6 +34,7 @@ from sow.expressions.nodes import (
     Parameter,
     as_condition,
 )
+from sow.expressions.values import as_number
 
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.S)
 _JSON_STEP = re.compile(r"""\.([\w@-]+)|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]""", re.S)

@@ -4,7 +4,7 @@ Three-valued logic costs nothing if it is split in two: *is it true?* and *is it
 ordinary conditions, NOT swaps them, AND and OR follow De Morgan, and unknown is neither. So the
 source of a filter is one Python condition over plain variables, with a test for each operator: the
 common types are tested inline, everything else (lists, mixed types, NULL) by
-`sow.expressions.compare`. A value is a Python expression with inline arithmetic between doubles. A
+`sow.expressions.values`. A value is a Python expression with inline arithmetic between doubles. A
 condition as a value is evaluated once, for its outcome: two tests would double at each level of
 nested conditions.
 
@@ -18,16 +18,6 @@ from functools import partial
 
 from sow.core.paths import Path, Value
 from sow.errors import TooLarge, shown
-from sow.expressions.compare import (
-    Members,
-    Outcome,
-    affixed,
-    any_of,
-    between,
-    compare,
-    is_nan,
-    is_null,
-)
 from sow.expressions.function import Function
 from sow.expressions.functions import FUNCTIONS
 from sow.expressions.nodes import (
@@ -55,14 +45,27 @@ from sow.expressions.nodes import (
     walk,
 )
 from sow.expressions.operators import CALCULATIONS, COMPARISONS
-from sow.expressions.pattern_costs import (
+from sow.expressions.patterns import (
     FREE_MAX,
     SLOW_STEPS_MAX,
+    Patterns,
+    Search,
+    like,
     searched_chars_max,
     slow_steps,
 )
-from sow.expressions.patterns import Patterns, Search, like
-from sow.expressions.values import ARITHMETIC, first
+from sow.expressions.values import (
+    ARITHMETIC,
+    Members,
+    Outcome,
+    affixed,
+    any_of,
+    between,
+    compare,
+    first,
+    is_nan,
+    is_null,
+)
 
 # Python's own parser gives up at 200 open parentheses; deeper parts become functions.
 _LEVELS_PER_FUNCTION = 40

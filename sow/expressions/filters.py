@@ -5,9 +5,7 @@ loop), or one record with all three outcomes, and shows a planner its terms. It 
 records: the caller supplies the columns.
 """
 
-import operator
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
 from functools import cached_property
 from types import CodeType
 from typing import Any
@@ -16,7 +14,6 @@ from sow.core.cache import kept
 from sow.core.paths import Path, Scalar, Value
 from sow.errors import BadFilter, TooLarge
 from sow.expressions.codegen import TESTS_IN_PLACE_MAX, SourceText
-from sow.expressions.compare import Outcome
 from sow.expressions.functions import FUNCTIONS
 from sow.expressions.message_attributes import NO_TRAITS, UNSTEADY, MessageColumns, Trait, seconds
 from sow.expressions.nodes import (
@@ -33,9 +30,11 @@ from sow.expressions.nodes import (
     Source,
     conjuncts,
     walk,
+    with_parts,
 )
 from sow.expressions.parser import BYTES_MAX, EXPRESSION_DEPTH_MAX, parse
-from sow.expressions.pattern_costs import search_cost
+from sow.expressions.patterns import search_cost
+from sow.expressions.values import Outcome
 
 _TESTS = Identifier | MessageTrait | Arithmetic | Call
 """Nodes that make the generated text longer."""
@@ -119,7 +118,7 @@ class Filter:
 
     @cached_property
     def search_cost(self) -> int:
-        """The cost of searching for its patterns (`sow.expressions.pattern_costs`)."""
+        """The cost of searching for its patterns (`sow.expressions.patterns`)."""
         return sum(map(search_cost, _patterns_in(self.expression)))
 
     @cached_property
@@ -282,24 +281,8 @@ def _with_known(node: Node, known: Mapping[Any, Scalar]) -> Node:
     if isinstance(node, MessageTrait | Identifier | Parameter):
         is_known = node.source in known
         return Literal(known[node.source], position=node.position) if is_known else node
-    parts: dict[str, Any] = {}
-    for field in fields(node):
-        part = getattr(node, field.name)
-        if isinstance(part, Node):
-            made: Any = _with_known(part, known)
-        elif isinstance(part, tuple) and part and isinstance(part[0], Node):
-            made = _all_with_known(part, known)
-        else:
-            continue
-        if made is not part:
-            parts[field.name] = made
-    return _calculated(replace(node, **parts)) if parts else node
-
-
-def _all_with_known(nodes: tuple[Node, ...], known: Mapping[Any, Scalar]) -> tuple[Node, ...]:
-    made = tuple([_with_known(node, known) for node in nodes])
-    # The same tuple where nothing is new: to compare parts would look through all below.
-    return nodes if all(map(operator.is_, made, nodes)) else made
+    made = with_parts(node, _with_known, known)
+    return node if made is node else _calculated(made)
 
 
 def _calculated(node: Node) -> Node:

@@ -10,8 +10,9 @@ it. `str(node)` is text that parses to the same node again.
 
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from sow.core.paths import Path, Scalar, TopicPath
 from sow.expressions.message_attributes import Trait
@@ -150,8 +151,8 @@ class Parameter(Node):
 
 
 @dataclass(frozen=True)
-class Arithmetic(Node):
-    """`left operator right`, the operator being one of ``+ - * / %``."""
+class _Operation(Node):
+    """`left operator right`."""
 
     operator: str
     left: Node
@@ -161,6 +162,14 @@ class Arithmetic(Node):
     def children(self) -> tuple[Node, ...]:
         """The two sides."""
         return self.left, self.right
+
+    def __str__(self) -> str:
+        return f"{_operand(self.left)} {self.operator} {_operand(self.right)}"
+
+
+@dataclass(frozen=True)
+class Arithmetic(_Operation):
+    """A value: the operator is one of ``+ - * / %``."""
 
     def __str__(self) -> str:
         return f"({_operand(self.left)} {self.operator} {_operand(self.right)})"
@@ -183,20 +192,8 @@ class Call(Node):
 
 
 @dataclass(frozen=True)
-class Compare(Node):
-    """`left operator right`, the operator being one of ``= != < <= > >=``."""
-
-    operator: str
-    left: Node
-    right: Node
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        """The two sides."""
-        return self.left, self.right
-
-    def __str__(self) -> str:
-        return f"{_operand(self.left)} {self.operator} {_operand(self.right)}"
+class Compare(_Operation):
+    """A condition: the operator is one of ``= != < <= > >=``."""
 
 
 @dataclass(frozen=True)
@@ -218,8 +215,8 @@ class Between(Node):
 
 
 @dataclass(frozen=True)
-class In(Node):
-    """`operand` equals one of `members`."""
+class _Membership(Node):
+    """A test of `operand` against `members`."""
 
     operand: Node
     members: tuple[Node, ...]
@@ -228,6 +225,11 @@ class In(Node):
     def children(self) -> tuple[Node, ...]:
         """The operand and the members."""
         return self.operand, *self.members
+
+
+@dataclass(frozen=True)
+class In(_Membership):
+    """`operand` equals one of `members`."""
 
     def __str__(self) -> str:
         return f"{_operand(self.operand)} IN ({_listed(self.members)})"
@@ -250,17 +252,10 @@ class Like(Node):
 
 
 @dataclass(frozen=True)
-class Affix(Node):
+class Affix(_Membership):
     """`operand` as text begins, or with `at_end` ends, with one of `members`."""
 
-    operand: Node
-    members: tuple[Node, ...]
     at_end: bool
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        """The operand and the members."""
-        return self.operand, *self.members
 
     def __str__(self) -> str:
         word = "ENDS" if self.at_end else "BEGINS"
@@ -268,8 +263,8 @@ class Affix(Node):
 
 
 @dataclass(frozen=True)
-class IsNull(Node):
-    """`operand` has no value. Never unknown."""
+class _Test(Node):
+    """A condition of `operand` alone."""
 
     operand: Node
 
@@ -277,44 +272,35 @@ class IsNull(Node):
     def children(self) -> tuple[Node, ...]:
         """The operand."""
         return (self.operand,)
+
+
+@dataclass(frozen=True)
+class IsNull(_Test):
+    """`operand` has no value. Never unknown."""
 
     def __str__(self) -> str:
         return f"{_operand(self.operand)} IS NULL"
 
 
 @dataclass(frozen=True)
-class IsNan(Node):
+class IsNan(_Test):
     """`operand` is the number that is none. Never unknown."""
-
-    operand: Node
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        """The operand."""
-        return (self.operand,)
 
     def __str__(self) -> str:
         return f"{_operand(self.operand)} IS NAN"
 
 
 @dataclass(frozen=True)
-class Not(Node):
+class Not(_Test):
     """The opposite; unknown stays unknown."""
-
-    operand: Node
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        """The condition that is turned round."""
-        return (self.operand,)
 
     def __str__(self) -> str:
         return "NOT " + _joined((self.operand,), "")
 
 
 @dataclass(frozen=True)
-class And(Node):
-    """Every operand is true."""
+class _Junction(Node):
+    """A chain of conditions."""
 
     operands: tuple[Node, ...]
 
@@ -322,21 +308,19 @@ class And(Node):
     def children(self) -> tuple[Node, ...]:
         """The conditions."""
         return self.operands
+
+
+@dataclass(frozen=True)
+class And(_Junction):
+    """Every operand is true."""
 
     def __str__(self) -> str:
         return _joined(self.operands, " AND ")
 
 
 @dataclass(frozen=True)
-class Or(Node):
+class Or(_Junction):
     """Some operand is true."""
-
-    operands: tuple[Node, ...]
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        """The conditions."""
-        return self.operands
 
     def __str__(self) -> str:
         return _joined(self.operands, " OR ")
@@ -386,6 +370,29 @@ def walk(node: Node) -> Iterator[Node]:
         current = waiting.pop()
         yield current
         waiting.extend(reversed(current.children))
+
+
+def with_parts(node: Node, change: Callable[..., Node], *given: object) -> Node:
+    """The node with each of its parts changed, by `change(part, *given)`; the node itself where
+    that changes nothing."""
+    parts: dict[str, Any] = {}
+    for attribute in fields(node):
+        part = getattr(node, attribute.name)
+        if isinstance(part, Node):
+            made: Any = change(part, *given)
+            is_new = made is not part
+        elif isinstance(part, tuple) and part and isinstance(part[0], Node):
+            made, is_new = [], False
+            # A loop, not a comprehension: fewer frames for each level of nesting.
+            for one in part:
+                made.append(change(one, *given))
+                is_new = is_new or made[-1] is not one
+            made = tuple(made)
+        else:
+            continue
+        if is_new:
+            parts[attribute.name] = made
+    return replace(node, **parts) if parts else node
 
 
 def below(node: Node, levels: int) -> Node | None:

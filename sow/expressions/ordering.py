@@ -13,11 +13,11 @@ from sow.core.paths import Path, Scalar, Value
 from sow.errors import BadFilter, TooLarge
 from sow.expressions.builder import Term
 from sow.expressions.codegen import SLOW_FUNCTIONS
-from sow.expressions.compare import as_text
 from sow.expressions.filters import bound, compile_column, paths_in, traits_in
 from sow.expressions.message_attributes import Trait
 from sow.expressions.nodes import Call, Identifier, Literal, MessageTrait, Node, Source, walk
 from sow.expressions.parser import parse_order
+from sow.expressions.values import as_text
 
 TERMS_MAX = 32
 """Terms of an order: the records are sorted once for each."""

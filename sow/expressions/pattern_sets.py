@@ -21,8 +21,7 @@ from collections.abc import Iterable, Iterator
 import re2
 
 from sow.core.cache import kept
-from sow.expressions.pattern_costs import free_positions, is_simple
-from sow.expressions.patterns import engine_options, steps_of
+from sow.expressions.patterns import engine_options, free_positions, is_simple, steps_of
 
 SMALL_SET_MAX = 64
 """Patterns of the small set: a third of a millisecond to make."""

@@ -12,7 +12,7 @@ aggregates: nothing here knows how they are maintained, nor where records are.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -32,6 +32,7 @@ from sow.expressions.nodes import (
     Node,
     Slot,
     walk,
+    with_parts,
 )
 from sow.expressions.parser import parse_grouped, parse_projected
 
@@ -80,7 +81,7 @@ class Projection:
         self.texts = texts
         self.grouping = tuple(grouping)
         parts = _Parts(grouping)
-        made = [replace_value(one, parts.outer(one.value)) for one in constructions]
+        made = [one._replace(value=parts.outer(one.value)) for one in constructions]
         self.inputs: tuple[TopicPath, ...] = tuple(parts.inputs)
         places = {path: at for at, path in enumerate(self.inputs)}
         self.arguments: tuple[Argument, ...] = tuple(
@@ -135,11 +136,6 @@ def compile_projection(
     )
 
 
-def replace_value(construction: Construction, value: Node) -> Construction:
-    """The construction of another value at the same place."""
-    return construction._replace(value=value)
-
-
 class _Parts:
     """Collects the parts of expressions. Equal parts, which have equal texts, are one."""
 
@@ -159,7 +155,7 @@ class _Parts:
         if isinstance(node, Identifier):
             number = self._grouping.get(_source(node))
             return self._slot(LAST, node) if number is None else Slot(number)
-        return _with_parts(node, self.outer)
+        return with_parts(node, self.outer)
 
     def _slot(self, kind: str, argument: Node, separator: str = DEFAULT_SEPARATOR) -> Slot:
         for part in walk(argument):
@@ -174,18 +170,6 @@ class _Parts:
 
 def _source(node: Identifier) -> TopicPath:
     return TopicPath(node.topic, node.path)
-
-
-def _with_parts(node: Node, change: Callable[[Node], Node]) -> Node:
-    """The node with each of its parts changed."""
-    parts: dict[str, Any] = {}
-    for field in fields(node):
-        part = getattr(node, field.name)
-        if isinstance(part, Node):
-            parts[field.name] = change(part)
-        elif isinstance(part, tuple) and part and isinstance(part[0], Node):
-            parts[field.name] = tuple([change(one) for one in part])
-    return replace(node, **parts) if parts else node
 
 
 def _argument(
@@ -267,7 +251,7 @@ def _qualified(node: Node, topics: Mapping[str, str], what: str) -> Node:
     """The node with the topic of each path filled in; raises BadFilter."""
     if isinstance(node, Identifier):
         return _of_topic(node, topics, what)
-    return _with_parts(node, lambda part: _qualified(part, topics, what))
+    return with_parts(node, _qualified, topics, what)
 
 
 def _of_topic(node: Identifier, topics: Mapping[str, str], what: str) -> Identifier:
@@ -362,7 +346,7 @@ def _projected(text: str, topics: Mapping[str, str]) -> Construction:
     made = parse_projected(text)
     value = _qualified(made.value, topics, "projection")
     _check_value(value)
-    return replace_value(made, value)
+    return made._replace(value=value)
 
 
 def _grouped(text: str, topics: Mapping[str, str]) -> TopicPath:

@@ -8,7 +8,6 @@ from functools import cache, lru_cache
 import re2
 
 from sow.core.paths import Value
-from sow.expressions.compare import as_text
 from sow.expressions.function import (
     ANY,
     NULL_BY_NULL,
@@ -19,9 +18,8 @@ from sow.expressions.function import (
     of_text,
     of_texts,
 )
-from sow.expressions.pattern_costs import searched_chars_max
-from sow.expressions.patterns import ENGINE_BYTES_MAX, engine_options, searcher
-from sow.expressions.values import number, text
+from sow.expressions.patterns import ENGINE_BYTES_MAX, engine_options, searched_chars_max, searcher
+from sow.expressions.values import as_text, number, text
 
 LONG_CHARS = 4096
 """A text of more takes microseconds to be made small letters of."""

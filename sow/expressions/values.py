@@ -1,19 +1,164 @@
-"""Conversion of values for calculation, and arithmetic.
+"""Comparison of any two values, conversion for calculation, and arithmetic, by the operator table.
 
-Values are those of paths: text, numbers, booleans, None, or a list of these; all but the functions
-of lists use its first element. Text that spells a number counts as one; NULL (None and the empty
-text) makes the result NULL, and so does text that is no number. Integers stay integers: ``1 / 5``
-is 0, and the remainder has the sign of the left side. Generated code calls these functions for all
-arithmetic (`sow.expressions.codegen`).
+Values are those of paths: text, numbers, booleans, None, or a list of these. NULL is None and the
+empty text. Generated code (`sow.expressions.codegen`) handles the common cases inline and calls
+these functions for the rest.
+
+A comparison has three outcomes: True, False or None (unknown). NULL makes it unknown, NaN makes it
+false. Booleans are 1 and 0. Two strings compare as text; a string against a number is read as a
+number, and one that cannot be read ranks above every number. A list is tested element by element:
+the test is true if it is true of any.
+
+Calculation takes the first element of a list. Text that spells a number counts as one; NULL makes
+the result NULL, and so does text that is no number. Integers stay integers: ``1 / 5`` is 0, and the
+remainder has the sign of the left side.
 """
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sow.core.paths import Scalar, Value
-from sow.expressions.compare import as_number, as_text
-from sow.expressions.operators import CALCULATIONS, Number
+from sow.expressions.operators import CALCULATIONS, COMPARISONS, Number
+
+Outcome = bool | None
+
+_NUMBER = re.compile(
+    r"[+-]?(?:[0-9]+(?P<fraction>\.[0-9]*)?|\.[0-9]+)(?P<exponent>[eE][+-]?[0-9]+)?\Z"
+)
+# Longer integers are read as floats: reading them exactly takes quadratic time.
+_INTEGER_DIGITS_MAX = 1000
+
+
+def as_number(text: str) -> int | float | None:
+    """The number that all of `text` spells in decimal, or None."""
+    found = _NUMBER.match(text)
+    if found is None:
+        return None
+    digits = text.strip("+-").isdigit() and len(text) <= _INTEGER_DIGITS_MAX
+    return int(text) if digits else float(text)
+
+
+def as_text(value: str | int | float) -> str:
+    """A value as LIKE and TEXT ordering see it; booleans are 1 and 0."""
+    return value if isinstance(value, str) else repr(value + 0)
+
+
+def any_of(outcomes: Iterable[Outcome]) -> Outcome:
+    """SQL's OR over any number of outcomes; unknown when there are none (an empty array)."""
+    result: Outcome = None
+    for count, outcome in enumerate(outcomes):
+        if outcome:
+            return True
+        result = outcome if count == 0 or outcome is None else result
+    return result
+
+
+def elements(value: Value) -> list[Scalar]:
+    """The values of a list, or the one value."""
+    return value if isinstance(value, list) else [value]
+
+
+def compare(symbol: str, a: Value, b: Value) -> Outcome:
+    """`a symbol b`, where symbol is a key of COMPARISONS."""
+    if isinstance(a, list) or isinstance(b, list):
+        return any_of(compare_scalars(symbol, x, y) for x in elements(a) for y in elements(b))
+    return compare_scalars(symbol, a, b)
+
+
+def compare_scalars(symbol: str, a: Scalar, b: Scalar) -> Outcome:
+    """`a symbol b` for single values."""
+    if a is None or b is None or a == "" or b == "":
+        return None
+    test: Callable[[Any, Any], bool] = COMPARISONS[symbol].holds
+    if isinstance(a, str):
+        return test(a, b) if isinstance(b, str) else test(*_as_numbers(a, b))
+    return test(*reversed(_as_numbers(b, a))) if isinstance(b, str) else test(a, b)
+
+
+def _as_numbers(text: str, number: int | float) -> tuple[int | float, int | float]:
+    """A string and a number as two numbers that compare by the rules."""
+    read = as_number(text)
+    if read is not None:
+        return read, number
+    # Above every number, infinity included; NaN stays beyond comparison.
+    return (1, 0) if number == number else (0, number)
+
+
+def between(value: Value, low: Value, high: Value) -> Outcome:
+    """Whether one element of `value` lies from `low` to `high`, both included."""
+    return any_of(
+        _and(compare_scalars(">=", x, y), compare_scalars("<=", x, z))
+        for x in elements(value)
+        for y in elements(low)
+        for z in elements(high)
+    )
+
+
+def _and(a: Outcome, b: Outcome) -> Outcome:
+    if a is False or b is False:
+        return False
+    return None if a is None or b is None else True
+
+
+def is_null(value: Value) -> bool:
+    """Whether there is no value: None, '', or a list without one."""
+    if isinstance(value, list):
+        return all(item is None or item == "" for item in value)
+    return value is None or value == ""
+
+
+def is_nan(value: Value) -> bool:
+    """Whether it, or an element of it, is the number that is none."""
+    return any(one != one for one in elements(value))
+
+
+def affixed(at_end: bool, value: Value, *members: Value) -> Outcome:
+    """Whether an element of `value`, as text, begins or ends with one of `members`."""
+    affixes = [one for member in members for one in elements(member)]
+    return any_of(_affixed(at_end, one, affix) for one in elements(value) for affix in affixes)
+
+
+def _affixed(at_end: bool, one: Scalar, affix: Scalar) -> Outcome:
+    if one is None or one == "" or affix is None or affix == "":
+        return None
+    text, part = as_text(one), as_text(affix)
+    return text.endswith(part) if at_end else text.startswith(part)
+
+
+# IN with a list of literals: one lookup in a set instead of a chain of comparisons, with the same
+# result, conversions between strings and numbers included: a number is looked up among the literals
+# that are or spell numbers, a string among the string literals and, read as a number, among the
+# number literals.
+
+
+class Members:
+    """The literals of one IN list."""
+
+    def __init__(self, literals: Sequence[Scalar]) -> None:
+        values = [value for value in literals if value is not None and value != ""]
+        self.has_null = len(values) < len(literals)
+        self.texts = frozenset(value for value in values if isinstance(value, str))
+        self.numbers = frozenset(value for value in values if not isinstance(value, str))
+        spelt = {as_number(text) for text in self.texts} - {None}
+        self.all_numbers = self.numbers | spelt
+
+    def contain(self, value: Value) -> Outcome:
+        """Whether `value`, or an element of it, equals a member."""
+        if isinstance(value, list):
+            return any_of(map(self._contain_scalar, elements(value)))
+        return self._contain_scalar(value)
+
+    def _contain_scalar(self, value: Scalar) -> Outcome:
+        if value is None or value == "":
+            return None
+        if isinstance(value, str):
+            found = value in self.texts or (bool(self.numbers) and as_number(value) in self.numbers)
+        else:
+            found = value in self.all_numbers
+        return found or (None if self.has_null else False)
+
 
 DIGITS_MAX = 1000
 """Digits of a calculated integer; one with more becomes a double, since products of

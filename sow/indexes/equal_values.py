@@ -1,6 +1,6 @@
 """Which values of a field equal a literal, so that equality can be a dictionary lookup.
 
-By the rules of ``=`` (`sow.expressions.compare`) strings equal as text, and a string equals a
+By the rules of ``=`` (`sow.expressions.values`) strings equal as text, and a string equals a
 number that it spells: the literal 5 is equalled by 5, 5.0, '5', '05' and '5e0', the literal '5'
 by '5' and every number 5. A list equals what any of its elements equals. Usual spellings follow
 from the number; unusual ones and lists cannot be guessed, so they are noted as they turn up.

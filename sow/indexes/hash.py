@@ -25,7 +25,7 @@ import numpy.ma
 from numpy.typing import NDArray
 
 from sow.core.paths import Path, Scalar, Value
-from sow.expressions.compare import is_null
+from sow.expressions.values import is_null
 from sow.indexes.equal_values import Single, Spellings
 from sow.messages.base import Column
 

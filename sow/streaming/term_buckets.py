@@ -1,7 +1,7 @@
 """Term buckets: what is filed under values, ranges and patterns of one field.
 
 A place has a *key*: a value, a pair of bounds, a pattern. A column of values leads to the places
-whose terms may match them, by the rules of comparison (`sow.expressions.compare`): a number equals
+whose terms may match them, by the rules of comparison (`sow.expressions.values`): a number equals
 the texts that spell it, so both have one key; text that spells no number ranks above all numbers;
 an array stands for its elements, and in ranges for all from its lowest to its highest. What is
 filed is opaque.

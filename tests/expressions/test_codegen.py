@@ -15,7 +15,7 @@ from sow.expressions import (
     paths_in,
 )
 from sow.expressions.codegen import SourceText
-from sow.expressions.compare import between, compare
+from sow.expressions.values import between, compare
 
 A = Identifier(Path(("a",)))
 VALUES = [5, 5.0, 4, 6.5, "5", "5.0", "x", "A", True, False, None, "", float("nan"), [1, 5], [None]]

@@ -7,10 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.errors import BadFilter, ClientError
-from sow.expressions import AGGREGATES, compile_fields, compile_filter, parse, walk
+from sow.expressions import (
+    AGGREGATES,
+    MessageTrait,
+    Trait,
+    compile_fields,
+    compile_filter,
+    parse,
+    traits_in,
+    walk,
+)
 from sow.expressions.function import EXAMPLE_MESSAGE, EXAMPLE_RECORD
-from sow.expressions.functions import FUNCTIONS, SLIPS
-from sow.expressions.message_functions import NOT_KEPT
+from sow.expressions.functions import FUNCTIONS, MESSAGE_FUNCTIONS, NOT_KEPT, SLIPS
 
 EXAMPLES = [(name, example) for name in FUNCTIONS for example in FUNCTIONS[name].examples]
 values = st.sampled_from(
@@ -144,3 +152,28 @@ def test_texts_that_double_do_not_take_the_memory_of_all(levels):
     assert compiled.truth(["x" * 5000]) is None
     with pytest.raises(ClientError):
         compile_filter(f"{'CONCAT(' * levels * 5}/a{')' * levels * 5} = 1")
+
+
+@pytest.mark.parametrize("name", MESSAGE_FUNCTIONS)
+def test_a_function_of_the_message_is_read_as_its_trait(name):
+    for text in (f"{name}() = 1", f"{name.lower()} ( ) = 1"):
+        assert parse(text).left == MessageTrait(Trait(name))
+    condition = compile_filter(f"ABS({name}()) > /a OR {name}() IN (1, /b)")
+    assert [str(path) for path in condition.paths] == ["/a", "/b"]
+    assert condition.traits == (Trait(name),)
+    assert condition.sources == (*condition.paths, *condition.traits)
+    assert parse(str(condition.expression)) == condition.expression
+
+
+def test_values_are_handed_over_behind_those_of_fields():
+    condition = compile_filter("SOW_KEY() = /id AND MESSAGE_SIZE() > 3")
+    assert condition.truth(["7", "7", 4]) is True
+    assert condition.matches([["7", "7", "8"], ["7", "7", "7"], [4, 3, 4]], 3) == [
+        *[True, False, False]
+    ]
+
+
+def test_every_trait_but_that_of_the_time_has_a_function_here():
+    assert set(Trait) - MESSAGE_FUNCTIONS.keys() == {Trait.UNIX_TIMESTAMP}
+    assert not NOT_KEPT.keys() & MESSAGE_FUNCTIONS.keys()
+    assert traits_in(parse("/a = 1")) == ()

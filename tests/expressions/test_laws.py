@@ -13,8 +13,8 @@ from sow.expressions import (
     parse,
     sort_key,
 )
-from sow.expressions.compare import compare
 from sow.expressions.nodes import Literal
+from sow.expressions.values import compare
 from tests.effort import examples
 
 from . import naive

@@ -1,13 +1,25 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sow.errors import BadFilter, TooLarge
 from sow.expressions import compile_filter, patterns
-from sow.expressions.pattern_costs import (
+from sow.expressions.patterns import (
+    ENDLESS,
+    PATTERN_CHARS_MAX,
+    SCAN_STEPS,
     SEARCHED_CHARS_MAX,
+    SLOW_FACTOR,
     SLOW_STEPS_MAX,
     SLOWLY_SEARCHED_CHARS_MAX,
+    STEPS_MAX,
+    Patterns,
+    free_positions,
+    is_simple,
+    search_cost,
+    searcher,
+    steps_of,
 )
-from sow.expressions.patterns import PATTERN_CHARS_MAX, SCAN_STEPS, STEPS_MAX, Patterns, searcher
 from sow.security.topic_patterns import topic_search
 
 SAMPLES = ["", "x", "son", "sonny", "Johnson", "a son b", "sönne", "son\n", "SON"]
@@ -132,3 +144,53 @@ def test_plain_text_counts_where_it_is_looked_for_anywhere():
         with pytest.raises(TooLarge, match="plain text counts for 100") as error:
             compile_filter(" OR ".join([*likes, more]))
         assert error.value.expected == f"patterns of at most {STEPS_MAX} steps"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "free"),
+    [
+        ("", 0),
+        ("abc", 0),
+        ("^abc$", 0),
+        ("a.*b", 1),
+        ("AB.*CD|EF", 1),
+        ("one|two|three|four|five|six|seven|eight|nine|ten", 0),
+        ("^(EUR|USD|GBP)/(JPY|CHF)$", 2),
+        ("(?i)apple", 0),
+        (r"[A-Z]{3}-\d{4}", 7),
+        (r"a\{3\}\.\[b\]", 0),
+        (r"\pL\p{Greek}[[:alpha:]]", 3),
+        (r"[^\]]x[]a]", 2),
+        ("(?P<n>a.)b", 1),
+        ("[ab]?[ab]?[ab]?", 3),
+        ("a{3}", 3),
+        ("a{2,}", 2),
+        (".{0}", 1),
+        ("a[ab]{10}c", 10),
+        ("(a|b)*a(a|b){15}[cd]", 17),
+        ("((a|b){5}){6}", 30),
+        ("(a.{0,20}b.{0,20}){1,4}c", 160),
+        ("((((.{1000}){1000}){1000}){1000})", ENDLESS),
+        ("()((", 0),
+        (")a{2}", 2),
+    ],
+)
+def test_what_takes_more_than_one_character_is_free_as_often_as_it_is_repeated(pattern, free):
+    assert free_positions(pattern) == free
+
+
+@given(st.text(r"ab.[]{}()|*+?,\^$19-:pP", max_size=40))
+def test_any_text_has_an_answer(pattern):
+    assert 0 <= free_positions(pattern) <= ENDLESS
+
+
+@pytest.mark.parametrize("pattern", ["^ab.*c", "one|two", r"[A-Z]{3}\d{5}"])
+def test_a_simple_pattern_costs_its_steps(pattern):
+    assert is_simple(pattern)
+    assert search_cost(pattern) == steps_of(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["a[ab]{9}c", "(a|b)*a(a|b){15}", ".{9}"])
+def test_another_one_costs_many_times_as_much(pattern):
+    assert not is_simple(pattern)
+    assert search_cost(pattern) == SLOW_FACTOR * steps_of(pattern)

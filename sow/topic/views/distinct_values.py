@@ -1,6 +1,6 @@
 """The distinct values of a group: the least, the greatest, their number, and the only one.
 
-Values compare as the operators do (`sow.expressions.compare`): numbers by size, true and false as 1
+Values compare as the operators do (`sow.expressions.values`): numbers by size, true and false as 1
 and 0, two texts as texts, a text and a number as numbers if the text spells one, and else the text
 is greater. So the rank of a text depends on whether there are numbers: as long as there are both,
 texts are also kept by the numbers that they spell. Equal values are one, and its form depends only
