@@ -18,7 +18,7 @@ from sow.cli.parent_death import end_with_input
 from sow.cli.plain_output import json_text
 from sow.config import require
 from sow.config.diagnostics import MistakeError
-from sow.config.elements.pipeline_types import spark_master
+from sow.config.elements.pipeline import spark_master
 from sow.core.definitions import Configuration, ConflatedTopic, View
 from sow.core.pipelines import Pipeline
 from sow.core.suggest import did_you_mean

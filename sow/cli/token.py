@@ -12,7 +12,7 @@ from sow.cli.credential_files import config_options, file_named, refused
 from sow.cli.options import example, json_option
 from sow.cli.plain_output import json_text
 from sow.config.diagnostics import MistakeError
-from sow.config.units import duration_us
+from sow.config.value_types import duration_us
 from sow.security.authentication import tokens
 
 

@@ -1,8 +1,8 @@
 """Loads config.xml: parses and checks it, and builds the plain data of `sow.core.definitions`.
 
-Text is parsed into nodes (`document`), `<Include>` is resolved (`includes`), nodes are bound to
-sections by the table of elements (`binder`, `elements`), rules check what must agree between
-elements (`rules`), and sections become dataclasses (`build`).
+Text is parsed into nodes and `<Include>` is resolved (`document`), nodes are bound to sections by
+the table of elements (`binder`, `elements`), rules check what must agree between elements
+(`rules`), and sections become dataclasses (`build`).
 All mistakes of a file are reported at once, each with its line and a remedy. The process's
 environment is not read here: the caller passes `environment`.
 """
@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from sow.config.binder import Section, read_root
 from sow.config.build import build
 from sow.config.diagnostics import Diagnostics, Finding, Loaded, Reviewed, Severity
-from sow.config.document import DOCUMENT_BYTES_MAX, Variables, parse_document
-from sow.config.includes import Reader, include
+from sow.config.document import DOCUMENT_BYTES_MAX, Reader, Variables, include, parse_document
 from sow.config.rules.document_rules import check
 from sow.config.rules.security_rules import exposed, exposure
 from sow.core.definitions import Configuration

@@ -64,6 +64,10 @@ class Section:
         """The line of the element `name` and its tag there; the section's if absent."""
         return self.line_of(name), self.tags.get(name, self.tag)
 
+    def where(self, name: str) -> tuple[FileLine, str]:
+        """The line of the element `name`, and that name; the section's line if absent."""
+        return self.line_of(name), name
+
     def note(self, element: Element, node: XmlElement) -> None:
         """Record that `element` is present; of a repeated one, the line of the first."""
         self.lines.setdefault(element.name, node.line)

@@ -6,7 +6,7 @@ import os.path
 from sow.config.binder import Section
 from sow.config.files import file_name
 from sow.config.message_types import message_types_of
-from sow.config.rules.source_rules import underlyings
+from sow.config.rules.topic_rules import underlyings
 from sow.core.definitions import Configuration, Topic, View
 from sow.core.security_definitions import Security, Tls
 

@@ -175,8 +175,7 @@ class _Entries:
             if element in section.lines and module not in modules:
                 found = True
                 self._findings.error(
-                    section.line_of(element),
-                    element,
+                    *section.where(element),
                     f"{module} has no {what}",
                     f"remove it, or write one of {', '.join(modules)} as Module",
                 )

@@ -7,9 +7,9 @@ editors.
 from collections.abc import Iterator
 from xml.sax.saxutils import escape, quoteattr
 
+from sow.config.document import COMMENT
 from sow.config.elements.element import Element, Status
 from sow.config.elements.table import INCLUDE, ROOT
-from sow.config.includes import COMMENT
 
 HEADINGS_DEPTH = 2
 """Sections further down, which are short, are rows in the table of their parent section."""

@@ -2,15 +2,18 @@
 
 Each has a name for the reference and a function from text to value that raises `MistakeError`.
 A value type validates one value by itself; what must agree between elements is in the rules.
+Intervals are written as everywhere (`conflated_topics.intervals`); sizes count in powers of 1024
+however they are spelt.
 """
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import PurePosixPath
 from typing import Literal, get_args
 
-from sow.config import units
+from conflated_topics.intervals import IntervalError, interval_us
 from sow.config.diagnostics import MistakeError, halves
 from sow.core.paths import parse_path
 from sow.core.select_list import check_written, parse_select
@@ -20,6 +23,61 @@ from sow.expressions import check_deterministic, check_fields_alone, compile_fie
 from sow.messages.declared import value_type
 from sow.security.row_level_security import USER_PREFIX, read_condition
 from sow.security.topic_patterns import METACHARACTERS, topic_search
+
+NUMBER_AND_UNIT = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)", re.ASCII)
+# Beyond this a value no longer fits the 64-bit integers that it is stored in.
+HIGHEST = 2**62
+
+POWERS_OF_1024 = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+POWERS_OF_1000 = {"": 0, "k": 1, "m": 2}
+
+
+def duration_us(text: str) -> int:
+    """An interval such as ``500ms`` in microseconds, rounded up; raises MistakeError."""
+    try:
+        return interval_us(text)
+    except IntervalError as error:
+        raise MistakeError(error.wrong, error.instead) from None
+
+
+def size_bytes(text: str) -> int:
+    """A size such as ``16MB`` in bytes, K M G T (or KB, KiB, …) being powers of 1024."""
+    number, unit = _split(text, "a size", "write a number of bytes, such as 64KB or 16MB")
+    prefix = re.sub(r"i?b\Z", "", unit.lower())
+    if prefix not in POWERS_OF_1024 or unit.lower() == "ib":
+        raise MistakeError(f"{text!r} has the unit {unit!r}, which is none", "use KB, MB, GB or TB")
+    return _bounded(_whole(number * 1024 ** POWERS_OF_1024[prefix], text), text)
+
+
+def count_of(text: str) -> int:
+    """A count such as ``10000`` or ``10k``; k is a thousand, M a million, in either case."""
+    number, unit = _split(text, "a count", "write a whole number, such as 10000 or 10k")
+    if unit.lower() not in POWERS_OF_1000:
+        raise MistakeError(
+            f"{text!r} has the unit {unit!r}; counts have k or M", "write digits only"
+        )
+    return _bounded(_whole(number * 1000 ** POWERS_OF_1000[unit.lower()], text), text)
+
+
+def _split(text: str, what: str, instead: str) -> tuple[Fraction, str]:
+    # The length is bounded since Python refuses to convert thousands of digits.
+    found = NUMBER_AND_UNIT.fullmatch(text) if len(text) <= 40 else None
+    if found is None:
+        raise MistakeError(f"{text[:40]!r} is not {what}", instead)
+    return Fraction(found["number"]), found["unit"]
+
+
+def _whole(number: Fraction, text: str) -> int:
+    if number.denominator != 1:
+        raise MistakeError(f"{text!r} is not a whole number", "write it without a fraction")
+    return number.numerator
+
+
+def _bounded(value: int, text: str) -> int:
+    if value > HIGHEST:
+        raise MistakeError(f"{text!r} is too large", "write a smaller value")
+    return value
+
 
 LONGEST_NAME = 255
 """Characters of a name. Topics that come into being by a Pattern keep to the same
@@ -110,20 +168,17 @@ def _value_type(text: str) -> str:
         raise MistakeError(*halves(error.detail)) from None
 
 
-def _filter(text: str) -> str:
-    try:
-        check_deterministic(compile_filter(text), "the filter of a topic")
-    except ClientError as error:
-        raise mistake(error) from None
-    return text
+def expression(name: str, check: Callable[[str], object], *, parameters: str = "") -> ValueKind:
+    """A text of the expression language, for which `check` raises nothing."""
 
+    def read(text: str) -> str:
+        try:
+            check(text)
+        except ClientError as error:
+            raise mistake(error) from None
+        return text
 
-def _entitlement(text: str) -> str:
-    try:
-        read_condition(text)
-    except ClientError as error:
-        raise mistake(error) from None
-    return text
+    return ValueKind(name, read, parameters=parameters)
 
 
 def _select(text: str) -> tuple[str, ...]:
@@ -142,25 +197,9 @@ def _select(text: str) -> tuple[str, ...]:
     return members
 
 
-def _fields_filter(text: str) -> str:
-    try:
-        check_fields_alone(compile_filter(text), "the filter of a pipeline")
-    except ClientError as error:
-        raise mistake(error) from None
-    return text
-
-
 def field(*states: str) -> ValueKind:
     """A field construction, which may refer to these states of the record."""
-
-    def read(text: str) -> str:
-        try:
-            compile_fields([text], states)
-        except ClientError as error:
-            raise mistake(error) from None
-        return text
-
-    return ValueKind("expression `AS` path", read)
+    return expression("expression `AS` path", lambda text: compile_fields([text], states))
 
 
 def mistake(error: ClientError) -> MistakeError:
@@ -199,7 +238,7 @@ def _expiration(text: str) -> tuple[bool, int | None]:
     if text.lower() in ("never", "none", "off", "unlimited", "infinite"):
         raise MistakeError(f"{shown(text)} is not an interval", "did you mean disabled?")
     try:
-        lifetime_us = units.duration_us(text)
+        lifetime_us = duration_us(text)
     except MistakeError as mistake:
         instead = mistake.instead + ", or 'enabled' or 'disabled'"
         raise MistakeError(mistake.message, instead) from None
@@ -212,18 +251,6 @@ def _present(text: str) -> bool:
             f"holds {shown(text)}, and means what it means by being there", "empty it"
         )
     return True
-
-
-def _age(text: str) -> object:
-    return None if text == "unlimited" else duration(minimum="1s").read(text)
-
-
-def _size_if_any(text: str) -> object:
-    return None if text == "unlimited" else size().read(text)
-
-
-def _count_if_any(text: str) -> object:
-    return None if text == "unlimited" else count().read(text)
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -249,11 +276,6 @@ def _separator(text: str) -> bytes:
             "such as 1 (SOH) or 124 (|)",
         )
     return bytes([code])
-
-
-def _flag(text: str) -> bool:
-    YES_OR_NO.read(text)
-    return text == "true"
 
 
 def _percentage(text: str) -> float:
@@ -320,19 +342,33 @@ def choice(words: object, **others: tuple[str, ...]) -> ValueKind:
     return ValueKind(" or ".join(f"`{value}`" for value in values), read, values)
 
 
+def switch(words: object, **others: tuple[str, ...]) -> ValueKind:
+    """The same of two words, read as whether it is the first."""
+    word = choice(words, **others)
+    return replace(word, read=lambda text: word.read(text) == word.words[0])
+
+
+def or_unlimited(kind: ValueKind) -> ValueKind:
+    """A limit that may be absent, read as None."""
+    return ValueKind(
+        f"{kind.name} or `unlimited`",
+        lambda text: None if text == "unlimited" else kind.read(text),
+    )
+
+
 def duration(minimum: str = "0", maximum: str = "") -> ValueKind:
     """An interval, read as microseconds."""
-    return _ranged("interval", units.duration_us, minimum, maximum)
+    return _ranged("interval", duration_us, minimum, maximum)
 
 
 def size(minimum: str = "1") -> ValueKind:
     """A size in memory or on disk, read as bytes."""
-    return _ranged("size", units.size_bytes, minimum, "")
+    return _ranged("size", size_bytes, minimum, "")
 
 
 def count(minimum: str = "1", maximum: str = "") -> ValueKind:
     """A whole number."""
-    return _ranged("count", units.count, minimum, maximum)
+    return _ranged("count", count_of, minimum, maximum)
 
 
 def _ranged(name: str, parse: Callable[[str], int], minimum: str, maximum: str) -> ValueKind:
@@ -351,14 +387,13 @@ def _ranged(name: str, parse: Callable[[str], int], minimum: str, maximum: str) 
     return ValueKind(name, read)
 
 
-YES_OR_NO = choice(
+FLAG = switch(
     Literal["true", "false"],
     true=("yes", "on", "1", "enabled", "enable"),
     false=("no", "off", "0", "disabled", "disable"),
 )
 TEXT = ValueKind("text", _text)
 PRESENT = ValueKind("empty", _present, may_be_empty=True)
-FLAG = ValueKind("`true` or `false`", _flag, ("true", "false"))
 INSTANCE_NAME = ValueKind("name", _instance_name)
 TOPIC_NAME = ValueKind("topic name", _topic_name)
 PATH = ValueKind("path", _path)
@@ -368,17 +403,21 @@ VALUE_TYPE = ValueKind(
     _value_type,
 )
 FIELD_NAME = ValueKind("name", _field_name)
-FILTER = ValueKind("filter", _filter)
-ENTITLEMENT = ValueKind("filter with `${user.…}`", _entitlement, parameters=USER_PREFIX)
+FILTER = expression(
+    "filter", lambda text: check_deterministic(compile_filter(text), "the filter of a topic")
+)
+ENTITLEMENT = expression("filter with `${user.…}`", read_condition, parameters=USER_PREFIX)
 SELECT = ValueKind("select list", _select)
-FIELDS_FILTER = ValueKind("filter", _fields_filter)
+FIELDS_FILTER = expression(
+    "filter", lambda text: check_fields_alone(compile_filter(text), "the filter of a pipeline")
+)
 """One that knows nothing of a row but its fields."""
 FILE = ValueKind("file", _file)
 DIRECTORY = ValueKind("directory", _text)
 EXPIRATION = ValueKind("`disabled`, `enabled` or an interval", _expiration)
-AGE = ValueKind("interval or `unlimited`", _age)
-SIZE_IF_ANY = ValueKind("size or `unlimited`", _size_if_any)
-COUNT_IF_ANY = ValueKind("count or `unlimited`", _count_if_any)
+AGE = or_unlimited(duration(minimum="1s"))
+SIZE_IF_ANY = or_unlimited(size())
+COUNT_IF_ANY = or_unlimited(count())
 ADDRESS_KIND = ValueKind("host:port", _address)
 SEPARATOR = ValueKind("ASCII code", _separator)
 PERCENTAGE = ValueKind("percentage", _percentage)

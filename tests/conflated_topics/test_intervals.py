@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from conflated_topics.intervals import INTERVAL_US_MAX, UNITS_NS, IntervalError, interval_us
 from conflated_topics.spec import parse_interval
 from sow.config.diagnostics import MistakeError
-from sow.config.units import duration_us
+from sow.config.value_types import duration_us
 from sow.errors import ClientError
 from sow.protocol.commands import OPTIONS
 from sow.protocol.options import read_value

@@ -8,11 +8,12 @@ import pytest
 from click.testing import CliRunner
 
 from sow.cli import main
-from sow.config import load, units
+from sow.config import load
 from sow.config.diagnostics import MistakeError
 from sow.config.elements.security import SECURITY
 from sow.config.elements.table import INCLUDE, ROOT
 from sow.config.other_words import ADVICE
+from sow.config.value_types import count_of, duration_us, size_bytes
 from sow.expressions import AGGREGATES, FUNCTIONS
 from sow.messages import MESSAGE_TYPES, MESSAGE_TYPES_REFUSED
 from sow.protocol import wire
@@ -187,14 +188,14 @@ def test_who_may_come_in_is_said_where_the_check_says_it():
 def test_units_are_read_as_the_page_says():
     intervals, sizes, counts = (names for names, *_ in rows(section("Elements")) if "M" in names
                                 or "ms" in names)  # fmt: skip
-    times = [units.duration_us(f"1000{unit}") for unit in intervals]
+    times = [duration_us(f"1000{unit}") for unit in intervals]
     assert times == [1, 1000, 10**6, *(10**9 * n for n in (1, 60, 3600, 86400, 604800))]
     powers = [1, 2, 3, 4]
-    assert [units.size_bytes(f"2{unit}") for unit in sizes] == [2 * 1024**n for n in powers * 2]
-    assert [units.count(f"2{unit}") for unit in counts] == [2000, 2_000_000]
+    assert [size_bytes(f"2{unit}") for unit in sizes] == [2 * 1024**n for n in powers * 2]
+    assert [count_of(f"2{unit}") for unit in counts] == [2000, 2_000_000]
     with pytest.raises(MistakeError, match="no unit"):
-        units.duration_us("5000")
-    assert (units.duration_us("0"), units.size_bytes("5000")) == (0, 5000)
+        duration_us("5000")
+    assert (duration_us("0"), size_bytes("5000")) == (0, 5000)
 
 
 def test_message_types_are_those_of_the_table():

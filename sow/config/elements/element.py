@@ -1,12 +1,17 @@
 """An entry of the table of elements: its place, its value type and where its value goes."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from sow.config import value_types
 from sow.config.value_types import ValueKind
 
+CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+"""Where a word of a name begins."""
+OWN_NAME = ("",)
+"""The field of an element that gives none."""
 Status = Literal["implemented", "not yet", "no effect", "foreign", "refused"]
 
 
@@ -16,7 +21,8 @@ class Element:
 
     A leaf has a `kind`; its value fills `fields` of the section around it. A section has
     `children`: with `make` their fields become one object, which fills `fields` in turn; without,
-    they belong to the section around it. `attribute` allows ``<Parent Name="…">`` for a leaf, and
+    they belong to the section around it. The field is called as the element is, `record_size` of
+    RecordSize, unless `fields` are given. `attribute` allows ``<Parent Name="…">`` for a leaf, and
     `text_child` names the child that takes a section's own text. A `required` element may be absent
     if the element `unless` is present; it then takes that value.
     Status: `not yet` is refused by name; `no effect` and `foreign` (an element of AMPS, unknown
@@ -34,10 +40,15 @@ class Element:
     unless: str = ""
     repeated: bool = False
     attribute: bool = False
-    fields: tuple[str, ...] = ()
+    fields: tuple[str, ...] = OWN_NAME
     children: tuple["Element", ...] = ()
     text_child: str = ""
     make: Callable[..., object] | None = None
+
+    def __post_init__(self) -> None:
+        if self.fields == OWN_NAME:
+            own = (CAPITAL.sub("_", self.name).lower(),) if self.kind or self.make else ()
+            object.__setattr__(self, "fields", own)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -54,6 +65,21 @@ class Element:
         below = f"{parent}/{self.name}".lstrip("/")
         for child in self.children:
             yield from child.walk(below)
+
+
+def only(**fields: object) -> object:
+    """What a section makes that is the value of its only field."""
+    [value] = fields.values()
+    return value
+
+
+def listing(name: str, about: str, child: str, kind: ValueKind, each: str, **more: Any) -> Element:
+    """A section that is a list of values, each in a `child` of its own."""
+    field = f"{child.lower()}s"
+    member = Element(
+        name=child, kind=kind, required=True, repeated=True, fields=(field,), about=each
+    )
+    return Element(name=name, make=only, about=about, children=(member,), **more)
 
 
 def later(*names: str, **instead: str) -> tuple[Element, ...]:

@@ -1,9 +1,18 @@
-"""The table of elements, continued: `<Pipelines>`."""
+"""The table of elements, continued: `<Pipelines>`, and its value types.
+
+Like those of other elements (`sow.config.value_types`) these validate the spelling of one value by
+itself. What exists where Spark runs, only Spark can check.
+"""
+
+import re
 
 from sow.config import value_types
-from sow.config.elements import pipeline_types
+from sow.config.diagnostics import MistakeError
 from sow.config.elements.element import Element
+from sow.config.sql import columns_problem
+from sow.config.value_types import TEXT, ValueKind, duration
 from sow.core.pipelines import (
+    ARROW_SCHEMES,
     FILES,
     KNOWN_FORMATS,
     SOURCE_VIEW,
@@ -17,7 +26,132 @@ from sow.core.pipelines import (
     Source,
     Static,
     TimeUnit,
+    has_scheme,
 )
+from sow.core.suggest import nearest
+from sow.errors import shown
+
+IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+"""A name that Spark's SQL accepts without quotes."""
+FORMAT_WORD = re.compile(r"[A-Za-z_][\w.$-]*", re.ASCII)
+"""A short name that Spark knows, or a class of Java's."""
+NO_BUCKET = re.compile(
+    r"(s3|s3a|s3n|gs|abfs|abfss|wasb|wasbs|oss|cosn|obs)(?!://[^/]):(.*)", re.ASCII | re.DOTALL
+)
+"""A URL of storage that has buckets, without one. Of other schemes, such as `file:/x` and
+`hdfs:/x`, one slash is enough."""
+MASTERS = {
+    "local": "local[2]",
+    "spark": "spark://host:7077",
+    "yarn": "yarn",
+    "k8s": "k8s://https://host:443",
+    "sc": "sc://host",
+}
+"""The masters that Spark knows by the word each begins with, and how one is written."""
+MASTER = re.compile(
+    r"local(\[(\*|[1-9]\d*)(\s*,\s*\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|yarn"
+    r"|(spark|k8s|sc)://[^\s/].*",
+    re.ASCII,
+)
+
+
+def _view_name(text: str) -> str:
+    if not IDENTIFIER.fullmatch(text):
+        raise MistakeError(
+            f"{shown(text)} is no name that SQL can write without quotes",
+            "use letters, digits and '_', and no digit in front",
+        )
+    return text
+
+
+def _format(text: str) -> str:
+    """A format of Spark's. Which there are, only Spark knows; ours are spelt in one way."""
+    if text.lower() in KNOWN_FORMATS and text not in KNOWN_FORMATS:
+        raise MistakeError(f"{shown(text)} is spelt otherwise", f"write {text.lower()}")
+    if not FORMAT_WORD.fullmatch(text):
+        raise MistakeError(
+            f"{shown(text)} is no name of a format", "write one word, such as parquet or avro"
+        )
+    return text
+
+
+def _texts(text: str) -> str:
+    """Text of one or several lines."""
+    TEXT.read("".join(text.split()))
+    return text
+
+
+def _place(text: str) -> str:
+    """A path or URL of files, judged by its spelling."""
+    if found := NO_BUCKET.match(str(TEXT.read(text))):
+        scheme, rest = found.groups()
+        raise MistakeError(
+            f"{shown(text)} names no bucket, which follows two slashes",
+            f"write {scheme}://{rest.strip('/') or 'bucket'}",
+        )
+    return text
+
+
+def _shared_place(text: str) -> str:
+    """The same, for files that tasks write; other schemes may exist there."""
+    if has_scheme(_place(text)) and text.partition(":")[0].lower() not in ARROW_SCHEMES:
+        raise MistakeError(
+            f"{shown(text)} is no place that tasks reach",
+            "write a path that all machines have, or s3://…, gs://…, abfs://… or hdfs://…",
+        )
+    return text
+
+
+def _columns(text: str) -> str:
+    if wrong := columns_problem(_texts(text)):
+        raise MistakeError(f"is no list of columns: {wrong}", "write such as id long, px double")
+    return text
+
+
+def _trigger(text: str) -> int | None:
+    """The interval of a trigger in microseconds; None: once."""
+    if text == "once":
+        return None
+    try:
+        every: object = duration(minimum="100ms").read(text)
+    except MistakeError as mistake:
+        raise MistakeError(mistake.message, f"{mistake.instead}, or 'once'") from None
+    assert isinstance(every, int)
+    return every
+
+
+def spark_master(text: str) -> str:
+    """Where Spark runs, judged by its spelling; raises MistakeError.
+
+    A scheme that resembles none of these may be that of a custom cluster manager: it is left to
+    Spark.
+    """
+    if MASTER.fullmatch(str(TEXT.read(text))):
+        return text
+    name = re.split(r"[\[(:/]", text, maxsplit=1)[0]
+    rest = text.removeprefix(name)
+    meant = nearest(name, MASTERS)
+    if meant is None and rest.startswith("://"):
+        return text
+    instead = f"write {', '.join(MASTERS.values())} or such"
+    if meant is not None:
+        right = f"{meant}{rest if meant == 'local' else '://' + rest.lstrip(':/')}"
+        instead = f"did you mean {right if MASTER.fullmatch(right) else MASTERS[meant]}?"
+    raise MistakeError(f"{shown(text)} is no master of Spark's", instead)
+
+
+def format_of(*known: str) -> ValueKind:
+    """A format of Spark's; those that are `known` have rules here."""
+    return ValueKind(" or ".join([*(f"`{one}`" for one in known), "another of Spark's"]), _format)
+
+
+TEXTS = ValueKind("text", _texts)
+COLUMNS = ValueKind("columns as in SQL", _columns)
+PLACE = ValueKind("path or URL", _place)
+SHARED_PLACE = ValueKind("path or URL", _shared_place)
+TRIGGER = ValueKind("interval or `once`", _trigger)
+VIEW_NAME = ValueKind("SQL identifier", _view_name)
+MASTER_KIND = ValueKind("Spark master", spark_master)
 
 
 def _text(name: str) -> Element:
@@ -26,7 +160,6 @@ def _text(name: str) -> Element:
         kind=value_types.TEXT,
         required=True,
         attribute=True,
-        fields=(name.lower(),),
         about=f"Its {name.lower()}.",
     )
 
@@ -46,18 +179,17 @@ def _view(required: bool) -> Element:
     return Element(
         name="Name",
         synonyms=("name",),
-        kind=pipeline_types.VIEW_NAME,
+        kind=VIEW_NAME,
         required=required,
         default="" if required else SOURCE_VIEW,
         attribute=True,
-        fields=("name",),
         about="The view that the SQL reads it as.",
     )
 
 
 def _one(name: str, kind: value_types.ValueKind, about: str, required: bool = False) -> Element:
     """An element of several sections, which is kept under its own name."""
-    return Element(name=name, kind=kind, required=required, fields=(name.lower(),), about=about)
+    return Element(name=name, kind=kind, required=required, about=about)
 
 
 def _where(
@@ -65,10 +197,10 @@ def _where(
 ) -> tuple[Element, ...]:
     """A source or a sink of rows: a format of Spark's or one of these, with a path or a topic."""
     return (
-        _one("Format", pipeline_types.format_of(*formats), what, required),
+        _one("Format", format_of(*formats), what, required),
         _one(
             "Path",
-            pipeline_types.PLACE,
+            PLACE,
             f"{path}. A relative path starts at the data directory; one with a scheme "
             "(`s3a://…`) is Spark's as it is.",
         ),
@@ -99,20 +231,18 @@ SOURCE = Element(
         ),
         _one(
             "Schema",
-            pipeline_types.COLUMNS,
+            COLUMNS,
             "The columns, as in SQL: `sym string, px double`. For sow they are fields of the body; "
             "without, the columns are `bookmark topic key op ts value`. Files know theirs.",
         ),
         Element(
             name="TimeColumn",
             kind=value_types.TEXT,
-            fields=("time_column",),
             about="The column with the rows' time; `ts` for sow, `timestamp` for kafka and rate.",
         ),
         Element(
             name="TimeUnit",
             kind=value_types.choice(TimeUnit),
-            fields=("time_unit",),
             about="What TimeColumn counts since 1970 where it is a whole number. Times of a file "
             "that have nanoseconds are such numbers to Spark.",
         ),
@@ -127,7 +257,6 @@ SOURCE = Element(
 )
 CONFLATE = Element(
     name="Conflate",
-    fields=("conflate",),
     make=Conflate,
     about="At most one row for each key and interval, after the SQL.",
     children=(
@@ -164,8 +293,7 @@ CONFLATE = Element(
         ),
         Element(
             name="LatePath",
-            kind=pipeline_types.SHARED_PLACE,
-            fields=("late_path",),
+            kind=SHARED_PLACE,
             about="Where rows beyond Lateness or MaxSkew are kept, as Parquet; without it they are "
             "counted only. A directory of its own, that all machines of Spark's see: a path (a "
             "relative one starts at the data directory), or `s3://…`, `gs://…`, `abfs://…`, "
@@ -175,14 +303,12 @@ CONFLATE = Element(
             name="NullKeys",
             kind=value_types.choice(NullKeys),
             default="refuse",
-            fields=("null_keys",),
             about="What becomes of a row without a key: the run fails, or it is left out and "
             "counted.",
         ),
         Element(
             name="WindowFields",
             kind=value_types.FLAG,
-            fields=("window_fields",),
             about="Whether rows have the columns `window_start` and `window_end`; without it those "
             "for files and other formats have, and messages of a topic have not.",
         ),
@@ -190,13 +316,11 @@ CONFLATE = Element(
             name="Policy",
             kind=value_types.choice(FoldPolicy),
             default="latest",
-            fields=("policy",),
             about="How they become one.",
         ),
         Element(
             name="Filter",
             kind=value_types.FIELDS_FILTER,
-            fields=("filter",),
             about="Only rows that match; the key of a row that no longer matches is deleted.",
         ),
     ),
@@ -221,7 +345,7 @@ STATIC = Element(
         ),
         _one(
             "Schema",
-            pipeline_types.COLUMNS,
+            COLUMNS,
             "The columns, as in SQL; without, those that the format has by itself.",
         ),
         _options("An option of the table's, as Spark calls it."),
@@ -230,7 +354,6 @@ STATIC = Element(
 SINK = Element(
     name="Sink",
     required=True,
-    fields=("sink",),
     make=Sink,
     about="Where rows go.",
     children=(
@@ -263,15 +386,13 @@ PIPELINES = Element(
                     name="Name",
                     kind=value_types.INSTANCE_NAME,
                     required=True,
-                    fields=("name",),
                     about="What `sow pipeline run` calls it; its state is kept under this name.",
                 ),
                 SOURCE,
                 STATIC,
                 Element(
                     name="SQL",
-                    kind=pipeline_types.TEXTS,
-                    fields=("sql",),
+                    kind=TEXTS,
                     about="A query of Spark's over the views of all sources and static tables; "
                     "needed where there is more than one source.",
                 ),
@@ -281,13 +402,12 @@ PIPELINES = Element(
                     name="OutputMode",
                     kind=value_types.choice(OutputMode),
                     default="append",
-                    fields=("output_mode",),
                     about="With an aggregation in the SQL, update writes each row whenever it "
                     "changes; append only when it can change no more.",
                 ),
                 Element(
                     name="Trigger",
-                    kind=pipeline_types.TRIGGER,
+                    kind=TRIGGER,
                     default="1s",
                     fields=("trigger_us",),
                     about="How often what has come is taken up; once: all there is, and then the "
@@ -295,30 +415,26 @@ PIPELINES = Element(
                 ),
                 Element(
                     name="Checkpoint",
-                    kind=pipeline_types.PLACE,
-                    fields=("checkpoint",),
+                    kind=PLACE,
                     about="Where the pipeline keeps what it has to remember: a path that every "
                     "machine has which may run it, or one with a scheme that Spark can write to "
                     "(`s3a://…`, `hdfs://…`); by default `pipelines/NAME` of the data directory.",
                 ),
                 Element(
                     name="Master",
-                    kind=pipeline_types.MASTER_KIND,
+                    kind=MASTER_KIND,
                     default="local[2]",
-                    fields=("master",),
                     about="Where Spark runs: any master, or the address of a Spark Connect server.",
                 ),
                 Element(
                     name="Autostart",
                     kind=value_types.FLAG,
                     default="false",
-                    fields=("autostart",),
                     about="Whether `sow serve` starts it beside the server, and again if it fails.",
                 ),
                 Element(
                     name="TokenFile",
                     kind=value_types.TEXT,
-                    fields=("token_file",),
                     about="A file that holds the token by which it logs on, as `sow token create` "
                     "wrote it; by a path relative to config.xml. Without it, that of SOW_TOKEN.",
                 ),

@@ -92,7 +92,6 @@ def _security(
 
 TLS = Element(
     name="TLS",
-    fields=("tls",),
     make=Tls,
     about="Encryption: with it clients call https:// and wss://, and nothing else. The files are "
     "in PEM form, by paths relative to config.xml; a reload reads them again.",
@@ -101,20 +100,17 @@ TLS = Element(
             name="Certificate",
             kind=value_types.TEXT,
             required=True,
-            fields=("certificate",),
             about="The server's certificate, and after it those by which clients trust it.",
         ),
         Element(
             name="PrivateKey",
             kind=value_types.TEXT,
             required=True,
-            fields=("private_key",),
             about="Its private key, without a passphrase: a server cannot be prompted for it.",
         ),
         Element(
             name="ClientCA",
             kind=value_types.TEXT,
-            fields=("client_ca",),
             about="Certificates of the authorities that sign certificates of clients, for "
             "`ClientCertificates` in Authentication.",
         ),
@@ -128,7 +124,6 @@ def _file(fields: str, about: str) -> Element:
 
 AUTHENTICATION = Element(
     name="Authentication",
-    fields=("authentication",),
     make=Authentication,
     about="How users authenticate: any of these, or several. Role defines what each may do. "
     "Files are named by paths relative to config.xml; a reload reads them again.",
@@ -157,7 +152,6 @@ AUTHENTICATION = Element(
         ),
         Element(
             name="JWT",
-            fields=("jwt",),
             make=Jwt,
             about="Signed tokens that somebody else gives out (OpenID Connect).",
             children=(
@@ -165,21 +159,18 @@ AUTHENTICATION = Element(
                     name="Issuer",
                     kind=value_types.TEXT,
                     required=True,
-                    fields=("issuer",),
                     about="What its claim iss has to be.",
                 ),
                 Element(
                     name="Audience",
                     kind=value_types.TEXT,
                     required=True,
-                    fields=("audience",),
                     about="What has to be among its claim aud.",
                 ),
                 Element(
                     name="Keys",
                     kind=value_types.TEXT,
                     required=True,
-                    fields=("keys",),
                     about="The keys by which they are signed: a file, or an address at https://, "
                     "as JSON Web Key Set.",
                 ),
@@ -187,14 +178,12 @@ AUTHENTICATION = Element(
                     name="User",
                     kind=value_types.TEXT,
                     default="sub",
-                    fields=("user",),
                     about="The claim that is the user's name.",
                 ),
                 Element(
                     name="Groups",
                     kind=value_types.TEXT,
                     default="groups",
-                    fields=("groups",),
                     about="The claim that lists the user's groups.",
                 ),
             ),
@@ -202,7 +191,6 @@ AUTHENTICATION = Element(
         Element(
             name="ClientCertificates",
             kind=value_types.PRESENT,
-            fields=("client_certificates",),
             about="Certificates that are signed by ClientCA of TLS: the common name is the "
             "user's name, each organizational unit a group.",
         ),
@@ -211,7 +199,7 @@ AUTHENTICATION = Element(
 
 
 def _verb(name: str, about: str) -> Element:
-    return Element(name=name, kind=value_types.PRESENT, fields=(name.lower(),), about=about)
+    return Element(name=name, kind=value_types.PRESENT, about=about)
 
 
 ROLE = Element(
@@ -222,9 +210,7 @@ ROLE = Element(
     about="What its members may do. A user with several roles may do what any of them allows, a "
     "user with none nothing.",
     children=(
-        Element(
-            name="Name", kind=value_types.TEXT, required=True, fields=("name",), about="Its name."
-        ),
+        Element(name="Name", kind=value_types.TEXT, required=True, about="Its name."),
         Element(
             name="Member",
             kind=ValueKind("`user:NAME`, `group:NAME` or `*`", _member),
@@ -243,7 +229,6 @@ ROLE = Element(
                 Element(
                     name="Topic",
                     kind=value_types.TOPIC_PATTERN,
-                    fields=("topic",),
                     about="A regular expression, which has to match the whole name. Topics of the "
                     "server's own, /sow/…, only by one that begins with that.",
                 ),
@@ -255,7 +240,6 @@ ROLE = Element(
                 Element(
                     name="Filter",
                     kind=value_types.ENTITLEMENT,
-                    fields=("filter",),
                     about="Which records may be seen, with Read. `${user.desk}` is what is known "
                     "of the user under that name, `${user.name}` his name; where it is not known, "
                     "nothing is allowed. Without it: all.",
@@ -263,14 +247,12 @@ ROLE = Element(
                 Element(
                     name="Select",
                     kind=value_types.SELECT,
-                    fields=("select",),
                     about="Which fields may be seen, with Read, as in a select list: `-/client` "
                     "hides one. What is hidden is NULL in the user's own filters.",
                 ),
                 Element(
                     name="Check",
                     kind=value_types.ENTITLEMENT,
-                    fields=("check",),
                     about="Which records may be written or deleted: what was there before and what "
                     "is to be there both have to pass. Without it: all.",
                 ),
@@ -281,7 +263,6 @@ ROLE = Element(
 
 SECURITY = Element(
     name="Security",
-    fields=("security",),
     make=_security,
     about="Who has access, beyond the defaults: see [security](security.md).",
     children=(
@@ -289,7 +270,6 @@ SECURITY = Element(
             name="AllowedHosts",
             repeated=True,
             kind=_several("host names", _host),
-            fields=("allowed_hosts",),
             about="Names by which clients call this server, separated by commas. Addresses, "
             "localhost, the machine's own name and that in Listen need not be named.",
         ),
@@ -297,7 +277,6 @@ SECURITY = Element(
             name="AllowedOrigins",
             repeated=True,
             kind=_several("origins", _origin),
-            fields=("allowed_origins",),
             about="Where pages come from that may use this server though it did not serve them, "
             "such as https://desk.example, separated by commas. Their hosts are allowed too.",
         ),
@@ -305,7 +284,6 @@ SECURITY = Element(
             name="TrustedProxies",
             repeated=True,
             kind=_several("addresses or networks", _proxy),
-            fields=("trusted_proxies",),
             about="Proxies with a trusted X-Forwarded-For and X-Forwarded-Host, by address or "
             "network, separated by commas.",
         ),

@@ -79,13 +79,11 @@ TRANSACTION_LOG = Element(
                     name="Name",
                     kind=value_types.TEXT,
                     required=True,
-                    fields=("name",),
                     about="A topic's name or a regular expression of names.",
                 ),
                 Element(
                     name="MessageType",
                     kind=value_types.TEXT,
-                    fields=("message_type",),
                     about="Its message type; by default any.",
                 ),
             ),
@@ -111,14 +109,12 @@ MESSAGE_TYPE_VARIANTS = Element(
                     name="Name",
                     kind=value_types.TEXT,
                     required=True,
-                    fields=("name",),
                     about="What a topic's MessageType calls it.",
                 ),
                 Element(
                     name="Module",
                     kind=value_types.TEXT,
                     required=True,
-                    fields=("module",),
                     about="The type that it is a variant of, or record, composite-local or "
                     "composite-global.",
                 ),
@@ -126,7 +122,6 @@ MESSAGE_TYPE_VARIANTS = Element(
                     name="FieldSeparator",
                     kind=value_types.SEPARATOR,
                     default="1",
-                    fields=("field_separator",),
                     about="The decimal ASCII code of what ends a field of fix and nvfix, or "
                     "stands between those of a record, where it is 2 by default.",
                 ),
@@ -142,7 +137,6 @@ MESSAGE_TYPE_VARIANTS = Element(
                             name="Name",
                             kind=value_types.FIELD_NAME,
                             required=True,
-                            fields=("name",),
                             about="What paths call it; the element's own text.",
                         ),
                         Element(
@@ -150,7 +144,6 @@ MESSAGE_TYPE_VARIANTS = Element(
                             kind=value_types.choice(RecordFieldType),
                             default="string",
                             attribute=True,
-                            fields=("type",),
                             about="What its values are; an attribute of Field.",
                         ),
                     ),
@@ -168,7 +161,6 @@ MESSAGE_TYPE_VARIANTS = Element(
                             name="Name",
                             kind=value_types.TEXT,
                             required=True,
-                            fields=("name",),
                             about="What the type is called; the element's own text.",
                         ),
                     ),
@@ -183,7 +175,6 @@ MESSAGE_TYPE_VARIANTS = Element(
 
 SESSIONS = Element(
     name="Sessions",
-    fields=("sessions",),
     make=SessionSettings,
     about="How far one client may fall behind before its session is closed.",
     children=(
@@ -205,7 +196,6 @@ SESSIONS = Element(
             name="Conflates",
             kind=value_types.FLAG,
             default="true",
-            fields=("conflates",),
             about="Whether queues may be conflated; an operator can switch single sessions.",
         ),
         Element(
@@ -242,7 +232,6 @@ def _limit(name: str, kind: ValueKind, default: str, field: str, about: str) -> 
 
 LIMITS = Element(
     name="Limits",
-    fields=("limits",),
     make=Limits,
     about="Limits of one client, and of all together; requests beyond them are refused with the "
     "reason.",
@@ -366,7 +355,6 @@ LIMITS = Element(
 
 SERVER_LOG = Element(
     name="ServerLog",
-    fields=("server_log",),
     make=LogSettings,
     about="The server's log, a line at a time on its standard error.",
     children=(
@@ -374,21 +362,18 @@ SERVER_LOG = Element(
             name="Format",
             kind=value_types.choice(LogFormat),
             default="text",
-            fields=("format",),
             about="Lines for people, or JSON for a collector of logs.",
         ),
         Element(
             name="Level",
             kind=value_types.choice(LogLevel),
             default="info",
-            fields=("level",),
             about="The least that is written: info has a line for each start, logon and close.",
         ),
         Element(
             name="Access",
             kind=value_types.FLAG,
             default="false",
-            fields=("access",),
             about="A line for each request too, without its parameters.",
         ),
     ),
@@ -425,7 +410,7 @@ FOREIGN = foreign(
     ConfigCycleDetectionThreshold="",
 )
 
-# Allowed in any section, and resolved before elements are looked up (`sow.config.includes`).
+# Allowed in any section, and resolved before elements are looked up (`sow.config.document`).
 INCLUDE = Element(
     name="Include",
     kind=value_types.TEXT,
@@ -447,6 +432,7 @@ SOW = Element(
 ROOT = Element(
     name="AMPSConfig",
     synonyms=("SOWConfig",),
+    fields=(),
     make=Configuration,
     about="The document.",
     children=(
@@ -454,7 +440,6 @@ ROOT = Element(
             name="Name",
             kind=value_types.INSTANCE_NAME,
             required=True,
-            fields=("name",),
             about="What this server calls itself; no '/', '\\', '$' or '~'.",
         ),
         Element(
@@ -469,7 +454,6 @@ ROOT = Element(
             name="DataDirectory",
             kind=value_types.DIRECTORY,
             default="data",
-            fields=("data_directory",),
             about="Where everything on disk lives, relative to this file. --data-dir overrides.",
         ),
         SOW,

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from sow.config import value_types
-from sow.config.elements.element import FLUSH_INTERVAL, Element, later, unused
+from sow.config.elements.element import FLUSH_INTERVAL, Element, later, listing, only, unused
 from sow.core.definitions import (
     ConflatedTopic,
     Declared,
@@ -21,36 +21,15 @@ from sow.expressions import STATES
 from sow.messages import MESSAGE_TYPES
 
 
-def _keys(keys: tuple[str, ...]) -> tuple[str, ...]:
-    return keys
-
-
-def _schema(schema: tuple[Declared, ...]) -> tuple[Declared, ...]:
-    return schema
-
-
-def _fields(fields: tuple[str, ...]) -> tuple[str, ...]:
-    return fields
-
-
 def _made_fields(name: str, states: tuple[str, ...], about: str, example: str) -> Element:
     """A section of field constructions, which may refer to these states of the record."""
-    return Element(
-        name=name,
-        fields=(name.lower(),),
-        make=_fields,
-        about=about,
-        children=(
-            Element(
-                name="Field",
-                kind=value_types.field(*states),
-                required=True,
-                repeated=True,
-                fields=("fields",),
-                about=f"{example}; `HINT OPTIONAL` leaves a NULL result out, `HINT SET_CURRENT` "
-                "lets the fields after it see it.",
-            ),
-        ),
+    return listing(
+        name,
+        about,
+        "Field",
+        value_types.field(*states),
+        f"{example}; `HINT OPTIONAL` leaves a NULL result out, `HINT SET_CURRENT` lets the fields "
+        "after it see it.",
     )
 
 
@@ -58,35 +37,25 @@ NAME_ELEMENT = Element(
     name="Name",
     synonyms=("Topic",),
     kind=value_types.TOPIC_NAME,
-    fields=("name",),
     required=True,
     about="What clients call the topic; unique in the file, at most 255 characters.",
 )
 MESSAGE_TYPE = Element(
     name="MessageType",
     kind=value_types.TEXT,
-    fields=("message_type",),
     required=True,
     about=f"The format of its messages: {', '.join(MESSAGE_TYPES)}, "
     "or a Name from MessageTypes. A conflated topic repeats that of its underlying topic.",
 )
 INDEXES = (
-    Element(
-        name="HashIndex",
+    listing(
+        "HashIndex",
+        "Answers exact matches on all of its fields at once.",
+        "Key",
+        value_types.PATH,
+        "A field of the index.",
         repeated=True,
         fields=("hash_indexes",),
-        make=_keys,
-        about="Answers exact matches on all of its fields at once.",
-        children=(
-            Element(
-                name="Key",
-                kind=value_types.PATH,
-                required=True,
-                repeated=True,
-                fields=("keys",),
-                about="A field of the index.",
-            ),
-        ),
     ),
     Element(
         name="Index",
@@ -101,7 +70,6 @@ BACK_PRESSURE_ELEMENTS = (
         name="ConflationPolicy",
         kind=value_types.choice(Policy),
         default="conflate",
-        fields=("conflation_policy",),
         about="What a session's full queue may do with this topic's updates: conflate them, lose "
         "nothing, give the subscription up, or conflate always, full or not.",
     ),
@@ -109,24 +77,14 @@ BACK_PRESSURE_ELEMENTS = (
         name="Placement",
         kind=value_types.choice(Placement),
         default="replace",
-        fields=("placement",),
         about="Where a conflated update goes: in the place of the older one, or to the end.",
     ),
-    Element(
-        name="Match",
-        fields=("match",),
-        make=_keys,
-        about="Which queued update is the same as a new one; by default that of the same record.",
-        children=(
-            Element(
-                name="Key",
-                kind=value_types.PATH,
-                required=True,
-                repeated=True,
-                fields=("keys",),
-                about="A field that both have in common.",
-            ),
-        ),
+    listing(
+        "Match",
+        "Which queued update is the same as a new one; by default that of the same record.",
+        "Key",
+        value_types.PATH,
+        "A field that both have in common.",
     ),
     Element(
         name="Merge",
@@ -140,14 +98,12 @@ BACK_PRESSURE_ELEMENTS = (
                 name="Field",
                 kind=value_types.PATH,
                 required=True,
-                fields=("field",),
                 about="The field.",
             ),
             Element(
                 name="Operation",
                 kind=value_types.choice(Operation),
                 required=True,
-                fields=("operation",),
                 about="How the older and the newer value become one. `count` counts the updates.",
             ),
         ),
@@ -155,15 +111,13 @@ BACK_PRESSURE_ELEMENTS = (
     Element(
         name="Merger",
         kind=value_types.CALLABLE_NAME,
-        fields=("merger",),
         about="A Python callable that is given (current, new) as parsed messages and returns "
         "current, new, another message, or None to keep both.",
     ),
 )
 SCHEMA = Element(
     name="Schema",
-    fields=("schema",),
-    make=_schema,
+    make=only,
     about="The types of fields. A publish with a value that does not fit is refused; what is not "
     "declared may be anything.",
     children=(
@@ -181,7 +135,6 @@ SCHEMA = Element(
                     name="Path",
                     kind=value_types.DECLARED_PATH,
                     required=True,
-                    fields=("path",),
                     about="The field.",
                 ),
                 Element(
@@ -189,7 +142,6 @@ SCHEMA = Element(
                     kind=value_types.VALUE_TYPE,
                     required=True,
                     attribute=True,
-                    fields=("type",),
                     about="The type: a whole number of 64 bits, a number that a double holds "
                     "exactly, a number of p digits with s behind the point, a text, true or false, "
                     "a moment (microseconds, UTC), a day, or any value.",
@@ -219,7 +171,6 @@ TOPIC = Element(
         Element(
             name="KeyDomain",
             kind=value_types.TEXT,
-            fields=("key_domain",),
             about="Topics of one domain give equal key values equal SowKeys. "
             "By default the topic's name.",
         ),
@@ -228,7 +179,6 @@ TOPIC = Element(
             kind=value_types.FILE,
             default="%n.sow",
             about="The topic's file in the data directory; %n is the topic's name and type.",
-            fields=("file_name",),
         ),
         Element(
             name="Durability",
@@ -262,7 +212,6 @@ TOPIC = Element(
         Element(
             name="Pattern",
             kind=value_types.TOPIC_PATTERN,
-            fields=("pattern",),
             about="A regular expression, searched for unanchored: every topic published to whose "
             "name matches is one of its own, with these settings. Exact names go first.",
         ),
@@ -270,7 +219,6 @@ TOPIC = Element(
             name="Retain",
             kind=value_types.FLAG,
             default="true",
-            fields=("retain",),
             about="Whether the last value is stored. Without it updates pass through, and there "
             "is nothing to query.",
         ),
@@ -278,7 +226,6 @@ TOPIC = Element(
             name="DeltaNull",
             kind=value_types.choice(DeltaNull),
             default="ignore",
-            fields=("delta_null",),
             about="What an explicit null in a delta publish does to its field: nothing, set it "
             "to null, or remove it; of a record that is not there yet, too.",
         ),
@@ -352,7 +299,6 @@ CONFLATED_TOPIC = Element(
         Element(
             name="Filter",
             kind=value_types.FILTER,
-            fields=("filter",),
             about="Only records that match are kept.",
         ),
         *INDEXES,
@@ -360,14 +306,12 @@ CONFLATED_TOPIC = Element(
             name="Schedule",
             kind=value_types.choice(Schedule),
             default="per-key",
-            fields=("schedule",),
             about="When windows close: each key's by itself, from its first pending change, or "
             "all together at every multiple of Interval.",
         ),
         Element(
             name="TopicFormat",
             kind=value_types.TOPIC_FORMAT,
-            fields=("topic_format",),
             about="For an underlying topic with a Pattern: the names of the copies, %n being the "
             "name of the topic copied.",
         ),
@@ -375,7 +319,6 @@ CONFLATED_TOPIC = Element(
             name="Engine",
             kind=value_types.choice(Engine),
             default="embedded",
-            fields=("engine",),
             about="What conflates: the server, or Spark in a process of its own that reads the log "
             "of the underlying topic (intervals of at least 1s).",
         ),

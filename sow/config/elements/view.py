@@ -11,7 +11,7 @@ from typing import Literal
 
 from sow.config import value_types
 from sow.config.diagnostics import MistakeError
-from sow.config.elements.element import Element
+from sow.config.elements.element import Element, listing
 from sow.config.elements.topic import BACK_PRESSURE_ELEMENTS, INDEXES, MESSAGE_TYPE, NAME_ELEMENT
 from sow.config.value_types import ValueKind
 from sow.core.definitions import Engine, Join, JoinType, View, ViewConflation
@@ -23,10 +23,6 @@ NAMED = re.compile(r"(?:\[(?P<type>[^][]+)\]\s*\.\s*)?\[(?P<name>[^][]+)\]")
 """A topic as AMPS writes it: in brackets, perhaps with its message type before it."""
 ENDS = 2
 """A join is of two fields."""
-
-
-def _fields(fields: tuple[str, ...]) -> tuple[str, ...]:
-    return fields
 
 
 def _source_field(text: str) -> Identifier:
@@ -93,24 +89,11 @@ def _underlying(text: str) -> tuple[str, str]:
     return found["name"].strip(), (found["type"] or "").strip()
 
 
-def _projected(text: str) -> str:
-    try:
-        parse_projected(text)
-    except ClientError as error:
-        raise value_types.mistake(error) from None
-    return text
-
-
-def _switch(text: str) -> bool:
-    value_types.choice(Literal["enabled", "disabled"]).read(text)
-    return text == "enabled"
-
-
 GROUPING_FIELD = ValueKind("path, or `[topic].`path", _grouping)
 JOIN_FIELDS = ValueKind("`[topic]./path = [topic]./path`", _join)
-PROJECTED_FIELD = ValueKind("expression `AS` path, or path", _projected)
+PROJECTED_FIELD = value_types.expression("expression `AS` path, or path", parse_projected)
 UNDERLYING_NAME = ValueKind("name, or `[type].[name]`", _underlying)
-SWITCH = ValueKind("`enabled` or `disabled`", _switch, ("enabled", "disabled"))
+SWITCH = value_types.switch(Literal["enabled", "disabled"])
 
 UNDERLYING = Element(
     name="UnderlyingTopic",
@@ -153,7 +136,6 @@ UNDERLYING = Element(
                     kind=value_types.choice(JoinType),
                     default="left",
                     attribute=True,
-                    fields=("type",),
                     about="Which records are kept without a match: those of the topic that "
                     "is named first, none, or those of both.",
                 ),
@@ -185,60 +167,39 @@ VIEW = Element(
             fields=("null_equivalency",),
             about="Whether NULL, an empty text and a missing field equal each other in a Join.",
         ),
-        Element(
-            name="Projection",
-            fields=("projection",),
-            make=_fields,
+        listing(
+            "Projection",
+            "The fields of a row; there are no others.",
+            "Field",
+            PROJECTED_FIELD,
+            "`SUM(/price * /qty) / SUM(/qty) AS /vwap`, of the group; a path outside of an "
+            "aggregate is the value by which records are grouped, or else that of the record that "
+            "changed last.",
             required=True,
-            about="The fields of a row; there are no others.",
-            children=(
-                Element(
-                    name="Field",
-                    kind=PROJECTED_FIELD,
-                    required=True,
-                    repeated=True,
-                    fields=("fields",),
-                    about="`SUM(/price * /qty) / SUM(/qty) AS /vwap`, of the group; a path outside "
-                    "of an aggregate is the value by which records are grouped, or else that of "
-                    "the record that changed last.",
-                ),
-            ),
         ),
-        Element(
-            name="Grouping",
-            fields=("grouping",),
-            make=_fields,
+        listing(
+            "Grouping",
+            "The fields that define a group; NULL, missing and empty are one value.",
+            "Field",
+            GROUPING_FIELD,
+            "A field of the underlying topic.",
             required=True,
-            about="The fields that define a group; NULL, missing and empty are one value.",
-            children=(
-                Element(
-                    name="Field",
-                    kind=GROUPING_FIELD,
-                    required=True,
-                    repeated=True,
-                    fields=("fields",),
-                    about="A field of the underlying topic.",
-                ),
-            ),
         ),
         Element(
             name="KeyDomain",
             kind=value_types.TEXT,
-            fields=("key_domain",),
             about="What the SowKeys of rows are made with, besides the values that are grouped by. "
             "By default the view's name.",
         ),
         Element(
             name="Filter",
             kind=value_types.FILTER,
-            fields=("filter",),
             about="Only records that match are used; not allowed with joined topics.",
         ),
         Element(
             name="Conflation",
             kind=value_types.choice(ViewConflation),
             default="none",
-            fields=("conflation",),
             about="Taken as AMPS has it, and both do the same here: of a row that waits for the "
             "end of its turn, its current state is sent.",
         ),
@@ -247,7 +208,6 @@ VIEW = Element(
             name="Engine",
             kind=value_types.choice(Engine),
             default="embedded",
-            fields=("engine",),
             about="What computes the rows: the server, or Spark in a process of its own that reads "
             "the log of the underlying topic (COUNT, SUM, AVG, MIN and MAX, of one logged topic).",
         ),

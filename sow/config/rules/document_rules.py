@@ -13,11 +13,16 @@ from sow.config.binder import Section
 from sow.config.diagnostics import Diagnostics, at, halves
 from sow.config.files import check_files
 from sow.config.message_types import check_message_types
-from sow.config.rules.conflation_rules import check_conflation, check_copy_names
 from sow.config.rules.field_rules import check_fields
 from sow.config.rules.pipeline_rules import check_pipelines
 from sow.config.rules.security_rules import check_security
-from sow.config.rules.source_rules import check_underlying_topics, definition_of, refused_names
+from sow.config.rules.topic_rules import (
+    check_conflation,
+    check_copy_names,
+    check_underlying_topics,
+    definition_of,
+    refused_names,
+)
 from sow.config.rules.view_rules import check_views
 from sow.core.definitions import SYSTEM_PREFIX, Limits, MessageTypeOptions
 from sow.core.paths import Path, parse_path
@@ -102,7 +107,7 @@ def _message_type(
     try:
         kind = message_type(name, variants)
     except (ClientError, ConfigError) as error:
-        findings.error(topic.line_of("MessageType"), "MessageType", *halves(error.detail))
+        findings.error(*topic.where("MessageType"), *halves(error.detail))
         # As what could not be read: nothing has to agree with it.
         del topic.values["message_type"]
         return None
@@ -134,7 +139,7 @@ def _missing_fields(topic: Section, kind: MessageType, findings: Diagnostics) ->
     for element, paths, section in _lists(topic):
         for text in filter(None, paths):
             if why := missing(kind, parse_path(text)):
-                findings.error(section.line_of(element), element, *halves(why))
+                findings.error(*section.where(element), *halves(why))
 
 
 def _lists(topic: Section) -> list[tuple[str, list[str], Section]]:
@@ -152,7 +157,7 @@ def _repeated_paths(topic: Section, findings: Diagnostics) -> None:
     for element, paths, section in _lists(topic):
         for path in sorted({path for path in paths if paths.count(path) > 1}):
             message = f"names {path} twice"
-            findings.error(section.line_of(element), element, message, "remove one of them")
+            findings.error(*section.where(element), message, "remove one of them")
     seen: set[frozenset[str]] = set()
     for index in topic.sections("hash_indexes"):
         fields = frozenset(index.texts("keys"))
@@ -165,8 +170,7 @@ def _repeated_paths(topic: Section, findings: Diagnostics) -> None:
 def _key_domain(topic: Section, findings: Diagnostics) -> None:
     if "KeyDomain" in topic.lines and "Key" not in topic.lines:
         findings.error(
-            topic.line_of("KeyDomain"),
-            "KeyDomain",
+            *topic.where("KeyDomain"),
             "a key domain needs Key: without it publishers send the SowKey themselves",
             "add a <Key>, or remove KeyDomain",
         )
@@ -205,7 +209,7 @@ def _transient(topic: Section, findings: Diagnostics) -> None:
     for element in ("FileName", "FlushInterval"):
         if element in topic.lines:
             message = "has no effect on a transient topic, which is never written to disk"
-            findings.warning(topic.line_of(element), element, message, "it can be removed")
+            findings.warning(*topic.where(element), message, "it can be removed")
 
 
 def _limits(root: Section, findings: Diagnostics) -> None:
@@ -217,8 +221,7 @@ def _limits(root: Section, findings: Diagnostics) -> None:
     frame_bytes = limits.values.get("frame_bytes_max", defaults.frame_bytes_max)
     if int(str(message_bytes)) > int(str(frame_bytes)):
         findings.error(
-            limits.line_of("MessageSize"),
-            "MessageSize",
+            *limits.where("MessageSize"),
             f"a message of {message_bytes} bytes does not fit a frame of {frame_bytes}",
             "raise FrameSize to at least MessageSize",
         )
@@ -273,7 +276,7 @@ def _literal(entry: Section, topic: Section, findings: Diagnostics) -> None:
         findings.error(line, "Name", message, f"remove it, or make {name!r} persistent")
     elif own and other and own != other:
         message = f"{own} differs from the message type of the topic {name!r}"
-        findings.error(entry.line_of("MessageType"), "MessageType", message, f"write {other}")
+        findings.error(*entry.where("MessageType"), message, f"write {other}")
 
 
 def _pattern(entry: Section, name: str, topics: dict[str, Section], findings: Diagnostics) -> None:

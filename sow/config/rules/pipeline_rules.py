@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from sow.config.binder import Section
 from sow.config.diagnostics import Diagnostics, at
-from sow.config.rules.source_rules import definition_of
+from sow.config.rules.topic_rules import definition_of
 from sow.config.sql import problem
 from sow.core.pipelines import (
     FILES,
@@ -90,7 +90,7 @@ def _near(section: Section, findings: Diagnostics) -> None:
     meant = nearest(kind, known) if kind and kind not in known else None
     if meant is not None and kind.lower() != meant.lower():
         message = f"{kind} is not a known format, and Spark may have none of that name"
-        findings.warning(section.line_of("Format"), "Format", message, f"did you mean {meant}?")
+        findings.warning(*section.where("Format"), message, f"did you mean {meant}?")
 
 
 def _updates(pipeline: Section, sink: Section, findings: Diagnostics) -> None:
@@ -148,15 +148,13 @@ def _source(source: Section, topics: Mapping[str, Section], findings: Diagnostic
         return
     if topic.element.name == "ConflatedTopic":
         findings.error(
-            source.line_of("Topic"),
-            "Topic",
+            *source.where("Topic"),
             f"{source.text('topic')} is a conflated topic, which has no log to read",
             f"read {topic.text('underlying')}, and add a <Conflate>",
         )
     elif topic.text("durability") == "transient":
         findings.error(
-            source.line_of("Topic"),
-            "Topic",
+            *source.where("Topic"),
             f"{source.text('topic')} is transient, so it has no log to read",
             "make it persistent",
         )
@@ -166,7 +164,7 @@ def _static(static: Section, topics: Mapping[str, Section], findings: Diagnostic
     _read(static, topics, findings)
     if static.text("format") == "rate":
         message, instead = "rate has no end, so it is no table", "make it a Source"
-        findings.error(static.line_of("Format"), "Format", message, instead)
+        findings.error(*static.where("Format"), message, instead)
     given = {plain(option.text("name")) for option in static.sections("options")}
     use = LOG if plain("startingBookmark") in given else RECORDS
     check_options(static, use, findings)
@@ -183,7 +181,7 @@ def _read(section: Section, topics: Mapping[str, Section], findings: Diagnostics
         if kind and element in section.lines:
             why = WHERE.get(kind, "a Topic is read with the Format sow")
             message = f"{kind} makes nothing of it: {why}"
-            findings.error(section.line_of(element), element, message, "remove it")
+            findings.error(*section.where(element), message, "remove it")
     return _topic(section, topics, findings) if kind == "sow" else None
 
 
@@ -214,17 +212,17 @@ def _sink(sink: Section, topics: Mapping[str, Section], findings: Diagnostics) -
         findings.error(sink.line, "Sink", "files need a Path", "add <Path>…</Path>")
     elif sink.text("format") in READ_ONLY:
         kind = sink.text("format")
-        findings.error(sink.line_of("Format"), "Format", f"{kind} is no Sink", READ_ONLY[kind])
+        findings.error(*sink.where("Format"), f"{kind} is no Sink", READ_ONLY[kind])
     elif to_topic:
         if "Path" in sink.lines:
             message = "a Topic makes nothing of it"
-            findings.error(sink.line_of("Path"), "Path", message, "remove it, or the Topic")
+            findings.error(*sink.where("Path"), message, "remove it, or the Topic")
         topic = _topic(sink, topics, findings)
         if topic is not None and topic.element.name == "ConflatedTopic":
             name, underlying = sink.text("topic"), topic.text("underlying")
             message = f"{name} is a conflated topic, a copy of {underlying}"
             findings.error(
-                sink.line_of("Topic"), "Topic", message, f"write to {underlying}, or another topic"
+                *sink.where("Topic"), message, f"write to {underlying}, or another topic"
             )
 
 
@@ -236,8 +234,7 @@ def _topic(
     if found is None and name:
         meant = nearest(name, topics)
         findings.error(
-            section.line_of("Topic"),
-            "Topic",
+            *section.where("Topic"),
             f"no topic is called {name!r}",
             f"did you mean {meant!r}?" if meant else "define it in <SOW>",
         )
@@ -259,8 +256,7 @@ def check_views(pipeline: Section, findings: Diagnostics) -> None:
         findings.error(statics[0].line, "Static", message, "add <SQL>…</SQL>, or remove it")
     if len(sources) > 1 and "Conflate" in pipeline.lines:
         findings.error(
-            pipeline.line_of("Conflate"),
-            "Conflate",
+            *pipeline.where("Conflate"),
             "rows are late or not by the newest row of all, so of several sources one that is "
             "read ahead would leave out rows of the others",
             "write the sources to one topic by this pipeline, and conflate that topic by another",
@@ -292,7 +288,7 @@ def _sql(pipeline: Section, views: list[str], findings: Diagnostics) -> None:
         view = views[0] if views else SOURCE_VIEW
         over = f"the view {view}" if len(views) < 2 else f"the views {', '.join(views)}"
         instead = f"write a query over {over}, such as SELECT * FROM {view}"
-        findings.error(pipeline.line_of("SQL"), "SQL", f"is no query: {wrong}", instead)
+        findings.error(*pipeline.where("SQL"), f"is no query: {wrong}", instead)
 
 
 # Options of topics are the server's own, so unknown ones are reported; those of other formats are

@@ -86,16 +86,14 @@ def _ways(root: Section, security: Section, authentication: Section, findings: D
     requires_certificates = "client_certificates" in authentication.values
     if requires_certificates and not has_ca:
         findings.error(
-            authentication.line_of("ClientCertificates"),
-            "ClientCertificates",
+            *authentication.where("ClientCertificates"),
             "needs the authority that signs them",
             "add <ClientCA> to TLS",
         )
     if has_ca and not requires_certificates:
         assert isinstance(tls, Section)
         findings.error(
-            tls.line_of("ClientCA"),
-            "ClientCA",
+            *tls.where("ClientCA"),
             "is trusted, and no certificate is requested",
             "add <ClientCertificates/> to Authentication, or remove it",
         )
@@ -136,8 +134,7 @@ def _allow(allow: Section, findings: Diagnostics) -> None:
         )
     if others and named:
         findings.error(
-            allow.line_of("Topic"),
-            "Topic",
+            *allow.where("Topic"),
             f"has no effect on {others[0].capitalize()}, which is about no topic",
             "write an Allow for each",
         )
@@ -145,8 +142,7 @@ def _allow(allow: Section, findings: Diagnostics) -> None:
         field = element.lower()
         if field in allow.values and not any(verb in allow.values for verb in verbs):
             findings.error(
-                allow.line_of(element),
-                element,
+                *allow.where(element),
                 f"is in an Allow without {' or '.join(_tags(verbs))}, so it has no effect",
                 f"add {' or '.join(_tags(verbs))}, or remove it",
             )
@@ -223,8 +219,7 @@ def _knows_fields(
         for path in paths_in(read_condition(text)):
             if not any(_meet(path.steps, one.steps) for one in there):
                 findings.error(
-                    allow.line_of(element),
-                    element,
+                    *allow.where(element),
                     f"refers to {path}, which rows of the view {name!r} do not have, so that it "
                     "would pass none of them",
                     "add the field to its Projection, or name it in an Allow of its own",

@@ -12,7 +12,7 @@ from typing import cast
 from sow.config.binder import Section
 from sow.config.diagnostics import Diagnostics, halves
 from sow.config.rules.field_rules import has_place
-from sow.config.rules.source_rules import is_many, names_above, report_missing, underlyings
+from sow.config.rules.topic_rules import is_many, names_above, report_missing, underlyings
 from sow.core.definitions import Join, JoinType, MessageTypeOptions
 from sow.core.join_tree import BadJoin, join_levels
 from sow.core.paths import Path, parse_path
@@ -330,8 +330,7 @@ class _View:
             for text in filter(None, texts):
                 if not any(_meet(parse_path(text), target) for target in projection.targets):
                     self.findings.warning(
-                        place.line_of(element),
-                        element,
+                        *place.where(element),
                         f"no row has {text}, so the index finds nothing",
                         "name a field as it is projected: "
                         + shown(", ".join(map(str, projection.targets))),
