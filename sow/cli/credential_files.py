@@ -69,7 +69,7 @@ def unreadable(security: Security) -> Iterator[tuple[str, str]]:
     """The problem of each unreadable file that a configuration names, with its element."""
     # Imported here: a configuration without Security does not need these libraries.
     from sow.security.authentication.htpasswd import Users
-    from sow.security.authentication.key_set import FiledKeys
+    from sow.security.authentication.jwt import FiledKeys
     from sow.security.authentication.tokens import read_lines
     from sow.server.http.tls import server_context
 

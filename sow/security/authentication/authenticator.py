@@ -13,8 +13,7 @@ from sow.core.security_definitions import Authentication, User
 from sow.errors import TooManyLogons, Unauthenticated
 from sow.security.authentication.credentials import LONGEST, Credentials, user_of
 from sow.security.authentication.htpasswd import Users
-from sow.security.authentication.jwt import SignedTokens, is_signed
-from sow.security.authentication.key_set import Fetch, FetchedKeys, FiledKeys
+from sow.security.authentication.jwt import Fetch, FetchedKeys, FiledKeys, SignedTokens, is_signed
 from sow.security.authentication.session_cache import Logons
 from sow.security.authentication.tokens import Tokens
 
