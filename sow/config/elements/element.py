@@ -67,6 +67,11 @@ class Element:
             yield from child.walk(below)
 
 
+def leaf(name: str, kind: ValueKind, about: str, **more: Any) -> Element:
+    """An element that holds a value."""
+    return Element(name=name, kind=kind, about=about, **more)
+
+
 def only(**fields: object) -> object:
     """What a section makes that is the value of its only field."""
     [value] = fields.values()
@@ -102,11 +107,11 @@ def foreign(**advice: str) -> tuple[Element, ...]:
     )
 
 
-FLUSH_INTERVAL = Element(
-    name="FlushInterval",
-    kind=value_types.duration(maximum="1s"),
+FLUSH_INTERVAL = leaf(
+    "FlushInterval",
+    value_types.duration(maximum="1s"),
+    "How long a write may wait for others, to share their flush to disk.",
     default="0",
     attribute=True,
     fields=("flush_interval_us",),
-    about="How long a write may wait for others, to share their flush to disk.",
 )

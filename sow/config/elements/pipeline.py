@@ -8,7 +8,7 @@ import re
 
 from sow.config import value_types
 from sow.config.diagnostics import MistakeError
-from sow.config.elements.element import Element
+from sow.config.elements.element import Element, leaf
 from sow.config.sql import columns_problem
 from sow.config.value_types import TEXT, ValueKind, duration
 from sow.core.pipelines import (
@@ -155,13 +155,7 @@ MASTER_KIND = ValueKind("Spark master", spark_master)
 
 
 def _text(name: str) -> Element:
-    return Element(
-        name=name,
-        kind=value_types.TEXT,
-        required=True,
-        attribute=True,
-        about=f"Its {name.lower()}.",
-    )
+    return leaf(name, value_types.TEXT, f"Its {name.lower()}.", required=True, attribute=True)
 
 
 def _options(about: str, name: str = "Option", field: str = "options") -> Element:
@@ -176,20 +170,15 @@ def _options(about: str, name: str = "Option", field: str = "options") -> Elemen
 
 
 def _view(required: bool) -> Element:
-    return Element(
-        name="Name",
+    return leaf(
+        "Name",
+        VIEW_NAME,
+        "The view that the SQL reads it as.",
         synonyms=("name",),
-        kind=VIEW_NAME,
         required=required,
         default="" if required else SOURCE_VIEW,
         attribute=True,
-        about="The view that the SQL reads it as.",
     )
-
-
-def _one(name: str, kind: value_types.ValueKind, about: str, required: bool = False) -> Element:
-    """An element of several sections, which is kept under its own name."""
-    return Element(name=name, kind=kind, required=required, about=about)
 
 
 def _where(
@@ -197,14 +186,14 @@ def _where(
 ) -> tuple[Element, ...]:
     """A source or a sink of rows: a format of Spark's or one of these, with a path or a topic."""
     return (
-        _one("Format", format_of(*formats), what, required),
-        _one(
+        leaf("Format", format_of(*formats), what, required=required),
+        leaf(
             "Path",
             PLACE,
             f"{path}. A relative path starts at the data directory; one with a scheme "
             "(`s3a://…`) is Spark's as it is.",
         ),
-        _one("Topic", value_types.TEXT, topic),
+        leaf("Topic", value_types.TEXT, topic),
     )
 
 
@@ -229,28 +218,28 @@ SOURCE = Element(
             topic="The topic with the log to read, for sow.",
             required=True,
         ),
-        _one(
+        leaf(
             "Schema",
             COLUMNS,
             "The columns, as in SQL: `sym string, px double`. For sow they are fields of the body; "
             "without, the columns are `bookmark topic key op ts value`. Files know theirs.",
         ),
-        Element(
-            name="TimeColumn",
-            kind=value_types.TEXT,
-            about="The column with the rows' time; `ts` for sow, `timestamp` for kafka and rate.",
+        leaf(
+            "TimeColumn",
+            value_types.TEXT,
+            "The column with the rows' time; `ts` for sow, `timestamp` for kafka and rate.",
         ),
-        Element(
-            name="TimeUnit",
-            kind=value_types.choice(TimeUnit),
-            about="What TimeColumn counts since 1970 where it is a whole number. Times of a file "
+        leaf(
+            "TimeUnit",
+            value_types.choice(TimeUnit),
+            "What TimeColumn counts since 1970 where it is a whole number. Times of a file "
             "that have nanoseconds are such numbers to Spark.",
         ),
-        Element(
-            name="Watermark",
-            kind=value_types.duration(),
+        leaf(
+            "Watermark",
+            value_types.duration(),
+            "How late a row may come and still count in an aggregation.",
             fields=("watermark_us",),
-            about="How late a row may come and still count in an aggregation.",
         ),
         _options("An option of the source's, as Spark calls it."),
     ),
@@ -260,68 +249,62 @@ CONFLATE = Element(
     make=Conflate,
     about="At most one row for each key and interval, after the SQL.",
     children=(
-        Element(
-            name="Key",
-            kind=value_types.PATH,
+        leaf(
+            "Key",
+            value_types.PATH,
+            "A field of the body, or a column that the SQL gives: `/sym`.",
             required=True,
             repeated=True,
             fields=("keys",),
-            about="A field of the body, or a column that the SQL gives: `/sym`.",
         ),
-        Element(
-            name="Interval",
-            kind=value_types.duration(minimum="1ms"),
+        leaf(
+            "Interval",
+            value_types.duration(minimum="1ms"),
+            "How long a key's rows are gathered into one, by their own time.",
             required=True,
             fields=("interval_us",),
-            about="How long a key's rows are gathered into one, by their own time.",
         ),
-        Element(
-            name="Lateness",
-            kind=value_types.duration(),
+        leaf(
+            "Lateness",
+            value_types.duration(),
+            "How much older than the newest row of earlier batches a row may be and still "
+            "be put in order. All rows wait that long; older ones are left out and counted.",
             default="0s",
             fields=("lateness_us",),
-            about="How much older than the newest row of earlier batches a row may be and still "
-            "be put in order. All rows wait that long; older ones are left out and counted.",
         ),
-        Element(
-            name="MaxSkew",
-            kind=value_types.duration(),
+        leaf(
+            "MaxSkew",
+            value_types.duration(),
+            "How far ahead of the clock a row's time may be. Rows beyond are left out and "
+            "counted, since one of them would make all others late.",
             default="1h",
             fields=("max_skew_us",),
-            about="How far ahead of the clock a row's time may be. Rows beyond are left out and "
-            "counted, since one of them would make all others late.",
         ),
-        Element(
-            name="LatePath",
-            kind=SHARED_PLACE,
-            about="Where rows beyond Lateness or MaxSkew are kept, as Parquet; without it they are "
+        leaf(
+            "LatePath",
+            SHARED_PLACE,
+            "Where rows beyond Lateness or MaxSkew are kept, as Parquet; without it they are "
             "counted only. A directory of its own, that all machines of Spark's see: a path (a "
             "relative one starts at the data directory), or `s3://…`, `gs://…`, `abfs://…`, "
             "`hdfs://…`.",
         ),
-        Element(
-            name="NullKeys",
-            kind=value_types.choice(NullKeys),
+        leaf(
+            "NullKeys",
+            value_types.choice(NullKeys),
+            "What becomes of a row without a key: the run fails, or it is left out and counted.",
             default="refuse",
-            about="What becomes of a row without a key: the run fails, or it is left out and "
-            "counted.",
         ),
-        Element(
-            name="WindowFields",
-            kind=value_types.FLAG,
-            about="Whether rows have the columns `window_start` and `window_end`; without it those "
+        leaf(
+            "WindowFields",
+            value_types.FLAG,
+            "Whether rows have the columns `window_start` and `window_end`; without it those "
             "for files and other formats have, and messages of a topic have not.",
         ),
-        Element(
-            name="Policy",
-            kind=value_types.choice(FoldPolicy),
-            default="latest",
-            about="How they become one.",
-        ),
-        Element(
-            name="Filter",
-            kind=value_types.FIELDS_FILTER,
-            about="Only rows that match; the key of a row that no longer matches is deleted.",
+        leaf("Policy", value_types.choice(FoldPolicy), "How they become one.", default="latest"),
+        leaf(
+            "Filter",
+            value_types.FIELDS_FILTER,
+            "Only rows that match; the key of a row that no longer matches is deleted.",
         ),
     ),
 )
@@ -343,7 +326,7 @@ STATIC = Element(
             topic="The topic with the records to read, for sow.",
             required=True,
         ),
-        _one(
+        leaf(
             "Schema",
             COLUMNS,
             "The columns, as in SQL; without, those that the format has by itself.",
@@ -382,60 +365,60 @@ PIPELINES = Element(
             make=Pipeline,
             about="Rows from a source, through SQL and conflation, into a sink.",
             children=(
-                Element(
-                    name="Name",
-                    kind=value_types.INSTANCE_NAME,
+                leaf(
+                    "Name",
+                    value_types.INSTANCE_NAME,
+                    "What `sow pipeline run` calls it; its state is kept under this name.",
                     required=True,
-                    about="What `sow pipeline run` calls it; its state is kept under this name.",
                 ),
                 SOURCE,
                 STATIC,
-                Element(
-                    name="SQL",
-                    kind=TEXTS,
-                    about="A query of Spark's over the views of all sources and static tables; "
+                leaf(
+                    "SQL",
+                    TEXTS,
+                    "A query of Spark's over the views of all sources and static tables; "
                     "needed where there is more than one source.",
                 ),
                 CONFLATE,
                 SINK,
-                Element(
-                    name="OutputMode",
-                    kind=value_types.choice(OutputMode),
-                    default="append",
-                    about="With an aggregation in the SQL, update writes each row whenever it "
+                leaf(
+                    "OutputMode",
+                    value_types.choice(OutputMode),
+                    "With an aggregation in the SQL, update writes each row whenever it "
                     "changes; append only when it can change no more.",
+                    default="append",
                 ),
-                Element(
-                    name="Trigger",
-                    kind=TRIGGER,
+                leaf(
+                    "Trigger",
+                    TRIGGER,
+                    "How often what has come is taken up; once: all there is, and then the "
+                    "pipeline ends.",
                     default="1s",
                     fields=("trigger_us",),
-                    about="How often what has come is taken up; once: all there is, and then the "
-                    "pipeline ends.",
                 ),
-                Element(
-                    name="Checkpoint",
-                    kind=PLACE,
-                    about="Where the pipeline keeps what it has to remember: a path that every "
+                leaf(
+                    "Checkpoint",
+                    PLACE,
+                    "Where the pipeline keeps what it has to remember: a path that every "
                     "machine has which may run it, or one with a scheme that Spark can write to "
                     "(`s3a://…`, `hdfs://…`); by default `pipelines/NAME` of the data directory.",
                 ),
-                Element(
-                    name="Master",
-                    kind=MASTER_KIND,
+                leaf(
+                    "Master",
+                    MASTER_KIND,
+                    "Where Spark runs: any master, or the address of a Spark Connect server.",
                     default="local[2]",
-                    about="Where Spark runs: any master, or the address of a Spark Connect server.",
                 ),
-                Element(
-                    name="Autostart",
-                    kind=value_types.FLAG,
+                leaf(
+                    "Autostart",
+                    value_types.FLAG,
+                    "Whether `sow serve` starts it beside the server, and again if it fails.",
                     default="false",
-                    about="Whether `sow serve` starts it beside the server, and again if it fails.",
                 ),
-                Element(
-                    name="TokenFile",
-                    kind=value_types.TEXT,
-                    about="A file that holds the token by which it logs on, as `sow token create` "
+                leaf(
+                    "TokenFile",
+                    value_types.TEXT,
+                    "A file that holds the token by which it logs on, as `sow token create` "
                     "wrote it; by a path relative to config.xml. Without it, that of SOW_TOKEN.",
                 ),
                 _options("A setting of Spark's.", "Setting", "settings"),

@@ -11,7 +11,7 @@ from itertools import chain
 
 from sow.config import value_types
 from sow.config.diagnostics import MistakeError
-from sow.config.elements.element import Element
+from sow.config.elements.element import Element, leaf
 from sow.config.value_types import ValueKind
 from sow.core.origin_parsing import is_address, parse_authority, parse_host, parse_origin
 from sow.core.security_definitions import Allow, Authentication, Jwt, Role, Security, Tls
@@ -96,22 +96,22 @@ TLS = Element(
     about="Encryption: with it clients call https:// and wss://, and nothing else. The files are "
     "in PEM form, by paths relative to config.xml; a reload reads them again.",
     children=(
-        Element(
-            name="Certificate",
-            kind=value_types.TEXT,
+        leaf(
+            "Certificate",
+            value_types.TEXT,
+            "The server's certificate, and after it those by which clients trust it.",
             required=True,
-            about="The server's certificate, and after it those by which clients trust it.",
         ),
-        Element(
-            name="PrivateKey",
-            kind=value_types.TEXT,
+        leaf(
+            "PrivateKey",
+            value_types.TEXT,
+            "Its private key, without a passphrase: a server cannot be prompted for it.",
             required=True,
-            about="Its private key, without a passphrase: a server cannot be prompted for it.",
         ),
-        Element(
-            name="ClientCA",
-            kind=value_types.TEXT,
-            about="Certificates of the authorities that sign certificates of clients, for "
+        leaf(
+            "ClientCA",
+            value_types.TEXT,
+            "Certificates of the authorities that sign certificates of clients, for "
             "`ClientCertificates` in Authentication.",
         ),
     ),
@@ -119,7 +119,7 @@ TLS = Element(
 
 
 def _file(fields: str, about: str) -> Element:
-    return Element(name="File", kind=value_types.TEXT, required=True, fields=(fields,), about=about)
+    return leaf("File", value_types.TEXT, about, required=True, fields=(fields,))
 
 
 AUTHENTICATION = Element(
@@ -155,43 +155,33 @@ AUTHENTICATION = Element(
             make=Jwt,
             about="Signed tokens that somebody else gives out (OpenID Connect).",
             children=(
-                Element(
-                    name="Issuer",
-                    kind=value_types.TEXT,
+                leaf("Issuer", value_types.TEXT, "What its claim iss has to be.", required=True),
+                leaf(
+                    "Audience",
+                    value_types.TEXT,
+                    "What has to be among its claim aud.",
                     required=True,
-                    about="What its claim iss has to be.",
                 ),
-                Element(
-                    name="Audience",
-                    kind=value_types.TEXT,
-                    required=True,
-                    about="What has to be among its claim aud.",
-                ),
-                Element(
-                    name="Keys",
-                    kind=value_types.TEXT,
-                    required=True,
-                    about="The keys by which they are signed: a file, or an address at https://, "
+                leaf(
+                    "Keys",
+                    value_types.TEXT,
+                    "The keys by which they are signed: a file, or an address at https://, "
                     "as JSON Web Key Set.",
+                    required=True,
                 ),
-                Element(
-                    name="User",
-                    kind=value_types.TEXT,
-                    default="sub",
-                    about="The claim that is the user's name.",
-                ),
-                Element(
-                    name="Groups",
-                    kind=value_types.TEXT,
+                leaf("User", value_types.TEXT, "The claim that is the user's name.", default="sub"),
+                leaf(
+                    "Groups",
+                    value_types.TEXT,
+                    "The claim that lists the user's groups.",
                     default="groups",
-                    about="The claim that lists the user's groups.",
                 ),
             ),
         ),
-        Element(
-            name="ClientCertificates",
-            kind=value_types.PRESENT,
-            about="Certificates that are signed by ClientCA of TLS: the common name is the "
+        leaf(
+            "ClientCertificates",
+            value_types.PRESENT,
+            "Certificates that are signed by ClientCA of TLS: the common name is the "
             "user's name, each organizational unit a group.",
         ),
     ),
@@ -199,7 +189,7 @@ AUTHENTICATION = Element(
 
 
 def _verb(name: str, about: str) -> Element:
-    return Element(name=name, kind=value_types.PRESENT, about=about)
+    return leaf(name, value_types.PRESENT, about)
 
 
 ROLE = Element(
@@ -210,14 +200,14 @@ ROLE = Element(
     about="What its members may do. A user with several roles may do what any of them allows, a "
     "user with none nothing.",
     children=(
-        Element(name="Name", kind=value_types.TEXT, required=True, about="Its name."),
-        Element(
-            name="Member",
-            kind=ValueKind("`user:NAME`, `group:NAME` or `*`", _member),
+        leaf("Name", value_types.TEXT, "Its name.", required=True),
+        leaf(
+            "Member",
+            ValueKind("`user:NAME`, `group:NAME` or `*`", _member),
+            "Its members: a user, all of a group, or every authenticated user.",
             required=True,
             repeated=True,
             fields=("members",),
-            about="Its members: a user, all of a group, or every authenticated user.",
         ),
         Element(
             name="Allow",
@@ -226,10 +216,10 @@ ROLE = Element(
             make=Allow,
             about="What may be done, with the topics that Topic names.",
             children=(
-                Element(
-                    name="Topic",
-                    kind=value_types.TOPIC_PATTERN,
-                    about="A regular expression, which has to match the whole name. Topics of the "
+                leaf(
+                    "Topic",
+                    value_types.TOPIC_PATTERN,
+                    "A regular expression, which has to match the whole name. Topics of the "
                     "server's own, /sow/…, only by one that begins with that.",
                 ),
                 _verb("Read", "Query, follow, read the log and snapshots."),
@@ -237,23 +227,23 @@ ROLE = Element(
                 _verb("Delete", "Delete records."),
                 _verb("Admin", "The configuration, sessions of others, metrics."),
                 _verb("Impersonate", "Act for another user."),
-                Element(
-                    name="Filter",
-                    kind=value_types.ENTITLEMENT,
-                    about="Which records may be seen, with Read. `${user.desk}` is what is known "
+                leaf(
+                    "Filter",
+                    value_types.ENTITLEMENT,
+                    "Which records may be seen, with Read. `${user.desk}` is what is known "
                     "of the user under that name, `${user.name}` his name; where it is not known, "
                     "nothing is allowed. Without it: all.",
                 ),
-                Element(
-                    name="Select",
-                    kind=value_types.SELECT,
-                    about="Which fields may be seen, with Read, as in a select list: `-/client` "
+                leaf(
+                    "Select",
+                    value_types.SELECT,
+                    "Which fields may be seen, with Read, as in a select list: `-/client` "
                     "hides one. What is hidden is NULL in the user's own filters.",
                 ),
-                Element(
-                    name="Check",
-                    kind=value_types.ENTITLEMENT,
-                    about="Which records may be written or deleted: what was there before and what "
+                leaf(
+                    "Check",
+                    value_types.ENTITLEMENT,
+                    "Which records may be written or deleted: what was there before and what "
                     "is to be there both have to pass. Without it: all.",
                 ),
             ),
@@ -266,26 +256,26 @@ SECURITY = Element(
     make=_security,
     about="Who has access, beyond the defaults: see [security](security.md).",
     children=(
-        Element(
-            name="AllowedHosts",
-            repeated=True,
-            kind=_several("host names", _host),
-            about="Names by which clients call this server, separated by commas. Addresses, "
+        leaf(
+            "AllowedHosts",
+            _several("host names", _host),
+            "Names by which clients call this server, separated by commas. Addresses, "
             "localhost, the machine's own name and that in Listen need not be named.",
-        ),
-        Element(
-            name="AllowedOrigins",
             repeated=True,
-            kind=_several("origins", _origin),
-            about="Where pages come from that may use this server though it did not serve them, "
+        ),
+        leaf(
+            "AllowedOrigins",
+            _several("origins", _origin),
+            "Where pages come from that may use this server though it did not serve them, "
             "such as https://desk.example, separated by commas. Their hosts are allowed too.",
-        ),
-        Element(
-            name="TrustedProxies",
             repeated=True,
-            kind=_several("addresses or networks", _proxy),
-            about="Proxies with a trusted X-Forwarded-For and X-Forwarded-Host, by address or "
+        ),
+        leaf(
+            "TrustedProxies",
+            _several("addresses or networks", _proxy),
+            "Proxies with a trusted X-Forwarded-For and X-Forwarded-Host, by address or "
             "network, separated by commas.",
+            repeated=True,
         ),
         TLS,
         AUTHENTICATION,

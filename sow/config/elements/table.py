@@ -7,7 +7,7 @@ which are parts of the table), and a field on the dataclass that its section mak
 """
 
 from sow.config import value_types
-from sow.config.elements.element import FLUSH_INTERVAL, Element, foreign, later, unused
+from sow.config.elements.element import FLUSH_INTERVAL, Element, foreign, later, leaf, unused
 from sow.config.elements.pipeline import PIPELINES
 from sow.config.elements.security import ACCESS_OF_AMPS, SECURITY
 from sow.config.elements.topic import CONFLATED_TOPIC, TOPIC
@@ -39,34 +39,34 @@ TRANSACTION_LOG = Element(
     make=JournalSettings,
     about="The journal that every change of a persistent topic is written to first.",
     children=(
-        Element(
-            name="JournalDirectory",
-            kind=value_types.FILE,
+        leaf(
+            "JournalDirectory",
+            value_types.FILE,
+            "Where it lives in the data directory.",
             default="journal",
             fields=("directory",),
-            about="Where it lives in the data directory.",
         ),
         FLUSH_INTERVAL,
-        Element(
-            name="RetentionSize",
-            kind=value_types.size(),
+        leaf(
+            "RetentionSize",
+            value_types.size(),
+            "How much is kept for replay; what a restart needs is kept in any case.",
             default="4GB",
             fields=("retention_bytes",),
-            about="How much is kept for replay; what a restart needs is kept in any case.",
         ),
-        Element(
-            name="RetentionAge",
-            kind=value_types.AGE,
+        leaf(
+            "RetentionAge",
+            value_types.AGE,
+            "How long it is kept for replay; the tighter of the two limits counts.",
             default="unlimited",
             fields=("retention_age_us",),
-            about="How long it is kept for replay; the tighter of the two limits counts.",
         ),
-        Element(
-            name="ConsumerExpiration",
-            kind=value_types.AGE,
+        leaf(
+            "ConsumerExpiration",
+            value_types.AGE,
+            "How long the log waits for a named consumer that does not come forward.",
             default="7d",
             fields=("consumer_expiration_us",),
-            about="How long the log waits for a named consumer that does not come forward.",
         ),
         Element(
             name="Topic",
@@ -75,17 +75,13 @@ TRANSACTION_LOG = Element(
             make=LoggedTopic,
             about="A topic or a pattern of topics to log. Persistent topics always are.",
             children=(
-                Element(
-                    name="Name",
-                    kind=value_types.TEXT,
+                leaf(
+                    "Name",
+                    value_types.TEXT,
+                    "A topic's name or a regular expression of names.",
                     required=True,
-                    about="A topic's name or a regular expression of names.",
                 ),
-                Element(
-                    name="MessageType",
-                    kind=value_types.TEXT,
-                    about="Its message type; by default any.",
-                ),
+                leaf("MessageType", value_types.TEXT, "Its message type; by default any."),
             ),
         ),
         *unused("JournalSize", "MinJournalSize", "PreallocatedJournalFiles", "O_DIRECT"),
@@ -105,25 +101,22 @@ MESSAGE_TYPE_VARIANTS = Element(
             make=MessageTypeOptions,
             about="A message type with its separators, fields or parts.",
             children=(
-                Element(
-                    name="Name",
-                    kind=value_types.TEXT,
-                    required=True,
-                    about="What a topic's MessageType calls it.",
+                leaf(
+                    "Name", value_types.TEXT, "What a topic's MessageType calls it.", required=True
                 ),
-                Element(
-                    name="Module",
-                    kind=value_types.TEXT,
-                    required=True,
-                    about="The type that it is a variant of, or record, composite-local or "
+                leaf(
+                    "Module",
+                    value_types.TEXT,
+                    "The type that it is a variant of, or record, composite-local or "
                     "composite-global.",
+                    required=True,
                 ),
-                Element(
-                    name="FieldSeparator",
-                    kind=value_types.SEPARATOR,
-                    default="1",
-                    about="The decimal ASCII code of what ends a field of fix and nvfix, or "
+                leaf(
+                    "FieldSeparator",
+                    value_types.SEPARATOR,
+                    "The decimal ASCII code of what ends a field of fix and nvfix, or "
                     "stands between those of a record, where it is 2 by default.",
+                    default="1",
                 ),
                 Element(
                     name="Field",
@@ -133,18 +126,18 @@ MESSAGE_TYPE_VARIANTS = Element(
                     text_child="Name",
                     about="A field of a record, in the order of the values.",
                     children=(
-                        Element(
-                            name="Name",
-                            kind=value_types.FIELD_NAME,
+                        leaf(
+                            "Name",
+                            value_types.FIELD_NAME,
+                            "What paths call it; the element's own text.",
                             required=True,
-                            about="What paths call it; the element's own text.",
                         ),
-                        Element(
-                            name="type",
-                            kind=value_types.choice(RecordFieldType),
+                        leaf(
+                            "type",
+                            value_types.choice(RecordFieldType),
+                            "What its values are; an attribute of Field.",
                             default="string",
                             attribute=True,
-                            about="What its values are; an attribute of Field.",
                         ),
                     ),
                 ),
@@ -157,11 +150,11 @@ MESSAGE_TYPE_VARIANTS = Element(
                     about="The type of a composite's next part: a type as it comes, or a Name from "
                     "MessageTypes.",
                     children=(
-                        Element(
-                            name="Name",
-                            kind=value_types.TEXT,
+                        leaf(
+                            "Name",
+                            value_types.TEXT,
+                            "What the type is called; the element's own text.",
                             required=True,
-                            about="What the type is called; the element's own text.",
                         ),
                     ),
                 ),
@@ -178,56 +171,56 @@ SESSIONS = Element(
     make=SessionSettings,
     about="How far one client may fall behind before its session is closed.",
     children=(
-        Element(
-            name="QueueMaxMessages",
-            kind=value_types.count(),
+        leaf(
+            "QueueMaxMessages",
+            value_types.count(),
+            "Messages that may wait for one client.",
             default="10000",
             fields=("queue_messages_max",),
-            about="Messages that may wait for one client.",
         ),
-        Element(
-            name="QueueMaxBytes",
-            kind=value_types.size(),
+        leaf(
+            "QueueMaxBytes",
+            value_types.size(),
+            "Bytes that may wait for one client.",
             default="16MB",
             fields=("queue_bytes_max",),
-            about="Bytes that may wait for one client.",
         ),
-        Element(
-            name="Conflates",
-            kind=value_types.FLAG,
+        leaf(
+            "Conflates",
+            value_types.FLAG,
+            "Whether queues may be conflated; an operator can switch single sessions.",
             default="true",
-            about="Whether queues may be conflated; an operator can switch single sessions.",
         ),
-        Element(
-            name="ReconnectTimeout",
-            kind=value_types.duration(),
+        leaf(
+            "ReconnectTimeout",
+            value_types.duration(),
+            "How long a session without a socket goes on collecting for its client to "
+            "come back; 0 keeps none.",
             default="60s",
             fields=("reconnect_timeout_us",),
-            about="How long a session without a socket goes on collecting for its client to "
-            "come back; 0 keeps none.",
         ),
-        Element(
-            name="RecoveryBuffer",
-            kind=value_types.count(minimum="0"),
+        leaf(
+            "RecoveryBuffer",
+            value_types.count(minimum="0"),
+            "Messages kept after they were sent, to be sent again to a client that comes "
+            "back without having seen them. Their bytes are bounded by QueueMaxBytes.",
             default="10000",
             fields=("recovery_messages_max",),
-            about="Messages kept after they were sent, to be sent again to a client that comes "
-            "back without having seen them. Their bytes are bounded by QueueMaxBytes.",
         ),
-        Element(
-            name="BackgroundConflationAt",
-            kind=value_types.PERCENTAGE,
+        leaf(
+            "BackgroundConflationAt",
+            value_types.PERCENTAGE,
+            "How full a queue is when idle time is spent on conflating it; 100% waits "
+            "until it has to be.",
             default="50%",
             fields=("background_conflation_fraction",),
-            about="How full a queue is when idle time is spent on conflating it; 100% waits "
-            "until it has to be.",
         ),
     ),
 )
 
 
 def _limit(name: str, kind: ValueKind, default: str, field: str, about: str) -> Element:
-    return Element(name=name, kind=kind, default=default, fields=(field,), about=about)
+    return leaf(name, kind, about, default=default, fields=(field,))
 
 
 LIMITS = Element(
@@ -358,23 +351,23 @@ SERVER_LOG = Element(
     make=LogSettings,
     about="The server's log, a line at a time on its standard error.",
     children=(
-        Element(
-            name="Format",
-            kind=value_types.choice(LogFormat),
+        leaf(
+            "Format",
+            value_types.choice(LogFormat),
+            "Lines for people, or JSON for a collector of logs.",
             default="text",
-            about="Lines for people, or JSON for a collector of logs.",
         ),
-        Element(
-            name="Level",
-            kind=value_types.choice(LogLevel),
+        leaf(
+            "Level",
+            value_types.choice(LogLevel),
+            "The least that is written: info has a line for each start, logon and close.",
             default="info",
-            about="The least that is written: info has a line for each start, logon and close.",
         ),
-        Element(
-            name="Access",
-            kind=value_types.FLAG,
+        leaf(
+            "Access",
+            value_types.FLAG,
+            "A line for each request too, without its parameters.",
             default="false",
-            about="A line for each request too, without its parameters.",
         ),
     ),
 )
@@ -411,11 +404,11 @@ FOREIGN = foreign(
 )
 
 # Allowed in any section, and resolved before elements are looked up (`sow.config.document`).
-INCLUDE = Element(
-    name="Include",
-    kind=value_types.TEXT,
+INCLUDE = leaf(
+    "Include",
+    value_types.TEXT,
+    "The path of another file, relative to this one. Its root element replaces the Include.",
     repeated=True,
-    about="The path of another file, relative to this one. Its root element replaces the Include.",
 )
 
 SOW = Element(
@@ -436,25 +429,25 @@ ROOT = Element(
     make=Configuration,
     about="The document.",
     children=(
-        Element(
-            name="Name",
-            kind=value_types.INSTANCE_NAME,
+        leaf(
+            "Name",
+            value_types.INSTANCE_NAME,
+            "What this server calls itself; no '/', '\\', '$' or '~'.",
             required=True,
-            about="What this server calls itself; no '/', '\\', '$' or '~'.",
         ),
-        Element(
-            name="Listen",
-            kind=value_types.ADDRESS_KIND,
+        leaf(
+            "Listen",
+            value_types.ADDRESS_KIND,
+            "The address of HTTP, WebSocket and console; a port alone means loopback. "
+            "Port 0 lets the system choose.",
             default="127.0.0.1:8080",
             fields=("host", "port"),
-            about="The address of HTTP, WebSocket and console; a port alone means loopback. "
-            "Port 0 lets the system choose.",
         ),
-        Element(
-            name="DataDirectory",
-            kind=value_types.DIRECTORY,
+        leaf(
+            "DataDirectory",
+            value_types.DIRECTORY,
+            "Where everything on disk lives, relative to this file. --data-dir overrides.",
             default="data",
-            about="Where everything on disk lives, relative to this file. --data-dir overrides.",
         ),
         SOW,
         TRANSACTION_LOG,

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from sow.config import value_types
-from sow.config.elements.element import FLUSH_INTERVAL, Element, later, listing, only, unused
+from sow.config.elements.element import FLUSH_INTERVAL, Element, later, leaf, listing, only, unused
 from sow.core.definitions import (
     ConflatedTopic,
     Declared,
@@ -33,19 +33,19 @@ def _made_fields(name: str, states: tuple[str, ...], about: str, example: str) -
     )
 
 
-NAME_ELEMENT = Element(
-    name="Name",
+NAME_ELEMENT = leaf(
+    "Name",
+    value_types.TOPIC_NAME,
+    "What clients call the topic; unique in the file, at most 255 characters.",
     synonyms=("Topic",),
-    kind=value_types.TOPIC_NAME,
     required=True,
-    about="What clients call the topic; unique in the file, at most 255 characters.",
 )
-MESSAGE_TYPE = Element(
-    name="MessageType",
-    kind=value_types.TEXT,
-    required=True,
-    about=f"The format of its messages: {', '.join(MESSAGE_TYPES)}, "
+MESSAGE_TYPE = leaf(
+    "MessageType",
+    value_types.TEXT,
+    f"The format of its messages: {', '.join(MESSAGE_TYPES)}, "
     "or a Name from MessageTypes. A conflated topic repeats that of its underlying topic.",
+    required=True,
 )
 INDEXES = (
     listing(
@@ -57,27 +57,27 @@ INDEXES = (
         repeated=True,
         fields=("hash_indexes",),
     ),
-    Element(
-        name="Index",
-        kind=value_types.PATH,
+    leaf(
+        "Index",
+        value_types.PATH,
+        "A field indexed from the start rather than when a query first names it.",
         repeated=True,
         fields=("indexes",),
-        about="A field indexed from the start rather than when a query first names it.",
     ),
 )
 BACK_PRESSURE_ELEMENTS = (
-    Element(
-        name="ConflationPolicy",
-        kind=value_types.choice(Policy),
-        default="conflate",
-        about="What a session's full queue may do with this topic's updates: conflate them, lose "
+    leaf(
+        "ConflationPolicy",
+        value_types.choice(Policy),
+        "What a session's full queue may do with this topic's updates: conflate them, lose "
         "nothing, give the subscription up, or conflate always, full or not.",
+        default="conflate",
     ),
-    Element(
-        name="Placement",
-        kind=value_types.choice(Placement),
+    leaf(
+        "Placement",
+        value_types.choice(Placement),
+        "Where a conflated update goes: in the place of the older one, or to the end.",
         default="replace",
-        about="Where a conflated update goes: in the place of the older one, or to the end.",
     ),
     listing(
         "Match",
@@ -94,24 +94,19 @@ BACK_PRESSURE_ELEMENTS = (
         about="What becomes of one field when two updates are conflated; fields without one take "
         "the newer value.",
         children=(
-            Element(
-                name="Field",
-                kind=value_types.PATH,
+            leaf("Field", value_types.PATH, "The field.", required=True),
+            leaf(
+                "Operation",
+                value_types.choice(Operation),
+                "How the older and the newer value become one. `count` counts the updates.",
                 required=True,
-                about="The field.",
-            ),
-            Element(
-                name="Operation",
-                kind=value_types.choice(Operation),
-                required=True,
-                about="How the older and the newer value become one. `count` counts the updates.",
             ),
         ),
     ),
-    Element(
-        name="Merger",
-        kind=value_types.CALLABLE_NAME,
-        about="A Python callable that is given (current, new) as parsed messages and returns "
+    leaf(
+        "Merger",
+        value_types.CALLABLE_NAME,
+        "A Python callable that is given (current, new) as parsed messages and returns "
         "current, new, another message, or None to keep both.",
     ),
 )
@@ -131,20 +126,15 @@ SCHEMA = Element(
             about='A field and the type of its values: `<Field type="int64">/qty</Field>`. It may '
             "be absent or null.",
             children=(
-                Element(
-                    name="Path",
-                    kind=value_types.DECLARED_PATH,
-                    required=True,
-                    about="The field.",
-                ),
-                Element(
-                    name="type",
-                    kind=value_types.VALUE_TYPE,
-                    required=True,
-                    attribute=True,
-                    about="The type: a whole number of 64 bits, a number that a double holds "
+                leaf("Path", value_types.DECLARED_PATH, "The field.", required=True),
+                leaf(
+                    "type",
+                    value_types.VALUE_TYPE,
+                    "The type: a whole number of 64 bits, a number that a double holds "
                     "exactly, a number of p digits with s behind the point, a text, true or false, "
                     "a moment (microseconds, UTC), a day, or any value.",
+                    required=True,
+                    attribute=True,
                 ),
             ),
         ),
@@ -160,25 +150,25 @@ TOPIC = Element(
     children=(
         NAME_ELEMENT,
         MESSAGE_TYPE,
-        Element(
-            name="Key",
-            kind=value_types.PATH,
+        leaf(
+            "Key",
+            value_types.PATH,
+            "A field that identifies a record; several together identify it. "
+            "With none, publishers send a SowKey with each message.",
             repeated=True,
             fields=("keys",),
-            about="A field that identifies a record; several together identify it. "
-            "With none, publishers send a SowKey with each message.",
         ),
-        Element(
-            name="KeyDomain",
-            kind=value_types.TEXT,
-            about="Topics of one domain give equal key values equal SowKeys. "
+        leaf(
+            "KeyDomain",
+            value_types.TEXT,
+            "Topics of one domain give equal key values equal SowKeys. "
             "By default the topic's name.",
         ),
-        Element(
-            name="FileName",
-            kind=value_types.FILE,
+        leaf(
+            "FileName",
+            value_types.FILE,
+            "The topic's file in the data directory; %n is the topic's name and type.",
             default="%n.sow",
-            about="The topic's file in the data directory; %n is the topic's name and type.",
         ),
         Element(
             name="Durability",
@@ -186,56 +176,56 @@ TOPIC = Element(
             text_child="Mode",
             about="Whether the topic survives a restart.",
             children=(
-                Element(
-                    name="Mode",
-                    kind=value_types.choice(
+                leaf(
+                    "Mode",
+                    value_types.choice(
                         Durability,
                         persistent=("disk", "durable", "file", "true"),
                         transient=("memory", "volatile", "none", "false"),
                     ),
+                    "Persistent: on disk before it is acknowledged. Transient: in memory.",
                     default="persistent",
                     fields=("durability",),
-                    about="Persistent: on disk before it is acknowledged. Transient: in memory.",
                 ),
                 FLUSH_INTERVAL,
             ),
         ),
-        Element(
-            name="Expiration",
-            kind=value_types.EXPIRATION,
+        leaf(
+            "Expiration",
+            value_types.EXPIRATION,
+            "How long a record lives from its last publish; enabled: only if its publisher "
+            "sets it.",
             default="disabled",
             fields=("expires", "expiration_us"),
-            about="How long a record lives from its last publish; enabled: only if its publisher "
-            "sets it.",
         ),
         *INDEXES,
-        Element(
-            name="Pattern",
-            kind=value_types.TOPIC_PATTERN,
-            about="A regular expression, searched for unanchored: every topic published to whose "
+        leaf(
+            "Pattern",
+            value_types.TOPIC_PATTERN,
+            "A regular expression, searched for unanchored: every topic published to whose "
             "name matches is one of its own, with these settings. Exact names go first.",
         ),
-        Element(
-            name="Retain",
-            kind=value_types.FLAG,
-            default="true",
-            about="Whether the last value is stored. Without it updates pass through, and there "
+        leaf(
+            "Retain",
+            value_types.FLAG,
+            "Whether the last value is stored. Without it updates pass through, and there "
             "is nothing to query.",
+            default="true",
         ),
-        Element(
-            name="DeltaNull",
-            kind=value_types.choice(DeltaNull),
-            default="ignore",
-            about="What an explicit null in a delta publish does to its field: nothing, set it "
+        leaf(
+            "DeltaNull",
+            value_types.choice(DeltaNull),
+            "What an explicit null in a delta publish does to its field: nothing, set it "
             "to null, or remove it; of a record that is not there yet, too.",
+            default="ignore",
         ),
-        Element(
-            name="MaxRecords",
-            kind=value_types.COUNT_IF_ANY,
+        leaf(
+            "MaxRecords",
+            value_types.COUNT_IF_ANY,
+            "How many records the topic may hold, each one of a Pattern by itself. Publishes "
+            "of more are refused; updates and deletes are taken. See also Limits/Memory.",
             default="unlimited",
             fields=("records_max",),
-            about="How many records the topic may hold, each one of a Pattern by itself. Publishes "
-            "of more are refused; updates and deletes are taken. See also Limits/Memory.",
         ),
         SCHEMA,
         *unused("RecordSize", "InitialSize", "IncrementSize", "SlabSize", "InitialSlabCount"),
@@ -282,45 +272,41 @@ CONFLATED_TOPIC = Element(
             about=f"{NAME_ELEMENT.about} TopicFormat may take its place.",
         ),
         MESSAGE_TYPE,
-        Element(
-            name="UnderlyingTopic",
-            kind=value_types.TEXT,
+        leaf(
+            "UnderlyingTopic",
+            value_types.TEXT,
+            "The Topic or ConflatedTopic that it copies, defined above it.",
             required=True,
             fields=("underlying",),
-            about="The Topic or ConflatedTopic that it copies, defined above it.",
         ),
-        Element(
-            name="Interval",
-            kind=value_types.duration(minimum="100ms"),
+        leaf(
+            "Interval",
+            value_types.duration(minimum="100ms"),
+            "How long a record's changes are gathered into one; at least 100ms.",
             default="5s",
             fields=("interval_us",),
-            about="How long a record's changes are gathered into one; at least 100ms.",
         ),
-        Element(
-            name="Filter",
-            kind=value_types.FILTER,
-            about="Only records that match are kept.",
-        ),
+        leaf("Filter", value_types.FILTER, "Only records that match are kept."),
         *INDEXES,
-        Element(
-            name="Schedule",
-            kind=value_types.choice(Schedule),
-            default="per-key",
-            about="When windows close: each key's by itself, from its first pending change, or "
+        leaf(
+            "Schedule",
+            value_types.choice(Schedule),
+            "When windows close: each key's by itself, from its first pending change, or "
             "all together at every multiple of Interval.",
+            default="per-key",
         ),
-        Element(
-            name="TopicFormat",
-            kind=value_types.TOPIC_FORMAT,
-            about="For an underlying topic with a Pattern: the names of the copies, %n being the "
+        leaf(
+            "TopicFormat",
+            value_types.TOPIC_FORMAT,
+            "For an underlying topic with a Pattern: the names of the copies, %n being the "
             "name of the topic copied.",
         ),
-        Element(
-            name="Engine",
-            kind=value_types.choice(Engine),
-            default="embedded",
-            about="What conflates: the server, or Spark in a process of its own that reads the log "
+        leaf(
+            "Engine",
+            value_types.choice(Engine),
+            "What conflates: the server, or Spark in a process of its own that reads the log "
             "of the underlying topic (intervals of at least 1s).",
+            default="embedded",
         ),
         _made_fields(
             "Enrichment",

@@ -11,7 +11,7 @@ from typing import Literal
 
 from sow.config import value_types
 from sow.config.diagnostics import MistakeError
-from sow.config.elements.element import Element, listing
+from sow.config.elements.element import Element, leaf, listing
 from sow.config.elements.topic import BACK_PRESSURE_ELEMENTS, INDEXES, MESSAGE_TYPE, NAME_ELEMENT
 from sow.config.value_types import ValueKind
 from sow.core.definitions import Engine, Join, JoinType, View, ViewConflation
@@ -102,11 +102,11 @@ UNDERLYING = Element(
     about="The Topic, ConflatedTopic or View that its rows are made of, defined above it; or "
     "several of them, by a Join each.",
     children=(
-        Element(
-            name="Topic",
-            kind=UNDERLYING_NAME,
+        leaf(
+            "Topic",
+            UNDERLYING_NAME,
+            "The name of the one topic; UnderlyingTopic may hold it without this element.",
             fields=("underlyings", "underlying_type"),
-            about="The name of the one topic; UnderlyingTopic may hold it without this element.",
         ),
         Element(
             name="Join",
@@ -117,9 +117,10 @@ UNDERLYING = Element(
             about="Two fields that have to be equal, as texts, for records of two topics to meet: "
             "`<Join>[orders]./symbol = [quotes]./symbol</Join>`. Several hold together.",
             children=(
-                Element(
-                    name="On",
-                    kind=JOIN_FIELDS,
+                leaf(
+                    "On",
+                    JOIN_FIELDS,
+                    "The two fields; Join may hold them without this element.",
                     required=True,
                     fields=(
                         "left_topic",
@@ -129,15 +130,14 @@ UNDERLYING = Element(
                         "left_type",
                         "right_type",
                     ),
-                    about="The two fields; Join may hold them without this element.",
                 ),
-                Element(
-                    name="type",
-                    kind=value_types.choice(JoinType),
+                leaf(
+                    "type",
+                    value_types.choice(JoinType),
+                    "Which records are kept without a match: those of the topic that "
+                    "is named first, none, or those of both.",
                     default="left",
                     attribute=True,
-                    about="Which records are kept without a match: those of the topic that "
-                    "is named first, none, or those of both.",
                 ),
             ),
         ),
@@ -160,12 +160,12 @@ VIEW = Element(
             "underlying topics.",
         ),
         UNDERLYING,
-        Element(
-            name="JoinNullEquivalency",
-            kind=SWITCH,
+        leaf(
+            "JoinNullEquivalency",
+            SWITCH,
+            "Whether NULL, an empty text and a missing field equal each other in a Join.",
             default="disabled",
             fields=("null_equivalency",),
-            about="Whether NULL, an empty text and a missing field equal each other in a Join.",
         ),
         listing(
             "Projection",
@@ -185,31 +185,31 @@ VIEW = Element(
             "A field of the underlying topic.",
             required=True,
         ),
-        Element(
-            name="KeyDomain",
-            kind=value_types.TEXT,
-            about="What the SowKeys of rows are made with, besides the values that are grouped by. "
+        leaf(
+            "KeyDomain",
+            value_types.TEXT,
+            "What the SowKeys of rows are made with, besides the values that are grouped by. "
             "By default the view's name.",
         ),
-        Element(
-            name="Filter",
-            kind=value_types.FILTER,
-            about="Only records that match are used; not allowed with joined topics.",
+        leaf(
+            "Filter",
+            value_types.FILTER,
+            "Only records that match are used; not allowed with joined topics.",
         ),
-        Element(
-            name="Conflation",
-            kind=value_types.choice(ViewConflation),
-            default="none",
-            about="Taken as AMPS has it, and both do the same here: of a row that waits for the "
+        leaf(
+            "Conflation",
+            value_types.choice(ViewConflation),
+            "Taken as AMPS has it, and both do the same here: of a row that waits for the "
             "end of its turn, its current state is sent.",
+            default="none",
         ),
         *INDEXES,
-        Element(
-            name="Engine",
-            kind=value_types.choice(Engine),
-            default="embedded",
-            about="What computes the rows: the server, or Spark in a process of its own that reads "
+        leaf(
+            "Engine",
+            value_types.choice(Engine),
+            "What computes the rows: the server, or Spark in a process of its own that reads "
             "the log of the underlying topic (COUNT, SUM, AVG, MIN and MAX, of one logged topic).",
+            default="embedded",
         ),
         Element(
             name="FileName",
