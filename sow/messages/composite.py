@@ -13,7 +13,7 @@ server writes its own messages into one part.
 
 from base64 import b64decode
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from sow.core.definitions import MessageTypeOptions
 from sow.core.paths import Path
@@ -21,20 +21,13 @@ from sow.errors import BadMessage, ConfigError, shown
 from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.bflat import BFlat
 from sow.messages.binary_types import Base64
-from sow.messages.documents import BytesType, DocumentColumns, of_message
+from sow.messages.documents import BytesType, DocumentColumns, DocumentDecoder, of_message
 from sow.messages.fix import Fix
 from sow.messages.record import Record
 from sow.messages.scalars import ONLY_FIELD, OneValue
 
 LENGTH_BYTES = 4
 """Bytes of the length before a part, as in AMPS: four gigabytes, far more than a message has."""
-
-
-class Checked(NamedTuple):
-    """Bodies as they are to be stored, and for each part the columns of its decoder."""
-
-    bodies: list[bytes]
-    columns: list[list[Column]]
 
 
 class _Composite(BytesType):
@@ -86,9 +79,12 @@ class _Composite(BytesType):
             found.append(Base64.of(value) if isinstance(value, bytes) else value)
         return [*found, Base64.of(tail) if tail else None]
 
-    def checked(self, bodies: Sequence[bytes], decoders: Sequence[Decoder]) -> Checked:
-        """Bodies that just arrived, each part checked by its decoder; raises BadMessage with the
-        index of the first bad one."""
+    def checked(
+        self, bodies: Sequence[bytes], decoders: Sequence[Decoder]
+    ) -> tuple[list[bytes], list[list[Column]]]:
+        """Bodies that just arrived, each part checked by its decoder, as they are to be stored, and
+        for each part the columns of its decoder; raises BadMessage with the index of the first bad
+        one."""
         mistakes: list[BadMessage] = []
         rows: list[list[bytes]] = []
         for index, body in enumerate(bodies):
@@ -114,10 +110,8 @@ class _Composite(BytesType):
                 changed.update(there)
         if mistakes:
             raise min(mistakes, key=lambda mistake: mistake.index)
-        return Checked(
-            [_joined(rows[at]) if at in changed else body for at, body in enumerate(bodies)],
-            columns,
-        )
+        stored = [_joined(rows[at]) if at in changed else body for at, body in enumerate(bodies)]
+        return stored, columns
 
 
 class CompositeLocal(_Composite):
@@ -188,8 +182,8 @@ class LocalDecoder:
 
     def read(self, bodies: Sequence[bytes]) -> tuple[list[bytes], list[Column]]:
         """The bodies with their parts as those are stored, and their columns; raises BadMessage."""
-        found = self._composite.checked(bodies, self._decoders)
-        return found.bodies, self._gathered(found.columns, found.bodies)
+        stored, columns = self._composite.checked(bodies, self._decoders)
+        return stored, self._gathered(columns, stored)
 
     def _gathered(
         self, of_parts: Sequence[Sequence[Column]], bodies: Sequence[bytes]
@@ -233,21 +227,17 @@ class CompositeGlobal(_Composite):
         raise BadMessage(f"no part of a {self.name} message can hold the fields of this one")
 
 
-class GlobalDecoder:
+class GlobalDecoder(DocumentDecoder):
     """Parses the parts and looks the paths up in what they make together."""
 
     def __init__(self, composite: CompositeGlobal, paths: tuple[Path, ...]) -> None:
+        super().__init__(composite, paths)
         self._composite = composite
         self._decoders = [kind.decoder(()) for kind in composite.kinds]
-        self._values = DocumentColumns(paths)
-
-    def columns(self, bodies: Sequence[bytes]) -> list[Column]:
-        """One column per path of bodies that `read` has accepted."""
-        return self._values(list(map(self._composite.parse, bodies)))
 
     def read(self, bodies: Sequence[bytes]) -> tuple[list[bytes], list[Column]]:
         """The bodies with their parts as those are stored, and their columns; raises BadMessage."""
-        stored = self._composite.checked(bodies, self._decoders).bodies
+        stored, _ = self._composite.checked(bodies, self._decoders)
         return stored, self.columns(stored)
 
 

@@ -193,8 +193,6 @@ def from_text(text: str, kind: ValueType) -> bytes | None:
 
 SCHEMAS_MAX = 256
 """Schemas that are kept ready, some kilobytes each."""
-TextsOf = Callable[[Sequence[bytes]], Sequence[Texts]]
-"""Gives for each declared field the JSON texts of its values, one for each body."""
 
 
 class DeclaredFields:
@@ -203,12 +201,36 @@ class DeclaredFields:
     def __init__(self, kind: MessageType, declared: Sequence[Declared]) -> None:
         self.paths = tuple(parse_path(one.path) for one in declared)
         self.types = tuple(value_type(one.type) for one in declared)
-        self.texts = self._reader(kind)
-
-    def _reader(self, kind: MessageType) -> TextsOf:
+        self._parse = kind.parse
+        self._from_text = getattr(kind, "has_only_texts", False)
+        self._outer: FieldTexts | None = None
+        """Of JSON: its texts are read, and not what they are parsed to."""
         if isinstance(kind, Json):
-            return JsonTexts(self.paths)
-        return DocumentTexts(kind, self.paths, self.types)
+            self._outer = FieldTexts(list(dict.fromkeys(path.steps[0] for path in self.paths)))
+
+    def texts(self, bodies: Sequence[bytes]) -> list[Texts]:
+        """For each declared field the JSON texts of its values, one for each body."""
+        if self._outer is None:
+            documents = list(map(self._parse, bodies))
+            pairs = list(zip(self.paths, self.types, strict=True))
+            return [[self._text(one, path, kind) for one in documents] for path, kind in pairs]
+        found = dict(zip(self._outer.names, self._outer(bodies), strict=True))
+        return [
+            [text_within(text, path.steps[1:]) for text in found[path.steps[0]]]
+            if len(path.steps) > 1
+            else found[path.steps[0]]
+            for path in self.paths
+        ]
+
+    def _text(self, document: object, path: Path, kind: ValueType) -> bytes | None:
+        value = value_within(document, path.steps)
+        if value is None:
+            return None
+        if self._from_text and isinstance(value, str):
+            read = from_text(value, kind)
+            if read is not None:
+                return read
+        return json_text(value)
 
     def check(self, bodies: Sequence[bytes]) -> None:
         """Raise BadMessage with the index of the first message that does not fit, and the field."""
@@ -234,50 +256,6 @@ class DeclaredFields:
 def declared_fields(kind: MessageType, declared: tuple[Declared, ...]) -> DeclaredFields:
     """The declarations of a Schema, shared by the topics of a pattern."""
     return DeclaredFields(kind, declared)
-
-
-class JsonTexts:
-    """The texts of fields of JSON documents."""
-
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._outer = FieldTexts(list(dict.fromkeys(path.steps[0] for path in paths)))
-        self._paths = paths
-
-    def __call__(self, bodies: Sequence[bytes]) -> list[Texts]:
-        """For each path the texts, one for each body."""
-        found = dict(zip(self._outer.names, self._outer(bodies), strict=True))
-        return [
-            [text_within(text, path.steps[1:]) for text in found[path.steps[0]]]
-            if len(path.steps) > 1
-            else found[path.steps[0]]
-            for path in self._paths
-        ]
-
-
-class DocumentTexts:
-    """The same of messages of other types: their values as JSON has them."""
-
-    def __init__(
-        self, kind: MessageType, paths: Sequence[Path], types: Sequence[ValueType]
-    ) -> None:
-        self._parse = kind.parse
-        self._from_text = getattr(kind, "has_only_texts", False)
-        self._fields = list(zip(paths, types, strict=True))
-
-    def __call__(self, bodies: Sequence[bytes]) -> list[Texts]:
-        """For each path the texts, one for each body."""
-        documents = list(map(self._parse, bodies))
-        return [[self._text(one, path, kind) for one in documents] for path, kind in self._fields]
-
-    def _text(self, document: object, path: Path, kind: ValueType) -> bytes | None:
-        value = value_within(document, path.steps)
-        if value is None:
-            return None
-        if self._from_text and isinstance(value, str):
-            read = from_text(value, kind)
-            if read is not None:
-                return read
-        return json_text(value)
 
 
 class JudgingDecoder:

@@ -25,7 +25,6 @@ GENERATED_PATHS_MAX = 32
 
 # The nested names of a path set: {"order": {"id": None}, "px": None}.
 Tree = dict[str, "Tree | None"]
-Numbers = dict[str, tuple[int, "Numbers"]]
 
 # Beyond these a path is read slowly, so that types nest within reason.
 STEPS_MAX = 32
@@ -56,9 +55,7 @@ def struct_reader(paths: tuple[Path, ...]) -> tuple[type[msgspec.Struct], Picker
         return None
     try:
         tree = _tree(paths)
-        struct = _struct(tree)
-        numbers = _numbers(tree)
-        return struct, _picker([_attributes(numbers, path.steps) for path in paths])
+        return _struct(tree), _picker([_attributes(tree, path.steps) for path in paths])
     except (UnsuitedError, ValueError):
         return None
 
@@ -105,20 +102,12 @@ def _struct(tree: Tree) -> type[msgspec.Struct]:
     return msgspec.defstruct("Record", fields, rename=names, gc=False)
 
 
-def _numbers(tree: Tree) -> Numbers:
-    """The tree with the number that each field has in its struct."""
-    return {
-        step: (number, {} if below is None else _numbers(below))
-        for number, (step, below) in enumerate(tree.items())
-    }
-
-
-def _attributes(numbers: Numbers, steps: Sequence[str]) -> list[str]:
+def _attributes(tree: Tree, steps: Sequence[str]) -> list[str]:
     """The attribute names that follow `steps` through the structs of a tree."""
     attributes = []
     for step in steps:
-        number, numbers = numbers[step]
-        attributes.append(f"f{number}")
+        attributes.append(f"f{list(tree).index(step)}")
+        tree = tree[step] or {}
     return attributes
 
 

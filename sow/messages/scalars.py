@@ -84,7 +84,15 @@ class String(OneValue):
         return bytes_of(value) if isinstance(value, str) else None
 
 
-class Int64(OneValue):
+class _Number(OneValue):
+    """A number in its text."""
+
+    def from_line(self, d: bytes) -> bytes:
+        """The number's text, from a JSON string or a JSON number; raises BadMessage."""
+        return d if NUMBER_TEXT.match(d) else string_body(d)
+
+
+class Int64(_Number):
     """A signed 64-bit integer in decimal digits."""
 
     description = f"an integer from {INT64_MIN} to {INT64_MAX}"
@@ -101,12 +109,8 @@ class Int64(OneValue):
             return b"%d" % value
         return None
 
-    def from_line(self, d: bytes) -> bytes:
-        """The digits, from a JSON string or a JSON number; raises BadMessage."""
-        return _number_body(d)
 
-
-class Double(OneValue):
+class Double(_Number):
     """A double in the notation of JSON numbers."""
 
     description = "a finite number"
@@ -123,14 +127,6 @@ class Double(OneValue):
         except OverflowError:  # an integer beyond all doubles
             fits = False
         return repr(value).encode() if fits else None
-
-    def from_line(self, d: bytes) -> bytes:
-        """The number's text, from a JSON string or a JSON number; raises BadMessage."""
-        return _number_body(d)
-
-
-def _number_body(d: bytes) -> bytes:
-    return d if NUMBER_TEXT.match(d) else string_body(d)
 
 
 def _shown(body: bytes) -> str:
