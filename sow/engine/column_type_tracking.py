@@ -80,7 +80,7 @@ class ColumnTypeTracker:
         """Apply the known types of its name to a topic that was just added."""
         types = self._types.get(records.name)
         if types is not None:
-            types.is_whole = False  # it may have come with records
+            types.look_again()  # it may have come with records
             records.know_columns(types)
         elif records.name in self._kept:
             self._begin(records)
@@ -127,7 +127,7 @@ class ColumnTypeTracker:
                 for bodies in pieces([body for body in some if body is not None]):
                     types.observe(bodies)
                     yield
-            types.is_whole = True
+            types.complete()
         self._save()
         if topic.name in self._unsaved and KNOWN_COLUMNS.name in self._catalog.topics:
             raise DiskFull(

@@ -137,6 +137,14 @@ class ColumnTypes:
         if (kinds := SCALAR_KINDS.get(type(kind))) is not None:
             self.kinds.setdefault(ONLY_FIELD, kinds)
 
+    def look_again(self) -> None:
+        """Some records may not have been observed."""
+        self.is_whole = False
+
+    def complete(self) -> None:
+        """All records have been observed."""
+        self.is_whole = True
+
     def check(self, name: str) -> None:
         """Raise TooLarge if the topic `name` has had more fields than there may be columns."""
         if self.is_full:

@@ -257,7 +257,7 @@ def test_columns_that_are_known_are_sent_of_any_number_of_records(monkeypatch):
     publish(other, "plain", {"id": 1})
     assert sent(other) == {"id": "int64", "v": "json"}
     publish(other, "plain", {"id": 2})
-    other.topic("plain").records.types.is_whole = False
+    other.topic("plain").records.types.look_again()
     assert sent(other) is None
 
 
