@@ -66,9 +66,11 @@ NEVER_EVALUATED = {Parameter, Slot}
 
 
 def node_classes(base: type[Node] = Node) -> set[type[Node]]:
-    """All classes of nodes that there are, but for those that filters are never made of."""
-    found = {base} - {Node} - NEVER_EVALUATED
-    return found.union(*map(node_classes, base.__subclasses__()))
+    """All classes of nodes that there are, but for what they share as a base and those that filters
+    are never made of."""
+    if not base.__subclasses__():
+        return {base} - NEVER_EVALUATED
+    return set[type[Node]]().union(*map(node_classes, base.__subclasses__()))
 
 
 def every_condition() -> Iterator[Node]:
