@@ -23,10 +23,9 @@ from sow.engine.catalog import Catalog
 from sow.engine.column_type_tracking import ColumnTypeTracker
 from sow.engine.disk_reserve import DiskReserve
 from sow.engine.filter_cache import FilterCache
-from sow.engine.progress import Progress
 from sow.engine.queries import Queries
 from sow.engine.recovery.orphaned_records import OrphanedRecords
-from sow.engine.recovery.recovery import restore, restore_accounts
+from sow.engine.recovery.redo import Progress, restore, restore_accounts
 from sow.engine.request_boundaries import RequestBoundaries
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.timers import Timers

@@ -1,7 +1,7 @@
 """What a checkpoint contains of the topics of a definition: their records, some slots at a time.
 
 The topics of a pattern share one checkpoint, in which a topic's name stands before each identity
-(`sow.engine.recovery.checkpoint_restore` removes it). Index contents go with the records, bound to
+(`sow.engine.recovery.redo` removes it). Index contents go with the records, bound to
 everything that they are derived from. The store writes it; the server decides when.
 """
 

@@ -47,7 +47,7 @@ ENGINE = (
     ),
     Mutation(
         "a restart forgets the newest time of the log",
-        "sow/engine/recovery/recovery.py",
+        "sow/engine/recovery/redo.py",
         "        ledger.moment(entry.ts_us)\n        restoration.replay(entry)\n",
         "        restoration.replay(entry)\n",
     ),
@@ -59,13 +59,13 @@ ENGINE = (
     ),
     Mutation(
         "a delete in the log is passed over at a restart",
-        "sow/engine/recovery/log_tail_replay.py",
+        "sow/engine/recovery/redo.py",
         "records.discard(compress(identities, newer))",
         "pass",
     ),
     Mutation(
         "what came after a checkpoint is passed over for records that it holds",
-        "sow/engine/recovery/log_tail_replay.py",
+        "sow/engine/recovery/redo.py",
         "(slot := found(identity)) is None or held[slot] < seq",
         "found(identity) is None",
     ),
