@@ -42,7 +42,7 @@ BOUNDS = {
     ("sow.sessions.queries.query_planning:TAKEN_AT_ONCE",): (1, 2, 25),
     ("sow.engine.timers:NOTED_AT_ONCE",): (1, 500),
     ("sow.engine.topic_changes:LEAVING_AT_ONCE",): (1, 25),
-    ("sow.engine.filter_cache:FILTERS_KEPT_WEIGHT",): (1, 512 * 1024),
+    ("sow.engine.queries:FILTERS_KEPT_WEIGHT",): (1, 512 * 1024),
     ("sow.engine.bulk_publish:SLICE_ROWS",): (1, 3, 250),
     (
         "sow.sessions.commands.staged_rows:STORED_AT_ONCE",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from sow.core.definitions import Configuration, is_persistent
 from sow.engine.catalog import Catalog
-from sow.engine.recovery.orphaned_records import STRAY, UNKNOWN, Orphans
+from sow.engine.recovery.orphaned_records import Orphans
 from sow.engine.running_topics import CopyTopic, LiveTopic, ViewTopic
 from sow.errors import ClientError
 from sow.security.topic_patterns import topic_search
@@ -166,9 +166,8 @@ class RestoreMapping:
         elif self._past.is_known and owner is not None:
             self._places[name] = None
         elif entry.op == "publish" and any(entry.bodies) and not self.ownership.was_known(entry):
-            reason = UNKNOWN if self._past.is_known else STRAY
-            after_seq = self._past.given_up.get(name, 0)
-            self._places[name] = RecordsPlace(self.orphans.of_log(name, reason), after_seq)
+            records = self.orphans.of_log(name, self._past.is_known)
+            self._places[name] = RecordsPlace(records, self._past.given_up.get(name, 0))
 
     def of_kept(self, kept: StoredDefinition, name: str) -> RecordsPlace:
         """The destination of records that were stored for a definition, in a topic of this name."""

@@ -14,8 +14,8 @@ from sow.messages import message_type
 from sow.store.stored_definitions import StoredDefinition
 from sow.topic.records import Records
 
-STRAY = "the log holds them, and the configuration keeps no such topic"
-UNKNOWN = (
+ONLY_IN_LOG = "the log holds them, and the configuration keeps no such topic"
+OLD_MANIFEST = (
     "the log holds them, and the manifest knows no such topic: it is older than the log; without "
     "manifest.json and its copy a start goes by the files"
 )
@@ -53,6 +53,7 @@ class OrphanedRecords:
         found: list[int] = slots.tolist()
         return found
 
+
 class StrayRecords(Records):
     """Records whose key fields are unknown."""
 
@@ -87,8 +88,9 @@ class Orphans:
         records = Records(definition, kind, definition.keys, definition.domain)
         return self._note(OrphanedRecords(records, kept, reason, is_gone))
 
-    def of_log(self, name: str, reason: str) -> Records:
+    def of_log(self, name: str, has_manifest: bool) -> Records:
         """A table for a topic that only the log has: every publish counts as a record."""
+        reason = OLD_MANIFEST if has_manifest else ONLY_IN_LOG
         records = StrayRecords(Topic(name, "binary"), message_type("binary"), (), name)
         return self._note(OrphanedRecords(records, None, reason))
 

@@ -24,7 +24,7 @@ from sow.engine.catalog import Catalog
 from sow.engine.recovery.analysis import RestoreMapping
 from sow.engine.recovery.orphaned_records import OrphanedRecords
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
-from sow.engine.stored_topics import BELONGS, binding
+from sow.engine.stored_topics import binding, topic_slices
 from sow.engine.wal import CommitSequencer
 from sow.errors import BadMessage, ClientError, StoreError
 from sow.store.protocols import Checkpoint, LogEntry, Slice
@@ -177,7 +177,7 @@ class CheckpointRestore:
             kept = self._kept[name]
             for part in checkpoint.load():
                 newest_us = max(newest_us, int(np.max(part.ts_us, initial=0)))
-                for topic, piece in _parts(kept, part):
+                for topic, piece in topic_slices(kept.name, kept.topic.pattern, part):
                     self._load(kept, topic, piece)
                 progress.put_back(name, len(part.identities))
                 yield
@@ -224,18 +224,6 @@ class CheckpointRestore:
         self._tail.apply()
         self.empty = self._places.over_limits()
         return list(self._places.orphans)
-
-
-def _parts(kept: StoredDefinition, part: Slice) -> Iterator[tuple[str, Slice]]:
-    """The part of a checkpoint's slice for each topic."""
-    if kept.topic.pattern is None:
-        yield kept.name, part
-        return
-    places: dict[str, list[int]] = {}
-    for at, identity in enumerate(part.identities):
-        places.setdefault(identity.partition(BELONGS)[0], []).append(at)
-    for topic, of_topic in places.items():
-        yield topic, part.at(of_topic, lambda text: text.partition(BELONGS)[2])
 
 
 def _is_unstored(entry: LogEntry) -> bool:

@@ -313,7 +313,7 @@ class QueryPlanner:
         else:
             frames = taken.frames(session.encoding, name, shape)
             held = self.unread.hold(session.id, taken.weight, frames)
-            session.stream(held, engine.group, engine.now_us)
+            session.stream(held, engine.output.group, engine.now_us)
         session.send(protocol_messages.group_end(name, engine.seq))
 
 

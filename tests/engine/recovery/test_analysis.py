@@ -6,13 +6,12 @@ import pytest
 
 from sow.core.definitions import Configuration, ConflatedTopic, Limits, Topic
 from sow.engine.recovery.analysis import (
-    STRAY,
-    UNKNOWN,
     CountedFrom,
     Owners,
     Ownership,
     RestoreMapping,
 )
+from sow.engine.recovery.orphaned_records import OLD_MANIFEST, ONLY_IN_LOG
 from sow.store.protocols import LogEntry
 from sow.store.stored_definitions import Era, Past, kept_of, names_of, past_of
 from tests.engine.making import COPIES, DESKS, ORDERS, SLOW, catalog, put
@@ -159,7 +158,7 @@ def test_what_was_kept_for_no_topic_has_no_place():
     assert [*found.orphans] == []
 
 
-@pytest.mark.parametrize(("is_known", "reason"), [(True, UNKNOWN), (False, STRAY)])
+@pytest.mark.parametrize(("is_known", "reason"), [(True, OLD_MANIFEST), (False, ONLY_IN_LOG)])
 def test_what_only_the_log_reports_of_is_counted_record_by_record(is_known, reason):
     made, _ = catalog(ORDERS)
     found = RestoreMapping(made, Past(is_known=is_known), {}, 20)

@@ -169,9 +169,7 @@ def test_what_an_earlier_version_numbered_after_the_newest_account_counts_too():
     assert [entry.identities for entry in ledger.open.entries] == [["after"]]
 
 
-EXPIRING_T = Topic(
-    "t", "json", keys=("/id",), expires=True, expiration_us=10 * SECOND
-)
+EXPIRING_T = Topic("t", "json", keys=("/id",), expires=True, expiration_us=10 * SECOND)
 
 
 def state(world, name="orders"):

@@ -288,7 +288,7 @@ def test_nothing_leaves_before_it_is_durable(world, client):
     world.engine.publish("orders", [b'{"id":1}'], world.now)
     group = world.engine.flush()
     assert client.raw() == []
-    world.engine.release(group)
+    world.engine.ledger.release(group)
     assert len(client.raw()) == 1
 
 
