@@ -7,8 +7,9 @@ on a heap beside it. Both are considered, and nothing is ever sorted.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heappush
 
+from sow.core.lazy_heap import LazyHeap
 from sow.core.paths import Value
 from sow.expressions import sort_key
 
@@ -16,8 +17,6 @@ Values = Sequence[Value]
 Entry = tuple[int, int, tuple[object, ...], int, Hashable, Values]
 """Of a late row, the newest first: its number and its birth, both negated; its values as they sort,
 which distinguishes rows of one change; a counter, its identity and its values."""
-GONE_MIN = 64
-"""Entries of removed rows, before the heap is rebuilt."""
 
 
 class LastByChange:
@@ -28,7 +27,7 @@ class LastByChange:
     def __init__(self) -> None:
         self._in_order: dict[Hashable, tuple[int, int, Values]] = {}
         self._late: dict[Hashable, Entry] = {}
-        self._waiting: list[Entry] = []
+        self._waiting: LazyHeap[Entry] = LazyHeap()
         self._count = 0
 
     def add(self, identity: Hashable, values: Values, born: int, seq: int) -> None:
@@ -67,9 +66,8 @@ class LastByChange:
         self._count += 1
         entry = -seq, -born, _sortable(values), self._count, identity, values
         self._late[identity] = entry
-        if len(self._waiting) > 2 * len(self._late) + GONE_MIN:
-            self._waiting = list(self._late.values())
-            heapify(self._waiting)
+        if self._waiting.is_stale(len(self._late)):
+            self._waiting.rebuild(self._late.values())
         else:
             heappush(self._waiting, entry)
 
@@ -95,12 +93,9 @@ class LastByChange:
         if self._in_order:
             seq, born, values = self._in_order[next(reversed(self._in_order))]
             newest = -seq, -born, values
-        waiting = self._waiting
-        while waiting and self._late.get(waiting[0][4]) is not waiting[0]:
-            heappop(waiting)
-        if not waiting:
+        late = self._waiting.first(lambda entry: self._late.get(entry[4]) is entry)
+        if late is None:
             return None if newest is None else (-newest[0], newest[2])
-        late = waiting[0]
         if newest is None or (*late[:3],) < (*newest[:2], _sortable(newest[2])):
             return -late[0], late[5]
         return -newest[0], newest[2]

@@ -8,8 +8,10 @@ or texts.
 """
 
 from collections.abc import Callable, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heappush
 from typing import Any
+
+from sow.core.lazy_heap import LazyHeap
 
 FEW = 64
 """Values that are scanned as quickly as one is pushed on a heap."""
@@ -147,12 +149,12 @@ class Heap:
 
     def __init__(self, turned: Callable[[Any], Any], counts: dict[Any, int]) -> None:
         self._turned = turned
-        self._entries: list[tuple[Any, Any]] = []
+        self._entries: LazyHeap[tuple[Any, Any]] = LazyHeap()
         self._fill(counts)
 
     def push(self, value: Any, counts: dict[Any, int]) -> None:
         """A value was added."""
-        if len(self._entries) > 2 * len(counts) + FEW:
+        if self._entries.is_stale(len(counts)):
             # Most of them were removed, and did not come up.
             self._fill(counts)
         else:
@@ -160,13 +162,12 @@ class Heap:
 
     def top(self, counts: dict[Any, int]) -> Any:
         """The first of the present values; there is at least one."""
-        while self._entries[0][1] not in counts:
-            heappop(self._entries)
-        return self._entries[0][1]
+        first = self._entries.first(lambda entry: entry[1] in counts)
+        assert first is not None
+        return first[1]
 
     def _fill(self, counts: dict[Any, int]) -> None:
-        self._entries = [(self._turned(value), value) for value in counts]
-        heapify(self._entries)
+        self._entries.rebuild((self._turned(value), value) for value in counts)
 
 
 class Mirrored:
