@@ -20,7 +20,7 @@ rebuilt."""
 
 
 class LazyHeap(list[Entry]):
-    """A heap of entries, some of which may be removed already."""
+    """A heap of entries, removed ones included until they come up."""
 
     __slots__ = ()
 

@@ -43,7 +43,7 @@ from sow.engine.topic_changes import TopicChanges
 from sow.errors import ConfigError
 from sow.expressions import compile_projection
 from sow.messages import message_type
-from sow.topic.merging import make_merger
+from sow.topic.queue_policy import make_merger
 
 INDEX_FIELDS = frozenset({"hash_indexes", "indexes"})
 BACK_PRESSURE_FIELDS = frozenset(field.name for field in dataclasses.fields(BackPressure))

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sow.core.cooperative import Task
-from sow.indexes.sorted_numbers import Moved
-from sow.indexes.sorting import picked, sorting
+from sow.indexes.sorting import Moved, picked, sorting
 
 RANKED_AT_ONCE = 65_536
 """Records whose ranks one step looks up, in a millisecond."""

@@ -21,8 +21,8 @@ from sow.indexes import (
     MemoColumn,
     SortedNumbers,
 )
+from sow.indexes.column_cache import Judge, PerValueCache
 from sow.indexes.pending_rows import parts_cost
-from sow.indexes.per_value_cache import Judge, PerValueCache
 from sow.indexes.vector_filter import Columns, ReadyTests, VectorFilter, cost_of_masks
 from sow.query.incremental_sort import IncrementalSort, Ranking
 

@@ -25,8 +25,13 @@ from sow.indexes.vector_filter import (
     is_columnar,
     is_quick,
 )
-from sow.query.access_paths import AccessPath, hash_access_paths, interval_access_paths, pins_of
-from sow.query.candidates import Candidates
+from sow.query.access_paths import (
+    AccessPath,
+    Candidates,
+    hash_access_paths,
+    interval_access_paths,
+    pins_of,
+)
 from sow.query.index_build import IndexBuild
 from sow.query.query import SCAN, PlanStep, Query
 

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from sow.core.definitions import ConflatedTopic, Join, Limits, Topic, View
 from sow.errors import Full, Stopped
-from sow.topic.views.join_index import PLACE_BYTES
+from sow.topic.views.join_state import PLACE_BYTES
 from tests.effort import examples
 from tests.laws import harness
 from tests.laws.harness import SECOND, World

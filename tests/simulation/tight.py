@@ -12,7 +12,7 @@ BOUNDS = {
         "sow.sessions.queries.query_planning:ANSWER_CHUNK_ROWS",
         "sow.sessions.queries.query_results:ANSWER_CHUNK_ROWS",
     ): (2, 3, 1000),
-    ("sow.history.pinned_columns:PICKED_ROWS_MAX",): (0, 2, 500),
+    ("sow.history.snapshot:PICKED_ROWS_MAX",): (0, 2, 500),
     ("sow.sessions.subscriptions.log_replay:RECORDS_AT_ONCE",): (1, 3, 2000),
     ("sow.streaming.outbox.outbox:GATHERED_MAX",): (1, 3, 1000),
     ("sow.streaming.outbox.outbox:FOLDED_AT_ONCE",): (1, 4, 50),

@@ -38,7 +38,7 @@ from sow.sessions.queries.window_rules import check_window, window_of
 from sow.store.protocols import Journal
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey
-from sow.topic.extracted_fields import check_watched
+from sow.topic.fields import check_watched
 from sow.topic.records import Records
 from sow.topic.rendering import Shape
 
