@@ -30,11 +30,11 @@ from sow.core.paths import Path, Scalar, Value
 from sow.indexes.pending_rows import PendingRows
 from sow.indexes.sorting import SortedNumbers, TextOrder
 from sow.messages.base import Column, Decoder
+from sow.store.columns import Mask
 
 CHARS_AT_ONCE = 256 * 1024
 """Characters that a test of cost 1 reads in one step: at worst some 5 to 10 ns each."""
 
-Mask = NDArray[np.bool_]
 Judge = Callable[[list[str]], list[bool]]
 
 

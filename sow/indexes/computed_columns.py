@@ -19,16 +19,13 @@ from collections.abc import Callable, Sequence
 from math import ceil
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sow.core.paths import Path
 from sow.expressions import MessageColumns, OrderTerm
 from sow.indexes.column_cache import Bodies, MemoColumn
 from sow.indexes.pending_rows import CHUNK_ROWS, parts_cost
 from sow.messages.base import Column, Decoder
-
-Slots = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+from sow.store.columns import Mask, Slots
 
 
 class ConditionCache:

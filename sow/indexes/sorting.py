@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sow.core.cooperative import Task
+from sow.store.columns import Mask, Slots
 
 ROWS_AT_ONCE = 16_384
 """Rows that one step sorts by one key, in a millisecond; by more keys, fewer."""
@@ -200,11 +201,9 @@ MERGES_UNUSED_MAX = 64
 STEP_NOTES = 1000
 """Notes that one step counts for."""
 
-Slots = NDArray[np.int64]
 Order = NDArray[np.int32]
 """Slots, in half the space."""
 Numbers = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,9 +44,8 @@ from sow.indexes.column_cache import ABSENT, NULL, NUMBER, OTHER, Judge, MemoCol
 from sow.indexes.equal_values import number_forms
 from sow.indexes.sorting import Interval
 from sow.indexes.vector_arithmetic import Calculation, can_calculate, cost_of
+from sow.store.columns import Mask, Slots
 
-Slots = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 Numbers = NDArray[np.float64]
 Columns = Mapping[Path, MemoColumn]
 

@@ -15,7 +15,6 @@ from operator import and_
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sow.core.paths import Path, Scalar
 from sow.expressions import Node, equalities_of
@@ -23,13 +22,11 @@ from sow.indexes import HashIndex, MemoColumn, SortedNumbers
 from sow.indexes.sorting import Interval
 from sow.indexes.vector_filter import interval_of
 from sow.query.index_build import IndexBuild
+from sow.store.columns import Mask, Slots
 from sow.store.memory import Table
 
 # Up to this share of the slots, a list is faster than a mask.
 LISTED_SHARE_MAX = 1 / 16
-
-Slots = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 class Candidates:
