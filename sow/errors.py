@@ -340,7 +340,7 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 @contextmanager
 def written_whole(path: object) -> Iterator[None]:
     """Raise StoreError with advice where the disk has no room for `path`, which is written as a
-    whole or not at all. What the server does about a full disk: `sow.engine.disk_reserve`."""
+    whole or not at all. What the server does about a full disk: `sow.engine.capacity`."""
     try:
         yield
     except (OSError, SowError) as error:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sow.core.cooperative import Task
-from sow.engine.disk_reserve import DiskReserve
+from sow.engine.capacity import DiskReserve
 from sow.engine.running_topics import SourceTopic
 from sow.errors import DiskFull, InvalidTopic
 from sow.store.columns import Slots

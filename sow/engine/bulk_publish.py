@@ -16,8 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from sow.core.cooperative import Task, run_to_completion
-from sow.engine.capacity import Capacity, Deed, Reservation
-from sow.engine.disk_reserve import DiskReserve
+from sow.engine.capacity import Capacity, Deed, DiskReserve, Reservation
 from sow.engine.running_topics import SourceTopic
 from sow.engine.write_policy import NotWritable, WritePolicy
 from sow.errors import BadMessage
@@ -110,7 +109,7 @@ class BulkPublish:
     stores messages at a time, to expire at another (0: never) unless records that are there keep
     their lifetime, and returns the bookmark of the last. `check_sizes` raises TooLarge for a
     message that is too long; `finish_before` finishes an atomic change of a topic. `together` runs
-    steps of one publish as one request (`sow.engine.request_boundaries`). `work_off` runs the steps
+    steps of one publish as one request (`sow.engine.output`). `work_off` runs the steps
     that have to precede further output.
     """
 

@@ -18,19 +18,15 @@ from sow.core.definitions import KNOWN_COLUMNS, Configuration
 from sow.engine.atomic_change import AtomicBatch
 from sow.engine.bulk_delete import BulkDelete
 from sow.engine.bulk_publish import BulkPublish, is_one_slice, reading
-from sow.engine.capacity import Capacity
+from sow.engine.capacity import Capacity, DiskReserve
 from sow.engine.catalog import Catalog
 from sow.engine.column_type_tracking import ColumnTypeTracker
-from sow.engine.disk_reserve import DiskReserve
-from sow.engine.filter_cache import FilterCache
-from sow.engine.progress import Progress
-from sow.engine.queries import Queries
+from sow.engine.output import PendingOutput
+from sow.engine.queries import FilterCache, Queries
 from sow.engine.recovery.orphaned_records import OrphanedRecords
-from sow.engine.recovery.recovery import restore, restore_accounts
-from sow.engine.request_boundaries import RequestBoundaries
+from sow.engine.recovery.redo import Progress, restore, restore_accounts
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.timers import Timers
-from sow.engine.view_gc import ViewGc
 from sow.engine.views import Views
 from sow.engine.wal import CommitSequencer, Group
 from sow.errors import Stopped, StoreError, TooLarge
@@ -39,14 +35,11 @@ from sow.store.columns import Slots
 from sow.store.protocols import Checkpoint, LogEntry, Op
 from sow.store.stored_definitions import Past, past_of
 from sow.streaming.channel import Channel
-from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.conflation_budget import ConflationBudget
 from sow.streaming.sessions import Session
-from sow.streaming.windows.window_channel import WindowChannel
 from sow.topic.batch import Batch
 from sow.topic.conflated_topic import ConflatedCopy, CopyUpdate
 from sow.topic.records import CheckedMessages, Records
-from sow.topic.views.view import MaterializedView
 
 ChangesListener = Callable[[Records, Sequence[str]], None]
 
@@ -75,26 +68,26 @@ class Engine:
         self.disk = DiskReserve(self.ledger, has_room, takes or has_room, lost)
         self._work_listeners: list[Callable[[], None]] = []
         self._stop_listeners: list[Callable[[str], None]] = []
-        self._waiting: dict[Channel, None] = {}
         self._untidy: dict[LiveTopic, None] = {}
         self._noting: tuple[dict[LiveTopic, None], ...] = ()
         self._change_listeners: tuple[ChangesListener, ...] = ()
         known = {Trait.AMPS_INSTANCE_NAME: configuration.name}
         self.filters = FilterCache(lambda: self.configuration.limits, known)
+        self.output = PendingOutput(self.ledger, self.timers, self.notify_work)
+        self.requests = self.output.requests
+        self.atomic = AtomicBatch(lambda: self.seq, self._go_on_after)
         self.views = Views(
             self._view,
             self.route,
-            lambda names: self.requests.holds_until_us(names),
-            lambda names: not self.atomic.concerns(names),
-            lambda: self.ledger.now_us,
-            self.forget_kept,
+            self.timers,
+            self.requests,
+            self.atomic,
+            self.notify_work,
+            self._notify_stopped,
         )
         self.catalog = Catalog(configuration, self.filter, self.ledger, self.views.wake)
         self.capacity = Capacity(self.catalog)
-        self.atomic = AtomicBatch(lambda: self.seq, self._go_on_after)
         self.queries = Queries(self.topic, self.topics, self.ledger, self.atomic)
-        self.requests = RequestBoundaries(lambda: self.now_us, self._release_held)
-        self.timers.add(self.requests, lambda requests, _now_us: requests.release())
         self.conflation_budget: ConflationBudget[Session] = ConflationBudget()
         self.removals = BulkDelete(
             self.disk,
@@ -123,10 +116,8 @@ class Engine:
         """Bound once for all topics: a pattern may have a hundred thousand."""
         for topic in self.catalog:
             self.attach_topic(topic)
-        self.timers.add(self.views, self._release_views)
-        self.view_gc = ViewGc()
-        """State of removed and stopped views."""
-        self.timers.add(self.view_gc, lambda view_gc, _now_us: view_gc.go_on())
+        self.timers.add(self.views, lambda views, _now_us: views.release())
+        self.timers.add(self.views.gc, lambda view_gc, _now_us: view_gc.go_on())
 
     # Listeners.
 
@@ -136,8 +127,11 @@ class Engine:
 
     def on_stopped(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with a sentence for each view and conflated topic that stops."""
-        self.views.on_stopped(listener)
         self._stop_listeners.append(listener)
+
+    def _notify_stopped(self, sentence: str) -> None:
+        for listener in self._stop_listeners:
+            listener(sentence)
 
     def notify_work(self) -> None:
         """Something has to be flushed that the runtime cannot know of."""
@@ -187,11 +181,6 @@ class Engine:
         topic = self.topics[name]
         assert isinstance(topic, ViewTopic)
         return topic
-
-    def _release_views(self, views: Views, _now_us: int) -> None:
-        """Release the changes of views, or some of them."""
-        views.release()
-        self.timers.note(views)
 
     def publishable(self, name: str) -> SourceTopic:
         """The topic to publish to under `name`; one of a Pattern may come into being by it.
@@ -325,11 +314,6 @@ class Engine:
             self.timers.note(topic)
         self.route(topic, batch)
 
-    @property
-    def frame_bytes_max(self) -> int:
-        """`Limits/FrameSize`: what one request may hold."""
-        return self.configuration.limits.frame_bytes_max
-
     def check_sizes(self, bodies: Sequence[bytes]) -> None:
         """Raise TooLarge if one of `bodies` is over `Limits/MessageSize`."""
         largest, limit = max(map(len, bodies), default=0), self.configuration.limits
@@ -401,7 +385,7 @@ class Engine:
             self.requests.current.topics.add(topic.name)
         feeds, woken = topic.route(batch, self.ledger.now_us)
         for feed in feeds:
-            self._waiting[feed.channel] = None
+            self.output.waiting[feed.channel] = None
             self.timers.expect(feed.channel)
         for listener in woken:
             self.timers.note(listener)
@@ -411,10 +395,6 @@ class Engine:
     def due_us(self) -> int | None:
         """When `advance` next has something to do; None: nothing is scheduled."""
         return self.timers.due_us()
-
-    def reach(self, now_us: int) -> None:
-        """Set the time to `now_us`; `advance` then runs what is due."""
-        self.ledger.moment(now_us)
 
     def advance(self, now_us: int) -> None:
         """Run what is due by `now_us`, in one step; see `fall_due`."""
@@ -431,8 +411,7 @@ class Engine:
         """An atomic change is over: release its channels and timers."""
         for channel in channels:
             channel.release_others(self.now_us)
-            self._waiting[channel] = None
-            self.timers.expect(channel)
+            self.output.expect(channel)
         for name in self.catalog.with_copies(topic) if topic.name in self.topics else ():
             changed = self.topics[name]
             self.timers.note(changed.copy if isinstance(changed, CopyTopic) else changed)
@@ -449,8 +428,7 @@ class Engine:
         for batch in batches:
             self.route(self.topics[batch.changes.topic], batch)
         if has_stopped and not copy.is_clearing:
-            for listener in self._stop_listeners:
-                listener(copy.stopped)
+            self._notify_stopped(copy.stopped)
 
     def update_copy(
         self,
@@ -463,44 +441,8 @@ class Engine:
         `updates` are identities with their new states, `removals` those that leave and why, each as
         of its change of the underlying topic: one that is older than the copy's state is skipped.
         """
-        for batch in topic.accept(updates, removals):
+        for batch in topic.copy.accept(updates, removals):
             self.route(topic, batch)
-
-    def release_channel(self, channel: ConflatedChannel, now_us: int) -> None:
-        """Release what is due at `now_us` to a conflated subscription, or some of it."""
-        channel.release(now_us)
-        self.flush_channel(channel)
-
-    def release_window(self, channel: WindowChannel, now_us: int) -> None:
-        """Continue a live window with what is due at `now_us`; once its order is complete again,
-        flush all channels that wait for it."""
-        try:
-            for other in channel.go_on(now_us):
-                self._waiting[other] = None
-        except Exception as error:
-            channel.fail(error)
-        if not self._is_held(channel):
-            self.flush_channel(channel)
-
-    def _is_held(self, channel: Channel) -> bool:
-        """Whether a channel waits for the end of a request, and is flushed then."""
-        if not (isinstance(channel, WindowChannel) and self.requests.holds(channel)):
-            return False
-        self.timers.note(self.requests)
-        return True
-
-    def _release_held(self, channels: Iterable[WindowChannel]) -> None:
-        """The request that these live windows waited for has ended."""
-        self._waiting.update(dict.fromkeys(channels))
-        self.notify_work()
-
-    def schedule_flush(self, channel: Channel) -> None:
-        """Flush a channel with the open group if it has output."""
-        if self._is_held(channel):
-            return
-        self._waiting[channel] = None
-        self.timers.note(channel)
-        self.notify_work()
 
     # Live changes of the configuration (`sow.engine.topic_changes`).
 
@@ -508,12 +450,6 @@ class Engine:
         """Continue with a configuration whose topics exist already."""
         self.configuration = configuration
         self.catalog.adopt(configuration)
-
-    def forget_kept(self, view: MaterializedView) -> None:
-        """A view is removed or unsubscribed: free its state as a timer."""
-        self.view_gc.add(view.kept())
-        self.timers.note(self.view_gc)
-        self.notify_work()
 
     # Indexes.
 
@@ -540,37 +476,9 @@ class Engine:
         return self.ledger.now_us
 
     @property
-    def group(self) -> int:
-        """The number of the group that is being filled."""
-        return self.ledger.open.number
-
-    def touch(self, session: Session) -> None:
-        """Add `session` to the open group: it has something to write."""
-        self.ledger.open.sessions[session] = None
-
-    @property
-    def has_entries(self) -> bool:
-        """The open group has something to store."""
-        return bool(self.ledger.open.entries)
-
-    @property
     def has_work(self) -> bool:
         """A flush would hand something over."""
-        group = self.ledger.open
-        handed = self._waiting or group.entries or group.sessions
-        return bool(handed) or self.views.has_work
-
-    def flush_channel(self, channel: Channel) -> None:
-        """Hand out the pending output of `channel`; required before its members change."""
-        if channel.waiting:
-            group = self.ledger.open
-            try:
-                channel.flush(group.number, self.ledger.now_us)
-            except Exception as error:
-                channel.fail(error)
-            group.sessions.update(channel.members)
-            # At its client's pace it may owe more than one step hands out.
-            self.timers.note(channel)
+        return self.output.has_work or self.views.has_work
 
     def flush(self) -> Group:
         """Flush all channels, seal the sessions, close the open group and return it.
@@ -578,23 +486,8 @@ class Engine:
         Entries of groups have to be stored in the order of their numbers; then call `release`.
         """
         if self.views.is_dirty:
-            self._release_views(self.views, self.now_us)
-        for channel in self._waiting:
-            if not self._is_held(channel):
-                self.flush_channel(channel)
-        self._waiting.clear()
-        group, now_us = self.ledger.open, self.ledger.now_us
-        for session in group.sessions:
-            session.seal(group.number, now_us)
-        return self.ledger.close()
-
-    def release(self, group: Group) -> None:
-        """`group`, the next after the last released one, is durable: its output may leave."""
-        self.ledger.release(group)
-
-    def in_flight(self) -> Iterator[LogEntry]:
-        """Log entries that are not known to be durable yet, in order; without system topics."""
-        return self.ledger.in_flight()
+            self.views.release()
+        return self.output.flush()
 
     def check(self) -> None:
         """Assert the invariants of an engine and its parts, between two steps; reads all

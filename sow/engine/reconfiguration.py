@@ -8,6 +8,9 @@ What takes long is built beside the current state and replaces it when it is com
 conflated topic, which clients cannot query before it is full. Settings count from the first step
 on, and the names of new topics are reserved then, so that the steps stay possible.
 
+No configuration lists the names of topics made by a pattern. A new one may use such a name for a
+conflated topic, or allow a pattern fewer topics than there are: `without_place` finds these topics.
+
     conflated topics    added, removed; another interval, schedule or filter
     views               added, removed; other rows, of other topics or by another filter
     any topic           other indexes, another back-pressure policy, another MaxRecords
@@ -18,7 +21,7 @@ on, and the names of new topics are reserved then, so that the steps stay possib
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -32,12 +35,15 @@ from sow.core.definitions import (
     View,
 )
 from sow.core.paths import Path
+from sow.engine.catalog import Catalog
 from sow.engine.engine import Engine
-from sow.engine.recovery.name_changes import check_definition, without_place
+from sow.engine.patterns import PatternTopic, copied_from
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.topic_changes import TopicChanges
 from sow.errors import ConfigError
 from sow.expressions import compile_projection
+from sow.messages import message_type
+from sow.topic.queue_policy import make_merger
 
 INDEX_FIELDS = frozenset({"hash_indexes", "indexes"})
 BACK_PRESSURE_FIELDS = frozenset(field.name for field in dataclasses.fields(BackPressure))
@@ -101,7 +107,7 @@ class Reconfiguration:
         Once started it has to be finished. Returns what was changed.
         """
         engine, new = self._engine, self._new
-        engine.reach(now_us)
+        engine.ledger.moment(now_us)
         steps = yield from self._settled()
         engine.adopt(
             replace(
@@ -380,3 +386,77 @@ def _keys(view: View, configuration: Configuration) -> tuple[Path, ...]:
     types = {topic.name: topic.message_type for topic in configuration.topics}
     topics = {name: types[name] for name in view.underlyings}
     return compile_projection(view.projection, view.grouping, topics).keys
+
+
+def without_place(catalog: Catalog, new: Configuration) -> dict[LiveTopic, str]:
+    """Topics of patterns that a new configuration has no place for, and why.
+
+    Those over a pattern's limit, and those whose names conflated topics would have.
+    """
+    found: dict[LiveTopic, str] = {}
+    limit = new.limits.pattern_topics_max
+    for pattern in catalog.patterns.values():
+        if pattern.matches is not None:
+            found |= dict.fromkeys(*pattern.over(limit))
+    patterns = dict(catalog.patterns)
+    for definition in new.topics:
+        if isinstance(definition, Topic) or definition.name in patterns:
+            continue
+        underlying = None
+        if isinstance(definition, ConflatedTopic):
+            underlying = patterns.get(definition.underlying)
+        if underlying is None:
+            names = [definition.name] if definition.name in catalog.topics else []
+        else:
+            copies = patterns[definition.name] = PatternTopic(definition, None, underlying)
+            names = copies.held_among(catalog.topics)
+        for topic in map(catalog.topics.__getitem__, names):
+            if isinstance(topic, SourceTopic) and catalog.pattern_of(topic) is not None:
+                found[topic] = f"{topic.name} is the name of {definition.name} now"
+                if isinstance(definition, ConflatedTopic):
+                    found[topic] = f"{topic.name} is the name of a copy of {definition.name} now"
+    return found
+
+
+def check_definition(
+    catalog: Catalog,
+    definition: Definition,
+    is_new: bool = True,
+    leaving: Collection[LiveTopic] = (),
+) -> None:
+    """Raise an error if a definition cannot run beside the existing ones.
+
+    `leaving` are topics that will be gone by then.
+    """
+    make_merger(definition, message_type(definition.message_type, catalog.kinds))
+    if isinstance(definition, ConflatedTopic):
+        if definition.filter is not None:
+            catalog.compile_filter(definition.filter)
+        if is_new:
+            _check_names(catalog, definition, leaving)
+    elif isinstance(definition, View):
+        taken = catalog.topics.keys() - {topic.name for topic in leaving} if is_new else ()
+        if definition.name in taken:
+            raise ConfigError(f"{definition.name}: there is a topic of this name already")
+
+
+def _check_names(
+    catalog: Catalog, definition: ConflatedTopic, leaving: Collection[LiveTopic]
+) -> None:
+    """Raise ConfigError if a new conflated topic would take the name of an existing topic, unless
+    that is `leaving`, or a copy of one."""
+    there = {name for name, topic in catalog.topics.items() if topic not in leaving}
+    taken = [definition.name] if definition.name in there else []
+    underlying = catalog.patterns.get(definition.underlying)
+    if underlying is not None:
+        taken += PatternTopic(definition, None, underlying).held_among(there)
+    if taken and leaving:
+        gone = {name for topic in leaving for name in catalog.with_copies(topic)}
+        taken = [name for name in taken if name not in gone]
+    for name in taken:
+        if name == definition.name:
+            raise ConfigError(f"{name}: there is a topic of this name already")
+        raise ConfigError(
+            f"{definition.name}: there is a topic {name} already, which is what the "
+            f"copy of {copied_from(definition, name)} would be called"
+        )

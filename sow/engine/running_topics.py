@@ -5,15 +5,18 @@ and its records may expire. A *copy* is a conflated topic: it changes as its con
 changes of another topic. A *view* changes at flushes (`sow.engine.views`). Sources and copies know
 when they are next due (`due_us`) and then `work`. All return batches; the engine routes them to
 subscribers.
+
+A *hidden* topic is one that only its creator can name. An aggregated query is answered by a view,
+found, followed and removed like any topic. But it has no name of its own, its lines carry the name
+of the topic that the query named, and no list shows it. So its name reads like that topic's name
+and equals only itself: a text from a client never finds it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
-from conflated_topics import Removal
 from sow.core.changes import Reason
 from sow.core.cooperative import Task
 from sow.core.definitions import ConflatedTopic, Definition, Topic, View, is_persistent
-from sow.engine.hidden_topics import is_hidden
 from sow.engine.wal import CommitSequencer
 from sow.errors import ClientError
 from sow.expressions import Filter
@@ -21,7 +24,7 @@ from sow.store.protocols import LogEntry, Op
 from sow.streaming.pattern_subscriptions import PatternSubscriptions
 from sow.streaming.router import Routed, Router
 from sow.topic.batch import Batch
-from sow.topic.conflated_topic import ConflatedCopy, CopyUpdate
+from sow.topic.conflated_topic import ConflatedCopy
 from sow.topic.expirations import Expirations
 from sow.topic.records import CheckedMessages, Records
 from sow.topic.views.view import MaterializedView
@@ -397,14 +400,6 @@ class CopyTopic(LiveTopicBase):
         self.copy.take_name(self.records)
         self.records.table.forget()
 
-    def accept(
-        self,
-        updates: Sequence[tuple[str, CopyUpdate]],
-        removals: Sequence[Removal[str, CopyUpdate]],
-    ) -> list[Batch]:
-        """Apply releases of another engine."""
-        return self.copy.accept(updates, removals)
-
     def check(self) -> None:
         """Assert what is always true of a topic; reads all records."""
         super().check()
@@ -461,3 +456,22 @@ class ViewTopic(LiveTopicBase):
 
 
 LiveTopic = SourceTopic | CopyTopic | ViewTopic
+
+
+class HiddenTopic(str):
+    """A text that equals only itself."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+    __hash__ = object.__hash__
+
+
+def is_hidden(name: str) -> bool:
+    """Whether no list shows a topic of this name."""
+    return isinstance(name, HiddenTopic)

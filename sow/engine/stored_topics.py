@@ -1,11 +1,12 @@
 """What a checkpoint contains of the topics of a definition: their records, some slots at a time.
 
-The topics of a pattern share one checkpoint, in which a topic's name stands before each identity
-(`sow.engine.recovery.checkpoint_restore` removes it). Index contents go with the records, bound to
+The topics of a pattern share one checkpoint, in which a topic's name stands before each identity;
+`topic_slices` takes them apart. Index contents go with the records, bound to
 everything that they are derived from. The store writes it; the server decides when.
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -41,6 +42,18 @@ def stored_slices(
         for part in _slices(topic.records.table, count):
             identities = [f"{name}{BELONGS}{identity}" for identity in part.identities]
             yield replace(part, identities=identities)
+
+
+def topic_slices(stored_as: str, pattern: str | None, part: Slice) -> Iterator[tuple[str, Slice]]:
+    """The part of a checkpoint's slice for each topic of a definition."""
+    if pattern is None:
+        yield stored_as, part
+        return
+    places: defaultdict[str, list[int]] = defaultdict(list)
+    for at, identity in enumerate(part.identities):
+        places[identity.partition(BELONGS)[0]].append(at)
+    for topic, of_topic in places.items():
+        yield topic, part.at(of_topic, lambda text: text.partition(BELONGS)[2])
 
 
 def _slices_with_values(catalog: Catalog, records: Records, count: int) -> Iterator[Slice]:

@@ -6,13 +6,14 @@ time run in the order in which they were added, so a conflated topic runs before
 from it. Times are in microseconds; there is no clock here.
 """
 
-import heapq
 import itertools
 from collections.abc import Callable
+from heapq import heappop, heappush
 from itertools import islice
 from typing import Any, Protocol
 
 from sow.core.cooperative import Task
+from sow.core.lazy_heap import LazyHeap
 
 NOTED_AT_ONCE = 500
 """Items that one step schedules again when a run is over: a microsecond or two each."""
@@ -29,10 +30,10 @@ class Timed(Protocol):
 
 
 class Timers:
-    """A heap of due times; stale entries are skipped."""
+    """A heap of due times."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, Rank, Timed]] = []
+        self._heap: LazyHeap[tuple[int, Rank, Timed]] = LazyHeap()
         self._added: dict[Timed, tuple[Rank, Callable[[Any, int], None]]] = {}
         self._noted: dict[Timed, int] = {}
         self._done: dict[Timed, None] = {}
@@ -65,7 +66,7 @@ class Timers:
             noted = self._noted.get(item)
             if noted is None or due_us < noted:
                 self._noted[item] = due_us
-                heapq.heappush(self._heap, (due_us, self._added[item][0], item))
+                heappush(self._heap, (due_us, self._added[item][0], item))
 
     def expect(self, item: Timed) -> None:
         """`item` may have become due; quick where it is scheduled already."""
@@ -74,10 +75,11 @@ class Timers:
 
     def due_us(self) -> int | None:
         """When something is next due."""
-        heap = self._heap
-        while heap and self._noted.get(heap[0][2]) != heap[0][0]:
-            heapq.heappop(heap)
-        return heap[0][0] if heap else None
+        first = self._heap.first(self._is_noted)
+        return None if first is None else first[0]
+
+    def _is_noted(self, entry: tuple[int, Rank, Timed]) -> bool:
+        return self._noted.get(entry[2]) == entry[0]
 
     def check(self) -> None:
         """Assert what is always true of timers, between two steps."""
@@ -90,15 +92,14 @@ class Timers:
         for item in self._added.keys() - self._done.keys():
             due_us = item.due_us()
             assert due_us is None or self._noted.get(item, due_us + 1) <= due_us, "due unnoticed"
-        for at in range(1, len(self._heap)):
-            assert self._heap[(at - 1) // 2] <= self._heap[at]
+        self._heap.check()
 
     def run(self, now_us: int) -> Task[None]:
         """Run what is due by now, one item in each step and each item once: an item that is due
         again at once waits until all others have run."""
         try:
             while (due_us := self.due_us()) is not None and due_us <= now_us:
-                item = heapq.heappop(self._heap)[2]
+                item = heappop(self._heap)[2]
                 del self._noted[item]
                 self._done[item] = None
                 ready_us = item.due_us()

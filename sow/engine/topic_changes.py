@@ -16,8 +16,7 @@ from typing import TypeGuard
 from sow.core.cooperative import Task, run_to_completion
 from sow.core.definitions import ConflatedTopic, View
 from sow.engine.engine import Engine
-from sow.engine.hidden_topics import is_hidden
-from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
+from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic, is_hidden
 from sow.topic.views.groups import RowGroups
 from sow.topic.views.row_deltas import RowProducer
 from sow.topic.views.view import MaterializedView
@@ -83,7 +82,7 @@ class TopicChanges:
             filling.close()
             if not is_full:
                 topic.records.table.forget()
-                self._engine.forget_kept(topic.view)
+                self._engine.views.free(topic.view)
         self._catalog.enter_view(topic)
         self._engine.attach_topic(topic)
         if topic.view.is_dirty:
@@ -119,7 +118,7 @@ class TopicChanges:
         view = self._catalog.view_maker.materialized(definition, topic.records)
         yield from self._filling(view, definition, view.fill_groups())
         self._engine.views.forget(topic.view)
-        self._engine.forget_kept(topic.view)
+        self._engine.views.free(topic.view)
         self._catalog.replace(topic, view, definition)
         view.succeed(self._engine.seq, self._engine.now_us)
         self._engine.notify_work()
@@ -143,7 +142,7 @@ class TopicChanges:
             if not is_full:
                 self._catalog.unfollow_views(view, definition.underlyings)
                 view.stop()
-                self._engine.forget_kept(view)
+                self._engine.views.free(view)
 
     def _begun(self, view: MaterializedView, definition: View, steps: Task[None]) -> Task[None]:
         """The same, subscribed from the first step on: before, it would take changes for changes of
@@ -232,7 +231,7 @@ class TopicChanges:
         if isinstance(topic, ViewTopic):
             self._engine.views.forget(topic.view)
             self._catalog.end_view(topic)
-            self._engine.forget_kept(topic.view)
+            self._engine.views.free(topic.view)
         if any(feed.wants_old for feed in topic.router.feeds()):
             yield from self._empty(topic, lambda some: self._discharge(topic, some))
         end_topic(topic)

@@ -10,8 +10,7 @@ from weakref import WeakSet
 
 from sow.core.definitions import Configuration, ConflatedTopic, Definition, Topic, View
 from sow.core.join_tree import join_levels
-from sow.engine.hidden_topics import is_hidden
-from sow.engine.running_topics import LiveTopic, ViewTopic
+from sow.engine.running_topics import LiveTopic, ViewTopic, is_hidden
 from sow.expressions import Filter, Projection, compile_projection
 from sow.messages import message_type
 from sow.store.memory import Usage, UsageOfSome

@@ -1,4 +1,4 @@
-"""Views: release of their changes at the end of a flush.
+"""Views: release of their changes at the end of a flush, and of their state when they are gone.
 
 Views take changes in as they come, and release nothing until the flush. Then each changed view is
 released, after those that it is made of: so a view of a topic and of another view of the same topic
@@ -6,15 +6,51 @@ never shows one without the other, and a row changes at most once in a flush. A 
 to do works in steps between other work: it delays only the views made of it.
 
 A flush ends a turn; a publish, a removal or a commit in slices is one turn. Other clients' changes
-should be visible meanwhile, so the wait for a request is bounded (`sow.engine.request_boundaries`).
-An atomic commit is never shown in part: a view waits until it is complete.
+should be visible meanwhile, so the wait for a request is bounded (`sow.engine.output`). An atomic
+commit is never shown in part: a view waits until it is complete.
+
+A group is a dozen objects, and a view may have millions of them; a join also has an entry of each
+record in its indexes. Freeing them in one step takes a second or more. So the state of removed or
+stopped views is freed as a timer, interleaved with other work. A view's rows are freed at once:
+they are a few large lists.
 """
 
-from collections.abc import Callable, Collection, Iterator, Set
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Set
 
+from sow.engine.atomic_change import AtomicBatch
+from sow.engine.output import RequestBoundaries
 from sow.engine.running_topics import ViewTopic
+from sow.engine.timers import Timers
 from sow.topic.batch import Batch
+from sow.topic.views.row_deltas import Forgettable
 from sow.topic.views.view import MaterializedView
+
+KEPT_AT_ONCE = 1_000
+"""Groups, or entries of indexes, that one step frees: a millisecond or two."""
+
+
+class ViewGc:
+    """State of views of one engine that is no longer needed."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Forgettable] = deque()
+
+    def add(self, kept: Iterable[Forgettable]) -> None:
+        """Free these; their view takes in nothing and releases nothing any more."""
+        self._waiting.extend(filter(len, kept))
+
+    def due_us(self) -> int | None:
+        """At once, while anything is left to free."""
+        return 0 if self._waiting else None
+
+    def go_on(self) -> None:
+        """Free some."""
+        if self._waiting:
+            self._waiting[0].forget_some(KEPT_AT_ONCE)
+            if not len(self._waiting[0]):
+                self._waiting.popleft()
+
 
 ROWS_AT_ONCE = 500
 """Rows that one flush releases, two or three milliseconds of work; the rest is due as a timer,
@@ -24,32 +60,34 @@ between other work."""
 class Views:
     """The views of one engine.
 
-    `find` returns the topic of a view, `route` routes its changes. `holds_until_us` returns until
-    when to wait for a request that has changed one of some topics, None if there is none,
-    `is_whole` whether no atomic change is under way there. `now_us` returns the time. `forget` is
-    called with a view that has stopped, when its rows are gone.
+    `find` returns the topic of a view, `route` routes its changes, `notify` is called with work
+    that no command or timer has caused, `stopped` with a sentence for each view that stops. A view
+    waits for `requests` and the change of `atomic`.
     """
 
     def __init__(
         self,
         find: Callable[[str], ViewTopic],
         route: Callable[[ViewTopic, Batch], None],
-        holds_until_us: Callable[[Collection[str]], int | None],
-        is_whole: Callable[[Collection[str]], bool],
-        now_us: Callable[[], int],
-        forget: Callable[[MaterializedView], None],
+        timers: Timers,
+        requests: RequestBoundaries,
+        atomic: AtomicBatch,
+        notify: Callable[[], None],
+        stopped: Callable[[str], None],
     ) -> None:
         self._find = find
         self._route = route
-        self._holds_until_us = holds_until_us
-        self._is_whole = is_whole
-        self._now_us = now_us
-        self._forget = forget
+        self._timers = timers
+        self._requests = requests
+        self._atomic = atomic
+        self._notify = notify
+        self._stopped = stopped
+        self.gc = ViewGc()
+        """State of removed and stopped views."""
         self._dirty: dict[MaterializedView, int] = {}
         """Views that have something to release, and since when."""
         self._releases: dict[MaterializedView, int] = {}
         """How often each was released since it was dirty."""
-        self._stop_listeners: list[Callable[[str], None]] = []
         self._is_left = False
         """The last step has left work that need not wait."""
         self._held_until_us: int | None = None
@@ -68,31 +106,37 @@ class Views:
 
     def wake(self, view: MaterializedView) -> None:
         """`view` has something to release at the end of the turn."""
-        self._dirty.setdefault(view, self._now_us())
-
-    def on_stopped(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` with a sentence for each view that stops."""
-        self._stop_listeners.append(listener)
+        self._dirty.setdefault(view, self._requests.now_us())
 
     def forget(self, view: MaterializedView) -> None:
         """Drop `view`, with its unreleased changes."""
         self._dirty.pop(view, None)
         self._releases.pop(view, None)
 
+    def free(self, view: MaterializedView) -> None:
+        """A view is removed or unsubscribed, or has stopped: free its state as a timer."""
+        self.gc.add(view.kept())
+        self._timers.note(self.gc)
+        self._notify()
+
     def due_us(self) -> int | None:
         """When to continue: the time since which work is left, or the time at which a wait ends."""
         return min(self._dirty.values(), default=None) if self._is_left else self._held_until_us
 
     def release(self) -> None:
-        """Release views that need not wait, up to `ROWS_AT_ONCE` rows; `due_us` reports whether
-        there are more."""
+        """Release views that need not wait, up to `ROWS_AT_ONCE` rows; the rest is due as a
+        timer."""
+        self._release_some()
+        self._timers.note(self)
+
+    def _release_some(self) -> None:
         self._is_left, self._held_until_us, rows = False, None, 0
         for count in self.releasing():
             rows += 1 + count
             if rows >= ROWS_AT_ONCE:
                 self._is_left = bool(self._dirty)
                 return
-        held = [self._holds_until_us(view.sources) for view in self._dirty]
+        held = [self._requests.holds_until_us(view.sources) for view in self._dirty]
         self._held_until_us = min((one for one in held if one is not None), default=None)
 
     def releasing(self) -> Iterator[int]:
@@ -109,9 +153,8 @@ class Views:
             if not view.is_dirty:
                 self.forget(view)
                 if view.stopped:
-                    self._forget(view)
-                    for listener in self._stop_listeners:
-                        listener(view.stopped)
+                    self.free(view)
+                    self._stopped(view.stopped)
             yield view.looked_at
 
     def _next(self, held: Set[MaterializedView]) -> MaterializedView | None:
@@ -126,9 +169,9 @@ class Views:
         )
 
     def _is_held(self, view: MaterializedView) -> bool:
-        if not self._is_whole({*view.sources, view.name}):
+        if self._atomic.concerns({*view.sources, view.name}):
             return True
-        return self._holds_until_us(view.sources) is not None
+        return self._requests.holds_until_us(view.sources) is not None
 
     def check(self) -> None:
         """Assert the invariants of views between two steps."""

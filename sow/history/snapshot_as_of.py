@@ -19,10 +19,8 @@ from sow.core.keys import sow_key
 from sow.errors import ClientError, TooLarge
 from sow.expressions import Filter, MessageColumns, OrderTerm
 from sow.expressions.ordering import SortKey
-from sow.history.pinned_columns import PinnedColumn, Rows
-from sow.history.snapshot import Snapshot, held_identities
-from sow.indexes.sorting import sorting
-from sow.indexes.text_order import TextOrder
+from sow.history.snapshot import PinnedColumn, Rows, Snapshot, held_identities
+from sow.indexes.sorting import TextOrder, sorting
 from sow.store.protocols import Journal, LogEntry
 from sow.store.sharded_dict import ShardedDict
 from sow.topic.records import Records

@@ -10,20 +10,19 @@ changes too, for as long as it is held (`hold`).
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sow.core.cooperative import Task
 from sow.core.paths import Path
 from sow.expressions import Filter, MessageColumns, OrderTerm
 from sow.indexes.column_cache import MemoColumn
-from sow.indexes.computed_columns import ComputedColumn, SortKeys
-from sow.indexes.condition_cache import ConditionCache
+from sow.indexes.computed_columns import ComputedColumn, ConditionCache, SortKeys
 from sow.indexes.hash import HashIndex
 from sow.indexes.keys import KeyIndex, SowKeyIndex
 from sow.indexes.pending_rows import CHUNK_ROWS, Deferred, parts_cost
-from sow.indexes.sorted_numbers import SortedNumbers
+from sow.indexes.sorting import SortedNumbers
 from sow.indexes.stored_values import StoredValues, ValuesWriter
 from sow.messages.base import Column, Decoder
+from sow.store.columns import Mask, Slots
 from sow.store.memory import Table
 from sow.store.protocols import Slice
 
@@ -50,9 +49,6 @@ STEP_ROWS = 250
 
 NO_MEMOS: dict[Path, MemoColumn] = {}
 """Shared by all indexes without columns, and never added to."""
-
-Slots = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 class Indexes:

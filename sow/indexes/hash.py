@@ -28,10 +28,9 @@ from sow.core.paths import Path, Scalar, Value
 from sow.expressions.values import is_null
 from sow.indexes.equal_values import Single, Spellings
 from sow.messages.base import Column
+from sow.store.columns import Mask, Slots
 
-Slots = NDArray[np.int64]
 Codes = NDArray[np.int32]
-Mask = NDArray[np.bool_]
 
 NONE = -1
 """No code, no slot."""

@@ -25,7 +25,7 @@ from sow.core.paths import Path, Value
 from sow.indexes.column_cache import MemoColumn
 from sow.indexes.hash import Codes, HashIndex
 from sow.messages.base import Column
-from sow.store.columns import NO_SLOTS
+from sow.store.columns import NO_SLOTS, Mask, Slots
 from sow.store.protocols import Numbers
 
 FORMAT = 1
@@ -38,8 +38,6 @@ PLAIN = {str, int, float, bool, type(None)}
 """Types of values that are written unchanged; nothing is stored of others, such as numbers of too
 many digits."""
 
-Mask = NDArray[np.bool_]
-Slots = NDArray[np.int64]
 Meant = tuple[Slots, list[Codes], list[tuple[NDArray[Any], ...]]]
 """Slots, and for their records the codes in each hash index and the values of each memo column."""
 Reader = Callable[[tuple[Path, ...], Slots], list[Column]]

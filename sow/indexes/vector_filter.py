@@ -40,14 +40,12 @@ from sow.expressions import (
     walk,
 )
 from sow.expressions.operators import COMPARISONS
-from sow.indexes.column_cache import ABSENT, NULL, NUMBER, OTHER, MemoColumn
+from sow.indexes.column_cache import ABSENT, NULL, NUMBER, OTHER, Judge, MemoColumn
 from sow.indexes.equal_values import number_forms
-from sow.indexes.per_value_cache import Judge
-from sow.indexes.sorted_numbers import Interval
+from sow.indexes.sorting import Interval
 from sow.indexes.vector_arithmetic import Calculation, can_calculate, cost_of
+from sow.store.columns import Mask, Slots
 
-Slots = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 Numbers = NDArray[np.float64]
 Columns = Mapping[Path, MemoColumn]
 

@@ -12,14 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sow.core.cooperative import Task
-from sow.indexes.sorted_numbers import Moved
-from sow.indexes.sorting import picked, sorting
+from sow.indexes.sorting import Moved, picked, sorting
+from sow.store.columns import Mask, Slots
 
 RANKED_AT_ONCE = 65_536
 """Records whose ranks one step looks up, in a millisecond."""
 
-Slots = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 Ranks = NDArray[np.float64]
 Ranked = Callable[[Slots], Ranks]
 """Numbers that sort as the values of these slots do; any number for slots changed since."""

@@ -9,7 +9,6 @@ and the query runs again. Its indexes are held meanwhile, and receive every chan
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sow.core.paths import Path
 from sow.expressions import Filter, Node, OrderTerm
@@ -21,10 +20,11 @@ from sow.indexes import (
     MemoColumn,
     SortedNumbers,
 )
+from sow.indexes.column_cache import Judge, PerValueCache
 from sow.indexes.pending_rows import parts_cost
-from sow.indexes.per_value_cache import Judge, PerValueCache
 from sow.indexes.vector_filter import Columns, ReadyTests, VectorFilter, cost_of_masks
 from sow.query.incremental_sort import IncrementalSort, Ranking
+from sow.store.columns import Mask, Slots
 
 NOTES_FEW = 2_000
 """Notes that the answering step itself may work off, in two milliseconds or so."""
@@ -35,9 +35,7 @@ and the query is answered all the same."""
 OPERATIONS_A_NOTE = 256
 """Operations of numpy on one record of very many that take as long as a note."""
 
-Slots = NDArray[np.int64]
 NOTHING: Slots = np.zeros(0, np.int64)
-Mask = NDArray[np.bool_]
 
 
 class Unready(Exception):

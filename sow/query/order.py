@@ -10,7 +10,6 @@ sorted in steps (`incremental_sort`), few by their bodies.
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sow.expressions import OrderTerm
 from sow.indexes import Indexes
@@ -20,6 +19,7 @@ from sow.query.incremental_sort import Ranked, Ranking, Ranks
 from sow.query.index_build import IndexBuild
 from sow.query.query import SCAN, PlanStep, Query
 from sow.query.search import FEW_ROWS
+from sow.store.columns import Slots
 
 SAMPLE_EVERY = 64
 """One rank in so many is sampled to bound the first few: finding the bound costs little then, and
@@ -27,8 +27,6 @@ leaves little more than the page."""
 
 RANKS_AT_ONCE = 100_000
 """Ranks that are sorted in the answering step: up to 20 ms. More are arranged in steps before."""
-
-Slots = NDArray[np.int64]
 
 
 def arrange(ready: IndexBuild, found: Slots | None, query: Query) -> tuple[Slots, PlanStep | None]:

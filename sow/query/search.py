@@ -11,7 +11,6 @@ it is built.
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sow.core.paths import Path
 from sow.expressions import Node, paths_in, sow_keys_in, traits_in
@@ -25,10 +24,16 @@ from sow.indexes.vector_filter import (
     is_columnar,
     is_quick,
 )
-from sow.query.access_paths import AccessPath, hash_access_paths, interval_access_paths, pins_of
-from sow.query.candidates import Candidates
+from sow.query.access_paths import (
+    AccessPath,
+    Candidates,
+    hash_access_paths,
+    interval_access_paths,
+    pins_of,
+)
 from sow.query.index_build import IndexBuild
 from sow.query.query import SCAN, PlanStep, Query
+from sow.store.columns import Mask, Slots
 
 TERMS_BY_COLUMNS_MAX = 32
 """Terms of an AND that columns answer: whenever an index has to be built first, all of them are
@@ -41,8 +46,6 @@ FEW_ROWS = 250
 ADVISE_ROWS = 1_000
 """A smaller topic takes about a millisecond on any access path."""
 
-Slots = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 NOTHING: Slots = np.zeros(0, np.int64)
 
 

@@ -16,7 +16,7 @@ from conflated_topics.recorded import Spec
 from sow.core.definitions import ConflatedTopic, MessageTypeOptions
 from sow.expressions import compile_filter
 from sow.spark.bodies import body_of, kind_of, text_of
-from sow.topic.merging import Merger, make_merger
+from sow.topic.queue_policy import Merger, make_merger
 
 GONE_COLUMN = "gone"
 

@@ -22,6 +22,7 @@ from sow.store.growable_array import GrowableArray
 from sow.store.sharded_dict import get_all
 
 Slots = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 NO_SLOTS: Slots = np.zeros(0, np.int64)
 
 SEQ, TS_US, BORN, KEY = range(4)

@@ -3,7 +3,7 @@
 A topic's stored records are read by its message type, named by its keys and kept in its file. If
 one of these has changed when the server starts again, the stored records belong to the old
 definition, not to the new one. `sow.store.manifest` records this;
-`sow.engine.recovery.checkpoint_restore` uses it.
+`sow.engine.recovery.redo` uses it.
 """
 
 import json

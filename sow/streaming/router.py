@@ -23,7 +23,7 @@ from sow.streaming.windows.window_channel import WindowChannel
 from sow.streaming.windows.window_feeds import SetKey, WindowFeed
 from sow.topic.batch import Batch
 from sow.topic.conflated_topic import ConflatedCopy
-from sow.topic.extracted_fields import check_watched
+from sow.topic.fields import check_watched
 from sow.topic.records import Records
 
 NO_FEEDS: dict[FeedKey, list[Feed]] = {}

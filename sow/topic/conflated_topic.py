@@ -26,7 +26,7 @@ from sow.errors import described
 from sow.expressions import Filter
 from sow.store.sharded_dict import get_all
 from sow.topic.batch import Batch
-from sow.topic.computed_fields import computed_fields
+from sow.topic.fields import computed_fields
 from sow.topic.records import Columns, Records
 
 # A pending update: body, sequence number and time of the underlying change.

@@ -8,15 +8,16 @@ that the old one stays a heap. Additions do that before they add, so that new re
 judged by a table that does not have them yet. So no call takes longer than its own size warrants.
 """
 
-import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
 from itertools import groupby
 from operator import itemgetter
 
 import numpy as np
 
 from sow.core.cooperative import Task
+from sow.core.lazy_heap import LazyHeap
 from sow.indexes.sorting import sorting
 from sow.store.memory import Table
 
@@ -43,8 +44,8 @@ class Expirations:
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._heap: list[Entry] = []
-        self._old: list[Entry] = []
+        self._heap: LazyHeap[Entry] = LazyHeap()
+        self._old: LazyHeap[Entry] = LazyHeap()
         self._count = 0
 
     def __len__(self) -> int:
@@ -61,11 +62,11 @@ class Expirations:
         if not expires_us:
             return
         if self._count > max(ENTRIES_MIN, STALE_FACTOR_MAX * len(self._table)) and not self._old:
-            self._old, self._heap = self._heap, []
+            self._old, self._heap = self._heap, LazyHeap()
         if self._old:
             self._sift(SIFTED_FACTOR * len(identities))
         for entry in _entries(expires_us, identities):
-            heapq.heappush(self._heap, entry)
+            heappush(self._heap, entry)
         self._count += len(identities)
 
     def _sift(self, count: int) -> None:
@@ -76,13 +77,13 @@ class Expirations:
             kept = tuple(name for name in dict.fromkeys(names) if self._holds(expires_us, name))
             self._count -= len(names) - len(kept)
             if kept:
-                heapq.heappush(self._heap, (expires_us, kept))
+                heappush(self._heap, (expires_us, kept))
 
     def restore(self) -> Task[None]:
         """Take over the expiries of a restored table, some in each step; nothing may change between
         two of them."""
         column, identities = self._table.expires_us, self._table.identities
-        self._heap, self._old, self._count = [], [], 0
+        self._heap, self._old, self._count = LazyHeap(), LazyHeap(), 0
         if column is None:
             return
         slots = np.flatnonzero(column[: len(identities)] > 0)
@@ -94,7 +95,7 @@ class Expirations:
                 held = [identities[slot] for _, slot in run]
                 names = [name for name in held if name is not None]
                 for entry in _entries(expires_us, names):
-                    heapq.heappush(self._heap, entry)
+                    heappush(self._heap, entry)
                 self._count += len(names)
             yield
 
@@ -103,7 +104,7 @@ class Expirations:
         heap = self._first()
         return heap[0][0] if heap else None
 
-    def _first(self) -> list[Entry]:
+    def _first(self) -> LazyHeap[Entry]:
         """The heap that has the earliest entry."""
         if self._old and (not self._heap or self._old[0] < self._heap[0]):
             return self._old
@@ -115,7 +116,7 @@ class Expirations:
         expired: dict[str, None] = {}
         looked_at = 0
         while looked_at < EXPIRED_AT_ONCE and (heap := self._first()) and heap[0][0] <= now_us:
-            expires_us, names = heapq.heappop(heap)
+            expires_us, names = heappop(heap)
             looked_at += len(names)
             expired |= dict.fromkeys(name for name in names if self._holds(expires_us, name))
         self._count -= looked_at
@@ -129,8 +130,7 @@ class Expirations:
             expires_us = 0 if column is None else int(column[slot])
             assert not expires_us or (expires_us, identity) in waiting, f"{identity} never expires"
         for heap in (self._heap, self._old):
-            for at in range(1, len(heap)):
-                assert heap[(at - 1) // 2] <= heap[at]
+            heap.check()
         assert self._count == sum(len(names) for _, names in (*self._heap, *self._old))
 
     def _holds(self, expires_us: int, identity: str) -> bool:

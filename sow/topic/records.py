@@ -26,8 +26,7 @@ from sow.messages.declared import DeclaredFields, JudgingDecoder, declared_field
 from sow.store.memory import Table, Usage
 from sow.store.protocols import LogEntry
 from sow.topic.batch import Batch
-from sow.topic.computed_fields import ComputedFields, PreprocessingDecoder, computed_fields
-from sow.topic.extracted_fields import ExtractedFields
+from sow.topic.fields import ComputedFields, ExtractedFields, PreprocessingDecoder, computed_fields
 from sow.topic.queue_policy import queue_policy
 from sow.topic.rendering import Renderer
 

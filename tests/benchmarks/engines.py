@@ -59,7 +59,7 @@ class EngineDriver:
         if due_us is not None and due_us <= self.now_us:
             self.engine.advance(self.now_us)
         group = self.engine.flush()
-        self.engine.release(group)
+        self.engine.ledger.release(group)
         for session in group.sessions:
             while session.pull(self.engine.ledger.released, self.now_us) is not None:
                 pass

@@ -20,7 +20,7 @@ from sow.config.elements.pipeline import CONFLATE
 from sow.core.definitions import Merge, Operation
 from sow.core.delta import merged
 from sow.messages import message_type
-from sow.topic.merging import FIELD_OPERATIONS, FieldMerger
+from sow.topic.queue_policy import FIELD_OPERATIONS, FieldMerger
 from tests.effort import examples
 
 COMMON = sorted(FIELD_OPERATIONS.keys() & set(RECORDED_OPERATIONS))

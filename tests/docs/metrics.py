@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from sow.core.definitions import CONSUMERS, Merge, View
 from sow.core.histograms import Histogram
 from sow.core.quota import Quota
-from sow.engine.progress import Progress
+from sow.engine.recovery.redo import Progress
 from sow.query import Query
 from sow.server.api.metrics import exposition, process_exposition, replay_exposition
 from sow.server.http.connection_limits import ConnectionLimiter

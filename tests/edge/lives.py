@@ -50,7 +50,7 @@ class Life:
     def store(self):
         group = self.engine.flush()
         self.journal.append(group.entries)
-        self.engine.release(group)
+        self.engine.ledger.release(group)
 
     def checkpoint(self, *names):
         for name in names or self.opening.checkpoints:

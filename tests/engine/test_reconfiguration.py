@@ -10,13 +10,19 @@ import pytest
 
 from sow import indexes
 from sow.core.cooperative import run_to_completion
-from sow.core.definitions import ConflatedTopic, Limits, SessionSettings, Topic, View
+from sow.core.definitions import Configuration, ConflatedTopic, Limits, SessionSettings, Topic, View
 from sow.core.paths import value_at
 from sow.engine import bulk_publish, reconfiguration, topic_changes
+from sow.engine.reconfiguration import check_definition, without_place
 from sow.engine.running_topics import CopyTopic
 from sow.errors import ConfigError, InvalidTopic, StoreFailing
 from sow.topic import conflated_topic
 from sow.topic import records as records_module
+from tests.engine.making import COPIES as DESK_COPIES
+from tests.engine.making import DESKS as DESK_TOPICS
+from tests.engine.making import ORDERS as KEYED
+from tests.engine.making import SLOW as KEYED_SLOW
+from tests.engine.making import catalog, put
 from tests.laws.harness import MS, ORDERS, SECOND, SLOW, World
 
 DESKS = Topic("desks", "json", keys=("/id",), pattern="^/desk/[0-9]$")
@@ -590,3 +596,25 @@ def test_what_a_topic_begins_with_is_sent_in_steps_and_is_of_one_moment(world, a
 
 def by_id(world, topic):
     return sorted(world.records(topic), key=lambda one: one["id"])
+
+
+def test_a_definition_that_would_take_a_name_is_refused():
+    made, _ = catalog(KEYED, DESK_TOPICS, Topic("/desk/1-C", "json", keys=("/id",)))
+    with pytest.raises(ConfigError, match="there is a topic of this name already"):
+        check_definition(made, replace(KEYED_SLOW, name="orders"))
+    with pytest.raises(ConfigError, match="what the copy of /desk/1 would be called"):
+        check_definition(made, DESK_COPIES)
+    check_definition(made, DESK_COPIES, leaving=[made.topics["/desk/1-C"]])
+
+
+def test_topics_that_another_configuration_has_no_place_for():
+    made, _ = catalog(KEYED, DESK_TOPICS)
+    for name in ("/desk/1", "/desk/2"):
+        made.enter(made.publishable(name))
+    put(made.topics["/desk/2"], {"id": 1})
+    fewer = Configuration("test", (KEYED, DESK_TOPICS), limits=Limits(pattern_topics_max=1))
+    assert [topic.name for topic in without_place(made, fewer)] == ["/desk/1"]
+    named = Configuration("test", (KEYED, DESK_TOPICS, replace(KEYED_SLOW, name="/desk/2")))
+    assert {topic.name: why for topic, why in without_place(made, named).items()} == {
+        "/desk/2": "/desk/2 is the name of a copy of /desk/2 now"
+    }

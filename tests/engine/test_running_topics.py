@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
+import orjson
 import pytest
 
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import WRITES
-from sow.engine.running_topics import CopyTopic, SourceTopic
+from sow.engine.running_topics import CopyTopic, HiddenTopic, SourceTopic, is_hidden
 from sow.errors import ClientError
 from tests.engine.making import DESKS, ORDERS, SLOW, catalog, documents, put
 
@@ -221,3 +222,17 @@ def test_only_where_fields_are_made_do_messages_have_to_be_finished_that_are_no_
     assert logged(ledger) == [("publish", 1, None, [b'{"id":1,"one":1}'])]
     topic.remake(ORDERS)
     assert not topic.makes_records
+
+
+def test_it_reads_as_the_text_and_is_found_by_itself_alone():
+    one, other = HiddenTopic("orders"), HiddenTopic("orders")
+    assert f"{one}" == "orders"
+    assert orjson.dumps({"t": one}) == b'{"t":"orders"}'
+    assert one == one
+    assert one not in ("orders", other)
+    assert one != "orders"
+    assert one != "orders"
+    names = {one: 1, other: 2, "orders": 3}
+    assert (names[one], names[other], names["orders"]) == (1, 2, 3)
+    assert is_hidden(one)
+    assert not is_hidden("orders")

@@ -1,4 +1,4 @@
-"""The end of a turn: what is sent of views, in which order, and what is waited for."""
+"""Views are released in order, whole, and some rows at a time; what has gone is freed in steps."""
 
 import json
 from dataclasses import replace
@@ -6,10 +6,13 @@ from dataclasses import replace
 import pytest
 
 from sow.core.cooperative import run_to_completion
-from sow.core.definitions import ConflatedTopic, Topic, View
-from sow.engine.request_boundaries import HELD_US_MAX
+from sow.core.definitions import ConflatedTopic, Join, Limits, Topic, View
+from sow.engine import views as module
+from sow.engine.output import HELD_US_MAX
 from sow.engine.topic_changes import TopicChanges
+from sow.engine.views import ViewGc
 from sow.errors import ConfigError, InvalidTopic
+from sow.sessions.queries import aggregations
 from tests.laws.harness import SECOND, World, short
 
 T = Topic("t", "json", keys=("/id",))
@@ -115,7 +118,7 @@ def test_a_long_one_is_waited_for_no_longer_than_a_second(world, follow):
         next(steps)
     world.settle()
     world.clock.advance(HELD_US_MAX)
-    world.engine.reach(world.now)
+    world.engine.ledger.moment(world.now)
     world.settle()
     ((_, row),) = sent()
     assert 0 < row["qty"] < 600
@@ -179,7 +182,7 @@ def test_half_of_a_commit_is_never_sent_however_long_it_takes(world, follow):
     for _ in engine.atomic.carry_out(lambda: engine.publishable("t"), work):
         if engine.atomic.concerns(["t"]):
             world.clock.advance(2 * HELD_US_MAX)
-            engine.reach(world.now)
+            engine.ledger.moment(world.now)
             world.settle()
             assert sent() == []
     world.settle()
@@ -334,3 +337,85 @@ def test_what_a_reload_cannot_change_is_refused_by_name(world):
     ):
         with pytest.raises(ConfigError, match=said):
             reconfigure(world, T, other, TOTAL, SLOW)
+
+
+BASE = Topic("orders", "json", keys=("/id",))
+VIEW = View("each", "json", ("orders",), ("/id", "SUM(/qty) AS /qty"), ("/id",))
+EACH = "projection=[/id],grouping=[/id]"
+
+
+@pytest.fixture
+def nine(monkeypatch):
+    """One of nine groups, of which four are forgotten in a step."""
+    monkeypatch.setattr(module, "KEPT_AT_ONCE", 4)
+    nine = World(BASE, VIEW)
+    nine.publish("orders", *[{"id": number, "qty": 1} for number in range(9)])
+    return nine
+
+
+def steps(nine):
+    """How many there are after each step."""
+    left = []
+    while nine.engine.views.gc.due_us() is not None:
+        nine.engine.views.gc.go_on()
+        left.append(sum(map(len, nine.engine.views.gc._waiting)))
+    nine.check()
+    return left
+
+
+def test_those_of_a_subscription_that_has_ended(nine):
+    client = nine.client()
+    client.say(c="sow_and_subscribe", t="orders", opts=EACH)
+    client.execute(b'{"c":"unsubscribe","s":"all"}')
+    assert steps(nine) == [5, 1, 0]
+
+
+def test_those_of_a_view_that_was_changed_or_removed(nine):
+    engine = nine.engine
+    run_to_completion(TopicChanges(engine).change_view(engine.topics["each"], VIEW))
+    assert steps(nine) == [5, 1, 0]
+    nine.settle()
+    assert len(nine.records("each")) == 9
+    run_to_completion(TopicChanges(engine).remove_copies("each", lambda _topic: None))
+    assert steps(nine) == [5, 1, 0]
+
+
+def test_those_of_a_view_that_became_too_large_or_that_nobody_waits_for(nine, monkeypatch):
+    monkeypatch.setattr(aggregations, "GROUPS_MAX", 8)
+    (ack,) = nine.client().say(c="sow_and_subscribe", t="orders", opts=EACH, cid="1")
+    assert "more than 8 groups" in ack["detail"]
+    assert sum(steps(nine)) > 0
+
+
+def test_they_fall_due_until_none_is_left(nine):
+    client = nine.client()
+    client.say(c="sow_and_subscribe", t="orders", opts=EACH)
+    client.execute(b'{"c":"unsubscribe","s":"all"}')
+    assert nine.due_us() == 0
+    nine.settle()
+    nine.advance(1)
+    assert nine.engine.views.gc.due_us() is None
+
+
+def test_nothing_is_forgotten_of_nothing():
+    forgetting = ViewGc()
+    forgetting.go_on()
+    assert forgetting.due_us() is None
+
+
+def test_those_of_a_view_that_has_stopped_and_what_its_join_kept():
+    joined = View(
+        "pair", "json", ("orders", "quotes"),
+        ("[orders]./id AS /id", "COUNT(1) AS /n"), ("[orders]./id",),
+        joins=(Join("orders", "/sym", "quotes", "/sym"),),
+    )  # fmt: skip
+    nine = World(BASE, Topic("quotes", "json", keys=("/id",)), joined)
+    nine.engine.adopt(replace(nine.configuration, limits=Limits(join_fan_out_max=5)))
+    nine.publish("orders", *[{"id": number, "sym": "A"} for number in range(9)])
+    nine.publish("quotes", {"id": 1, "sym": "A"})
+    assert nine.engine.topics["pair"].view.stopped
+    kept = [*nine.engine.topics["pair"].view.kept()]
+    assert sum(map(len, kept)) > 0
+    nine.advance(0)
+    assert sum(map(len, kept)) == 0
+    nine.check()

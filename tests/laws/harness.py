@@ -137,7 +137,7 @@ class World:
             self.unstored = entries
             for session in group.sessions if not refused else ():
                 session.end(error.reason, self.now)
-        self.engine.release(group)
+        self.engine.ledger.release(group)
         for session in group.sessions:
             self.executor.sessions.apply_back_pressure(session, self.now)
         self.executor.sessions.fold_some(self.now)
@@ -196,7 +196,7 @@ class SlowDisk(World):
             group = on_their_way.pop(0)
             if group.entries:
                 self.journal.append(group.entries)
-            self.engine.release(group)
+            self.engine.ledger.release(group)
             for session in group.sessions:
                 self.executor.sessions.apply_back_pressure(session, self.now)
         self.executor.sessions.fold_some(self.now)

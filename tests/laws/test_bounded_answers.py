@@ -183,7 +183,7 @@ class Changing:
 
     def __init__(self, monkeypatch, rounds):
         monkeypatch.setattr(snapshots, "ANSWER_CHUNK_ROWS", 2)
-        monkeypatch.setattr("sow.history.pinned_columns.SETTLED_AT_ONCE", 2)
+        monkeypatch.setattr("sow.history.snapshot.SETTLED_AT_ONCE", 2)
         monkeypatch.setattr("sow.history.snapshot_as_of.RECORDS_AT_ONCE", 2)
         self.world, self.version, self.rounds = World(ORDERS), 0, rounds
         self.states = {0: []}
@@ -227,7 +227,7 @@ class Changing:
 @given(rounds=changes, few_rows=st.sampled_from([0, 500]))
 def test_answers_are_of_one_moment_whatever_happens_between_their_steps(rounds, few_rows):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sow.history.pinned_columns.PICKED_ROWS_MAX", few_rows)
+        patch.setattr("sow.history.snapshot.PICKED_ROWS_MAX", few_rows)
         changing = Changing(patch, rounds)
         found = changing.between(execute_query(changing.world.engine, "orders", Query()))
         rows = changing.rows(found.rows.documents(False))
@@ -240,7 +240,7 @@ def test_answers_are_of_one_moment_whatever_happens_between_their_steps(rounds, 
 @given(rounds=changes, back=st.integers(0, 8), few_rows=st.sampled_from([0, 500]))
 def test_the_past_is_of_one_moment_too(rounds, back, few_rows):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sow.history.pinned_columns.PICKED_ROWS_MAX", few_rows)
+        patch.setattr("sow.history.snapshot.PICKED_ROWS_MAX", few_rows)
         changing = Changing(patch, rounds)
         changing.change([(True, 3), (False, 4), (True, 11)])
         seq = changing.world.engine.seq

@@ -27,7 +27,7 @@ def bounded(*topics, limits=FEW):
     world.configuration = replace(world.configuration, limits=limits)
     world.engine.adopt(world.configuration)
     said = []
-    world.engine.views.on_stopped(said.append)
+    world.engine.on_stopped(said.append)
     return world, said
 
 
@@ -136,7 +136,7 @@ def test_a_server_starts_with_a_view_of_too_many_groups(monkeypatch):
     assert len(world.records("desks")) == 4
     monkeypatch.setattr(harness, "Configuration", partial(harness.Configuration, limits=FEW))
     again, said = world.restart(T, DESKS), []
-    again.engine.views.on_stopped(said.append)
+    again.engine.on_stopped(said.append)
     again.settle()
     assert "it has 4 groups, and the limit is 3" in said[0]
     assert len(again.records("t")) == 4

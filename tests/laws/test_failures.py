@@ -11,9 +11,9 @@ from sow.sessions.subscriptions import unsubscribe
 from sow.sessions.subscriptions.unsubscribe import FAILURE, FAILURE_DETAIL
 from sow.streaming.predicate_index import PredicateIndex
 from sow.topic.batch import Batch
-from sow.topic.computed_fields import ComputedFields
 from sow.topic.conflated_topic import ConflatedCopy
-from sow.topic.merging import CachedMerger
+from sow.topic.fields import ComputedFields
+from sow.topic.queue_policy import CachedMerger
 from sow.topic.rendering import Renderer
 from sow.topic.views.groups import RowGroups
 from sow.topic.views.view import RowWriter

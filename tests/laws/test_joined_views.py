@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from sow.core.definitions import ConflatedTopic, Join, Limits, Topic, View
 from sow.errors import Full, Stopped
-from sow.topic.views.join_index import PLACE_BYTES
+from sow.topic.views.join_state import PLACE_BYTES
 from tests.effort import examples
 from tests.laws import harness
 from tests.laws.harness import SECOND, World
@@ -258,7 +258,7 @@ def test_a_change_of_very_many_rows_is_sent_whole_after_short_steps():
 
 def test_a_view_that_would_join_too_much_stops_and_says_so_and_a_reload_makes_it_again():
     world, said = hub(50, fan_out_max=20), []
-    world.engine.views.on_stopped(said.append)
+    world.engine.on_stopped(said.append)
     assert held(world, "pair")[None]["n"] == 50
     world.publish("quotes", {"id": "q", "sym": "A", "src": "x", "px": 2})
     assert len(documents(world, "quotes")) == 1, "what was published is kept"
@@ -322,7 +322,7 @@ def test_a_view_that_would_join_too_much_from_the_start_has_no_rows_and_stops_no
         world.configuration, topics=(ORDERS, QUOTES, one), limits=Limits(join_fan_out_max=20)
     )
     said = []
-    world.engine.views.on_stopped(said.append)
+    world.engine.on_stopped(said.append)
     world.executor.reconfigure(configuration, world.now)
     world.settle()
     assert "the record 'o' of orders concerns more than 20 joined rows" in said[0]
@@ -338,7 +338,7 @@ def test_a_server_starts_with_a_view_that_would_join_too_much(monkeypatch):
     tight = partial(harness.Configuration, limits=Limits(join_fan_out_max=20))
     monkeypatch.setattr(harness, "Configuration", tight)
     again, said = world.restart(ORDERS, QUOTES, view("pair", "pair", ["left"])), []
-    again.engine.views.on_stopped(said.append)
+    again.engine.on_stopped(said.append)
     again.settle()
     assert len(said) == 1
     again.publish("orders", {"id": "p", "sym": "A", "qty": 1})

@@ -73,8 +73,8 @@ def test_only_topics_with_something_to_send_are_polled():
         world.publish(f"/desk/{number}", {"id": 1})
     client.lines()
     world.engine.publish("/desk/7", [b'{"id":2}'], world.now)
-    assert len(world.engine._waiting) == 1
-    assert len(next(iter(world.engine._waiting)).rendered) == 1
+    assert len(world.engine.output.waiting) == 1
+    assert len(next(iter(world.engine.output.waiting)).rendered) == 1
 
 
 def test_a_newcomer_of_several_topics_does_not_bring_lines_out_of_order():

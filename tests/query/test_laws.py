@@ -14,9 +14,7 @@ from sow.indexes import (
     ComputedColumn,
     ConditionCache,
     column_cache,
-    sorted_numbers,
     sorting,
-    text_order,
 )
 from sow.indexes.pending_rows import PendingRows
 from sow.query import Query, access_paths, answering, index_build, search
@@ -201,11 +199,11 @@ def _short_steps(monkeypatch) -> None:
     monkeypatch.setattr("sow.query.order.FEW_ROWS", 0)
     monkeypatch.setattr(access_paths, "SORTED_ROWS_MIN", 0)
     monkeypatch.setattr("sow.query.order.RANKS_AT_ONCE", 0)
-    monkeypatch.setattr(text_order, "TEXTS_AT_ONCE", 2)
-    monkeypatch.setattr(text_order, "LATER_MAX", 1)
+    monkeypatch.setattr(sorting, "TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr(sorting, "LATER_MAX", 1)
     monkeypatch.setattr(column_cache, "TEXTS_SPARE", 1)
-    monkeypatch.setattr(sorted_numbers, "MOVED_SPARE", 1)
-    monkeypatch.setattr(sorted_numbers, "MERGE_ROWS", 2)
+    monkeypatch.setattr(sorting, "MOVED_SPARE", 1)
+    monkeypatch.setattr(sorting, "MERGE_ROWS", 2)
     monkeypatch.setattr(sorting, "ROWS_AT_ONCE", 2)
     monkeypatch.setattr(sorting, "ROWS_AT_ONCE_MIN", 1)
 

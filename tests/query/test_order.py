@@ -3,7 +3,7 @@ import pytest
 from sow.core.cooperative import run_to_completion
 from sow.core.paths import parse_path
 from sow.errors import ClientError
-from sow.indexes import sorted_numbers
+from sow.indexes import sorting
 from sow.query import Query, access_paths, answering, index_build, order
 from tests.query.topic import Topic, naive, query
 
@@ -142,7 +142,7 @@ def test_who_becomes_one_of_the_first_while_they_are_sorted_is_one_of_them(monke
         (order, "FEW_ROWS"),
         (index_build, "NOTES_FEW"),
         (access_paths, "SORTED_ROWS_MIN"),
-        (sorted_numbers, "MOVED_SPARE"),
+        (sorting, "MOVED_SPARE"),
     ):
         monkeypatch.setattr(module, bound, 0)
     topic, requested = topic_of(*range(40)), query(None, "/v", top_n=20)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from random import Random
 
 from sow.core.definitions import SessionSettings
-from sow.engine.hidden_topics import is_hidden
+from sow.engine.running_topics import is_hidden
 from sow.engine.stored_topics import stored_slices
 from tests.laws.harness import SECOND, World
 from tests.simulation.configurations import (

@@ -12,7 +12,7 @@ BOUNDS = {
         "sow.sessions.queries.query_planning:ANSWER_CHUNK_ROWS",
         "sow.sessions.queries.query_results:ANSWER_CHUNK_ROWS",
     ): (2, 3, 1000),
-    ("sow.history.pinned_columns:PICKED_ROWS_MAX",): (0, 2, 500),
+    ("sow.history.snapshot:PICKED_ROWS_MAX",): (0, 2, 500),
     ("sow.sessions.subscriptions.log_replay:RECORDS_AT_ONCE",): (1, 3, 2000),
     ("sow.streaming.outbox.outbox:GATHERED_MAX",): (1, 3, 1000),
     ("sow.streaming.outbox.outbox:FOLDED_AT_ONCE",): (1, 4, 50),
@@ -42,7 +42,7 @@ BOUNDS = {
     ("sow.sessions.queries.query_planning:TAKEN_AT_ONCE",): (1, 2, 25),
     ("sow.engine.timers:NOTED_AT_ONCE",): (1, 500),
     ("sow.engine.topic_changes:LEAVING_AT_ONCE",): (1, 25),
-    ("sow.engine.filter_cache:FILTERS_KEPT_WEIGHT",): (1, 512 * 1024),
+    ("sow.engine.queries:FILTERS_KEPT_WEIGHT",): (1, 512 * 1024),
     ("sow.engine.bulk_publish:SLICE_ROWS",): (1, 3, 250),
     (
         "sow.sessions.commands.staged_rows:STORED_AT_ONCE",

@@ -35,7 +35,7 @@ from sow.sessions.commands.consumers import Consumer, Consumers
 from sow.sessions.commands.executor import Executor
 from sow.streaming.sessions import Session
 from sow.topic.conflated_topic import CopyUpdate
-from sow.topic.merging import CachedMerger
+from sow.topic.queue_policy import CachedMerger
 from sow.topic.views.view import MaterializedView
 
 Conflation = FocusedConflator[str, CopyUpdate]

@@ -137,7 +137,9 @@ class RecordHandler:
                 )
 
         body = await read_messages(records, request)
-        steps = take_messages(records, request, body, take, self._engine.frame_bytes_max)
+        steps = take_messages(
+            records, request, body, take, self._engine.configuration.limits.frame_bytes_max
+        )
         await self._driver.turns.run("reading messages", steps)
         key = None if records.keys else sow_key
         reading = Reading(self._engine, topic, key, self._driver.now_us)

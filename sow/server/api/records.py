@@ -414,7 +414,13 @@ class RecordsHandler:
         turns = self._driver.turns
         count = await turns.run(
             "reading messages",
-            take_messages(topic.records, request, body, reading.take, self._engine.frame_bytes_max),
+            take_messages(
+                topic.records,
+                request,
+                body,
+                reading.take,
+                self._engine.configuration.limits.frame_bytes_max,
+            ),
         )
         self._executor.rates.take(permissions_of(request), count, self._driver.now_us())
 
@@ -471,7 +477,9 @@ class RecordsHandler:
         def take(some: Sequence[bytes]) -> None:
             identities.update(dict.fromkeys(topic.records.identities_of_sent(some)))
 
-        steps = take_messages(topic.records, request, body, take, self._engine.frame_bytes_max)
+        steps = take_messages(
+            topic.records, request, body, take, self._engine.configuration.limits.frame_bytes_max
+        )
         await self._driver.turns.run("reading messages", steps)
         return identities
 

@@ -290,7 +290,7 @@ class Server:
         self._authn.follow(
             lambda: self.engine.topics,
             self.executor.audit,
-            lambda: self.engine.reach(self.driver.now_us()),
+            lambda: self.engine.ledger.moment(self.driver.now_us()),
             lambda: self.engine.catalog.pattern_texts,
         )
         self.executor.go_on_under(self._authn.role_set)
@@ -315,7 +315,7 @@ class Server:
             if size_bytes:
                 return journal.has_room(kept_bytes + size_bytes)
             # Far from full the disk is checked once per group, at its first change.
-            group = self.engine.group
+            group = self.engine.output.group
             if group not in ample:
                 ample.clear()
                 ample[group] = journal.has_room(kept_bytes + AMPLE_BYTES)

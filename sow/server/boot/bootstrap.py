@@ -19,8 +19,8 @@ from pathlib import Path
 from sow.core.cooperative import Task, run_to_completion
 from sow.core.definitions import Configuration
 from sow.engine.engine import Engine
-from sow.engine.progress import Progress
 from sow.engine.recovery.orphaned_records import OrphanedRecords
+from sow.engine.recovery.redo import Progress
 from sow.errors import Damaged, StoreError
 from sow.server.boot.manifests import (
     as_now,

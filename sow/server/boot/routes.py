@@ -12,7 +12,7 @@ import orjson
 from aiohttp import web
 
 from sow.core.media_types import JSON
-from sow.engine.filter_cache import FilterCache
+from sow.engine.queries import FilterCache
 from sow.expressions import described_functions
 from sow.security.authorization import Demand
 from sow.server.api.admin import AdminHandler

@@ -104,7 +104,7 @@ class RequestAuthenticator:
         self._names: Callable[[], Iterable[str]] = tuple
         self._patterns: Callable[[], Mapping[str, str]] = dict
         self._audit: Audit | None = None
-        self._reach: Callable[[], None] = lambda: None
+        self._reach: Callable[[], object] = lambda: None
         self._logged: dict[tuple[str, ...], None] = {}
         self._security = self.read(security)
 
@@ -117,7 +117,7 @@ class RequestAuthenticator:
         self,
         names: Callable[[], Iterable[str]],
         audit: Audit,
-        reach: Callable[[], None],
+        reach: Callable[[], object],
         patterns: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         """Connect the engine: `names` are the existing topics and `patterns` those of topic

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from sow.core.security_definitions import OF_TOPICS
-from sow.engine.filter_cache import FilterCache
+from sow.engine.queries import FilterCache
 from sow.errors import ClientError
 from sow.expressions import Filter
 from sow.security.authorization import Demand, Permissions

@@ -119,7 +119,7 @@ class ServerRuntime:
 
     def filter(self, text: str) -> Filter:
         """The filter of a request, as of now; raises what `Engine.filter` does."""
-        self.engine.reach(self.now_us())
+        self.engine.ledger.moment(self.now_us())
         return self.engine.filter(text).at(self.engine.now_us)
 
     def _run_flush(self) -> None:
@@ -132,7 +132,7 @@ class ServerRuntime:
             self.watch.note(name, self._loop.time() - began)
 
     def _flush(self) -> None:
-        self.engine.reach(self.now_us())
+        self.engine.ledger.moment(self.now_us())
         group = self.engine.flush()
         if group.entries or group.sessions:
             self._begun_s[group.number] = self._woken_s
@@ -169,7 +169,7 @@ class ServerRuntime:
             self._write(group)
 
     def _write(self, group: Group) -> None:
-        self.engine.release(group)
+        self.engine.ledger.release(group)
         begun_s = self._begun_s.pop(group.number, None)
         if begun_s is not None and group.entries and self.failure is None:
             took_s = self._loop.time() - begun_s
@@ -280,7 +280,7 @@ class ServerRuntime:
         if self.failure is not None:
             raise self.failure.with_traceback(None)
         waiter: asyncio.Future[None] = self._loop.create_future()
-        self._waiters.append((self.engine.group, waiter))
+        self._waiters.append((self.engine.output.group, waiter))
         self.wake()
         await waiter
 

@@ -7,7 +7,7 @@ of more than a few seconds logs it from time to time.
 import asyncio
 import logging
 
-from sow.engine.progress import Progress
+from sow.engine.recovery.redo import Progress
 
 log = logging.getLogger("sow")
 

@@ -215,7 +215,7 @@ class Executor:
             self.rates.give_back(session.rights, len(publishes.bodies))
             return False
         session.send_lines(publish_acks(publishes.requested(last - len(bodies))))
-        self.engine.touch(session)
+        self.engine.output.touch(session)
         return True
 
     def execute(self, session: Session, command: Command | Refused, now_us: int) -> None:
@@ -227,7 +227,7 @@ class Executor:
     ) -> Task[None]:
         """Carry out one command, with steps between its parts if it may take long; whatever is
         wrong with it is answered with a failure ack."""
-        self.engine.reach(now_us)
+        self.engine.ledger.moment(now_us)
         try:
             if isinstance(command, Refused):
                 self.refused[type(command.error).reason] += 1
@@ -248,7 +248,7 @@ class Executor:
             self._fail(f"session {session.id}: {described(error)}")
             session.send(protocol_messages.failure(command.cid, SowError(FAILED_DETAIL)))
         finally:
-            self.engine.touch(session)
+            self.engine.output.touch(session)
 
     def _check(self, session: Session, command: Command) -> None:
         """Raise what speaks against a command of this session."""
@@ -332,7 +332,7 @@ class Executor:
                 command.cid, kind, **self._identity(session, command), **more
             )
             if kind == acks[-1]:
-                session.send_name(reply, self.engine.group, self.engine.now_us)
+                session.send_name(reply, self.engine.output.group, self.engine.now_us)
             else:
                 session.send(reply)
 
@@ -383,7 +383,7 @@ class Executor:
         old.send_resumed(ack, self.engine.now_us)
         session.give_way_to(old)
         self.sessions.forget(session)
-        self.engine.touch(old)
+        self.engine.output.touch(old)
         # Another token may hold other claims of the same user.
         same = had.user == rights.user and not old.holds_back
         return None if same else self.subscriptions.reguard(old)
@@ -494,7 +494,7 @@ class Executor:
         yield from self.engine.publications.finish_left(topic.name)
         yield from self.engine.atomic.finish_before(topic.name)
         if identities is None:
-            self.engine.reach(now_us)
+            self.engine.ledger.moment(now_us)
             condition = None if filter_text is None else self.engine.filter(filter_text)
             query = Query(filter=condition, keys=sow_keys)
             # Hidden fields must reveal nothing about records, not even about the user's own.

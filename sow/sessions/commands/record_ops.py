@@ -97,7 +97,7 @@ def delete(
     # What this client has left of a publish came before.
     yield from engine.publications.finish_left(name)
     yield from at_hand(engine, name)
-    engine.reach(now_us)
+    engine.ledger.moment(now_us)
     records = engine.catalog.deletable(name).records
     slot = records.table.find(sow_key)
     held = rights()

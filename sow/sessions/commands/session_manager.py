@@ -220,7 +220,7 @@ class SessionManager:
         that waits is sent."""
         self._stop_waiting(session)
         session.bar([*self._subscriptions.of(session)], self._engine.now_us, why)
-        self._engine.touch(session)
+        self._engine.output.touch(session)
         if not session.connected:
             self.close(session, f"closed for {session.ended}")
 
@@ -340,7 +340,7 @@ class SessionManager:
     def end(self, session: Session, reason: str) -> None:
         """End a session, for a reason that is sent to it."""
         session.end(reason, self._engine.now_us)
-        self._engine.touch(session)
+        self._engine.output.touch(session)
         if not session.connected:
             self.close(session, f"closed for {reason}")
 
@@ -392,7 +392,7 @@ class SessionManager:
         if session.fold_some(now_us):
             self._folding[session] = None
         else:
-            self._engine.touch(session)
+            self._engine.output.touch(session)
             self._engine.notify_work()
             self.apply_back_pressure(session, now_us)
 

@@ -15,7 +15,7 @@ from itertools import islice
 
 from sow.core.security_definitions import Verb
 from sow.core.suggest import no_topic
-from sow.engine.hidden_topics import is_hidden
+from sow.engine.running_topics import is_hidden
 from sow.engine.write_policy import WritePolicy
 from sow.errors import InvalidTopic, SowError, UnknownTopic
 from sow.protocol.commands import Command

@@ -2,7 +2,7 @@
 
     projection=[SUM(/qty) AS /qty,/desk],grouping=[/desk]
 
-An aggregation is an anonymous view (`sow.engine.hidden_topics`): the view is created, and the
+An aggregation is an anonymous view (`sow.engine.running_topics`): the view is created, and the
 command continues on that topic, so order, pages, deltas, oof and conflation work as for any topic.
 The filter applies to the records that are grouped.
 
@@ -21,8 +21,7 @@ from sow.core.cooperative import Task
 from sow.core.definitions import View
 from sow.core.paths import Path
 from sow.engine.engine import Engine
-from sow.engine.hidden_topics import HiddenTopic
-from sow.engine.running_topics import LiveTopic, SourceTopic, ViewTopic
+from sow.engine.running_topics import HiddenTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.topic_changes import TopicChanges
 from sow.errors import BadMessage, ClientError, Full, TooLarge, UnknownTopic, shown
 from sow.expressions import UNSTEADY, Projection, check_deterministic, compile_projection, nested
@@ -208,7 +207,7 @@ class Aggregations:
         self._usage = engine.catalog.view_maker.usage_of_clients
         self._changes = TopicChanges(engine)
         self._shared: dict[tuple[object, ...], Aggregation] = {}
-        engine.views.on_stopped(lambda _why: self._end_stopped())
+        engine.on_stopped(lambda _why: self._end_stopped())
 
     def question(self, command: Command) -> AggregatedQuestion:
         """The aggregation of a command; raises ClientError if it is not valid."""

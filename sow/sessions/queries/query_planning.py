@@ -38,7 +38,7 @@ from sow.sessions.queries.window_rules import check_window, window_of
 from sow.store.protocols import Journal
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import FeedKey
-from sow.topic.extracted_fields import check_watched
+from sow.topic.fields import check_watched
 from sow.topic.records import Records
 from sow.topic.rendering import Shape
 
@@ -313,7 +313,7 @@ class QueryPlanner:
         else:
             frames = taken.frames(session.encoding, name, shape)
             held = self.unread.hold(session.id, taken.weight, frames)
-            session.stream(held, engine.group, engine.now_us)
+            session.stream(held, engine.output.group, engine.now_us)
         session.send(protocol_messages.group_end(name, engine.seq))
 
 

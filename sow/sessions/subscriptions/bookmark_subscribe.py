@@ -85,12 +85,12 @@ class BookmarkSubscriber:
                 self._following.join(subscription, 0)
                 # Entries on their way to the disk wait until they are durable; only then is the end
                 # acknowledged.
-                engine.flush_channel(channel)
-                engine.schedule_flush(channel)
+                engine.output.flush_channel(channel)
+                engine.output.schedule(channel)
             else:
                 self._register.remove(subscription)
             acknowledge(session, command, ACKS[2], s=subscription.name, bm=str(engine.seq))
-            engine.touch(session)
+            engine.output.touch(session)
             engine.notify_work()
 
         def on_failure(error: Exception) -> None:
@@ -102,4 +102,4 @@ class BookmarkSubscriber:
             session.send_unsubscribed(name, error.reason, now_us, error.detail)
 
         frames = replay.frames(on_live, on_failure)
-        session.stream(frames, engine.group, engine.now_us, answers=False)
+        session.stream(frames, engine.output.group, engine.now_us, answers=False)

@@ -92,7 +92,7 @@ class LiveWindows:
         self._following.check_filters(session, command, old)
         channel = old.channel
         assert isinstance(channel, WindowChannel)
-        self._engine.flush_channel(channel)
+        self._engine.output.flush_channel(channel)
         held = channel.take_back(session) if reguards else channel.held_by(session)
         if reguards:
             held.lose_all_but(opened.requested.topics[0].records.table.slots)
@@ -193,7 +193,7 @@ class LiveWindows:
             return
         frames = ((session.encoding.frame(lines), len(lines)) for lines in lines_of_page)
         held = self._questions.unread.hold(session.id, answer.rows, frames)
-        session.stream(held, self._engine.group, self._engine.now_us)
+        session.stream(held, self._engine.output.group, self._engine.now_us)
 
 
 def _known(topic: LiveTopic, key: SetKey, window: WindowKey) -> OrderedSet[WindowFeed] | None:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from sow.core.cooperative import Task
 from sow.core.security_definitions import User
 from sow.engine.engine import Engine
-from sow.engine.hidden_topics import is_hidden
+from sow.engine.running_topics import is_hidden
 from sow.errors import Busy, SowError
 from sow.protocol.commands import Command
 from sow.security.authorization import Permissions, RoleSet
@@ -130,11 +130,11 @@ class PermissionReapplier:
                     self._ending.report_failure(name, error)
                 if name in self._register.of(session):
                     self._ending.bar(session, name)
-            self._engine.touch(session)
+            self._engine.output.touch(session)
             yield
         if rights is session.rights:
             session.let_out(self._engine.now_us)
-            self._engine.touch(session)
+            self._engine.output.touch(session)
 
     def _reguard_one(
         self, session: Session, subscription: Subscription, rights: Permissions

@@ -17,8 +17,7 @@ import numpy as np
 
 from sow.core.cooperative import Task
 from sow.engine.engine import Engine
-from sow.engine.hidden_topics import is_hidden
-from sow.engine.running_topics import LiveTopic
+from sow.engine.running_topics import LiveTopic, is_hidden
 from sow.errors import TooLarge
 from sow.expressions import Filter
 from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot
@@ -313,7 +312,7 @@ class SubscriptionReplacer:
                 session.send_records(some)
         else:
             frames = self._questions.unread.hold(session.id, diff.weight, diff.frames())
-            session.stream(frames, self._engine.group, self._engine.now_us)
+            session.stream(frames, self._engine.output.group, self._engine.now_us)
         if replacement.with_snapshot:
             self._questions.say_answer(session, taken, new.name, command)
         acknowledge(session, command, *ACKS[1:], s=new.name, **counts_of(taken))
@@ -325,7 +324,7 @@ class SubscriptionReplacer:
             # From now on the held records of topics without a feed matter, too.
             for topic in replacement.followed:
                 old.follow(topic.router)
-        self._engine.flush_channel(old.channel)
+        self._engine.output.flush_channel(old.channel)
 
     @staticmethod
     def _all_held(

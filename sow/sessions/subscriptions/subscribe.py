@@ -183,12 +183,12 @@ class Subscriber:
             subscription.follow(engine.topic(subscription.topic).router)
         if not isinstance(channel, WindowChannel):
             # Members of a window each hold a page of their own.
-            engine.flush_channel(channel)
+            engine.output.flush_channel(channel)
         channel.join_at(subscription.session, engine.seq if seq is None else seq)
         if isinstance(channel, ConflatedChannel):
-            engine.timers.add(channel, engine.release_channel)
+            engine.timers.add(channel, engine.output.release_channel)
         elif isinstance(channel, WindowChannel):
-            engine.timers.add(channel, engine.release_window)
+            engine.timers.add(channel, engine.output.release_window)
         if subscription.pattern is not None:
             self._register.be_shared(subscription)
             engine.catalog.followers.add(subscription)

@@ -78,7 +78,7 @@ class Subscriptions:
         """A session's socket has taken everything: paced subscriptions continue."""
         for subscription in self._register.at_own_pace(session):
             if subscription.channel.waiting:
-                self._engine.schedule_flush(subscription.channel)
+                self._engine.output.schedule(subscription.channel)
 
     def check(self) -> None:
         """Assert what is always true of subscriptions, between two steps."""

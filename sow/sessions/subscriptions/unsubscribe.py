@@ -88,7 +88,7 @@ class Unsubscriber:
         channel = subscription.channel
         if subscription.replay is not None:
             subscription.replay.stop()
-        self._engine.flush_channel(channel)
+        self._engine.output.flush_channel(channel)
         channel.leave(subscription.session)
         if not channel.members:
             channel.end()
@@ -149,7 +149,7 @@ class Unsubscriber:
         self.end(subscription)
         session.take_back_all(name)
         session.send_unsubscribed(name, AUTHORIZATION, self._engine.now_us)
-        self._engine.touch(session)
+        self._engine.output.touch(session)
 
     def fail(self, channel: Channel, error: Exception) -> None:
         """A channel has failed to encode a change: its sessions are notified soon. Not now: other
@@ -181,7 +181,7 @@ class Unsubscriber:
     def _say_failed(self, subscription: Subscription) -> None:
         session, engine = subscription.session, self._engine
         session.send_unsubscribed(subscription.name, FAILURE, engine.now_us, FAILURE_DETAIL)
-        engine.touch(session)
+        engine.output.touch(session)
 
     def end_topic(self, topic: LiveTopic) -> None:
         """A topic is being removed: end its subscriptions; pattern subscriptions lose only this
@@ -195,7 +195,7 @@ class Unsubscriber:
     def _end_topic(self, topic: LiveTopic, reason: str, why: str | None = None) -> None:
         name = topic.name
         for feed in list(topic.router.feeds()):
-            self._engine.flush_channel(feed.channel)
+            self._engine.output.flush_channel(feed.channel)
             topic.router.remove(feed)
             for session in list(feed.members):
                 subscription = self._register.of(session)[feed.name]
@@ -211,4 +211,4 @@ class Unsubscriber:
             session = subscription.session
             self.end(subscription)
             session.send_unsubscribed(subscription.name, reason, self._engine.now_us, why)
-            self._engine.touch(session)
+            self._engine.output.touch(session)

@@ -11,12 +11,13 @@ empty are one value, and so is anything that is no single value.
 """
 
 from collections.abc import Iterable, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import islice
 from typing import Any, NamedTuple
 
 from sow.core.changes import Reason
 from sow.core.keys import are_written_alike, joined, key_text, parted
+from sow.core.lazy_heap import LazyHeap
 from sow.core.lossless_numbers import LosslessNumber
 from sow.core.paths import Value
 from sow.errors import TooLarge
@@ -84,7 +85,7 @@ class RowGroup:
         self.spellings: dict[Spelling, list[int | tuple[Value, ...]]] | None = None
         self._shown: tuple[Value, ...] | None = None
         """The values that are shown of them, until one comes or goes."""
-        self._order: list[int] = []
+        self._order: LazyHeap[int] = LazyHeap()
         """A heap of the births of its rows, and of those in `_gone`."""
         self._gone: dict[int, int] | None = None
 
@@ -126,8 +127,7 @@ class RowGroup:
                 _take_one(gone, born)
             else:
                 kept.append(born)
-        heapify(kept)
-        self._order = kept
+        self._order.rebuild(kept)
 
     @property
     def born(self) -> int:

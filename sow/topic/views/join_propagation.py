@@ -29,8 +29,14 @@ from typing import TypeVar
 
 from sow.core.join_tree import JoinLevel
 from sow.core.paths import parse_path
-from sow.topic.views.join_index import JoinIndex, JoinKey
-from sow.topic.views.join_state import STATE_BORN, Fields, JoinState, RecordChange
+from sow.topic.views.join_state import (
+    STATE_BORN,
+    Fields,
+    JoinIndex,
+    JoinKey,
+    JoinState,
+    RecordChange,
+)
 
 JoinedRow = tuple[str | None, ...]
 """Identities of records, one of each topic up to some level."""

@@ -4,7 +4,7 @@ import logging
 
 from sow.core.definitions import Configuration, ConflatedTopic
 from sow.core.quota import Quota
-from sow.engine.progress import Progress
+from sow.engine.recovery.redo import Progress
 from sow.server.api.health import STALLED_S, HealthHandler
 from sow.server.boot.routes import Route
 from sow.server.http.connection_limits import ConnectionLimiter

@@ -9,7 +9,7 @@ from aiohttp import web
 from sow.core.definitions import Configuration
 from sow.core.quota import Quota
 from sow.core.security_definitions import Allow, Authentication, Role, Security
-from sow.engine.progress import Progress
+from sow.engine.recovery.redo import Progress
 from sow.protocol.commands import COMMANDS
 from sow.server.api.health import HealthHandler
 from sow.server.boot.routes import WEBSOCKET, Route, description, open_handlers, routes

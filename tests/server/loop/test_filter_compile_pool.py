@@ -6,7 +6,7 @@ import pytest
 
 from sow.core.definitions import Limits
 from sow.core.security_definitions import Allow, Authentication, Role, Security, User
-from sow.engine.filter_cache import FilterCache
+from sow.engine.queries import FilterCache
 from sow.errors import BadFilter
 from sow.security import row_level_security
 from sow.security.authorization import EVERYTHING, RoleSet

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from sow.engine.progress import Progress
+from sow.engine.recovery.redo import Progress
 from sow.server.loop.startup_progress import LOGGED_EVERY_S, StartupProgress
 from tests.server.stand_ins import stepped
 

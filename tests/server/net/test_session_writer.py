@@ -93,7 +93,7 @@ async def test_a_turn_writes_one_frame_and_no_second_one_when_its_time_is_over(m
     world.publish(*[b'{"id":%d}' % number for number in range(5)])
     await turns()
     client.say(b'{"c":"sow","t":"orders","cid":"1"}')
-    world.driver.engine.release(world.driver.engine.flush())
+    world.driver.engine.ledger.release(world.driver.engine.flush())
     counts = []
     while client.connection.go_on(0.0):
         counts.append(client.socket.written.count(b'"d":'))

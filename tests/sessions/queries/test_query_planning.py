@@ -182,7 +182,7 @@ def test_topics_weigh_what_rows_do(desks, monkeypatch):
 
 
 def test_patterns_together_may_have_so_many_fields_read(desks, monkeypatch):
-    monkeypatch.setattr("sow.topic.extracted_fields.WATCHED_MAX", 3)
+    monkeypatch.setattr("sow.topic.fields.WATCHED_MAX", 3)
     client = desks.client()
     (ack,) = client.say(c="subscribe", t="^/none/", cid="1", filter="/a = 1 AND /b = 1")
     assert ack["status"] == "success"

@@ -190,8 +190,8 @@ def test_changes_that_are_on_their_way_to_the_disk_are_neither_lost_nor_early(wo
     session = client.session
     assert session.pull(world.engine.ledger.released, world.now) is None
     world.journal.append(group.entries)
-    world.engine.release(group)
-    world.engine.release(second)
+    world.engine.ledger.release(group)
+    world.engine.ledger.release(second)
     world.settle()
     assert ids(client.lines()) == [1, 2]
 

@@ -288,7 +288,7 @@ def test_nothing_leaves_before_it_is_durable(world, client):
     world.engine.publish("orders", [b'{"id":1}'], world.now)
     group = world.engine.flush()
     assert client.raw() == []
-    world.engine.release(group)
+    world.engine.ledger.release(group)
     assert len(client.raw()) == 1
 
 
@@ -373,7 +373,7 @@ def test_five_thousand_simple_patterns_of_a_session_are_no_matter():
 
 
 def test_the_fields_that_filters_have_read_of_every_message_are_bounded(world, monkeypatch):
-    monkeypatch.setattr("sow.topic.extracted_fields.WATCHED_MAX", 4)
+    monkeypatch.setattr("sow.topic.fields.WATCHED_MAX", 4)
     first, second = world.client(), world.client()
     follow = {"c": "subscribe", "t": "orders", "cid": "1"}
     # The index on /symbol is one of the four.

@@ -18,7 +18,7 @@ ENGINE = (
     Mutation(
         "a view is told of half a publish",
         "sow/engine/views.py",
-        "return self._holds_until_us(view.sources) is not None",
+        "return self._requests.holds_until_us(view.sources) is not None",
         "return False",
     ),
     Mutation(
@@ -47,7 +47,7 @@ ENGINE = (
     ),
     Mutation(
         "a restart forgets the newest time of the log",
-        "sow/engine/recovery/recovery.py",
+        "sow/engine/recovery/redo.py",
         "        ledger.moment(entry.ts_us)\n        restoration.replay(entry)\n",
         "        restoration.replay(entry)\n",
     ),
@@ -59,13 +59,13 @@ ENGINE = (
     ),
     Mutation(
         "a delete in the log is passed over at a restart",
-        "sow/engine/recovery/log_tail_replay.py",
+        "sow/engine/recovery/redo.py",
         "records.discard(compress(identities, newer))",
         "pass",
     ),
     Mutation(
         "what came after a checkpoint is passed over for records that it holds",
-        "sow/engine/recovery/log_tail_replay.py",
+        "sow/engine/recovery/redo.py",
         "(slot := found(identity)) is None or held[slot] < seq",
         "found(identity) is None",
     ),
@@ -95,7 +95,7 @@ ENGINE = (
     ),
     Mutation(
         "a full disk takes messages",
-        "sow/engine/disk_reserve.py",
+        "sow/engine/capacity.py",
         "        if not self._has_room(0):\n            raise",
         "        if False:\n            raise",
     ),
@@ -137,7 +137,7 @@ ENGINE = (
     ),
     Mutation(
         "a window shows half a request",
-        "sow/engine/request_boundaries.py",
+        "sow/engine/output.py",
         "        until_us = self.holds_until_us((channel.lines.topic.name,))\n",
         "        until_us: int | None = None\n",
     ),

@@ -12,7 +12,7 @@ REQUESTS = (
     Mutation(
         "a feed is not flushed before somebody joins",
         "sow/sessions/subscriptions/subscribe.py",
-        "        engine.flush_channel(channel)\n        channel.join_at",
+        "        engine.output.flush_channel(channel)\n        channel.join_at",
         "        channel.join_at",
     ),
     Mutation(

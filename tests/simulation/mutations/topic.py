@@ -131,7 +131,7 @@ TOPIC = (
     ),
     Mutation(
         "a sum of merged messages knows the newer one only",
-        "sow/topic/merging.py",
+        "sow/topic/queue_policy.py",
         "return _like(total, current, new)",
         "return _like(other, current, new)",
     ),
@@ -143,7 +143,7 @@ TOPIC = (
     ),
     Mutation(
         "fields are read for filters that have gone",
-        "sow/topic/extracted_fields.py",
+        "sow/topic/fields.py",
         "        if len(self._counts) < known:\n",
         "        if False:\n",
     ),

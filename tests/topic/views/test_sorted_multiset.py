@@ -5,7 +5,7 @@ import random
 import pytest
 
 from sow.topic.views import sorted_multiset
-from sow.topic.views.sorted_multiset import SortedMultiset
+from sow.topic.views.sorted_multiset import DistinctOrdered, SortedMultiset
 
 
 @pytest.mark.parametrize("pool", [[*range(300)], [f"{one:03}" for one in range(300)]])
@@ -95,3 +95,30 @@ def test_values_that_come_to_many_at_once_come_to_each(monkeypatch):
                 counts.remove(gone)
             assert {one: held.count(one) for one in held} == counts.counts
     assert any(counts._is_heaped for counts in these)
+
+
+def test_texts_stand_in_the_order_of_their_first_rows():
+    found = DistinctOrdered()
+    for born, value in enumerate(["b", 1, "b", None, "", True, ["c", "d"], 2.5]):
+        found.add(value, born)
+    assert found.joined(",") == "b,1,c,2.5"
+    found.remove("b", 0)
+    assert found.joined("; ") == "1; b; c; 2.5"
+    found.replace(1, "c", 1)
+    assert found.joined(",") == "c,b,1,2.5"
+
+
+def test_a_text_that_is_too_long_is_null_until_it_is_shorter(monkeypatch):
+    monkeypatch.setattr(sorted_multiset, "CONCATENATED_CHARS_MAX", 5)
+    found = DistinctOrdered()
+    found.add("ab", 1)
+    found.add("cd", 2)
+    assert found.joined(",") == "ab,cd"
+    found.add("e", 3)
+    assert found.joined(",") is None
+    found.remove("e", 3)
+    assert found.joined(",") == "ab,cd"
+
+
+def test_nothing_is_null():
+    assert DistinctOrdered().joined(",") is None

@@ -1,30 +1,109 @@
-"""Restore mapping: the topic of the current configuration that takes stored records.
+"""Analysis: the topic of the current configuration that takes stored records.
 
 The manifest (`Past`) records what records were stored for, not the configuration: records go to a
-topic of the configuration only if its definition still reads, names and keeps them as before.
-Records without such a topic are *orphaned*. They are restored all the same, as what they were, into
-tables that no client sees; no record is skipped.
+topic of the configuration only if its definition still reads, names and keeps them as before. A
+name belongs to the definition of exactly that name, or to the first pattern that matches it. Only
+patterns take names over, from one configuration to the next; log entries from before count for the
+earlier owner only. The manifest records earlier owners (`Era`).
+
+Records without such a topic are *orphaned* (`sow.engine.recovery.orphaned_records`). They are
+restored all the same, as what they were, into tables that no client sees; no record is skipped.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from sow.core.definitions import Topic
+from sow.core.definitions import Configuration, is_persistent
 from sow.engine.catalog import Catalog
-from sow.engine.recovery.definition_lineage import CountedFrom, Ownership
-from sow.engine.recovery.orphaned_records import OrphanedRecords
+from sow.engine.recovery.orphaned_records import Orphans
 from sow.engine.running_topics import CopyTopic, LiveTopic, ViewTopic
 from sow.errors import ClientError
-from sow.messages import message_type
+from sow.security.topic_patterns import topic_search
 from sow.store.protocols import LogEntry
-from sow.store.stored_definitions import Past, StoredDefinition
+from sow.store.stored_definitions import Names, Past, StoredDefinition, names_of
 from sow.topic.records import Records
 
-STRAY = "the log holds them, and the configuration keeps no such topic"
-UNKNOWN = (
-    "the log holds them, and the manifest knows no such topic: it is older than the log; without "
-    "manifest.json and its copy a start goes by the files"
-)
+
+class Owners:
+    """The owner of each name at one time."""
+
+    def __init__(self, names: Names) -> None:
+        self._exact = {name for name, pattern in names if pattern is None}
+        self._patterns = [(name, topic_search(p)) for name, p in names if p is not None]
+        self._found: dict[str, str | None] = {}
+
+    def of(self, name: str) -> str | None:
+        """The owning definition; None where no definition took the name."""
+        if name in self._exact:
+            return name
+        if name not in self._found:
+            matching = (owner for owner, matches in self._patterns if matches(name))
+            self._found[name] = next(matching, None)
+        return self._found[name]
+
+
+class Ownership:
+    """The owners of names, in all the eras that `past` records."""
+
+    def __init__(self, past: Past) -> None:
+        self._past = past
+        self._owners = Owners(past.names or names_of(kept.topic for kept in past.kept))
+        self._eras = [(era.until_seq, Owners(era.names)) for era in past.eras]
+
+    def owner(self, name: str) -> str | None:
+        """The last owner of the name; None where no definition took it."""
+        return self._owners.of(name)
+
+    def since(self, definition: str, name: str) -> int:
+        """The number up to which log entries of a topic do not count for a definition: until then
+        it was given up, or had another owner."""
+        until = [seq for seq, owners in self._eras if owners.of(name) != definition]
+        return max(self._past.given_up.get(name, 0), *until[-1:], 0)
+
+    def has_passed(self, definition: str, name: str) -> bool:
+        """Whether a topic's name has another owner since a checkpoint of the definition was
+        written: then its records were removed, and the new owner's log has these removals."""
+        return self._past.is_known and self._owners.of(name) != definition
+
+    def was_known(self, entry: LogEntry) -> bool:
+        """Whether a log entry without an owner now had one when it was written."""
+        if not self._past.is_known or entry.seq <= self._past.given_up.get(entry.topic, 0):
+            return self._past.is_known
+        owners = next((then for seq, then in self._eras if entry.seq <= seq), self._owners)
+        return owners.of(entry.topic) is not None
+
+
+class CountedFrom:
+    """The number up to which log entries do not count, for definitions of the new configuration.
+
+    `changes` has, for each stored definition, what has changed in it; new or changed definitions
+    begin after `last_seq`.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        past: Past,
+        ownership: Ownership,
+        changes: Mapping[str, list[str]],
+        last_seq: int,
+    ) -> None:
+        self._ownership = ownership
+        self._last_seq = last_seq
+        kept = {one.name: one for one in past.kept}
+        self._since: dict[str, int] = {}
+        for definition in configuration.topics:
+            name = definition.name
+            if name in kept and not changes[name]:
+                self._since[name] = kept[name].since_seq
+            elif is_persistent(definition):
+                self._since[name] = last_seq
+
+    def __call__(self, definition: str, name: str) -> int:
+        """The number of the last entry before this definition owned the topic of this name."""
+        if self._ownership.owner(name) not in (definition, None):
+            return self._last_seq
+        return max(self._since.get(definition, 0), self._ownership.since(definition, name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +139,7 @@ class RestoreMapping:
         self._changes = {
             kept.name: kept.changes(definitions.get(kept.name), configuration) for kept in past.kept
         }
-        self._orphaned: dict[tuple[str, str], OrphanedRecords] = {}
+        self.orphans = Orphans()
         self._places: dict[str, RecordsPlace | None] = {}
         self._members: dict[tuple[str, str], RecordsPlace] = {}
         catalog.count_from(
@@ -87,7 +166,8 @@ class RestoreMapping:
         elif self._past.is_known and owner is not None:
             self._places[name] = None
         elif entry.op == "publish" and any(entry.bodies) and not self.ownership.was_known(entry):
-            self._places[name] = RecordsPlace(self._stray(name), self._past.given_up.get(name, 0))
+            records = self.orphans.of_log(name, self._past.is_known)
+            self._places[name] = RecordsPlace(records, self._past.given_up.get(name, 0))
 
     def of_kept(self, kept: StoredDefinition, name: str) -> RecordsPlace:
         """The destination of records that were stored for a definition, in a topic of this name."""
@@ -111,12 +191,12 @@ class RestoreMapping:
             if topic is not None and not reason:
                 if topic.records.retains or not kept.topic.retain:
                     return topic.records
-                return self._without_place(kept, name, "Retain is false now", is_gone=False)
+                return self.orphans.of_kept(kept, name, "Retain is false now", is_gone=False)
         elif changes == ["Name"]:
             reason = f"{kept.name} is not defined any more"
         else:
             reason = f"{' and '.join(changes)} of {kept.name} changed"
-        return self._without_place(kept, name, reason)
+        return self.orphans.of_kept(kept, name, reason)
 
     def _placed(self, kept: StoredDefinition, name: str) -> tuple[LiveTopic | None, str]:
         """The running topic of a name, and why it cannot take the records, if so."""
@@ -125,21 +205,6 @@ class RestoreMapping:
         except ClientError as error:
             return None, error.detail
         return topic, _misplaced(topic, kept, name)
-
-    def _without_place(
-        self, kept: StoredDefinition, name: str, reason: str, is_gone: bool = True
-    ) -> Records:
-        definition = replace(kept.topic, name=name, pattern=None)
-        kind = message_type(kept.topic.message_type, kept.kinds)
-        records = Records(definition, kind, definition.keys, definition.domain)
-        self._note(OrphanedRecords(records, kept, reason, is_gone))
-        return records
-
-    def _stray(self, name: str) -> Records:
-        """A topic that only the log has: every publish counts as a record."""
-        records = StrayRecords(Topic(name, "binary"), message_type("binary"), (), name)
-        self._note(OrphanedRecords(records, None, UNKNOWN if self._past.is_known else STRAY))
-        return records
 
     # Orphaned records.
 
@@ -156,30 +221,10 @@ class RestoreMapping:
             topics, reason = pattern.over(limit)
             for topic in topics:
                 if len(topic.records.table):
-                    self._note(OrphanedRecords(topic.records, self._kept[pattern.name], reason))
+                    self.orphans.add(topic.records, self._kept[pattern.name], reason)
                 else:
                     empty.append(topic)
         return empty
-
-    @property
-    def orphaned(self) -> list[OrphanedRecords]:
-        """All orphaned records found; some may be empty."""
-        return list(self._orphaned.values())
-
-    def _note(self, found: OrphanedRecords) -> None:
-        stored_as = found.kept.name if found.kept is not None else ""
-        self._orphaned[stored_as, found.records.name] = found
-
-
-class StrayRecords(Records):
-    """Records whose key fields are unknown."""
-
-    _named = 0
-
-    def identities_of(self, bodies: Sequence[bytes]) -> list[str]:
-        """One record for each body."""
-        self._named += len(bodies)
-        return [str(self._named - at) for at in range(len(bodies))]
 
 
 def _misplaced(topic: LiveTopic | None, kept: StoredDefinition, name: str) -> str:

@@ -3,7 +3,7 @@
 import pytest
 
 from sow.engine import bulk_publish
-from sow.engine.request_boundaries import HELD_US_MAX
+from sow.engine.output import HELD_US_MAX
 from sow.protocol.publish_batching import read_frames
 from tests.laws.harness import World
 from tests.laws.window_reader import WindowReader

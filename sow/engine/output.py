@@ -1,0 +1,206 @@
+"""Output: what the open group hands to sessions, and what a request holds back.
+
+Changes give channels output; it waits there until the group is closed, so that the channels of one
+turn are flushed once, each with all it has. Nothing here knows topics or stores anything.
+
+Windows and views report complete requests. A request or a frame may take many steps, and other
+clients are served between them. A subscription to single changes gets each at once; a live window
+or a view reports the result of a request when the request ends, so that it never shows half of one.
+So their output is held back while a request is open that has changed one of their topics, but no
+longer than `HELD_US_MAX`. A request that changes nothing holds nothing back.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+
+from sow.core.cooperative import Result, Task
+from sow.engine.timers import Timers
+from sow.engine.wal import CommitSequencer, Group
+from sow.streaming.channel import Channel
+from sow.streaming.conflated_channel import ConflatedChannel
+from sow.streaming.sessions import Session
+from sow.streaming.windows.window_channel import WindowChannel
+
+HELD_US_MAX = 1_000_000
+"""A request that takes longer is reported in parts: a publish of a million records must not delay
+what other clients publish to the same topic."""
+
+
+class OpenRequest:
+    """A request that began at `began_us`, and the names of the topics that it has changed."""
+
+    __slots__ = ("began_us", "topics")
+
+    def __init__(self, began_us: int) -> None:
+        self.began_us = began_us
+        self.topics: set[str] = set()
+
+
+class RequestBoundaries:
+    """The open requests of one engine. `now_us` returns the newest time; `release` is called with
+    the channels that are no longer held back."""
+
+    def __init__(
+        self, now_us: Callable[[], int], release: Callable[[Iterable[WindowChannel]], None]
+    ) -> None:
+        self.now_us = now_us
+        self._release = release
+        self.current: OpenRequest | None = None
+        """The request whose step is running."""
+        self._open: dict[OpenRequest, None] = {}
+        """Unfinished requests that have changed something."""
+        self._held: dict[WindowChannel, None] = {}
+        self._until_us: int | None = None
+        """When the first of the held channels has been held for `HELD_US_MAX`."""
+
+    def together(self, steps: Task[Result]) -> Task[Result]:
+        """Run steps that are one request, or a part of the request that is running."""
+        if self.current is not None:
+            return (yield from steps)
+        request = OpenRequest(self.now_us())
+        try:
+            while True:
+                self.current = request
+                try:
+                    next(steps)
+                except StopIteration as over:
+                    result: Result = over.value
+                    return result
+                finally:
+                    self.current = None
+                if request.topics:
+                    self._open[request] = None
+                yield
+        finally:
+            steps.close()
+            self._end(request)
+
+    def _end(self, request: OpenRequest) -> None:
+        if request in self._open:
+            del self._open[request]
+            self.release()
+
+    def due_us(self) -> int | None:
+        """When the first of the held channels has been held for `HELD_US_MAX`."""
+        return self._until_us
+
+    def release(self) -> None:
+        """Release all held channels; one that another request holds is held again when it has
+        output."""
+        held, self._held, self._until_us = self._held, {}, None
+        if held:
+            self._release(held)
+
+    def holds_until_us(self, names: Collection[str]) -> int | None:
+        """Until when output of these topics has to wait, unless the request ends before; None: it
+        need not wait."""
+        began_us = [one.began_us for one in self._open if not one.topics.isdisjoint(names)]
+        until_us = max(began_us, default=0) + HELD_US_MAX
+        return until_us if began_us and until_us > self.now_us() else None
+
+    def holds(self, channel: WindowChannel) -> bool:
+        """Whether a window has to wait for the end of a request; if so, it is released then."""
+        until_us = self.holds_until_us((channel.lines.topic.name,))
+        if until_us is None:
+            return False
+        self._held[channel] = None
+        self._until_us = until_us if self._until_us is None else min(until_us, self._until_us)
+        return True
+
+    def check(self) -> None:
+        """Assert what is always true between two steps."""
+        assert self.current is None, "a step of a request goes on"
+        assert all(request.topics for request in self._open)
+        assert self._open or not self._held, "a window waits for no request"
+        assert bool(self._held) == (self._until_us is not None), "a window waits for ever"
+
+
+class PendingOutput:
+    """Channels of one engine that have output. `notify` is called with work that no command or
+    timer has caused."""
+
+    def __init__(self, ledger: CommitSequencer, timers: Timers, notify: Callable[[], None]) -> None:
+        self._ledger = ledger
+        self._timers = timers
+        self._notify = notify
+        self.requests = RequestBoundaries(lambda: ledger.now_us, self._release_held)
+        self.waiting: dict[Channel, None] = {}
+        """Channels to flush with the open group; routing adds to them."""
+        timers.add(self.requests, lambda requests, _now_us: requests.release())
+
+    @property
+    def group(self) -> int:
+        """The number of the group that is being filled."""
+        return self._ledger.open.number
+
+    @property
+    def has_work(self) -> bool:
+        """A flush would hand something over."""
+        group = self._ledger.open
+        return bool(self.waiting or group.entries or group.sessions)
+
+    def touch(self, session: Session) -> None:
+        """Add `session` to the open group: it has something to write."""
+        self._ledger.open.sessions[session] = None
+
+    def expect(self, channel: Channel) -> None:
+        """Flush `channel` with the open group."""
+        self.waiting[channel] = None
+        self._timers.expect(channel)
+
+    def schedule(self, channel: Channel) -> None:
+        """Flush a channel with the open group if it has output, and wake the runtime."""
+        if self._is_held(channel):
+            return
+        self.waiting[channel] = None
+        self._timers.note(channel)
+        self._notify()
+
+    def release_channel(self, channel: ConflatedChannel, now_us: int) -> None:
+        """Release what is due at `now_us` to a conflated subscription, or some of it."""
+        channel.release(now_us)
+        self.flush_channel(channel)
+
+    def release_window(self, channel: WindowChannel, now_us: int) -> None:
+        """Continue a live window with what is due at `now_us`; once its order is complete again,
+        flush all channels that wait for it."""
+        try:
+            self.waiting.update(dict.fromkeys(channel.go_on(now_us)))
+        except Exception as error:
+            channel.fail(error)
+        if not self._is_held(channel):
+            self.flush_channel(channel)
+
+    def _is_held(self, channel: Channel) -> bool:
+        """Whether a channel waits for the end of a request, and is flushed then."""
+        if not (isinstance(channel, WindowChannel) and self.requests.holds(channel)):
+            return False
+        self._timers.note(self.requests)
+        return True
+
+    def _release_held(self, channels: Iterable[WindowChannel]) -> None:
+        """The request that these live windows waited for has ended."""
+        self.waiting.update(dict.fromkeys(channels))
+        self._notify()
+
+    def flush_channel(self, channel: Channel) -> None:
+        """Hand out the pending output of `channel`; required before its members change."""
+        if channel.waiting:
+            group = self._ledger.open
+            try:
+                channel.flush(group.number, self._ledger.now_us)
+            except Exception as error:
+                channel.fail(error)
+            group.sessions.update(channel.members)
+            # At its client's pace it may owe more than one step hands out.
+            self._timers.note(channel)
+
+    def flush(self) -> Group:
+        """Flush all channels, seal the sessions, close the open group and return it."""
+        for channel in self.waiting:
+            if not (isinstance(channel, WindowChannel) and self._is_held(channel)):
+                self.flush_channel(channel)
+        self.waiting.clear()
+        group, now_us = self._ledger.open, self._ledger.now_us
+        for session in group.sessions:
+            session.seal(group.number, now_us)
+        return self._ledger.close()
