@@ -1,13 +1,13 @@
 """Numbers with units, as config.xml writes them: intervals, sizes of memory, counts.
 
-Intervals are written as everywhere (`conflated_topics.intervals`). Sizes count in powers of 1024
+Intervals are written as everywhere (`conflated_topics.user_texts`). Sizes count in powers of 1024
 however they are spelt.
 """
 
 import re
 from fractions import Fraction
 
-from conflated_topics.intervals import IntervalError, interval_us
+from conflated_topics.user_texts import IntervalError, interval_us
 from sow.config.diagnostics import MistakeError
 
 NUMBER_AND_UNIT = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)", re.ASCII)

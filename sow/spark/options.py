@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args
 
-from conflated_topics.intervals import interval_us
 from conflated_topics.spec import parse_interval
+from conflated_topics.user_texts import interval_us
 from sow.core.comma_lists import comma_list
 from sow.core.definitions import URL_DEFAULT
 from sow.core.pipelines import LOG, NAMES, STREAM_WRITE, USES, WRITE, Use, misuse, plain

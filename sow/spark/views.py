@@ -27,9 +27,8 @@ from zlib import crc32
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from conflated_topics.envelope import Envelope
-from conflated_topics.ipc import from_ipc, to_ipc
-from conflated_topics.spark.frames import Turn, handed_on, turned, with_bucket
+from conflated_topics.envelope import Envelope, from_ipc, to_ipc
+from conflated_topics.spark.frames import Turn, handed_on, state_of, turned, with_bucket
 from conflated_topics.state_partitions import BUCKET, COUNT, divided, gathered
 from sow.core.definitions import MessageTypeOptions, View
 from sow.core.keys import sow_key
@@ -388,7 +387,7 @@ def _turns(
 ) -> Turn:
     def turn(_bucket: Any, frames: Iterable[Any], stored: Any) -> Iterator[Any]:
         came = [bytes(rows) for frame in frames for rows in frame["rows"].tolist()]
-        done = take(view, bytes(stored.get[0]) if stored.exists else None, came)
+        done = take(view, state_of(stored), came)
         stored.update((done.state,))
         yield from handed_on(done.rows)
 
