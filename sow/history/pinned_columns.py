@@ -3,7 +3,7 @@
 A body is never changed, only replaced, so references pin a moment. Few rows are copied at once.
 Copying those of a million rows takes a tenth of a second, so many are copied afterwards, in steps;
 until then the rows are read in place, except those that have changed since, which the table keeps
-(`sow.store.copy_on_write`). Columns have plain values only, so the cycle collector need not look at
+(`sow.store.columns`). Columns have plain values only, so the cycle collector need not look at
 them.
 """
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from sow.core.pipelines import Pipeline, located
 from sow.errors import ClientError
-from sow.store.secure_files import make_directory, open_file
+from sow.store.files import make_directory, open_file
 
 LEASE_S = 60.0
 """Duration of a lease: many times as long as renewing it takes, also while a batch keeps the

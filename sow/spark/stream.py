@@ -210,7 +210,7 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The range in parts; one part if only the last row of each key is wanted."""
         if start == end or "after" not in end:
-            # The begin of a query is no range; `latest` may have moved by now.
+            # The beginning of a query is no range; `latest` may have moved by now.
             return []
         after, until = int(end["after"]), int(end["bookmark"])
         if "records" in end:

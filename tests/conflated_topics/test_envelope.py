@@ -1,4 +1,4 @@
-"""An envelope is understood whole, or refused with a sentence."""
+"""An envelope is decoded completely, or refused with a sentence; tables are bytes and back."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""The one grammar of intervals."""
+"""The one grammar of intervals, and the word that a mistyped one was meant to be."""
 
 import pytest
 from hypothesis import given

@@ -6,7 +6,7 @@ import pytest
 from sow.core.cooperative import run_to_completion
 from sow.history import pinned_columns as module
 from sow.history.pinned_columns import PinnedColumn
-from sow.store.copy_on_write import CopyOnWrite
+from sow.store.columns import CopyOnWrite
 
 
 def slots(*found):

@@ -1,4 +1,4 @@
-"""Finding a Java for Spark. No Java is run here but scripts that say they are one."""
+"""A Java for Spark, and the private directory of its script. The Javas here are scripts."""
 
 import os
 import subprocess

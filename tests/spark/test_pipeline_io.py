@@ -1,4 +1,4 @@
-"""A pipeline's time is exact, whatever it was counted in."""
+"""The sources and the sink of a pipeline; its time is exact, whatever its unit."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,12 +9,10 @@ from sow.core.pipelines import Pipeline, PipelineOption, Sink, Source, Static
 from sow.errors import ClientError
 from sow.spark.pipeline_io import SourceRows, _instant, _timed, written
 
-pytestmark = pytest.mark.spark
-
-
 NS = 1_700_000_000_123_456_789
 
 
+@pytest.mark.spark
 def test_times_that_are_numbers_are_exact_in_each_unit(spark):
     # A double has not the digits: of these times one in eight came out a microsecond off.
     times = {"s": NS // 10**9, "ms": NS // 10**6, "us": NS // 1000, "ns": NS}
@@ -28,6 +26,7 @@ def test_times_that_are_numbers_are_exact_in_each_unit(spark):
         assert sorted(row.us for row in found) == expected
 
 
+@pytest.mark.spark
 def test_nanoseconds_before_1970_are_cut_like_all_others(spark):
     source = Source(format="parquet", time_column="at", time_unit="ns")
     rows = spark.sql("select -1L at union all select -1000L union all select -1001L")
@@ -35,6 +34,7 @@ def test_nanoseconds_before_1970_are_cut_like_all_others(spark):
     assert sorted(row.us for row in found) == [-2, -1, -1]
 
 
+@pytest.mark.spark
 def test_a_topic_by_a_schema_without_a_time_is_read_as_it_is_unless_one_is_requested_for():
     frame = SimpleNamespace(columns=["id", "price"])
     assert _timed(frame, Source(format="sow", topic="orders")) is frame
@@ -75,6 +75,7 @@ def rows(reader):
     return SourceRows(spark, pipeline, "http://host", Path("/data"), None)
 
 
+@pytest.mark.spark
 def test_a_format_that_only_spark_knows_is_handed_on_with_its_options():
     source = Source(format="delta", path="in", options=(PipelineOption("maxFiles", "2"),))
     noted = rows(Reader()).frame(source, ticks=False, takes_up=False).noted
@@ -82,6 +83,7 @@ def test_a_format_that_only_spark_knows_is_handed_on_with_its_options():
     assert rows(Reader()).frame(Source(format="own"), ticks=False).noted == {"format": "own"}
 
 
+@pytest.mark.spark
 def test_a_static_table_is_read_once_and_kept():
     static = Static(name="n", format="csv", path="n.csv", schema="id int")
     noted = {"format": "csv", "path": "/data/n.csv", "schema": "id int", "kept": True}
@@ -90,6 +92,7 @@ def test_a_static_table_is_read_once_and_kept():
     assert rows(Reader()).table(Static(name="n", format="sow", topic="orders")).noted == noted
 
 
+@pytest.mark.spark
 def test_a_number_without_a_unit_is_not_guessed_at():
     with pytest.raises(ClientError, match=r"'at' is a number; add its unit .*<TimeUnit>"):
         _instant(Source(format="parquet", time_column="at"))

@@ -1,4 +1,7 @@
-"""Batch reads plan their parts; a server is needed here, and no Java."""
+"""Batch reads plan their parts, and push no filter that would leave out a row.
+
+Some need a server; nothing here needs Java.
+"""
 
 import json
 import operator
@@ -34,7 +37,7 @@ from sow.spark.options import read_options
 from sow.spark.reader import PushingReader, expression
 from sow.spark.source import SowDataSource
 
-pytestmark = [pytest.mark.spark, pytest.mark.edge]
+pytestmark = pytest.mark.spark
 
 
 OTHER = "00000000000000bb"
@@ -51,6 +54,7 @@ def rows(server, topic, schema=None, **options):
     return pa.Table.from_batches(batches, schema).to_pylist()
 
 
+@pytest.mark.edge
 def test_a_pattern_is_read_as_its_topics_at_one_moment(server):
     server.publish("/desk/a", {"id": 1}, {"id": 2})
     server.publish("/desk/b", {"id": 1})
@@ -62,6 +66,7 @@ def test_a_pattern_is_read_as_its_topics_at_one_moment(server):
     ]
 
 
+@pytest.mark.edge
 def test_a_pattern_of_too_many_topics_is_not_read_at_once(server, monkeypatch):
     server.publish("/desk/a", {"id": 1})
     monkeypatch.setattr(module, "MEMBERS_MAX", 0)
@@ -69,6 +74,7 @@ def test_a_pattern_of_too_many_topics_is_not_read_at_once(server, monkeypatch):
         rows(server, "desks")
 
 
+@pytest.mark.edge
 @pytest.mark.parametrize("name", ["/desk/a,b", "/desk/a%2Cb", "/desk/100%"])
 def test_the_log_of_a_topic_of_any_name_is_read(server, name):
     server.publish("/desk/a", {"id": 1})
@@ -77,6 +83,7 @@ def test_the_log_of_a_topic_of_any_name_is_read(server, name):
     assert {row["topic"] for row in found} == {name}
 
 
+@pytest.mark.edge
 def test_a_read_of_the_log_ends_where_it_is_sent(server):
     start = server.get("/v1/log/extent").json["newest"]
     server.publish("orders", {"id": 1})
@@ -89,6 +96,7 @@ def test_a_read_of_the_log_ends_where_it_is_sent(server):
         assert rows(server, "orders", startingBookmark=start, endingBookmark=ending) == [first]
 
 
+@pytest.mark.edge
 def test_a_read_of_a_range_of_another_log_is_refused(server):
     newest = server.get("/v1/log/extent").json["newest"]
     for requested in ({"startingBookmark": f"{OTHER}-{newest}"}, {"asOf": f"{OTHER}-{newest}"}):
@@ -101,6 +109,7 @@ def test_a_read_of_a_range_of_another_log_is_refused(server):
 GROUPS = {"projection": "/desk, SUM(/qty) AS /qty", "grouping": "/desk"}
 
 
+@pytest.mark.edge
 def test_rows_of_groups_are_made_by_the_server_once_while_the_read_is_planned(server):
     server.publish("orders", *({"id": n, "desk": "ab"[n % 2], "qty": n} for n in range(5)))
     source = SowDataSource({"url": server.url, "topic": "orders", "filter": "/id > 0"} | GROUPS)
@@ -117,6 +126,7 @@ def test_rows_of_groups_are_made_by_the_server_once_while_the_read_is_planned(se
         ]
 
 
+@pytest.mark.edge
 def test_the_columns_of_groups_are_those_of_their_rows(server):
     server.publish("orders", {"id": 1, "desk": "a", "qty": 2})
     requested = {"url": server.url, "topic": "orders", "inferSchema": "true"} | GROUPS
@@ -125,6 +135,7 @@ def test_the_columns_of_groups_are_those_of_their_rows(server):
     assert rows(server, "orders", schema, **GROUPS) == [{"desk": "a", "qty": 2}]
 
 
+@pytest.mark.edge
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -1,4 +1,4 @@
-"""Rows from a simulated server: ranges continue, and losses are reported."""
+"""Ranges of the log continue, losses are reported, and snapshots are read in parts."""
 
 import pyarrow as pa
 import pytest
@@ -20,8 +20,6 @@ from sow.spark.rows import (
 )
 from tests.edge.serving import Running, configuration
 from tests.edge.topics import MESSAGE_TYPES, TOPICS
-
-pytestmark = [pytest.mark.spark, pytest.mark.edge]
 
 
 def row(bookmark, key="k", topic="t"):
@@ -122,6 +120,8 @@ def values(server, parts):
     return sorted(pa.Table.from_batches(batches, ROW)["value"].to_pylist())
 
 
+@pytest.mark.spark
+@pytest.mark.edge
 def test_the_parts_of_a_snapshot_are_all_of_its_rows_once(server):
     server.publish("orders", *({"id": n} for n in range(9)))
     (taken,) = take(SowServer(server.url), Wanted("orders", "/id > 4", parts=3))
@@ -129,6 +129,8 @@ def test_the_parts_of_a_snapshot_are_all_of_its_rows_once(server):
     assert values(server, taken.parts) == [f'{{"id": {n}}}' for n in range(5, 9)]
 
 
+@pytest.mark.spark
+@pytest.mark.edge
 def test_a_snapshot_that_the_server_has_let_go_is_taken_again_as_it_was(server):
     server.publish("orders", {"id": 1})
     (taken,) = take(SowServer(server.url), Wanted("orders"))
@@ -137,6 +139,8 @@ def test_a_snapshot_that_the_server_has_let_go_is_taken_again_as_it_was(server):
     assert values(server, taken.parts) == ['{"id": 1}']
 
 
+@pytest.mark.spark
+@pytest.mark.edge
 def test_a_snapshot_is_not_taken_again_of_another_log(server, tmp_path):
     server.publish("orders", {"id": 1})
     (taken,) = take(SowServer(server.url), Wanted("orders"))
@@ -149,6 +153,8 @@ def test_a_snapshot_is_not_taken_again_of_another_log(server, tmp_path):
         other.close()
 
 
+@pytest.mark.spark
+@pytest.mark.edge
 def test_a_pattern_is_a_snapshot_for_each_of_its_topics_of_one_moment(server):
     for name in ("one", "two", "three"):
         server.publish(f"/desk/{name}", {"id": name})
@@ -157,6 +163,8 @@ def test_a_pattern_is_a_snapshot_for_each_of_its_topics_of_one_moment(server):
     assert len({one.bookmark for one in found}) == 1
 
 
+@pytest.mark.spark
+@pytest.mark.edge
 def test_a_pattern_of_too_many_topics_is_not_read_at_once(server, monkeypatch):
     server.publish("/desk/a", {"id": 1})
     monkeypatch.setattr(module, "MEMBERS_MAX", 0)
@@ -164,6 +172,8 @@ def test_a_pattern_of_too_many_topics_is_not_read_at_once(server, monkeypatch):
         take(SowServer(server.url), Wanted("desks"))
 
 
+@pytest.mark.spark
+@pytest.mark.edge
 def test_a_topic_that_is_not_there_is_refused(server):
     with pytest.raises(ServerRefusal, match="nothing"):
         take(SowServer(server.url), Wanted("nothing"))

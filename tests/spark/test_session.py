@@ -17,8 +17,6 @@ from sow.spark.session import (
     settings_for,
 )
 
-pytestmark = pytest.mark.spark
-
 
 @pytest.mark.parametrize(
     ("words", "found"),
@@ -169,6 +167,7 @@ def test_a_job_of_spark_submit_runs_as_it_was_sent(tmp_path):
     }
 
 
+@pytest.mark.spark
 def test_what_spark_cannot_parse_is_one_sentence(spark):
     good = "SELECT sym, count(*) FROM source GROUP BY sym, window(ts, '1 minute')"
     bad = "SELECT sym FROM source GROUP sym"

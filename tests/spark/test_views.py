@@ -1,4 +1,4 @@
-"""A view whose engine is Spark, run by the query that runs it for real."""
+"""A view whose engine is Spark: its groups, its turns, and the query that runs it for real."""
 
 import json
 import pickle
@@ -27,9 +27,6 @@ from tests.edge.serving import Running as Server
 from tests.edge.serving import configuration, records
 from tests.spark.view_engines import ENGINES, BySpark, Embedded, view
 from tests.topic.views import recomputation
-
-pytestmark = [pytest.mark.spark, pytest.mark.edge]
-
 
 FIELDS = (
     "/desk", "COUNT(1) AS /n", "COUNT(/v) AS /there", "SUM(/v) AS /sum", "AVG(/v) AS /avg",
@@ -292,6 +289,8 @@ def bodies(server, topic):
     return server.call(found)
 
 
+@pytest.mark.spark
+@pytest.mark.edge
 def test_rows_follow_records_and_go_on_where_they_were(server, engine, tmp_path):
     server.publish("orders", {"id": 0, "desk": "a", "qty": 1}, {"id": 1, "desk": "b", "qty": 2.5})
     running = engine()
@@ -325,6 +324,8 @@ def test_rows_follow_records_and_go_on_where_they_were(server, engine, tmp_path)
     assert bodies(server, "desks") == bodies(server, "twin")
 
 
+@pytest.mark.spark
+@pytest.mark.edge
 def test_another_definition_begins_anew_in_place_of_what_was(server, engine):
     desks = [{"id": at, "desk": desk, "qty": at} for at, desk in enumerate("abc")]
     server.publish("orders", *desks)

@@ -1,4 +1,4 @@
-"""What is written to, and which columns it takes: said before a row is written."""
+"""The topic of a write, which columns it takes, and which records deletes find."""
 
 from dataclasses import replace
 
