@@ -24,10 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from conflated_topics.asof import AsOf
-from conflated_topics.envelope import Envelope
-from conflated_topics.ipc import from_ipc, to_ipc
-from conflated_topics.recorded import refuse_other_columns, times_us
-from conflated_topics.reorder_buffer import AGAIN
+from conflated_topics.envelope import Envelope, from_ipc, to_ipc
+from conflated_topics.recorded import times_us
+from conflated_topics.reorder_buffer import AGAIN, behind, latest
 from conflated_topics.state_partitions import (
     BUCKET,
     COUNT,
@@ -70,16 +69,13 @@ class Side:
         self, join: AsOf, came: Any, newest_us: int | None, lateness_us: int
     ) -> tuple["Side", int]:
         """The side with the new rows, and the number of late ones."""
-        refuse_other_columns(self.rows.schema, came.schema)
         late = np.zeros(len(came), np.bool_)
         if self.watermark_us is not None:
             late = times_us(came[join.time], join.time) < self.watermark_us
-        rows = pa.concat_tables([self.rows, came.filter(pa.array(~late))]).unify_dictionaries()
-        newest_us = max((t for t in (self.newest_us, newest_us) if t is not None), default=None)
-        watermark_us = self.watermark_us
-        if newest_us is not None:
-            watermark_us = max(newest_us - lateness_us, watermark_us or newest_us - lateness_us)
-        return Side(rows, newest_us, watermark_us), int(late.sum())
+        rows = behind(self.rows, came.filter(pa.array(~late)))
+        newest_us = latest(self.newest_us, newest_us)
+        watermark_us = None if newest_us is None else newest_us - lateness_us
+        return Side(rows, newest_us, latest(self.watermark_us, watermark_us)), int(late.sum())
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
     magic (4)  version (2)  size of about (4)  about, as JSON  part  part  …
 
 An envelope is decoded completely or refused with a sentence, and so is one with other settings than
-the current ones. The caller defines `about` and the parts.
+the current ones. The caller defines `about` and the parts. Parts that are tables are Arrow IPC
+streams, each with its schema; so are tables wherever they travel as bytes.
 """
 
 import json
@@ -11,6 +12,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import pyarrow as pa
 
 HEADER = struct.Struct("<4sHI")
 SIZES = "sizes"
@@ -65,3 +68,16 @@ class Envelope:
                 f"this state belongs to another {self.of}: it has {', '.join(differences)}; "
                 f"continue with its settings, or {self.again}"
             )
+
+
+def to_ipc(table: Any) -> bytes:
+    """A table, or a part of one, as bytes."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def from_ipc(data: bytes) -> Any:
+    """The table that `to_ipc` wrote."""
+    return pa.ipc.open_stream(data).read_all()

@@ -22,9 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from conflated_topics.envelope import Envelope
+from conflated_topics.envelope import Envelope, from_ipc, to_ipc
 from conflated_topics.folds import Groups, accumulator, fold, sortable
-from conflated_topics.ipc import from_ipc, to_ipc
 from conflated_topics.spec import WINDOW_END, WINDOW_START, Policy, Spec, parse_interval
 from conflated_topics.windows import Flags, Ints, cut
 

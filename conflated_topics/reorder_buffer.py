@@ -22,8 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from conflated_topics.envelope import Envelope
-from conflated_topics.ipc import from_ipc, to_ipc
+from conflated_topics.envelope import Envelope, from_ipc, to_ipc
 from conflated_topics.recorded import State, refuse_other_columns, step, times_us
 from conflated_topics.spec import WINDOW_END, Spec
 
@@ -95,14 +94,14 @@ def take_in(
     late = np.zeros(len(came), np.bool_)
     if stream.watermark_us is not None:
         late = time_us < stream.watermark_us
-    records = _behind(stream.waiting, came.filter(pa.array(~late)))
-    newest_us = _latest(stream.newest_us, newest_us)
+    records = behind(stream.waiting, came.filter(pa.array(~late)))
+    newest_us = latest(stream.newest_us, newest_us)
     allowed_us = 0 if ends else lateness_us
     watermark_us = None if newest_us is None else newest_us - allowed_us
     stream = replace(
         stream,
         newest_us=newest_us,
-        watermark_us=_latest(stream.watermark_us, watermark_us),
+        watermark_us=latest(stream.watermark_us, watermark_us),
     )
     stream, out = _handed_over(stream, records, ends)
     return stream, out, came.filter(pa.array(late))
@@ -122,7 +121,7 @@ def fall_silent(stream: OrderedStream, now_us: int) -> tuple[OrderedStream, Any]
     if not len(ended):
         return stream, ended
     until_us = pc.max(ended[WINDOW_END]).cast(pa.int64()).as_py()
-    stream = replace(stream, watermark_us=_latest(stream.watermark_us, until_us))
+    stream = replace(stream, watermark_us=latest(stream.watermark_us, until_us))
     return _handed_over(stream, records, ends=False)
 
 
@@ -143,12 +142,14 @@ def _older(records: Any, spec: Spec, bound_us: int | None) -> Any:
     return pa.array(times_us(records[spec.time], spec.time) < bound_us)
 
 
-def _behind(waiting: Any, fresh: Any) -> Any:
+def behind(waiting: Any, fresh: Any) -> Any:
+    """Waiting rows, if there are any, and then new ones; raises ValueError for other columns."""
     if waiting is None:
         return fresh
     refuse_other_columns(waiting.schema, fresh.schema)
     return pa.concat_tables([waiting, fresh]).unify_dictionaries()
 
 
-def _latest(one_us: int | None, other_us: int | None) -> int | None:
+def latest(one_us: int | None, other_us: int | None) -> int | None:
+    """The later one of two times; None if there is none."""
     return max((t for t in (one_us, other_us) if t is not None), default=None)

@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from conflated_topics.folds import DOCUMENTS, RECORDED_OPERATIONS, Fold, accumulator, objection
-from conflated_topics.intervals import INTERVAL_US_MAX, interval_us
-from conflated_topics.suggest import nearest
+from conflated_topics.user_texts import INTERVAL_US_MAX, interval_us, nearest
 
 Policy = str | Fold | Mapping[str, str | Fold]
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from conflated_topics.ipc import from_ipc, to_ipc
+from conflated_topics.envelope import from_ipc, to_ipc
 from conflated_topics.recorded import State, refuse_missing_keys, standing_alone, times_us
 from conflated_topics.reorder_buffer import OrderedStream, fall_silent, take_in
 from conflated_topics.spec import Spec

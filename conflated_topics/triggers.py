@@ -4,8 +4,8 @@
 reset by later ones, lasts one interval and is half-open, so that an update at exactly the
 deadline opens the next window. Deadlines are aligned to a grid that divides the interval
 evenly: a window is released at the first grid point at or after its deadline. The delay is at
-most a tenth of the interval or 20 ms, never early, and since the grid divides the interval no
-key is ever released twice within one. After a pause the grid begins again with the first window:
+most a tenth of the interval and at most 20 ms, never early, and since the grid divides the interval
+no key is ever released twice within one. After a pause the grid begins again with the first window:
 a burst is released at its deadline, only later arrivals wait for the grid.
 
 `Tick` releases all keys together, at whole multiples of the interval. `OnDemand` releases them when
@@ -87,26 +87,59 @@ class Schedule(Protocol[K]):
         ...
 
 
-class PerKey(Generic[K]):
-    """One window per key, of `interval_us` microseconds (docs/semantics.md, Rule 1).
+class _Waiting(Generic[K]):
+    """Open windows in the order in which they were opened; each ends with its keys."""
 
-    Raises ValueError unless the interval is positive. Times never go back.
-    """
+    __slots__ = ("_windows",)
 
-    __slots__ = ("_begin_us", "_points", "_released_us", "_windows", "interval_us")
+    _windows: Windows[Any]
+
+    def keys(self) -> Iterator[K]:
+        """Keys whose windows are open, in the order in which they were opened."""
+        for *_, keys in self._windows:
+            yield from keys
+
+    def clear(self) -> None:
+        """Forget them."""
+        self._windows.clear()
+
+
+class _Timed(_Waiting[K]):
+    """Windows of `interval_us`, which begin with the time at which they end."""
+
+    __slots__ = ("interval_us",)
 
     def __init__(self, interval_us: int) -> None:
         if interval_us <= 0:
             raise ValueError("an interval must be positive")
         self.interval_us = interval_us
+        self._windows = NO_WINDOWS
+
+    def has_ended(self, now_us: int) -> bool:
+        """Whether the oldest window has ended."""
+        return bool(self._windows) and self._windows[0][0] <= now_us
+
+    def _copy_of_windows(self) -> Windows[Any]:
+        return self._windows.copy() if self._windows else NO_WINDOWS
+
+
+class PerKey(_Timed[K]):
+    """One window per key, of `interval_us` microseconds (docs/semantics.md, Rule 1).
+
+    Raises ValueError unless the interval is positive. Times never go back.
+    """
+
+    __slots__ = ("_begin_us", "_points", "_released_us")
+
+    def __init__(self, interval_us: int) -> None:
+        # One interval for all keys makes deadlines monotone: a queue, no heap and no timers.
+        super().__init__(interval_us)
         self._begin_us = 0
         """Where the grid begins."""
         self._released_us = 0
         """The release time of the last ended window."""
         # Grid points per interval: the fewest that keep gathering within both bounds.
         self._points = max(GATHER_FRACTION, -(-interval_us // GATHER_US_MAX))
-        # One interval for all keys makes deadlines monotone: a queue, no heap and no timers.
-        self._windows: Windows[tuple[int, list[K]]] = NO_WINDOWS
 
     def release_us(self, deadline_us: int) -> int:
         """The grid point at which a window of this deadline is released."""
@@ -119,10 +152,6 @@ class PerKey(Generic[K]):
             # Earlier releases lie an interval and more before windows opened from now on.
             self._begin_us = now_us
         self._windows = followed(self._windows, (now_us + self.interval_us, keys))
-
-    def has_ended(self, now_us: int) -> bool:
-        """Whether the oldest window has ended."""
-        return bool(self._windows) and self._windows[0][0] <= now_us
 
     def close(self, now_us: int) -> Iterator[tuple[int, list[K]]]:
         """Windows whose deadline has come, oldest first, as (release time, keys)."""
@@ -143,46 +172,27 @@ class PerKey(Generic[K]):
         """When the oldest open window was opened."""
         return self._windows[0][0] - self.interval_us if self._windows else None
 
-    def keys(self) -> Iterator[K]:
-        """Keys whose windows are open, in the order in which they were opened."""
-        for *_, keys in self._windows:
-            yield from keys
-
-    def clear(self) -> None:
-        """Forget them."""
-        self._windows.clear()
-
     def copied(self) -> "PerKey[K]":
         """A copy with the same open windows."""
         other: PerKey[K] = PerKey(self.interval_us)
         other._begin_us, other._released_us = self._begin_us, self._released_us
-        other._windows = self._windows.copy() if self._windows else NO_WINDOWS
+        other._windows = self._copy_of_windows()
         return other
 
 
-class Tick(Generic[K]):
+class Tick(_Timed[K]):
     """All keys together, at every multiple of `interval_us` microseconds of the caller's clock.
 
     A key waits at most an interval, and is never released twice within one. Raises ValueError
     unless the interval is positive.
     """
 
-    __slots__ = ("_windows", "interval_us")
-
-    def __init__(self, interval_us: int) -> None:
-        if interval_us <= 0:
-            raise ValueError("an interval must be positive")
-        self.interval_us = interval_us
-        self._windows: Windows[tuple[int, int, list[K]]] = NO_WINDOWS
+    __slots__ = ()
 
     def open(self, keys: list[K], now_us: int) -> None:
         """Release these keys at the next tick; at a tick itself, at the one after it."""
         tick_us = (now_us // self.interval_us + 1) * self.interval_us
         self._windows = followed(self._windows, (tick_us, now_us, keys))
-
-    def has_ended(self, now_us: int) -> bool:
-        """Whether the tick of the oldest key has come."""
-        return bool(self._windows) and self._windows[0][0] <= now_us
 
     def close(self, now_us: int) -> Iterator[tuple[int, list[K]]]:
         """Keys whose tick has come."""
@@ -201,27 +211,18 @@ class Tick(Generic[K]):
         """When the oldest pending key was opened."""
         return self._windows[0][1] if self._windows else None
 
-    def keys(self) -> Iterator[K]:
-        """Pending keys, in the order in which they were opened."""
-        for *_, keys in self._windows:
-            yield from keys
-
-    def clear(self) -> None:
-        """Forget them."""
-        self._windows.clear()
-
     def copied(self) -> "Tick[K]":
         """A copy with the same open windows."""
         other: Tick[K] = Tick(self.interval_us)
-        other._windows = self._windows.copy() if self._windows else NO_WINDOWS
+        other._windows = self._copy_of_windows()
         return other
 
 
-class OnDemand(Generic[K]):
+class OnDemand(_Waiting[K]):
     """Keys stay pending until the caller releases them, however long that is."""
 
     def __init__(self) -> None:
-        self._windows: deque[tuple[int, list[K]]] = deque()
+        self._windows = deque()
         self._demanded = False
 
     def demand(self) -> None:
@@ -241,7 +242,9 @@ class OnDemand(Generic[K]):
         if self._demanded:
             self._demanded = False
             while self._windows:
-                yield now_us, self._windows.popleft()[1]
+                _, keys = self._windows[0]
+                del self._windows[0]
+                yield now_us, keys
 
     def due_us(self) -> int | None:
         """Never by itself."""
@@ -250,15 +253,6 @@ class OnDemand(Generic[K]):
     def opened_us(self) -> int | None:
         """When the oldest pending key was opened."""
         return self._windows[0][0] if self._windows else None
-
-    def keys(self) -> Iterator[K]:
-        """Pending keys, in the order in which they were opened."""
-        for *_, keys in self._windows:
-            yield from keys
-
-    def clear(self) -> None:
-        """Forget them."""
-        self._windows.clear()
 
     def copied(self) -> "OnDemand[K]":
         """A copy with the same pending keys."""

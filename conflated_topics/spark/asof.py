@@ -36,6 +36,7 @@ from conflated_topics.spark.frames import (
     names,
     numbered,
     skew_us,
+    state_of,
     tie_breakers,
     turned,
     with_bucket,
@@ -146,7 +147,6 @@ def _streams(left: Any, right: Any, buckets: JoinBuckets) -> Any:
 
 def _turns(buckets: JoinBuckets) -> Turn:
     def turn(_bucket: Any, frames: Iterable[Any], stored: Any) -> Iterator[Any]:
-        state = bytes(stored.get[0]) if stored.exists else None
         lefts: list[bytes] = []
         rights: list[bytes] = []
         left_us = right_us = NEVER_US
@@ -155,7 +155,7 @@ def _turns(buckets: JoinBuckets) -> Turn:
             rights += frame["right"].tolist()
             left_us = max(left_us, int(frame["left_us"].max()))
             right_us = max(right_us, int(frame["right_us"].max()))
-        state, rows = buckets.turn(state, lefts, rights, left_us, right_us)
+        state, rows = buckets.turn(state_of(stored), lefts, rights, left_us, right_us)
         stored.update((state,))
         yield from handed_on(rows)
 

@@ -39,6 +39,7 @@ from conflated_topics.spark.frames import (
     names,
     numbered,
     skew_us,
+    state_of,
     tie_breakers,
     turned,
     with_bucket,
@@ -301,7 +302,7 @@ def _turns(several: Sequence[Buckets], silence_ms: int) -> Turn:
     def turn(bucket: Any, frames: Iterable[Any], stored: Any) -> Iterator[Any]:
         number = int(bucket[0]) // several[0].count
         buckets = several[number]
-        state = bytes(stored.get[0]) if stored.exists else None
+        state = state_of(stored)
         if stored.hasTimedOut:
             assert state is not None
             # Nothing at all has come for a while, so by the clock all older rows are here.

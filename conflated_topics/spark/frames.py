@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from conflated_topics.ipc import from_ipc, to_ipc
+from conflated_topics.envelope import from_ipc, to_ipc
 from conflated_topics.spec import parse_interval
 from conflated_topics.state_partitions import BUCKET, VERDICT
 
@@ -145,6 +145,11 @@ def turned(packed: Any, turn: Turn, schema: pa.Schema, silence_ms: int = 0) -> A
         turn, "rows binary", STATE, "append", timeout
     )
     return turns.mapInArrow(_unpacked, from_arrow_schema(schema))
+
+
+def state_of(stored: Any) -> bytes | None:
+    """The bytes that a bucket's last turn has stored; None before the first."""
+    return bytes(stored.get[0]) if stored.exists else None
 
 
 def handed_on(rows: pa.Table) -> Iterator[Any]:

@@ -19,8 +19,7 @@ from sow.client.errors import reported
 from sow.core.humanize import size
 from sow.core.media_types import FRAMES
 from sow.errors import written_whole
-from sow.store.backup import FrameReader
-from sow.store.backup_files import BackupContents, BackupWriter
+from sow.store.backup import BackupContents, BackupWriter, FrameReader
 
 
 @click.command(epilog=example("sow backup backups/monday", "sow backup /mnt/backup/desk --json"))

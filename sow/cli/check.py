@@ -100,7 +100,7 @@ def _named(words: Sequence[str], topic_too: bool) -> tuple[str, str]:
 
 def _parsed(config: str, loaded: Loaded, pipelines: Sequence[Pipeline]) -> Loaded:
     """The findings, with the errors that Spark's parser reports in queries."""
-    from sow.spark.sql import problems, spark_java
+    from sow.spark.session import problems, spark_java
 
     requested = [one for one in pipelines if one.sql is not None]
     if not requested:

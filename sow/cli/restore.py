@@ -10,7 +10,7 @@ from sow.cli.options import example, json_option
 from sow.cli.plain_output import json_text
 from sow.errors import Damaged, written_whole
 from sow.history.bookmarks import moment_us, number_of
-from sow.store.backup_files import StoredBackup
+from sow.store.backup import StoredBackup
 from sow.store.restoring import restore as restored_to
 from sow.store.restoring import until_time
 

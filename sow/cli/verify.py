@@ -12,7 +12,7 @@ from sow.cli.connecting import connected
 from sow.cli.options import example, json_option, run, url_option
 from sow.cli.plain_output import json_text, printable
 from sow.core.humanize import size
-from sow.store.backup_files import CONTENTS_FILE, StoredBackup
+from sow.store.backup import CONTENTS_FILE, StoredBackup
 from sow.store.repair import main as repair_file
 from sow.store.verifying import VerifiedFile, verify_directory
 

@@ -1,12 +1,12 @@
 """Suggestions for a mistyped word: which one was meant, or which are known.
 
-The nearest word is found by `conflated_topics.suggest`; the caller passes the known words.
+The nearest word is found by `conflated_topics.user_texts`; the caller passes the known words.
 """
 
 from collections.abc import Collection, Mapping
 from itertools import islice
 
-from conflated_topics.suggest import nearest
+from conflated_topics.user_texts import nearest
 from sow.errors import clipped, shown
 
 __all__ = ["did_you_mean", "nearest", "no_topic"]

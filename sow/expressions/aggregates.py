@@ -19,7 +19,7 @@ LAST = "LAST"
 """The kind of a path alone in a projection: the value of the record that changed last. It has no
 function to call."""
 ORDERLESS = ("COUNT", "SUM", "AVG", "MIN", "MAX")
-"""Those that Spark maintains, too (`sow.spark.grouped_view`): their value depends neither on
+"""Those that Spark maintains, too (`sow.spark.views`): their value depends neither on
 which of the records came first, nor on which of them changed last."""
 DEFAULT_SEPARATOR = ","
 """The default separator of GROUP_CONCAT."""

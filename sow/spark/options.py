@@ -1,11 +1,12 @@
 """The options of `format("sow")`: parses and checks them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from functools import partial
+from typing import Any, Literal, get_args
 
-from conflated_topics.intervals import interval_us
 from conflated_topics.spec import parse_interval
+from conflated_topics.user_texts import interval_us
 from sow.core.comma_lists import comma_list
 from sow.core.definitions import URL_DEFAULT
 from sow.core.pipelines import LOG, NAMES, STREAM_WRITE, USES, WRITE, Use, misuse, plain
@@ -24,39 +25,39 @@ NEVER_EMPTY = (
 WriteMode = Literal["publish", "delta", "delete", "replace"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
     """The options of one read or write."""
 
-    url: str
     topic: str
     token: str | None
     ca: str | None
-    retry_s: float
-    filter: str | None
-    columns: tuple[str, ...]
-    as_of: str | None
-    projection: str | None
-    grouping: str | None
-    infer_schema: bool
-    partitions: int | None
-    pushdown: bool
-    starting: str
-    ending: str | None
-    rows_max: int | None
-    latest: bool
-    fail_on_data_loss: bool
-    consumer: str | None
-    closes_within_us: int | None
-    mode: WriteMode
-    allow_empty: bool
-    writer: str | None
-    epoch: int | None
-    rerun: str
-    batch_rows: int
-    dead_letter_path: str | None
-    key_column: str
-    op_column: str
+    url: str = URL_DEFAULT
+    retry_s: float = 60.0
+    filter: str | None = None
+    columns: tuple[str, ...] = ()
+    as_of: str | None = None
+    projection: str | None = None
+    grouping: str | None = None
+    infer_schema: bool = False
+    partitions: int | None = None
+    pushdown: bool = False
+    starting: str = "earliest"
+    ending: str | None = None
+    rows_max: int | None = None
+    latest: bool = False
+    fail_on_data_loss: bool = True
+    consumer: str | None = None
+    closes_within_us: int | None = None
+    mode: WriteMode = "publish"
+    allow_empty: bool = False
+    writer: str | None = None
+    epoch: int | None = None
+    rerun: str = "fail"
+    batch_rows: int = 50_000
+    dead_letter_path: str | None = None
+    key_column: str = "key"
+    op_column: str = "op"
 
     @property
     def groups(self) -> dict[str, str]:
@@ -97,41 +98,13 @@ def read_options(given: Mapping[str, str], use: Use | None = None) -> SourceOpti
     _check_together(requested, use)
     if not requested.get("topic", "").strip():
         raise ClientError('give the topic: .option("topic", "orders")')
-    return SourceOptions(
-        url=requested.get("url", URL_DEFAULT),
-        topic=requested["topic"],
-        token=_token(requested.get("token") or token_of_environment()),
-        ca=certificates(requested.get("ca")),
-        retry_s=_seconds(requested.get("retryTimeout", "60")),
-        filter=requested.get("filter"),
-        columns=_list(requested.get("columns", "")),
-        as_of=requested.get("asOf"),
-        projection=requested.get("projection"),
-        grouping=requested.get("grouping"),
-        infer_schema=_flag("inferSchema", requested.get("inferSchema", "false")),
-        partitions=_count("partitions", requested.get("partitions")),
-        pushdown=_flag("pushdown", requested.get("pushdown", "false")),
-        starting=requested.get("startingBookmark", "earliest"),
-        ending=requested.get("endingBookmark"),
-        rows_max=_count("maxRowsPerTrigger", requested.get("maxRowsPerTrigger")),
-        latest=_choice("readMode", requested.get("readMode", "changes"), "changes", "latest")
-        == "latest",
-        fail_on_data_loss=_flag("failOnDataLoss", requested.get("failOnDataLoss", "true")),
-        consumer=requested.get("consumer"),
-        closes_within_us=_closes_within_us(requested.get("closesWithin")),
-        mode=cast(
-            "WriteMode",
-            _choice("mode", requested.get("mode", "publish"), *get_args(WriteMode)),
-        ),
-        allow_empty=_flag("allowEmpty", requested.get("allowEmpty", "false")),
-        writer=requested.get("writer"),
-        epoch=_count("epoch", requested.get("epoch"), minimum=0),
-        rerun=_choice("rerun", requested.get("rerun", "fail"), "fail", "skip"),
-        batch_rows=_count("batchRows", requested.get("batchRows")) or 50_000,
-        dead_letter_path=requested.get("deadLetterPath"),
-        key_column=requested.get("keyColumn", "key"),
-        op_column=requested.get("opColumn", "op"),
-    )
+    parsed: dict[str, Any] = {}
+    for name, text in requested.items():
+        field, parse = PARSED.get(name, (name, _text))
+        parsed[field] = parse(name, text)
+    parsed["token"] = _token(requested.get("token") or token_of_environment())
+    parsed["ca"] = certificates(requested.get("ca"))
+    return SourceOptions(**parsed)
 
 
 def _check_together(requested: Mapping[str, str], use: Use | None) -> None:
@@ -159,16 +132,20 @@ def _check_together(requested: Mapping[str, str], use: Use | None) -> None:
         raise ClientError("the option allowEmpty needs mode replace: remove it")
 
 
-def _list(text: str) -> tuple[str, ...]:
-    return tuple(comma_list(text))
-
-
 def _token(text: str | None) -> str | None:
     if text is not None and not (text.isascii() and text.isprintable()):
         raise ClientError(
             "the token has characters that a header cannot, such as the end of a line"
         )
     return text
+
+
+def _text(_name: str, text: str) -> str:
+    return text
+
+
+def _list(_name: str, text: str) -> tuple[str, ...]:
+    return tuple(comma_list(text))
 
 
 def _flag(name: str, text: str) -> bool:
@@ -181,29 +158,50 @@ def _choice(name: str, text: str, *choices: str) -> str:
     return text
 
 
-def _count(name: str, text: str | None, minimum: int = 1) -> int | None:
-    if text is None:
-        return None
+def _count(name: str, text: str, minimum: int = 1) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) >= minimum):
         raise ClientError(f"{name} is {text!r}; it must be a whole number, {minimum} or more")
     return int(text)
 
 
-def _seconds(text: str) -> float:
+def _seconds(name: str, text: str) -> float:
     """How long requests are retried: an interval, or a number of seconds."""
     try:
         return interval_us(text) / 1e6 if text[-1:].isalpha() else float(text)
     except ValueError:
-        raise ClientError(f"retryTimeout is {text!r}; write seconds, such as 60 or 1m") from None
+        raise ClientError(f"{name} is {text!r}; write seconds, such as 60 or 1m") from None
 
 
-def _closes_within_us(text: str | None) -> int | None:
-    if text is None:
-        return None
+def _interval_us(name: str, text: str) -> int:
     try:
         return parse_interval(text)
     except ValueError as error:
-        raise ClientError(f"closesWithin: {error}") from None
+        raise ClientError(f"{name}: {error}") from None
+
+
+PARSED: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
+    "retryTimeout": ("retry_s", _seconds),
+    "columns": ("columns", _list),
+    "asOf": ("as_of", _text),
+    "inferSchema": ("infer_schema", _flag),
+    "partitions": ("partitions", _count),
+    "pushdown": ("pushdown", _flag),
+    "startingBookmark": ("starting", _text),
+    "endingBookmark": ("ending", _text),
+    "maxRowsPerTrigger": ("rows_max", _count),
+    "readMode": ("latest", lambda name, text: _choice(name, text, "changes", "latest") == "latest"),
+    "failOnDataLoss": ("fail_on_data_loss", _flag),
+    "closesWithin": ("closes_within_us", _interval_us),
+    "mode": ("mode", lambda name, text: _choice(name, text, *get_args(WriteMode))),
+    "allowEmpty": ("allow_empty", _flag),
+    "epoch": ("epoch", partial(_count, minimum=0)),
+    "rerun": ("rerun", lambda name, text: _choice(name, text, "fail", "skip")),
+    "batchRows": ("batch_rows", _count),
+    "deadLetterPath": ("dead_letter_path", _text),
+    "keyColumn": ("key_column", _text),
+    "opColumn": ("op_column", _text),
+}
+"""The field of an option, and its parser; the others are texts under their own names."""
 
 
 def any_option(given: Mapping[str, Any], name: str) -> str | None:

@@ -22,15 +22,12 @@ from sow.errors import ClientError
 from sow.spark.conflation import SparkConflation
 from sow.spark.end_of_stream import ToItsEnd, endings
 from sow.spark.error_text import reason
-from sow.spark.grouped_view import SparkView
 from sow.spark.http import own_server, segment
-from sow.spark.pipeline_conflation import conflated, copied
-from sow.spark.pipeline_rows import row_columns
-from sow.spark.pipeline_sink import written
-from sow.spark.pipeline_source import SourceRows, given
+from sow.spark.pipeline_conflation import conflated, copied, row_columns
+from sow.spark.pipeline_io import SourceRows, given, written
 from sow.spark.run_state import HadoopFiles, LeasedState, LocalState, RunState, directory_of
 from sow.spark.session import has_session, session
-from sow.spark.view_stream import following_operators, rows_of_groups
+from sow.spark.views import SparkView, following_operators, rows_of_groups
 
 ROWS_IN, ROWS_OUT = "sow_rows_in", "sow_rows_out"
 """Names under which rows are counted; those in, for each source."""

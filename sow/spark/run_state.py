@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from sow.core.pipelines import Pipeline, located
 from sow.errors import ClientError
-from sow.store.secure_files import make_directory, open_file
+from sow.store.files import make_directory, open_file
 
 LEASE_S = 60.0
 """Duration of a lease: many times as long as renewing it takes, also while a batch keeps the
@@ -36,27 +36,6 @@ class Files(Protocol):
 
     def write(self, name: str, text: str) -> None:
         """Replace a file."""
-
-
-class RunState(Protocol):
-    """The state of one pipeline, held by one run from `hold` to `release`."""
-
-    @property
-    def checkpoint(self) -> str:
-        """The directory of Spark's checkpoint."""
-
-    @property
-    def files(self) -> Files:
-        """The rest."""
-
-    def hold(self) -> None:
-        """Acquire the state; raises ClientError that names the holder."""
-
-    def keep(self) -> None:
-        """Renew the lease now and then; raises ClientError if another run has taken the state."""
-
-    def release(self) -> None:
-        """Release the state for other runs."""
 
 
 def directory_of(pipeline: Pipeline, data_directory: Path) -> str:
@@ -86,7 +65,7 @@ class LocalFiles:
 
 
 class LocalState:
-    """A state at a path."""
+    """A state at a path, whose lock ends with the process."""
 
     def __init__(self, name: str, directory: Path) -> None:
         self._name = name
@@ -112,8 +91,8 @@ class LocalState:
         self._lock = lock
 
     def make_for(self, purpose: str) -> None:
-        """Bind the state to `identity`: a state with another identity is useless and is reset. The
-        caller holds the state."""
+        """Bind the state to `purpose`: a state that was made for another one is useless and is
+        reset. The caller holds the state."""
         if self.files.read("purpose") == purpose:
             return
         if os.path.exists(self.checkpoint):
@@ -157,7 +136,7 @@ class LeasedState:
                 f"{held['holder']}. If that was killed, the lease expires in "
                 f"{held['until_s'] - now_s:.0f} s"
             )
-        self._say(now_s)
+        self._renew(now_s)
         self._check()  # of two concurrent writers the last one wins
 
     def keep(self) -> None:
@@ -165,7 +144,7 @@ class LeasedState:
         now_s = self._now_s()
         if self._renewed_s is not None and now_s - self._renewed_s >= RENEWED_S:
             self._check()
-            self._say(now_s)
+            self._renew(now_s)
 
     def release(self) -> None:
         """Release the state for other runs."""
@@ -185,7 +164,7 @@ class LeasedState:
                 f"pipeline {self._name} has lost {self._directory}: it is held by {other} now"
             )
 
-    def _say(self, now_s: float) -> None:
+    def _renew(self, now_s: float) -> None:
         lease = {"holder": self._holder, "until_s": now_s + LEASE_S}
         self.files.write("holder", json.dumps(lease))
         self._renewed_s = now_s
@@ -197,6 +176,10 @@ class LeasedState:
             return {"holder": str(found["holder"]), "until_s": float(found["until_s"])}
         except (ValueError, KeyError, TypeError):
             return None  # missing or incomplete
+
+
+RunState = LocalState | LeasedState
+"""The state of one pipeline, held by one run from `hold` to `release`."""
 
 
 class HadoopFiles:

@@ -2,10 +2,11 @@
 
 The options determine the columns: those of the row as it is (like Kafka's), some of them, or fields
 of the body in the types of a schema or of inferred types. Spark always passes a schema: it is the
-caller's unless Spark has requested ours.
+caller's unless Spark has requested ours. Types without values in messages are refused beforehand,
+with the name of the column.
 """
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import MutableMapping
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -16,28 +17,35 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    IntegralType,
+    MapType,
+    NullType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
-from sow.core.definitions import MessageTypeOptions, message_type_options
 from sow.core.pipelines import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE, Use
-from sow.core.suggest import did_you_mean
 from sow.errors import ClientError
-from sow.messages.arrow import JSON_KIND, KIND_OF_COLUMN, PATH_OF_COLUMN, is_json_text
+from sow.messages.arrow import KIND_OF_COLUMN
 from sow.spark.columns import (
-    JSON_MESSAGES,
-    OF_THE_ROW,
     ROW,
     SPARK_ROW,
     Messages,
     check_row_columns,
 )
-from sow.spark.http import segment
-from sow.spark.inference import inferred
+from sow.spark.inference import chosen, columns_of_records, messages_of, spark_schema
 from sow.spark.options import SourceOptions, any_option, read_options
 from sow.spark.reader import PushingReader, SowReader
-from sow.spark.snapshots import Wanted, take
 from sow.spark.stream import SowStreamReader
-from sow.spark.types import check_types
 from sow.spark.writer import SowStreamWriter, SowWriter
 
 
@@ -65,11 +73,7 @@ class SowDataSource(DataSource):
         """The name for `format`."""
         return "sow"
 
-    @property
-    def _options(self) -> SourceOptions:
-        return read_options(self._given)
-
-    def _for(self, use: Use) -> SourceOptions:
+    def _for(self, use: Use | None = None) -> SourceOptions:
         return read_options(self._given, use)
 
     def schema(self) -> StructType | str:
@@ -78,13 +82,13 @@ class SowDataSource(DataSource):
         With `inferSchema` the fields of the records, in the types of their values: this reads all
         of them. Raises ClientError for a missing column, and for a topic without columns.
         """
-        options = self._options
+        options = self._for()
         self._reads_rows = not options.infer_schema
         if options.infer_schema:
-            return _spark(_of_the_records(options))
+            return spark_schema(columns_of_records(options))
         if not options.columns:
             return SPARK_ROW
-        return from_arrow_schema(_some(ROW, options.columns, "a row; give a schema for fields"))
+        return from_arrow_schema(chosen(ROW, options.columns, "a row; give a schema for fields"))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read into `schema`: the records as of one moment, or a part of the log.
@@ -112,7 +116,7 @@ class SowDataSource(DataSource):
         if self._reads_rows:
             return None
         check_row_columns(schema)
-        messages = _messages_of(options)
+        messages = messages_of(options)
         messages.check(schema)
         return messages
 
@@ -145,32 +149,6 @@ class SowDataSource(DataSource):
         return SowStreamWriter(self._for(STREAM_WRITE), schema)
 
 
-def _messages_of(options: SourceOptions) -> Messages:
-    """The message type of a topic."""
-    server = options.server
-    topic = server.json("GET", f"/v1/topics/{segment(options.topic)}", expected=True)
-    name = topic["message_type"]
-    if name == "json":
-        return JSON_MESSAGES
-    known = {one["name"]: one for one in server.json("GET", "/v1/message-types")}
-    return Messages(
-        message_type_options(known[name]) if name in known else MessageTypeOptions(name, name)
-    )
-
-
-def _spark(schema: pa.Schema) -> StructType:
-    """The server's columns in types of Spark's; others raise an error that names them."""
-    json_texts = {KIND_OF_COLUMN: JSON_KIND}
-    return StructType(
-        [
-            StructField(
-                made.name, made.dataType, made.nullable, json_texts if is_json_text(sent) else None
-            )
-            for sent, made in zip(schema, from_arrow_schema(schema), strict=True)
-        ]
-    )
-
-
 def _arrow(schema: StructType) -> pa.Schema:
     check_types(schema)
     found = to_arrow_schema(schema, timezone="UTC", prefers_large_types=False)
@@ -183,57 +161,48 @@ def _arrow(schema: StructType) -> pa.Schema:
     )
 
 
-def _of_the_records(options: SourceOptions) -> pa.Schema:
-    """The columns that the records have, or some of them: fields of the bodies and, if they are
-    named, columns of the row."""
-    found = _inferred(options)
-    taken = next((name for name in found.names if name in OF_THE_ROW), None)
-    if taken is not None and not options.columns:
-        raise ClientError(
-            f"the records have a field {taken}, and a column of that name is the row's; name those "
-            "to be read by the option columns"
-        )
-    fields = [field for field in found if field.name not in OF_THE_ROW]
-    of_row = [pa.field(name, ROW.field(own).type) for name, own in OF_THE_ROW.items()]
-    of_row = [field for field in of_row if field.name in options.columns]
-    return _some(pa.schema([*fields, *of_row]), options.columns, "the records")
+SCALARS = (
+    NumericType,
+    StringType,
+    BooleanType,
+    BinaryType,
+    DateType,
+    TimestampType,
+    TimestampNTZType,
+    NullType,
+)
+"""The types of Spark that have values in messages; an interval or a variant would come back as
+another value."""
+INSTEAD = {
+    "variant": "to_json(column)",
+    "interval": "cast(column as string), or a number of seconds",
+    "time": "cast(column as string)",
+}
 
 
-def _inferred(options: SourceOptions) -> pa.Schema:
-    reply = options.server.arrow(
-        f"/v1/topics/{segment(options.topic)}/records",
-        filter=options.filter,
-        top_n=0,
-        **options.groups,
-    )
-    schema: pa.Schema = pa.ipc.open_stream(reply.body).schema
-    # A field within another one is read as part of it.
-    schema = pa.schema(
-        [one for one in schema if PATH_OF_COLUMN.encode() not in (one.metadata or {})]
-    )
-    found = inferred(schema, _bodies(options), _messages_of(options)) if schema.names else schema
-    if not found.names:
-        raise ClientError(f"{options.topic} holds no records to take a schema from; give one")
-    return found
+def check_types(schema: StructType) -> None:
+    """Raise ClientError for the first column of a type without values in messages."""
+    for field in schema:
+        _check(field.name, field.dataType)
 
 
-def _bodies(options: SourceOptions) -> Iterator[Sequence[str]]:
-    """The bodies of all records, whatever the filter: the type of a column does not depend on the
-    rows of one read."""
-    if options.groups:
-        batches = SowReader(options, ROW, from_log=False).rows()
-    else:
-        server = options.server
-        taken = take(server, Wanted(options.topic), options.as_of)
-        batches = (batch for one in taken for part in one.parts for batch in part.read(server))
-    for batch in batches:
-        yield batch.column("value").to_pylist()
-
-
-def _some(schema: pa.Schema, columns: tuple[str, ...], of: str) -> pa.Schema:
-    for name in columns:
-        if name not in schema.names:
-            raise ClientError(f"no column {name!r}{did_you_mean(name, schema.names)} of {of}")
-        if columns.count(name) > 1:
-            raise ClientError(f"columns names {name!r} twice; once is enough")
-    return pa.schema([schema.field(name) for name in columns or schema.names])
+def _check(name: str, kind: DataType) -> None:
+    match kind:
+        case StructType():
+            for field in kind:
+                _check(f"{name}.{field.name}", field.dataType)
+        case ArrayType():
+            _check(name, kind.elementType)
+        case MapType():
+            if not isinstance(kind.keyType, StringType | IntegralType):
+                raise ClientError(
+                    f"column {name} is of type {kind.simpleString()}: names of fields are texts, "
+                    "or whole numbers; use map_from_entries with keys cast to string"
+                )
+            _check(name, kind.valueType)
+        case _ if not isinstance(kind, SCALARS):
+            text = kind.simpleString()
+            near = next((use for word, use in INSTEAD.items() if word in text), "a cast")
+            raise ClientError(
+                f"column {name} is of type {text}, which has no values in messages; use {near}"
+            )

@@ -33,21 +33,22 @@ from pyspark.sql.streaming.datasource import (
 
 from sow.errors import AnotherLog
 from sow.spark.columns import ROW, Messages, decoder
-from sow.spark.http import ServerRefusal, member, segment
+from sow.spark.http import ServerRefusal, segment
 from sow.spark.options import SourceOptions
-from sow.spark.reader import LogPart, split_log
+from sow.spark.reader import STARTS, LogPart, split_log
 from sow.spark.rows import (
     DataLoss,
+    SnapshotPart,
+    TakenSnapshot,
+    Wanted,
+    extent,
     last_of_each_key,
     oldest_to_go_on_from,
     position,
-    range_of_log,
+    take,
 )
-from sow.spark.snapshots import SnapshotPart, TakenSnapshot, Wanted, take
 
 SNAPSHOT = "snapshot"
-STARTS = {"earliest": "0", "latest": "now", SNAPSHOT: "now"}
-"""Start positions by name."""
 ROWS_OF_A_BATCH = 100_000
 """Default rows of a batch: seconds of work, so that a stream over a long log shows results soon,
 and its writes block the server for no more than a tenth of a second."""
@@ -84,7 +85,8 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins."""
         starting = self.options.starting
-        found = self._extent(STARTS.get(starting, starting), limit=1)
+        start = "now" if starting == SNAPSHOT else STARTS.get(starting, starting)
+        found = self._extent(start, limit=1)
         offset = {
             "bookmark": int(found["from"]),
             "log": found["log"],
@@ -201,19 +203,14 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, start: str | int, limit: int | None, to: int | None = None, log: str = ""
     ) -> Any:
         """The rows in a range of the log; numbers are those of `log`."""
-        return self._server.json(
-            "GET",
-            "/v1/log/extent",
-            topics=member(self.options.topic),
-            limit=limit,
-            to=None if to is None else position(log, to),
-            **{"from": start if isinstance(start, str) else position(log, start)},
-        )
+        begin = start if isinstance(start, str) else position(log, start)
+        end = None if to is None else position(log, to)
+        return extent(self._server, self.options.topic, begin, end, limit)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The range in parts; one part if only the last row of each key is wanted."""
         if start == end or "after" not in end:
-            # The begin of a query is no range; `latest` may have moved by now.
+            # The beginning of a query is no range; `latest` may have moved by now.
             return []
         after, until = int(end["after"]), int(end["bookmark"])
         if "records" in end:
@@ -232,23 +229,17 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one part, as Arrow batches of the schema."""
+        return map(decoder(self.schema, self.messages), self._rows(partition))
+
+    def _rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one part as they are."""
         if isinstance(partition, TickPartition):
-            return map(decoder(self.schema, self.messages), [self._tick(partition)])
+            return iter([self._tick(partition)])
         if isinstance(partition, SnapshotPart):
-            return map(decoder(self.schema, self.messages), self._part(partition))
+            return self._part(partition)
         assert isinstance(partition, LogPart)
-        rows = range_of_log(
-            self.options.server,
-            self.options.topic,
-            partition.after,
-            partition.until,
-            self.options.filter,
-            self.options.fail_on_data_loss,
-            partition.log,
-        )
-        if self.options.latest:
-            rows = last_of_each_key(rows)
-        return map(decoder(self.schema, self.messages), rows)
+        rows = partition.read(self.options, self.options.filter)
+        return last_of_each_key(rows) if self.options.latest else rows
 
     def _part(self, part: SnapshotPart) -> Iterator[pa.RecordBatch]:
         try:
@@ -264,9 +255,8 @@ class SowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _tick(self, tick: TickPartition) -> pa.RecordBatch:
         row = {"bookmark": tick.bookmark, "topic": self.options.topic, "op": "tick"}
-        ts = pa.array([tick.time_us]).cast(pa.timestamp("us", tz="UTC"))
-        columns = [pa.array([row.get(f.name)], f.type) if f.name != "ts" else ts for f in ROW]
-        return pa.RecordBatch.from_arrays(columns, schema=ROW)
+        row["ts"] = tick.time_us
+        return pa.RecordBatch.from_pylist([row], ROW)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Everything up to here is processed: the log need not be retained for this consumer."""

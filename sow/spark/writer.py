@@ -20,18 +20,16 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from conflated_topics.ipc import to_ipc
+from conflated_topics.envelope import to_ipc
 from sow.core.media_types import ARROW
 from sow.errors import ClientError
 from sow.messages.arrow import JSON_KIND, KIND_OF_COLUMN
 from sow.spark.columns import OF_THE_ROW
-from sow.spark.deletes import KeysOfTopics, by_sow_key
 from sow.spark.documents import documents
 from sow.spark.http import ServerRefusal, segment
 from sow.spark.options import SourceOptions
-from sow.spark.side_outputs import DeadLetters
-from sow.spark.task_context import makes_a_table, part_and_attempt, query_and_batch
-from sow.spark.write_target import WriteTarget, check_columns, target
+from sow.spark.side_outputs import DeadLetters, makes_a_table, part_and_attempt, query_and_batch
+from sow.spark.write_target import KeysOfTopics, WriteTarget, by_sow_key, check_columns, target
 
 CHUNK_BYTES_MAX = 16 * 1024**2
 """Bytes of one request: well below the server's limit (Limits/FrameSize, 64 MiB)."""
@@ -58,12 +56,12 @@ class _Staging:
         writer: str,
         epoch: int,
         to: WriteTarget,
-        json_texts: frozenset[str] = frozenset(),
+        json_texts: frozenset[str],
     ) -> None:
         self._options = options
         self._server = options.server
         self._messages = RowMessages(options, to, json_texts)
-        self._path = f"/v1/writes/{segment(writer)}/{epoch}"
+        self._path = _path(writer, epoch)
         part, attempt = part_and_attempt()
         self.staged = Staged(writer, part, attempt, 0, 0, 0)
         self._dead_letters = _dead_letters(options, writer, epoch)
@@ -127,9 +125,7 @@ class RowMessages:
     `json_texts` are columns that hold the JSON text of each value.
     """
 
-    def __init__(
-        self, options: SourceOptions, to: WriteTarget, json_texts: frozenset[str] = frozenset()
-    ) -> None:
+    def __init__(self, options: SourceOptions, to: WriteTarget, json_texts: frozenset[str]) -> None:
         self._options = options
         self._to = to
         self._json_texts = json_texts
@@ -170,28 +166,16 @@ class RowMessages:
     def _without_keyless(self, batch: pa.RecordBatch, columns: Mapping[str, Any]) -> pa.Array:
         """The documents, without those of deletes that use their SowKeys."""
         value, names = columns["value"], batch.schema.names
+        by_key = by_sow_key(batch, columns["op"], () if self.are_values else self._to.keys)
         if self.are_values:
-            by_key = by_sow_key(batch, columns["op"], ())
             by_key = pc.and_(by_key, pc.is_null(value))
-        else:
-            by_key = by_sow_key(batch, columns["op"], self._to.keys)
         by_key = pc.and_(by_key, pc.is_valid(columns["key"]))
-        topic = next((name for name in self._topic_columns if name in names), None)
+        # In typed rows `topic` is a field.
+        of_topic = ("topic", "_topic") if self.are_values else ("_topic",)
+        topic = next((name for name in of_topic if name in names), None)
         if topic is not None:
             self._keys_of_topics.check(batch.column(topic).filter(by_key))
         return pc.if_else(by_key, pa.scalar(None, pa.string()), value)
-
-    @property
-    def _topic_columns(self) -> tuple[str, ...]:
-        """The columns that name the topic of a row: in typed rows `topic` is a field."""
-        return ("topic", "_topic") if self.are_values else ("_topic",)
-
-
-def _json_texts(schema: StructType) -> frozenset[str]:
-    """The columns that a read with `inferSchema` has marked as JSON texts."""
-    return frozenset(
-        field.name for field in schema if field.metadata.get(KIND_OF_COLUMN) == JSON_KIND
-    )
 
 
 def _pieces(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
@@ -209,58 +193,60 @@ def _bounded(messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     yield from _bounded(messages.slice(half))
 
 
-def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    return [message for message in messages if isinstance(message, Staged)]
-
-
-def _commit(options: SourceOptions, writer: str, epoch: int, staged: Sequence[Staged]) -> None:
-    parts = [
-        {"part": one.part, "attempt": one.attempt, "chunks": one.chunks, "rows": one.rows}
-        for one in staged
-    ]
-    path = f"/v1/writes/{segment(writer)}/{epoch}/commit"
-    body: dict[str, Any] = {"topic": options.topic, "parts": parts, "rerun": options.rerun}
-    if options.mode == "replace":
-        body |= {"mode": "replace", "allow_empty": options.allow_empty}
-    options.server.json("POST", path, body)
-    dead_letters = _dead_letters(options, writer, epoch)
-    if dead_letters is not None:
-        for one in staged:
-            if one.rejected:
-                dead_letters.keep(one.part, one.attempt)
-        dead_letters.finish()
-
-
-def _abort(
-    options: SourceOptions, epoch: int, messages: Sequence[WriterCommitMessage | None]
-) -> None:
-    for writer in {one.writer for one in _staged(messages)}:
-        _forget(options, writer, epoch)
-
-
-def _forget(options: SourceOptions, writer: str, epoch: int) -> None:
-    path = f"/v1/writes/{segment(writer)}/{epoch}"
-    options.server.json("DELETE", path, topic=options.topic)
-    dead_letters = _dead_letters(options, writer, epoch)
-    if dead_letters is not None:
-        dead_letters.finish()
-
-
 def _dead_letters(options: SourceOptions, writer: str, epoch: int) -> DeadLetters | None:
     path = options.dead_letter_path
     return None if path is None else DeadLetters(path, options.topic, writer, epoch)
 
 
-class SowWriter(DataSourceArrowWriter):
-    """Writes a DataFrame as one batch."""
+class _Writes:
+    """What writes of batches and of streams share: tasks stage, and the driver commits."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options
-        self.writer = options.writer or f"batch-{uuid.uuid4()}"
-        self.epoch = options.epoch or 0
         self.target = target(options)
         check_columns(schema, options, self.target)
-        self.json_texts = _json_texts(schema)
+        self.json_texts = frozenset(
+            # A read with `inferSchema` has marked them.
+            field.name
+            for field in schema
+            if field.metadata.get(KIND_OF_COLUMN) == JSON_KIND
+        )
+
+    def _stage(self, writer: str, epoch: int, batches: Iterator[pa.RecordBatch]) -> Staged:
+        return _Staging(self.options, writer, epoch, self.target, self.json_texts).write(batches)
+
+    def _commit(self, writer: str, epoch: int, staged: Sequence[Staged]) -> None:
+        parts = [
+            {"part": one.part, "attempt": one.attempt, "chunks": one.chunks, "rows": one.rows}
+            for one in staged
+        ]
+        options = self.options
+        body: dict[str, Any] = {"topic": options.topic, "parts": parts, "rerun": options.rerun}
+        if options.mode == "replace":
+            body |= {"mode": "replace", "allow_empty": options.allow_empty}
+        options.server.json("POST", f"{_path(writer, epoch)}/commit", body)
+        dead_letters = _dead_letters(options, writer, epoch)
+        if dead_letters is not None:
+            for one in staged:
+                if one.rejected:
+                    dead_letters.keep(one.part, one.attempt)
+            dead_letters.finish()
+
+    def _forget(self, writer: str, epoch: int) -> None:
+        options = self.options
+        options.server.json("DELETE", _path(writer, epoch), topic=options.topic)
+        dead_letters = _dead_letters(options, writer, epoch)
+        if dead_letters is not None:
+            dead_letters.finish()
+
+
+class SowWriter(_Writes, DataSourceArrowWriter):
+    """Writes a DataFrame as one batch."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self.writer = options.writer or f"batch-{uuid.uuid4()}"
+        self.epoch = options.epoch or 0
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task; raises ClientError if they are for a table."""
@@ -271,42 +257,42 @@ class SowWriter(DataSourceArrowWriter):
                 "read by load(), or by a view: CREATE TEMPORARY VIEW orders USING sow OPTIONS "
                 "(topic 'orders')"
             )
-        staging = _Staging(self.options, self.writer, self.epoch, self.target, self.json_texts)
-        return staging.write(iterator)
+        return self._stage(self.writer, self.epoch, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Apply the staged rows of all tasks."""
         staged = _staged(messages)
         if staged or self.options.mode == "replace":  # which an empty batch performs, too
-            _commit(self.options, self.writer, self.epoch, staged)
+            self._commit(self.writer, self.epoch, staged)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Forget it."""
-        _forget(self.options, self.writer, self.epoch)
+        self._forget(self.writer, self.epoch)
 
 
-class SowStreamWriter(DataSourceStreamArrowWriter):
+class SowStreamWriter(_Writes, DataSourceStreamArrowWriter):
     """Writes the batches of a stream, each under the query's name and the batch's number."""
-
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        self.options = options
-        self.target = target(options)
-        check_columns(schema, options, self.target)
-        self.json_texts = _json_texts(schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of one task."""
         query, batch = query_and_batch()
-        writer = self.options.writer or query
-        staging = _Staging(self.options, writer, batch, self.target, self.json_texts)
-        return staging.write(iterator)
+        return self._stage(self.options.writer or query, batch, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Apply the staged rows of all tasks."""
         staged = _staged(messages)
         if staged:
-            _commit(self.options, staged[0].writer, batchId, staged)
+            self._commit(staged[0].writer, batchId, staged)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Forget it."""
-        _abort(self.options, batchId, messages)
+        for writer in {one.writer for one in _staged(messages)}:
+            self._forget(writer, batchId)
+
+
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+    return [message for message in messages if isinstance(message, Staged)]
+
+
+def _path(writer: str, epoch: int) -> str:
+    return f"/v1/writes/{segment(writer)}/{epoch}"

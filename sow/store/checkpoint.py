@@ -18,7 +18,7 @@ import os
 import struct
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice, takewhile
 from operator import gt
@@ -31,11 +31,12 @@ from sow.store.environment import (
     Environment,
     Statvfs,
     Transaction,
-    is_lmdb,
     repair_command,
+    stored_in,
     structural_damage,
     sync_directory,
 )
+from sow.store.files import make_directory
 from sow.store.layout import (
     CONTENTS,
     HEADER_BYTES,
@@ -50,7 +51,6 @@ from sow.store.layout import (
     unseal,
 )
 from sow.store.protocols import Slice
-from sow.store.secure_files import make_directory
 
 log = logging.getLogger("sow")
 
@@ -131,7 +131,7 @@ class LmdbCheckpoint:
             self._sweep()
         elif empty:
             contents = seal_contents(self._fingerprint, self._since_seq)
-            self._env.write(partial(_put, blocks={CONTENTS_KEY: contents}))
+            self._env.put([(CONTENTS_KEY, contents)])
             self._adopt(contents)
         else:
             raise self._damaged("its table of contents is missing")
@@ -261,17 +261,18 @@ class LmdbCheckpoint:
         count = records = 0
         source = iter(slices)
         while batch := list(islice(source, SLICES_PER_COMMIT)):
-            blocks = {}
+            blocks = []
             for number, part in enumerate(batch, count):
                 block = seal_slice(part, generation, number, mark)
-                blocks[slice_key(generation, number)] = block
+                blocks.append((slice_key(generation, number), block))
                 if part.values is not None:
-                    blocks[values_key(generation, number)] = seal_values(part.values, block)
-            self._env.write(partial(_put, blocks=blocks))
+                    values = seal_values(part.values, block)
+                    blocks.append((values_key(generation, number), values))
+            self._env.put(blocks)
             count += len(batch)
             records += sum(len(part.identities) for part in batch)
         contents = seal_contents(self._fingerprint, seq, generation, count, records, mark)
-        self._env.write(partial(_put, blocks={CONTENTS_KEY: contents}))
+        self._env.put([(CONTENTS_KEY, contents)])
         self._adopt(contents)
         self._sweep()
 
@@ -320,21 +321,12 @@ class LmdbCheckpoint:
 
 def held_in(path: Path) -> int:
     """How many records the checkpoint in a file holds; 0 for any other file."""
+    block = stored_in(path, CONTENTS_KEY) or b""
     try:
-        if not is_lmdb(path) or structural_damage(path):
-            return 0
-        env = Environment(path, subdir=False)
-    except (OSError, StoreError):
-        return 0
-    try:
-        with env.read() as txn:
-            block: bytes | None = txn.get(CONTENTS_KEY)
-        unseal(block or b"", CONTENTS)
-        return contents_sizes(block or b"")[1]
+        unseal(block, CONTENTS)
     except ValueError:
         return 0
-    finally:
-        env.close()
+    return contents_sizes(block)[1]
 
 
 def seal_slice(part: Slice, generation: int, number: int, mark: int) -> bytes:
@@ -376,11 +368,6 @@ def contents_sizes(block: bytes) -> tuple[int, int]:
 def contents_fingerprint(block: bytes) -> str:
     """The fingerprint in a table of contents."""
     return block[HEADER_BYTES + _CONTENTS.size :].decode("utf-8", "surrogatepass")
-
-
-def _put(txn: Transaction, blocks: Mapping[bytes, bytes]) -> None:
-    for key, block in blocks.items():
-        txn.put(key, block)
 
 
 def _delete(txn: Transaction, keys: Iterable[bytes]) -> None:

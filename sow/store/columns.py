@@ -7,19 +7,66 @@ slot. Tables that need it have two more columns: an explicit place in the order,
 the newest record that a record is made of.
 
 The table assigns records to slots (`sow.store.memory`).
+
+Two things are done in steps, because they take tens of milliseconds for a million records, which
+would delay all clients. A nearly full block of numbers is copied into a larger one while it is used
+(`GrowableArray`). A reader that needs a column as of one moment takes a hold, which is empty at
+first: from then on every replaced or removed value is saved in it. The value of a slot is the one
+saved in the hold, or else the current one. The references are copied in steps, and then the hold is
+released: it is weakly referenced, so nothing is saved any more (`CopyOnWrite`).
 """
 
 import re
 from array import array
-from collections.abc import Callable, MutableMapping, Sequence, Set
-from typing import Any
+from collections.abc import Callable, Iterable, MutableMapping, Sequence, Set
+from typing import Any, Generic, TypeVar
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sow.core.cooperative import untracked
-from sow.store.growable_array import GrowableArray
 from sow.store.sharded_dict import get_all
+
+Block = NDArray[np.int64]
+
+COPIED_AT_ONCE = 32
+"""Places that are copied for each that is written to: twice as many as have to be for the larger
+block to be complete when a sixteenth of the smaller one, which was free, has been filled; 30 ns
+each."""
+
+
+class GrowableArray:
+    """A block of `size` places that replaces the smaller `block`, filled while that is used.
+
+    The copy starts before the smaller block is full, and each change copies some more columns.
+    Slots written meanwhile are noted, and copied again at the end.
+    """
+
+    __slots__ = ("_copied", "_smaller", "_written", "block")
+
+    def __init__(self, block: Block, size: int) -> None:
+        self._smaller = block
+        # Memory that is not written to is not there yet, so that this takes no time.
+        self.block: Block = np.zeros((len(block), size), np.int64)
+        self._copied = 0
+        """Places below it were copied."""
+        self._written: list[NDArray[np.int64]] = []
+
+    def write(self, places: NDArray[np.int64]) -> bool:
+        """These places were written to, and more may be to them until the next call: copy some;
+        whether the larger block is complete then, and to be used."""
+        self._written.append(places)
+        size = self._smaller.shape[1]
+        start, stop = self._copied, min(self._copied + COPIED_AT_ONCE * len(places), size)
+        self.block[:, start:stop] = self._smaller[:, start:stop]
+        self._copied = stop
+        if stop < size:
+            return False
+        written = np.concatenate(self._written)
+        self.block[:, written] = self._smaller[:, written]
+        return True
+
 
 Slots = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -46,13 +93,51 @@ SowKeys = Callable[[str, Sequence[str]], "array[int]"]
 SOW_KEY = re.compile(r"0|[1-9][0-9]{0,19}")
 
 
+Value = TypeVar("Value")
+
+
+class Before(dict[int, Value]):
+    """By slot, the value at the time of the hold, if it was replaced since."""
+
+    __slots__ = ("__weakref__",)
+
+
+class CopyOnWrite(Generic[Value]):
+    """The holds of one column that are still referenced."""
+
+    __slots__ = ("_refs",)
+
+    def __init__(self) -> None:
+        self._refs: list[ref[Before[Value]]] = []
+
+    def take(self) -> Before[Value]:
+        """A new one, of this moment."""
+        hold = Before[Value]()
+        self._refs.append(ref(hold))
+        return hold
+
+    def save(self, slots: Sequence[int], values: Iterable[Value]) -> bool:
+        """Save these replaced values; returns whether any hold is left."""
+        there = [hold for one in self._refs if (hold := one()) is not None]
+        self._refs = list(map(ref, there))
+        if there:
+            saved = list(zip(slots, values, strict=True))
+            for hold in there:
+                for slot, value in saved:
+                    # If a slot is named twice, its first value is the old one.
+                    hold.setdefault(slot, value)
+        return bool(there)
+
+
 class Columns:
     """Columns of records. `sow_keys` makes the SowKeys of identities in `domain`; None: these are
     the keys themselves."""
 
     __slots__ = (
+        "_body_holds",
         "_by_sow_key",
         "_domain",
+        "_identity_holds",
         "_keyed_to",
         "_larger",
         "_make_sow_keys",
@@ -75,6 +160,10 @@ class Columns:
         self._larger: GrowableArray | None = None
         """The block that will replace the block of numbers."""
         self.expires_us: NDArray[np.int64] | None = None
+        self._body_holds: CopyOnWrite[bytes | None] | None = None
+        """Holds on replaced bodies; None while there are none."""
+        self._identity_holds: CopyOnWrite[str | None] | None = None
+        """The same of what is removed."""
         self._by_sow_key = NONE_KEYED
         self._keyed_to = 0
         """Slots below it are in `_by_sow_key`; a lookup by SowKey adds the others."""
@@ -100,6 +189,18 @@ class Columns:
         if self.expires_us is None:
             return [other_us if slot is None else 0 for slot in slots]
         return _numbers_in(self.expires_us, slots, [other_us] * len(slots))
+
+    def hold_bodies(self) -> Before[bytes | None]:
+        """Saves replaced and removed `bodies` from now on, while it is referenced."""
+        if self._body_holds is None:
+            self._body_holds = CopyOnWrite()
+        return self._body_holds.take()
+
+    def hold_identities(self) -> Before[str | None]:
+        """The same of `identities`."""
+        if self._identity_holds is None:
+            self._identity_holds = CopyOnWrite()
+        return self._identity_holds.take()
 
     # Numbers.
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from sow.core.definitions import JournalSettings, Topic
 from sow.errors import StoreError
 from sow.store.checkpoint import LmdbCheckpoint
+from sow.store.files import close_to_others, is_open_to_others, make_directory, open_file
 from sow.store.journal import LmdbJournal
-from sow.store.secure_files import close_to_others, is_open_to_others, make_directory, open_file
 from sow.store.stored_definitions import file_name, fingerprint
 
 LOCK_FILE = "lock"

@@ -16,7 +16,7 @@ import shlex
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ import lmdb
 import lmdb.verify
 
 from sow.errors import NO_ROOM, DiskFull, StoreError, StoreFailing
-from sow.store.secure_files import FILE_MODE, close_to_others
+from sow.store.files import FILE_MODE, close_to_others
 
 MAP_BYTES = 256 * 1024**2
 """Addresses that are reserved at first. It costs no memory, and is doubled when the file outgrows
@@ -120,6 +120,15 @@ class Environment:
             except lmdb.Error as error:
                 self._release()  # after a failed commit only a fresh environment is trusted
                 raise self._failure(error) from error
+
+    def put(self, blocks: Collection[tuple[bytes, bytes]]) -> None:
+        """Store these values under their keys, in one durable transaction as `write` does."""
+
+        def put(txn: Transaction) -> None:
+            for key, block in blocks:
+                txn.put(key, block)
+
+        self.write(put)
 
     def _grow(self) -> None:
         with self._map_lock:
@@ -267,10 +276,23 @@ def structural_damage(data_file: Path) -> str:
     return "; ".join(problems[:3])
 
 
-def is_lmdb(data_file: Path) -> bool:
-    """Whether a file begins as LMDB's do."""
-    with data_file.open("rb") as file:
-        return _MAGIC in file.read(64)
+def stored_in(data_file: Path, key: bytes) -> bytes | None:
+    """The value of a key in a file; None if it has none, or is not a whole file of LMDB's."""
+    try:
+        with data_file.open("rb") as file:
+            if _MAGIC not in file.read(64):
+                return None
+        if structural_damage(data_file):
+            return None
+        env = Environment(data_file, subdir=False)
+    except (OSError, StoreError):
+        return None
+    try:
+        with env.read() as txn:
+            value: bytes | None = txn.get(key)
+        return value
+    finally:
+        env.close()
 
 
 def _fill_up(data_file: Path) -> None:

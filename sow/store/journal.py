@@ -28,13 +28,13 @@ from sow.store.environment import (
     Statvfs,
     Transaction,
     footprint_bytes,
-    is_lmdb,
     repair_command,
+    stored_in,
     structural_damage,
     sync_directory,
     used_bytes,
 )
-from sow.store.high_water_mark import HighWaterMark, read_high_water_mark
+from sow.store.files import HighWaterMark, make_directory, read_high_water_mark
 from sow.store.layout import (
     ACCOUNT,
     BASE,
@@ -48,7 +48,6 @@ from sow.store.layout import (
     unseal,
 )
 from sow.store.protocols import LogEntry, accounts_of
-from sow.store.secure_files import make_directory
 
 DATA_FILE = "data.mdb"
 NEWEST_FILE = "newest"
@@ -259,18 +258,8 @@ class LmdbJournal:
 
         Raises Damaged.
         """
-        blocks: list[bytes] = []
-        with self._env.read() as txn:
-            cursor = txn.cursor()
-            found = cursor.set_range(ACCOUNTS_KEY)
-            while found and cursor.key().startswith(BASE_KEY):
-                blocks.append(cursor.value())
-                found = cursor.next()
-        if not blocks:
-            return None
-        for block in blocks:
-            self._unseal(block, ACCOUNT)
-        return accounts_in(blocks)
+        blocks = self.moment().accounts
+        return accounts_in(blocks) if blocks else None
 
     @contextmanager
     def held(self) -> Iterator[int]:
@@ -417,17 +406,7 @@ def accounts_in(blocks: Iterable[bytes]) -> list[LogEntry]:
 
 def is_journal(data_file: Path) -> bool:
     """Whether a file is the journal of some data directory, and not a checkpoint."""
-    try:
-        if not is_lmdb(data_file) or structural_damage(data_file):
-            return False
-        env = Environment(data_file, subdir=False)
-    except (OSError, StoreError):
-        return False
-    try:
-        with env.read() as txn:
-            return txn.get(BASE_KEY) is not None
-    finally:
-        env.close()
+    return stored_in(data_file, BASE_KEY) is not None
 
 
 def _seal_group(group: Sequence[LogEntry], last_seq: int, chain: int) -> tuple[bytes, int, int]:

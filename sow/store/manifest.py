@@ -28,7 +28,7 @@ from sow.core.definitions import (
 )
 from sow.errors import Damaged, StoreError
 from sow.store.environment import repair_command, sync_directory
-from sow.store.secure_files import close_to_others, rewrite
+from sow.store.files import close_to_others, rewrite
 from sow.store.stored_definitions import Era, Names, StoredDefinition
 
 MANIFEST_FILE = "manifest.json"
@@ -146,10 +146,11 @@ def manifest_text(manifest: Manifest) -> bytes:
         "eras": [[era.until_seq, era.names] for era in manifest.eras],
         "log_id": manifest.log_id,
     }
-    return json.dumps({**content, "checksum": _checksum(content)}, indent=1).encode()
+    return json.dumps({**content, "checksum": checksum_of(content)}, indent=1).encode()
 
 
-def _checksum(content: Mapping[str, Any]) -> int:
+def checksum_of(content: Mapping[str, Any]) -> int:
+    """The checksum of a JSON document, whatever the order of its names."""
     return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
@@ -179,7 +180,7 @@ def parse_manifest(text: bytes, path: Path) -> Manifest:
         content = json.loads(text)
         version = content["version"]
         checksum = content.pop("checksum", None)
-        is_whole = checksum == _checksum(content)
+        is_whole = checksum == checksum_of(content)
         if isinstance(version, int) and version > FORMAT:
             # Where the checksum does not match, it may be a damaged one of ours.
             raise (StoreError if is_whole else _Unknown)(

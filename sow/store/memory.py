@@ -14,8 +14,17 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sow.store.columns import BORN, GROWTH_PART, LONG_COLUMNS, SEQ, TS_US, Columns, Slots, SowKeys
-from sow.store.copy_on_write import Before, CopyOnWrite
+from sow.store.columns import (
+    BORN,
+    GROWTH_PART,
+    LONG_COLUMNS,
+    SEQ,
+    TS_US,
+    Before,
+    Columns,
+    Slots,
+    SowKeys,
+)
 from sow.store.protocols import Numbers, Slice, numbers
 from sow.store.sharded_dict import get_all, sharded_if_long
 
@@ -69,9 +78,7 @@ class Table(Columns):
     __slots__ = (
         "_arrivals",
         "_bears",
-        "_body_holds",
         "_free",
-        "_identity_holds",
         "_in_order",
         "_usage",
         "bytes",
@@ -92,10 +99,6 @@ class Table(Columns):
         """How many were inserted, where that is their order."""
         self._bears = False
         """Records have been given their births."""
-        self._body_holds: CopyOnWrite[bytes | None] | None = None
-        """Holds on replaced bodies; None while there are none."""
-        self._identity_holds: CopyOnWrite[str | None] | None = None
-        """The same of what is removed."""
         self.bytes = 0
 
     @property
@@ -273,18 +276,6 @@ class Table(Columns):
             # Numbers as in memory, to be marked among a million at once (`live`).
             self._free = array("q")
         self._free.extend(slots)
-
-    def hold_bodies(self) -> Before[bytes | None]:
-        """Saves replaced and removed `bodies` from now on, while it is referenced."""
-        if self._body_holds is None:
-            self._body_holds = CopyOnWrite()
-        return self._body_holds.take()
-
-    def hold_identities(self) -> Before[str | None]:
-        """The same of `identities`."""
-        if self._identity_holds is None:
-            self._identity_holds = CopyOnWrite()
-        return self._identity_holds.take()
 
     def held_names(self, count: int) -> Iterator[list[str]]:
         """What the records of this moment are called, so many at a time, whatever becomes of them

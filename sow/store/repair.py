@@ -1,7 +1,13 @@
 """Saves what is whole of a damaged journal or checkpoint: ``python -m sow.store.repair``.
 
-Whole blocks (`sow.store.block_scan`) that belong together are copied to a new file; the damaged
-one is set aside (`sow.store.quarantine`), never deleted.
+Whole blocks that belong together are copied to a new file. Blocks carry their own length, checksum
+and position, so a scan for their first bytes finds them without LMDB, whose own pages may be
+damaged. It also finds those in free pages: positions and chains decide which of them belong
+together.
+
+The damaged file, a checkpoint or the directory of a journal, is set aside, never deleted. The new
+one is made beside it under a temporary name, and renamed when it is complete: after an interruption
+between these steps the next run starts again, or finishes what was complete.
 
 What a repair could not save is written into the manifest, as what does not count for a topic any
 more; otherwise the next start would go on missing it. A repair may be interrupted at any point and
@@ -9,14 +15,14 @@ run again.
 """
 
 import argparse
+import mmap
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from sow.errors import Damaged, SowError, StoreError
-from sow.store.block_scan import Found, holds, read_blocks, scan, unbroken_run
 from sow.store.checkpoint import (
     CONTENTS_KEY,
     contents_fingerprint,
@@ -26,8 +32,13 @@ from sow.store.checkpoint import (
     slice_key,
 )
 from sow.store.directory import DataDirectory
-from sow.store.environment import Environment, Transaction, sync_directory
-from sow.store.high_water_mark import HighWaterMark, read_high_water_mark
+from sow.store.environment import Environment, sync_directory
+from sow.store.files import (
+    HighWaterMark,
+    close_to_others,
+    make_directory,
+    read_high_water_mark,
+)
 from sow.store.journal import (
     ACCOUNTS_KEY,
     BASE_KEY,
@@ -40,21 +51,157 @@ from sow.store.journal import (
 from sow.store.layout import (
     ACCOUNT,
     BASE,
+    BLOCK_MAGIC,
     CONTENTS,
     GROUP,
     SLICE,
+    BlockHeader,
     decode_entries,
     decode_slice,
     read_header,
     seal,
+    unseal,
 )
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE, ManifestFile
-from sow.store.quarantine import begin, finish, is_unfinished, put_in_place, set_aside
-from sow.store.secure_files import make_directory
 from sow.store.stored_definitions import StoredDefinition, file_name
+
+Found = tuple[BlockHeader, int]
+"""A whole block: its header, and its offset in the file."""
+
+
+# Whole blocks in the raw bytes of a file, whatever state the file is in.
+
+
+def scan(data_file: Path) -> Iterator[Found]:
+    """Every whole block in the file, in file order, stale ones in free pages included."""
+    if not data_file.exists() or not data_file.stat().st_size:
+        return
+    with data_file.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
+        at = raw.find(BLOCK_MAGIC)
+        while at >= 0:
+            header = _whole_block(raw, at)
+            if header is not None:
+                yield header, at
+            at = raw.find(BLOCK_MAGIC, at + (header.length if header else 1))
+
+
+def _whole_block(raw: mmap.mmap, at: int) -> BlockHeader | None:
+    try:
+        header = read_header(raw[at : at + 64])
+        return unseal(raw[at : at + header.length], header.kind)
+    except ValueError:
+        return None
+
+
+def holds(data_file: Path, *kinds: int) -> bool:
+    """Whether there is a whole block of one of these kinds in a file."""
+    return any(header.kind in kinds for header, _ in scan(data_file))
+
+
+def read_blocks(data_file: Path, found: Sequence[Found]) -> Iterator[tuple[BlockHeader, bytes]]:
+    """The bytes of blocks that were found, in their order."""
+    if not found:
+        return  # nor may there be a file
+    with data_file.open("rb") as file:
+        for header, offset in found:
+            file.seek(offset)
+            yield header, file.read(header.length)
+
+
+def unbroken_run(groups: Sequence[Found], after_seq: int) -> list[Found]:
+    """The longest chain of groups that holds or touches `after_seq + 1`, in order."""
+    following: dict[tuple[int, int], list[Found]] = defaultdict(list)
+    preceding: dict[tuple[int, int], Found] = {}
+    for found in groups:
+        header = found[0]
+        following[header.seq, header.chain].append(found)
+        preceding[header.last_seq + 1, header.checksum] = found
+
+    def after(header: BlockHeader) -> list[Found]:
+        return following[header.last_seq + 1, header.checksum]
+
+    def touching(found: Found) -> tuple[bool, bool]:
+        """Prefer the group that holds the record, then one that is followed by another."""
+        return found[0].last_seq > after_seq, bool(after(found[0]))
+
+    starts = [f for f in groups if f[0].seq <= after_seq + 1 <= f[0].last_seq + 1]
+    if not starts:
+        return []
+    run = [max(starts, key=touching)]
+    while candidates := after(run[-1][0]):
+        run.append(max(candidates, key=touching))
+    history = []
+    first = run[0][0]
+    while before := preceding.get((first.seq, first.chain)):
+        history.append(before)
+        first = before[0]
+    return history[::-1] + run
+
+
+# A file put in the place of another, which is set aside.
+
+
+def begin(path: Path) -> Path:
+    """Where the new file is to be made; nothing is there that an interrupted work has left."""
+    fresh = path.with_name(path.name + ".repairing")
+    for name in (DATA_FILE, NEWEST_FILE):
+        (fresh / name).unlink(missing_ok=True) if fresh.is_dir() else None
+    _clear_lock(fresh)
+    if fresh.is_dir():
+        fresh.rmdir()
+    fresh.unlink(missing_ok=True)
+    return fresh
+
+
+def put_in_place(path: Path, fresh: Path) -> Path | None:
+    """Put `fresh`, which is complete, in the place of `path`; returns where the old one is now, if
+    there was one."""
+    _clear_lock(fresh)
+    fresh.rename(_complete(path))
+    sync_directory(path.parent)
+    return finish(path)
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether a new file is complete that `put_in_place` has not put in the place of `path`."""
+    return _complete(path).exists()
+
+
+def finish(path: Path) -> Path | None:
+    """Put what is complete in the place of `path`; returns where the old one is now, if there was
+    one."""
+    aside = set_aside(path) if path.exists() else None
+    _complete(path).rename(path)
+    sync_directory(path.parent)
+    return aside
+
+
+def set_aside(path: Path) -> Path:
+    """Give a file a free name beside its own, closed to others; returns it."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    close_to_others(path)
+    path.rename(aside)
+    sync_directory(path.parent)
+    return aside
+
+
+def _complete(path: Path) -> Path:
+    return path.with_name(path.name + ".repaired")
+
+
+def _clear_lock(fresh: Path) -> None:
+    """Remove what LMDB leaves beside a file that is closed."""
+    (fresh / "lock.mdb").unlink(missing_ok=True) if fresh.is_dir() else None
+    fresh.with_name(fresh.name + "-lock").unlink(missing_ok=True)
+
 
 COPY_BLOCKS = 16
 """Groups that one commit of a repair copies: some 16 MiB of the usual largest."""
+
+
+# Repairs.
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +279,10 @@ def _write_journal(
     make_directory(directory)
     env = Environment(directory, subdir=True)
     base, _ = seal(BASE, b"", seq=base_seq, count=0, chain=run[0][0].chain if run else 0)
-    env.write(partial(_put, blocks=[(BASE_KEY, base), *accounts.items()]))
+    env.put([(BASE_KEY, base), *accounts.items()])
     for start in range(0, len(run), COPY_BLOCKS):
         blocks = list(read_blocks(data_file, run[start : start + COPY_BLOCKS]))
-        env.write(partial(_put, blocks=[(key_of(h.seq), block) for h, block in blocks]))
+        env.put([(key_of(header.seq), block) for header, block in blocks])
     env.close()
     newest = HighWaterMark(directory / NEWEST_FILE)
     newest.mark(run[-1][0].last_seq if run else base_seq)
@@ -181,17 +328,12 @@ def _write_checkpoint(fresh: Path, path: Path, contents: bytes, slices: Sequence
         part = decode_slice(block)
         records += len(part.identities)
         copied = seal_slice(part, table.count, number, table.chain)
-        env.write(partial(_put, blocks=[(slice_key(table.count, number), copied)]))
+        env.put([(slice_key(table.count, number), copied)])
     fingerprint = contents_fingerprint(contents)
     block = seal_contents(fingerprint, table.seq, table.count, len(slices), records, table.chain)
-    env.write(partial(_put, blocks=[(CONTENTS_KEY, block)]))
+    env.put([(CONTENTS_KEY, block)])
     env.close()
     return records
-
-
-def _put(txn: Transaction, blocks: Iterable[tuple[bytes, bytes]]) -> None:
-    for key, block in blocks:
-        txn.put(key, block)
 
 
 def _finish(path: Path) -> Report | None:

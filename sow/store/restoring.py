@@ -21,9 +21,10 @@ from pathlib import Path
 
 from sow.core.definitions import CONSUMERS
 from sow.errors import StoreError
-from sow.store.backup_files import StoredBackup
+from sow.store.backup import StoredBackup
 from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.environment import sync_directory
+from sow.store.files import make_directory
 from sow.store.journal import LOG_UNFINISHED, LmdbJournal, accounts_in
 from sow.store.layout import (
     ACCOUNT,
@@ -34,7 +35,6 @@ from sow.store.layout import (
 )
 from sow.store.manifest import Manifest, ManifestFile
 from sow.store.protocols import LogEntry, Slice, numbers, part_of
-from sow.store.secure_files import make_directory
 from sow.store.stored_definitions import Era, StoredDefinition, file_name, fingerprint
 
 APPENDED_BYTES = 16 * 1024**2

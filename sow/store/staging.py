@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from sow.errors import NO_ROOM, DiskFull, StoreError, StoreFailing
 from sow.store.environment import Statvfs, space
-from sow.store.secure_files import close_to_others, make_directory, rewrite
+from sow.store.files import close_to_others, make_directory, rewrite
 
 CHECKSUM_BYTES = 4
 """Of a CRC-32, before a chunk."""

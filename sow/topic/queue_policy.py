@@ -33,7 +33,7 @@ from sow.core.delta import merged, same
 from sow.core.keys import key_text
 from sow.core.paths import Path, Scalar, Value, parse_path, value_at
 from sow.errors import BadMessage, ConfigError
-from sow.expressions.compare import as_number
+from sow.expressions.values import as_number
 from sow.messages.base import MessageType
 from sow.messages.scalars import ONLY_FIELD, OneValue
 from sow.topic.updates import Update, compose

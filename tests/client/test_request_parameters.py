@@ -5,7 +5,7 @@ from datetime import timedelta
 import orjson
 import pytest
 
-from conflated_topics.intervals import interval_us
+from conflated_topics.user_texts import interval_us
 from sow.client.request_parameters import parameters, subscription
 from sow.protocol.wire import read_frame
 

@@ -1,8 +1,9 @@
-"""An envelope is understood whole, or refused with a sentence."""
+"""An envelope is decoded completely, or refused with a sentence; tables are bytes and back."""
 
+import pyarrow as pa
 import pytest
 
-from conflated_topics.envelope import Envelope
+from conflated_topics.envelope import Envelope, from_ipc, to_ipc
 
 ENVELOPE = Envelope(b"TEST", 3, "test", "begin again")
 ABOUT = {"keys": ["a"], "newest_us": None}
@@ -50,3 +51,24 @@ def test_the_bytes_are_those_that_are_on_disks_already():
     assert SEALED[:10] == b"TEST\x03\x00" + len(SEALED[10:-11]).to_bytes(4, "little")
     assert SEALED[10:-11] == b'{"keys": ["a"], "newest_us": null, "sizes": [5, 0, 6]}'
     assert SEALED[-11:] == b"first\0third"
+
+
+TABLES = {
+    "rows": pa.table({"key": ["a", None], "at": pa.array([1, 2], pa.timestamp("us", "UTC"))}),
+    "no rows": pa.table({"key": pa.array([], pa.string())}),
+    "no columns": pa.table({}),
+    "several batches": pa.concat_tables([pa.table({"n": [1]}), pa.table({"n": [2, 3]})]),
+    "a dictionary": pa.table({"key": pa.array(["a", "b", "a"]).dictionary_encode()}),
+}
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_a_table_comes_back_as_it_was(table):
+    back = from_ipc(to_ipc(table))
+    assert back.schema == table.schema
+    assert back.to_pydict() == table.to_pydict()
+
+
+def test_what_is_no_stream_is_refused():
+    with pytest.raises(pa.ArrowInvalid):
+        from_ipc(b"PAR1")

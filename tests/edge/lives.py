@@ -17,8 +17,7 @@ from sow.errors import StoreError
 from sow.history.log_rows import extent, log_rows
 from sow.server.boot.bootstrap import ServerBootstrap
 from sow.server.boot.quarantine import REMOVED
-from sow.store.backup import FrameReader, frames
-from sow.store.backup_files import BackupWriter, StoredBackup
+from sow.store.backup import BackupWriter, FrameReader, StoredBackup, frames
 from sow.store.manifest import COPY_FILE, MANIFEST_FILE
 
 NOW_US = 1_700_000_000_000_000

@@ -11,8 +11,7 @@ import pytest
 from sow.errors import AnotherLog, ClientError, Damaged, StoreError
 from sow.history.bookmarks import parse_bookmark
 from sow.store import restoring
-from sow.store.backup import FrameReader, frames
-from sow.store.backup_files import BackupWriter, StoredBackup
+from sow.store.backup import BackupWriter, FrameReader, StoredBackup, frames
 from sow.store.journal import LmdbJournal
 from sow.store.restoring import restore, until_time
 from tests.edge.lives import DESKS, LITTLE_LOG, NOW_US, ORDERS, TRADES, backed_up, lives_on

@@ -7,9 +7,32 @@ import pyarrow as pa
 import pytest
 
 from conflated_topics.recorded import conflate_table
-from sow.core.definitions import ConflatedTopic, Merge
+from sow.core.definitions import ConflatedTopic, Merge, MessageTypeOptions
 from sow.server.http.arrow import SCHEMA
-from sow.spark.conflation import GONE_COLUMN, SparkConflation
+from sow.spark.conflation import (
+    GONE_COLUMN,
+    SparkConflation,
+    body_of,
+    kind_of,
+    text_of,
+)
+
+BAR = MessageTypeOptions("bar", "nvfix", b"|")
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "text"),
+    [
+        ("json", b'{"a":"\xc3\xa4"}', '{"a":"ä"}'),
+        ("bar", b"a=1|b=x|", "a=1|b=x|"),
+        ("binary", b"\xff\x00", "/wA="),
+    ],
+)
+def test_a_body_is_a_text_and_back(name, body, text):
+    kind = kind_of(name, (BAR,))
+    assert text_of(kind, body) == text
+    assert body_of(kind, text) == body
+
 
 SECOND = 1_000_000
 
@@ -74,3 +97,9 @@ def test_it_goes_to_where_it_is_used():
     conflation = pickle.loads(pickle.dumps(SparkConflation(topic(merges=(Merge("/v", "sum"),)))))
     assert conflation.spec.interval_us == SECOND
     assert conflation.spec.policy('{"v":1}', '{"v":2}') == '{"v":3}'
+
+
+def test_stored_states_name_the_merge_by_its_place():
+    """A checkpoint of an earlier run names it, and another name would be another conflation."""
+    spec = SparkConflation(topic(merges=(Merge("/v", "sum"),))).spec
+    assert spec.fingerprint()["policy"] == "sow.spark.conflation:Fold"

@@ -8,7 +8,7 @@ pytest.importorskip("pyspark")
 
 from sow.core.pipelines import Pipeline, PipelineOption, Sink, Source
 from sow.spark.end_of_stream import EndingSource, ToItsEnd
-from sow.spark.pipeline_source import NO_FILE, SourceRows
+from sow.spark.pipeline_io import NO_FILE, SourceRows
 
 
 def reader(ends):

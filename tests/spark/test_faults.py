@@ -379,7 +379,7 @@ def test_a_log_that_was_cut_off_is_data_loss(server):
     assert reader.partitions(start, went_on) == []
 
 
-@pytest.mark.slow  # test_view_stream.py makes a batch again that was written and not noted
+@pytest.mark.slow  # test_views.py makes a batch again that was written and not noted
 def test_a_batch_that_dies_between_the_state_and_the_sink_is_the_same_one_again(
     copy, server, proxy, tmp_path
 ):

@@ -1,4 +1,4 @@
-"""Finding a Java for Spark. No Java is run here but scripts that say they are one."""
+"""A Java for Spark, and the private directory of its script. The Javas here are scripts."""
 
 import os
 import subprocess
@@ -9,6 +9,21 @@ import pytest
 
 from sow.errors import ClientError
 from sow.spark import java
+from sow.spark.session import _logging
+
+PACKAGED = java._packaged
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """The user's java."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "sow" / "spark"
+
+
+def test_the_script_and_sparks_log_settings_stand_there(own):
+    assert PACKAGED() in (None, own / "java")
+    assert _logging() == own / "log4j2.properties"
 
 
 @pytest.fixture
@@ -77,3 +92,39 @@ def test_as_a_program_it_says_which_java_there_is_and_nothing_else():
     found = java.find_java(os.environ)
     assert (done.returncode, done.stderr) == (0 if found else 1, "")
     assert done.stdout == (f"{found}\n" if found else "no Java 17 or newer\n")
+
+
+def test_it_is_in_the_users_cache_or_beside_the_python_that_runs(own):
+    assert java.candidates(os.environ)[0] == own
+    (beside,) = java.candidates({"XDG_CACHE_HOME": "relative"})
+    assert beside.is_relative_to(sys.prefix)
+    for _ in range(2):
+        assert java.private_directory() == own
+        assert own.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("fault", ["open", "link", "foreign", "file"])
+def test_one_that_others_may_have_written_to_is_passed_over(tmp_path, monkeypatch, fault):
+    taken, other = tmp_path / "taken", tmp_path / "other"
+    if fault == "file":
+        taken.touch()
+    elif fault == "link":
+        (tmp_path / "elsewhere").mkdir(0o700)
+        taken.symlink_to(tmp_path / "elsewhere")
+    else:
+        taken.mkdir(0o700)
+    if fault == "open":
+        taken.chmod(0o777)
+    if fault == "foreign":
+        user = os.getuid()
+        monkeypatch.setattr(os, "getuid", lambda: user + 1)
+        assert java.first_private([taken, other]) is None
+    else:
+        assert java.first_private([taken, other]) == other
+
+
+def test_where_there_is_none_each_process_has_its_own(monkeypatch):
+    monkeypatch.setattr(java, "candidates", lambda _environment: [])
+    one, other = java.private_directory(), java.private_directory()
+    assert one != other
+    assert one.stat().st_mode & 0o777 == 0o700

@@ -1,21 +1,44 @@
-"""Batch reads plan their parts; a server is needed here, and no Java."""
+"""Batch reads plan their parts, and push no filter that would leave out a row.
+
+Some need a server; nothing here needs Java.
+"""
 
 import json
+import operator
+import random
 
 import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql.datasource import (
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
+)
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from sow.errors import SowError
-from sow.spark import snapshots
-from sow.spark.columns import ROW
+from sow.expressions import compile_filter
+from sow.messages import message_type
+from sow.spark import rows as module
+from sow.spark.columns import JSON_MESSAGES, ROW, decoder
 from sow.spark.http import ServerRefusal
+from sow.spark.options import read_options
+from sow.spark.reader import PushingReader, expression
 from sow.spark.source import SowDataSource
 
-pytestmark = [pytest.mark.spark, pytest.mark.edge]
+pytestmark = pytest.mark.spark
+
 
 OTHER = "00000000000000bb"
 NOWHERE = "http://127.0.0.1:9"
@@ -31,6 +54,7 @@ def rows(server, topic, schema=None, **options):
     return pa.Table.from_batches(batches, schema).to_pylist()
 
 
+@pytest.mark.edge
 def test_a_pattern_is_read_as_its_topics_at_one_moment(server):
     server.publish("/desk/a", {"id": 1}, {"id": 2})
     server.publish("/desk/b", {"id": 1})
@@ -42,13 +66,15 @@ def test_a_pattern_is_read_as_its_topics_at_one_moment(server):
     ]
 
 
+@pytest.mark.edge
 def test_a_pattern_of_too_many_topics_is_not_read_at_once(server, monkeypatch):
     server.publish("/desk/a", {"id": 1})
-    monkeypatch.setattr(snapshots, "MEMBERS_MAX", 0)
+    monkeypatch.setattr(module, "MEMBERS_MAX", 0)
     with pytest.raises(Exception, match="read its log, with startingBookmark"):
         rows(server, "desks")
 
 
+@pytest.mark.edge
 @pytest.mark.parametrize("name", ["/desk/a,b", "/desk/a%2Cb", "/desk/100%"])
 def test_the_log_of_a_topic_of_any_name_is_read(server, name):
     server.publish("/desk/a", {"id": 1})
@@ -57,6 +83,7 @@ def test_the_log_of_a_topic_of_any_name_is_read(server, name):
     assert {row["topic"] for row in found} == {name}
 
 
+@pytest.mark.edge
 def test_a_read_of_the_log_ends_where_it_is_sent(server):
     start = server.get("/v1/log/extent").json["newest"]
     server.publish("orders", {"id": 1})
@@ -69,6 +96,7 @@ def test_a_read_of_the_log_ends_where_it_is_sent(server):
         assert rows(server, "orders", startingBookmark=start, endingBookmark=ending) == [first]
 
 
+@pytest.mark.edge
 def test_a_read_of_a_range_of_another_log_is_refused(server):
     newest = server.get("/v1/log/extent").json["newest"]
     for requested in ({"startingBookmark": f"{OTHER}-{newest}"}, {"asOf": f"{OTHER}-{newest}"}):
@@ -81,6 +109,7 @@ def test_a_read_of_a_range_of_another_log_is_refused(server):
 GROUPS = {"projection": "/desk, SUM(/qty) AS /qty", "grouping": "/desk"}
 
 
+@pytest.mark.edge
 def test_rows_of_groups_are_made_by_the_server_once_while_the_read_is_planned(server):
     server.publish("orders", *({"id": n, "desk": "ab"[n % 2], "qty": n} for n in range(5)))
     source = SowDataSource({"url": server.url, "topic": "orders", "filter": "/id > 0"} | GROUPS)
@@ -97,6 +126,7 @@ def test_rows_of_groups_are_made_by_the_server_once_while_the_read_is_planned(se
         ]
 
 
+@pytest.mark.edge
 def test_the_columns_of_groups_are_those_of_their_rows(server):
     server.publish("orders", {"id": 1, "desk": "a", "qty": 2})
     requested = {"url": server.url, "topic": "orders", "inferSchema": "true"} | GROUPS
@@ -105,6 +135,7 @@ def test_the_columns_of_groups_are_those_of_their_rows(server):
     assert rows(server, "orders", schema, **GROUPS) == [{"desk": "a", "qty": 2}]
 
 
+@pytest.mark.edge
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -128,3 +159,159 @@ def test_a_mistake_in_the_options_is_answered_with_what_to_write(server, options
 
     with pytest.raises(SowError, match=says):
         planned()
+
+
+FIELDS = pa.schema(
+    [
+        ("n", pa.int64()),
+        ("d", pa.float64()),
+        ("f", pa.float32()),
+        ("s", pa.string()),
+        ("b", pa.bool_()),
+        ("l", pa.struct([("n", pa.int32()), ("s", pa.string())])),
+    ]
+)
+NUMBERS = [0, 1, -1, 2, 1.0, 0.1, 1e-7, 2.5, 12.50, -3.5, 1e15, 2**53, 2**53 + 1, 10**20, 1e300]
+TEXTS = [
+    "x",
+    "xy",
+    "1",
+    "01",
+    "1.0",
+    "true",
+    "false",
+    "null",
+    "NaN",
+    "inf",
+    "",
+    " x",
+    "it's",
+    "[1]",
+]
+OTHERS = [True, False, None, {"n": 1}, [1, 2], ["x"], {"n": "x", "s": "x"}, {"n": 2, "s": True}]
+COMPARED = {
+    EqualTo: operator.eq,
+    GreaterThan: operator.gt,
+    GreaterThanOrEqual: operator.ge,
+    LessThan: operator.lt,
+    LessThanOrEqual: operator.le,
+    StringStartsWith: str.startswith,
+    StringEndsWith: str.endswith,
+    StringContains: operator.contains,
+}
+
+
+def value(chance):
+    return chance.choice(chance.choice((NUMBERS, TEXTS, OTHERS)))
+
+
+def document(chance):
+    return {name: value(chance) for name in FIELDS.names if chance.random() < 0.9}
+
+
+def row_batch(documents):
+    texts = [json.dumps(one) for one in documents]
+    count = len(texts)
+    columns = [range(count), ["t"] * count, ["k"] * count, ["publish"] * count, [0] * count, texts]
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, ROW, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=ROW)
+
+
+def condition(chance):
+    """A filter that Spark may hand over, and what it says of a value of the column."""
+    path = chance.choice([("n",), ("d",), ("s",), ("b",), ("l", "n"), ("l", "s")])
+    is_text = path[-1] == "s"
+    texts = [*TEXTS, "x1", "tr", "e", "l", "y", "{", "n"]
+    literal = chance.choice(texts) if is_text else chance.choice(NUMBERS)
+    kinds = [EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual]
+    if is_text:
+        kinds += [StringStartsWith, StringEndsWith, StringContains]
+    kind = chance.choice(kinds)
+    found, judge = kind(path, literal), lambda v: COMPARED[kind](v, literal)
+    match chance.randrange(6):
+        case 0:
+            return path, Not(EqualTo(path, literal)), lambda v: v != literal
+        case 1:
+            return path, In(path, (literal, literal)), lambda v: v == literal
+        case 2:
+            return path, IsNotNull(path), lambda _v: True
+    return path, found, judge
+
+
+def at(row, path):
+    for name in path:
+        row = None if row is None else row[name]
+    return row
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_row_that_spark_wants_is_left_out(seed):
+    chance = random.Random(seed)
+    documents = [document(chance) for _ in range(100)]
+    decoded = decoder(FIELDS)(row_batch(documents)).to_pylist()
+    bodies = [json.dumps(one).encode() for one in documents]
+    pushed = 0
+    for _ in range(60):
+        path, requested, judge = condition(chance)
+        text = expression(requested, FIELDS)
+        if text is None:
+            continue
+        pushed += 1
+        servers = compile_filter(text)
+        columns = message_type("json", {}).decoder(servers.paths).columns(bodies)
+        let_through = servers.matches(columns, len(bodies))
+        for row, body, is_there in zip(decoded, documents, let_through, strict=True):
+            found = at(row, path)
+            assert is_there or found is None or not judge(found), (text, body)
+    assert pushed
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        EqualTo(("f",), 0.5),
+        EqualTo(("s",), "true"),
+        EqualTo(("s",), "1.0"),
+        StringContains(("s",), "x"),
+        StringStartsWith(("s",), "tr"),
+        StringEndsWith(("s",), "e"),
+        EqualTo(("other",), 1),
+        EqualTo(("l",), 1),
+        EqualTo(("b",), True),
+    ],
+)
+def test_what_the_two_compare_otherwise_is_left_to_spark(one):
+    assert expression(one, FIELDS) is None
+
+
+def pushing(schema, messages=None):
+    options = read_options({"topic": "t", "pushdown": "true"})
+    return PushingReader(options, schema, from_log=False, messages=messages)
+
+
+def test_columns_of_the_row_are_no_fields_of_the_body():
+    schema = pa.schema([("_bookmark", pa.int64()), ("_op", pa.string()), *FIELDS])
+    reader = pushing(schema, JSON_MESSAGES)
+    requested = [GreaterThan(("_bookmark",), 5), EqualTo(("_op",), "publish"), EqualTo(("n",), 1)]
+    assert reader.pushFilters(requested) == requested
+    assert reader.condition == "(/n = 1)"
+
+
+@pytest.mark.parametrize("key", [" 1", "1 ", "a b", "a,b", ""])
+def test_a_key_that_cannot_be_one_is_not_requested_for(key):
+    reader = pushing(ROW)
+    assert reader.pushFilters([EqualTo(("key",), key)])
+    assert reader.keys is None
+
+
+def test_a_field_called_key_is_no_sow_key():
+    reader = pushing(pa.schema([("key", pa.string())]), JSON_MESSAGES)
+    reader.pushFilters([EqualTo(("key",), "abc")])
+    assert (reader.keys, reader.condition) == (None, "(/key = 'abc')")
+
+
+def test_keys_are_requested_for_and_compared_again():
+    reader = pushing(ROW)
+    requested = [In(("key",), ("1", "k-2")), EqualTo(("key",), "1")]
+    assert reader.pushFilters(requested) == requested
+    assert reader.keys == ("1", "k-2")

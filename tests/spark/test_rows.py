@@ -1,18 +1,25 @@
-"""Rows from a simulated server: ranges continue, and losses are reported."""
+"""Ranges of the log continue, losses are reported, and snapshots are read in parts."""
 
 import pyarrow as pa
 import pytest
 
+pytest.importorskip("pyspark")
+
 from sow.errors import ClientError
+from sow.spark import rows as module
 from sow.spark.columns import ROW
-from sow.spark.http import Reply, ServerRefusal
+from sow.spark.http import Reply, ServerRefusal, SowServer
 from sow.spark.rows import (
     DataLoss,
+    Wanted,
     last_of_each_key,
     oldest_to_go_on_from,
     part_of_snapshot,
     range_of_log,
+    take,
 )
+from tests.edge.serving import Running, configuration
+from tests.edge.topics import MESSAGE_TYPES, TOPICS
 
 
 def row(bookmark, key="k", topic="t"):
@@ -106,3 +113,67 @@ def test_of_each_key_the_last_row_stays_in_order():
 def test_equal_keys_of_two_topics_are_two_records():
     rows = [row(1, "a"), row(2, "a", "u"), row(3, "b", "u"), row(4, "a", "u")]
     assert bookmarks(last_of_each_key(iter([batch(*rows)]))) == [1, 3, 4]
+
+
+def values(server, parts):
+    batches = [batch for part in parts for batch in part.read(SowServer(server.url))]
+    return sorted(pa.Table.from_batches(batches, ROW)["value"].to_pylist())
+
+
+@pytest.mark.spark
+@pytest.mark.edge
+def test_the_parts_of_a_snapshot_are_all_of_its_rows_once(server):
+    server.publish("orders", *({"id": n} for n in range(9)))
+    (taken,) = take(SowServer(server.url), Wanted("orders", "/id > 4", parts=3))
+    assert len(taken.parts) == 3
+    assert values(server, taken.parts) == [f'{{"id": {n}}}' for n in range(5, 9)]
+
+
+@pytest.mark.spark
+@pytest.mark.edge
+def test_a_snapshot_that_the_server_has_let_go_is_taken_again_as_it_was(server):
+    server.publish("orders", {"id": 1})
+    (taken,) = take(SowServer(server.url), Wanted("orders"))
+    server.publish("orders", {"id": 1, "later": True}, {"id": 2})
+    server.request("DELETE", f"/v1/snapshots/{taken.name}")
+    assert values(server, taken.parts) == ['{"id": 1}']
+
+
+@pytest.mark.spark
+@pytest.mark.edge
+def test_a_snapshot_is_not_taken_again_of_another_log(server, tmp_path):
+    server.publish("orders", {"id": 1})
+    (taken,) = take(SowServer(server.url), Wanted("orders"))
+    other = Running(configuration(TOPICS, MESSAGE_TYPES), tmp_path)
+    try:
+        other.publish("orders", *({"id": n} for n in range(taken.number + 1)))
+        with pytest.raises(ServerRefusal, match="is of the log"):
+            values(other, taken.parts)
+    finally:
+        other.close()
+
+
+@pytest.mark.spark
+@pytest.mark.edge
+def test_a_pattern_is_a_snapshot_for_each_of_its_topics_of_one_moment(server):
+    for name in ("one", "two", "three"):
+        server.publish(f"/desk/{name}", {"id": name})
+    found = take(SowServer(server.url), Wanted("desks"))
+    assert {"/desk/one", "/desk/two", "/desk/three"} <= {one.requested["topic"] for one in found}
+    assert len({one.bookmark for one in found}) == 1
+
+
+@pytest.mark.spark
+@pytest.mark.edge
+def test_a_pattern_of_too_many_topics_is_not_read_at_once(server, monkeypatch):
+    server.publish("/desk/a", {"id": 1})
+    monkeypatch.setattr(module, "MEMBERS_MAX", 0)
+    with pytest.raises(Exception, match="read its log, with startingBookmark"):
+        take(SowServer(server.url), Wanted("desks"))
+
+
+@pytest.mark.spark
+@pytest.mark.edge
+def test_a_topic_that_is_not_there_is_refused(server):
+    with pytest.raises(ServerRefusal, match="nothing"):
+        take(SowServer(server.url), Wanted("nothing"))

@@ -1,19 +1,77 @@
 """Rows that are left out are kept once, whatever attempts there were, and whole."""
 
 import json
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from sow.errors import ClientError
-from sow.spark.side_outputs import DeadLetters, opened
-
 pytest.importorskip("pyspark")
 
+from sow.errors import ClientError
 from sow.spark import side_outputs
-from sow.spark.side_outputs import kept_aside
+from sow.spark.side_outputs import DeadLetters, kept_aside, opened
+
+
+class Context:
+    """One attempt at part 3 of batch 7."""
+
+    def partitionId(self):  # noqa: N802 (the names are Spark's)
+        return 3
+
+    def taskAttemptId(self):  # noqa: N802
+        return 12
+
+    properties: ClassVar = {side_outputs.QUERY_ID: "the-query", side_outputs.BATCH_ID: "7"}
+
+    def getLocalProperty(self, name):  # noqa: N802
+        return self.properties.get(name)
+
+
+@pytest.fixture(autouse=True)
+def context(monkeypatch):
+    monkeypatch.setattr(side_outputs.TaskContext, "get", Context)
+
+
+def test_two_attempts_at_a_part_have_names_of_their_own():
+    one, other = side_outputs.part_and_attempt(), side_outputs.part_and_attempt()
+    assert one[0] == other[0] == 3
+    assert one[1] != other[1]
+    assert one[1].startswith("12-")
+
+
+def test_a_task_of_a_stream_knows_its_query_and_its_batch():
+    assert side_outputs.query_and_batch() == ("the-query", 7)
+
+
+@pytest.mark.parametrize(
+    ("properties", "makes"),
+    [
+        ({side_outputs.EXECUTION: "0", side_outputs.OUTERMOST: "0"}, False),
+        ({side_outputs.EXECUTION: "2", side_outputs.OUTERMOST: "1"}, True),
+        (
+            {
+                side_outputs.EXECUTION: "2",
+                side_outputs.OUTERMOST: "1",
+                side_outputs.QUERY_ID: "a stream's",
+            },
+            False,
+        ),
+        ({}, False),
+    ],
+)
+def test_a_write_within_another_execution_is_for_a_table(monkeypatch, properties, makes):
+    monkeypatch.setattr(Context, "properties", properties)
+    assert side_outputs.makes_a_table() == makes
+
+
+def test_where_there_is_no_task_there_is_one_part(monkeypatch):
+    monkeypatch.setattr(side_outputs.TaskContext, "get", lambda: None)
+    part, attempt = side_outputs.part_and_attempt()
+    assert part == 0
+    assert attempt.startswith("0-")
 
 
 @pytest.fixture

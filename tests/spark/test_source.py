@@ -1,4 +1,7 @@
-"""`format("sow")`: batch and stream, read and write, against a real server and a real Spark."""
+"""`format("sow")`: batch and stream, read and write, against a real server and a real Spark.
+
+Types without values in messages are refused by the name of the column.
+"""
 
 import json
 from datetime import UTC, datetime
@@ -6,10 +9,17 @@ from decimal import Decimal
 
 import pytest
 
+pytest.importorskip("pyspark")
+
+from pyspark.sql import types
+
+from sow.errors import ClientError
+from sow.spark.source import check_types
 from tests.edge.arrow import ARROW, table
 from tests.edge.serving import records
 
-pytestmark = [pytest.mark.spark, pytest.mark.edge]
+pytestmark = pytest.mark.spark
+
 
 TYPED = "id long, px double, sym string"
 
@@ -66,6 +76,7 @@ def rows_of(query):
 # Batch reads.
 
 
+@pytest.mark.edge
 def test_a_read_has_the_rows_columns_of_one_moment(sow, server):
     server.publish("orders", {"id": 1, "px": 2.5}, {"id": 2})
     found = sow("orders")
@@ -84,6 +95,7 @@ def test_a_read_has_the_rows_columns_of_one_moment(sow, server):
     assert rows[0].bookmark == int(of_server[1]["bm"])
 
 
+@pytest.mark.edge
 def test_fields_come_in_the_types_of_a_schema(sow, server):
     server.publish(
         "orders",
@@ -101,6 +113,7 @@ def test_fields_come_in_the_types_of_a_schema(sow, server):
     assert (one._op, one._bookmark + 1) == ("publish", two._bookmark)
 
 
+@pytest.mark.edge
 def test_the_columns_of_a_schema_are_the_bodys_whatever_their_names(sow, server):
     fields = {"key": "mine", "op": "buy", "ts": "2024-08-08T23:54:14Z", "value": "hello"}
     server.publish("orders", {"id": 1, **fields})
@@ -115,6 +128,7 @@ def test_the_columns_of_a_schema_are_the_bodys_whatever_their_names(sow, server)
     assert row.ts.year > 2024
 
 
+@pytest.mark.edge
 def test_a_schema_can_be_taken_from_the_data(sow, server):
     server.publish("orders", {"id": 1, "px": 2.5, "sym": "A", "live": True, "leg": {"q": [1]}})
     found = sow("orders", inferSchema="true")
@@ -129,6 +143,7 @@ def test_a_schema_can_be_taken_from_the_data(sow, server):
     assert sow("orders", inferSchema="true", columns="sym").columns == ["sym"]
 
 
+@pytest.mark.edge
 def test_types_are_those_of_the_topic_and_not_of_the_records_that_are_read(sow, server):
     texts = ['"a"', "2", "1.50", '"\\u00e4"', "null", "true", '{"a": 1.0}', "[1,2]"]
     body = "\n".join(f'{{"id":{at},"mixed":{text},"n":1}}' for at, text in enumerate(texts))
@@ -144,22 +159,26 @@ def test_types_are_those_of_the_topic_and_not_of_the_records_that_are_read(sow, 
     assert theirs.column("mixed").to_pylist()[:2] == ['"a"', "2"]
 
 
+@pytest.mark.edge
 def test_a_column_is_named_once(sow):
     with pytest.raises(Exception, match="columns names 'key' twice"):
         sow("orders", columns="key,key")
 
 
+@pytest.mark.edge
 def test_columns_of_the_row_may_be_chosen(sow, server):
     server.publish("orders", {"id": 1})
     (row,) = sow("orders", columns="op,value").collect()
     assert tuple(row) == ("publish", '{"id": 1}')
 
 
+@pytest.mark.edge
 def test_a_filter_of_the_servers_is_applied_there(sow, server):
     server.publish("orders", *({"id": n} for n in range(10)))
     assert sow("orders", filter="/id > 6").count() == 3
 
 
+@pytest.mark.edge
 def test_every_partition_reads_its_part_once(sow, server):
     server.publish("orders", *({"id": n} for n in range(100)))
     found = sow("orders", "id long", partitions="7")
@@ -167,6 +186,7 @@ def test_every_partition_reads_its_part_once(sow, server):
     assert sorted(row.id for row in found.collect()) == list(range(100))
 
 
+@pytest.mark.edge
 def test_a_read_as_of_a_bookmark_and_of_a_range_of_the_log(sow, server):
     then = server.publish("orders", {"id": 1}, {"id": 2}).json["bookmark"]
     server.publish("orders", {"id": 1, "later": True})
@@ -179,6 +199,7 @@ def test_a_read_as_of_a_bookmark_and_of_a_range_of_the_log(sow, server):
     ]
 
 
+@pytest.mark.edge
 def test_a_read_outlives_the_snapshot_that_it_was_planned_with(sow, server):
     server.publish("orders", {"id": 1}, {"id": 2})
     found = sow("orders")
@@ -188,6 +209,7 @@ def test_a_read_outlives_the_snapshot_that_it_was_planned_with(sow, server):
     assert found.count() == 2
 
 
+@pytest.mark.edge
 def test_a_conflated_topic_can_be_read(sow, server):
     server.publish("orders", {"id": 1, "price": 200})
     with server.socket() as client:
@@ -196,6 +218,7 @@ def test_a_conflated_topic_can_be_read(sow, server):
     assert sow("dear-C").count() == 1
 
 
+@pytest.mark.edge
 def test_spark_reuses_the_plan_of_a_filtered_read(sow, server):
     """Why `pushdown` is off by default. Once this fails, Spark has mended it: tell the guide."""
     server.publish("orders", {"id": 1}, {"id": 2})
@@ -204,6 +227,7 @@ def test_spark_reuses_the_plan_of_a_filtered_read(sow, server):
     assert frame.count() == 1
 
 
+@pytest.mark.edge
 def test_a_filter_that_is_pushed_leaves_the_answer_as_it_is(sow, server):
     server.publish("orders", *({"id": n, "s": f"s{n}"} for n in range(10)))
     typed = sow("orders", "id long, s string, _key string", pushdown="true")
@@ -216,6 +240,7 @@ def test_a_filter_that_is_pushed_leaves_the_answer_as_it_is(sow, server):
 # Batch writes.
 
 
+@pytest.mark.edge
 def test_rows_become_documents(spark, save, server):
     frame = spark.sql(
         "select 1 id, 1.50D px, cast(2.30 as decimal(9,2)) amount, 'A' sym, null nothing, "
@@ -229,12 +254,14 @@ def test_rows_become_documents(spark, save, server):
     )
 
 
+@pytest.mark.edge
 def test_a_delta_write_leaves_nulls_out(spark, save, server):
     server.publish("orders", {"id": 1, "a": 1, "b": 1})
     save(spark.sql("select 1 id, 2 a, cast(null as int) b"), "orders", mode="delta")
     assert server.records("orders") == [{"id": 1, "a": 2, "b": 1}]
 
 
+@pytest.mark.edge
 def test_values_are_written_as_they_are_with_their_operations(spark, save, server):
     server.publish("orders", {"id": 1, "a": 1}, {"id": 2})
     rows = [('{"id":1,"b":2}', "delta"), ('{"id":2}', "delete"), ('{"id": 3}', "publish")]
@@ -242,12 +269,14 @@ def test_values_are_written_as_they_are_with_their_operations(spark, save, serve
     assert server.records("orders") == [{"id": 1, "a": 1, "b": 2}, {"id": 3}]
 
 
+@pytest.mark.edge
 def test_records_without_key_fields_take_the_column_key(spark, save, server):
     save(spark.sql("select 'k1' key, 5 v"), "keyless")
     (found,) = server.records("keyless", meta="true")
     assert (found["k"], found["d"]) == ("k1", {"v": 5})
 
 
+@pytest.mark.edge
 def test_a_bad_row_fails_the_write_and_nothing_is_applied(spark, save, server):
     frame = spark.range(100).selectExpr("case when id = 50 then null else id end as id")
     with pytest.raises(Exception, match="key field /id is missing, null or a container"):
@@ -255,6 +284,7 @@ def test_a_bad_row_fails_the_write_and_nothing_is_applied(spark, save, server):
     assert server.records("orders") == []
 
 
+@pytest.mark.edge
 def test_bad_rows_may_be_set_aside_with_their_reasons(spark, save, server, tmp_path):
     frame = spark.range(10).selectExpr("case when id = 5 then null else id end as id")
     save(frame, "orders", deadLetterPath=str(tmp_path / "dead"))
@@ -267,6 +297,7 @@ def test_bad_rows_may_be_set_aside_with_their_reasons(spark, save, server, tmp_p
     assert "/id" in found["reason"]
 
 
+@pytest.mark.edge
 def test_the_same_batch_written_again_is_applied_once(spark, save, server):
     before = server.get("/v1/log/extent").json["newest"]
     first = spark.sql("select id, 'first' v from range(10)")
@@ -277,12 +308,14 @@ def test_the_same_batch_written_again_is_applied_once(spark, save, server):
         save(spark.sql("select 1 id, 'again' v"), "orders", writer="job", epoch="3")
 
 
+@pytest.mark.edge
 def test_a_topic_is_not_overwritten(spark, server):
     writer = spark.range(1).write.format("sow").options(url=server.url, topic="orders")
     with pytest.raises(Exception, match="a topic is not overwritten"):
         writer.mode("overwrite").save()
 
 
+@pytest.mark.edge
 def test_a_mistake_in_the_options_is_a_sentence_in_what_spark_says(spark, server):
     with pytest.raises(Exception, match="no option 'filtre'"):
         spark.read.format("sow").options(url=server.url, topic="orders", filtre="1").load()
@@ -291,6 +324,7 @@ def test_a_mistake_in_the_options_is_a_sentence_in_what_spark_says(spark, server
 # Streams.
 
 
+@pytest.mark.edge
 def test_a_stream_copies_a_topic_batch_by_batch_and_goes_on_where_it_was(run, server):
     start = server.get("/v1/log/extent").json["newest"]
     server.publish("orders", *({"id": n} for n in range(10)))
@@ -302,6 +336,7 @@ def test_a_stream_copies_a_topic_batch_by_batch_and_goes_on_where_it_was(run, se
     assert {"id": 3, "new": True} in server.records("loud")
 
 
+@pytest.mark.edge
 def test_a_stream_of_the_records_and_then_the_log_goes_on_where_it_was(run, server):
     server.publish("orders", {"id": 1, "v": 1}, {"id": 2}, {"id": 3})
     server.publish("orders", {"id": 1, "v": 2})
@@ -312,6 +347,7 @@ def test_a_stream_of_the_records_and_then_the_log_goes_on_where_it_was(run, serv
     assert server.records("loud") == [{"id": n, "v": 3} for n in range(1, 4)]
 
 
+@pytest.mark.edge
 def test_deletes_travel_by_key_between_topics_of_one_domain(run, server):
     start = server.get("/v1/log/extent").json["newest"]
     server.publish("string", "a")  # another topic's changes are not read
@@ -323,6 +359,7 @@ def test_deletes_travel_by_key_between_topics_of_one_domain(run, server):
     assert [row["k"] for row in server.records("keyless", meta="true")] == ["b"]
 
 
+@pytest.mark.edge
 @pytest.mark.slow  # test_faults.py dies at each step
 def test_a_batch_that_spark_runs_again_is_applied_once(run, server, tmp_path):
     start = server.get("/v1/log/extent").json["newest"]
@@ -338,6 +375,7 @@ def test_a_batch_that_spark_runs_again_is_applied_once(run, server, tmp_path):
     assert server.get("/v1/log/extent?topics=loud").json["newest"] == newest
 
 
+@pytest.mark.edge
 def test_a_named_consumer_holds_the_log_and_follows(run, server):
     start = server.get("/v1/log/extent").json["newest"]
     server.publish("orders", {"id": 1})
@@ -348,3 +386,34 @@ def test_a_named_consumer_holds_the_log_and_follows(run, server):
     (found,) = server.get("/v1/log/consumers").json
     assert found["name"] == "job"
     assert int(found["bookmark"]) >= int(newest)
+
+
+TEXT = types.StringType()
+
+
+def schema(kind):
+    return types.StructType([types.StructField("x", kind)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (types.VariantType(), r"column x is of type variant, .* use to_json\(column\)"),
+        (types.DayTimeIntervalType(), "column x is of type interval"),
+        (types.YearMonthIntervalType(), "column x is of type interval"),
+        (types.MapType(types.DoubleType(), TEXT), "names of fields are texts, or whole numbers"),
+        (types.ArrayType(types.VariantType()), "column x is of type variant"),
+        (types.MapType(TEXT, types.VariantType()), "column x is of type variant"),
+        (schema(types.VariantType()), r"column x\.x is of type variant"),
+    ],
+)
+def test_a_type_without_values_is_refused(kind, says):
+    with pytest.raises(ClientError, match=says):
+        check_types(schema(kind))
+
+
+def test_all_others_are_taken():
+    taken = [types.LongType(), types.DecimalType(38, 10), types.BinaryType(), types.NullType()]
+    taken += [types.TimestampNTZType(), types.DateType(), types.MapType(types.IntegerType(), TEXT)]
+    for kind in taken:
+        check_types(schema(types.ArrayType(kind)))

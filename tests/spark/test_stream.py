@@ -217,7 +217,7 @@ def test_records_to_begin_with_that_nobody_has_any_more_are_no_mere_error(server
     def trimmed(*_):
         raise ServerRefusal("the log no longer says", {"reason": "invalid bookmark"})
 
-    monkeypatch.setattr("sow.spark.snapshots.part_of_snapshot", trimmed)
+    monkeypatch.setattr("sow.spark.rows.part_of_snapshot", trimmed)
     with pytest.raises(DataLoss, match="Start again with a new checkpoint"):
         read(reader, begin, end)
 

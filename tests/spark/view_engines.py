@@ -8,14 +8,12 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from conflated_topics.ipc import from_ipc, to_ipc
+from conflated_topics.envelope import from_ipc, to_ipc
 from sow.core.definitions import Topic, View
 from sow.core.keys import sow_key
 from sow.expressions import compile_filter, compile_projection
 from sow.messages import message_type
-from sow.spark.grouped_view import SparkView
-from sow.spark.view_state import take_changes, take_records
-from sow.spark.view_stream import LOGGED_SCHEMA
+from sow.spark.views import LOGGED, SparkView, take_changes, take_records
 from sow.topic.records import Records
 from sow.topic.views.single_source import SingleSource
 from sow.topic.views.view import MaterializedView
@@ -92,7 +90,7 @@ class BySpark:
         for bucket, rows in self._logged(step, gone).items():
             done = take_records(self._view, self._records.get(bucket), [to_ipc(rows)])
             self._records[bucket] = done.state
-            for target, packed in zip(*done.changes.to_pydict().values(), strict=True):
+            for target, packed in zip(*done.rows.to_pydict().values(), strict=True):
                 changes.setdefault(target, []).append(packed)
         self.changed = []
         for bucket, packed in changes.items():
@@ -117,7 +115,7 @@ class BySpark:
                 "value": None if body is None else body.decode(),
             }
             rows.setdefault(crc32(name.encode()) % BUCKETS, []).insert(0, row)
-        return {at: pa.Table.from_pylist(some, LOGGED_SCHEMA) for at, some in rows.items()}
+        return {at: pa.Table.from_pylist(some, LOGGED) for at, some in rows.items()}
 
     @property
     def kept(self):

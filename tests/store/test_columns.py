@@ -1,10 +1,43 @@
-"""What is read of columns: SowKeys, places, and room that is made before it is needed."""
+"""Columns: SowKeys, places, room made before it is needed, and holds of one moment."""
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.core.keys import sow_key, sow_keys
+from sow.store.columns import COPIED_AT_ONCE, CopyOnWrite, GrowableArray
 from sow.store.memory import Table
+
+SIZE = 10 * COPIED_AT_ONCE
+writes = st.lists(st.lists(st.integers(0, SIZE - 1), min_size=1, max_size=3), min_size=10)
+
+
+@given(writes)
+def test_what_is_written_meanwhile_is_in_the_larger_block_too(log):
+    block = np.arange(2 * SIZE).reshape(2, SIZE)
+    larger, number = GrowableArray(block, 2 * SIZE), 0
+    for places in log:
+        block[:, places] = number = number - 1
+        is_complete = larger.write(np.array(places))
+        block[1, places] = number  # what is written last of all, to the same places
+        if is_complete:
+            break
+        larger.write(np.array(places))
+    else:
+        raise AssertionError("ten places have been written to")
+    assert np.array_equal(larger.block[0, :SIZE], block[0])
+    assert not larger.block[:, SIZE:].any()
+
+
+def test_each_place_that_is_written_to_has_a_few_copied():
+    block = np.ones((2, SIZE), np.int64)
+    larger = GrowableArray(block, SIZE + 1)
+    for at in range(1, 10):
+        assert not larger.write(np.array([0]))
+        assert np.count_nonzero(larger.block) == 2 * at * COPIED_AT_ONCE
+    assert larger.write(np.array([0]))
+    assert np.count_nonzero(larger.block) == 2 * SIZE
+
 
 names = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=5)
 
@@ -100,3 +133,37 @@ def test_of_what_is_not_there_numbers_are_those_of_others():
     assert table.newest_of([1, None], [5, 6]) is None
     table.arrange("ab", [7, 8], [11, 12])
     assert table.newest_of([1, None], [5, 6]) == [12, 6]
+
+
+def test_a_hold_has_what_stood_there_first():
+    holds = CopyOnWrite()
+    first = holds.take()
+    assert holds.save([1, 2, 1], ["a", "b", "c"])
+    second = holds.take()
+    assert holds.save([2], ["d"])
+    assert dict(first) == {1: "a", 2: "b"}
+    assert dict(second) == {2: "d"}
+
+
+def test_an_unreferenced_hold_saves_nothing_more():
+    holds = CopyOnWrite()
+    hold, other = holds.take(), holds.take()
+    del hold
+    assert holds.save([0], ["a"])
+    del other
+    assert not holds.save([0], ["b"])
+
+
+def test_a_table_reports_what_it_replaces_and_what_it_removes():
+    table = Table(None)
+    table.put(["a", "b"], [b"1", b"2"], [1, 2], [0, 0])
+    bodies, identities = table.hold_bodies(), table.hold_identities()
+    table.put(["a", "a", "c"], [b"3", b"4", b"5"], [3, 4, 5], [0, 0, 0])
+    table.drop(["b"])
+    table.put(["d"], [b"6"], [6], [0])
+    assert dict(bodies) == {0: b"1", 2: None, 1: b"2"}
+    assert dict(identities) == {1: "b"}
+    del bodies, identities
+    table.put(["a"], [b"7"], [7], [0])
+    table.drop(["a"])
+    assert table._body_holds is table._identity_holds is None

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sow.core.keys import sow_keys
-from sow.store import columns, growable_array, memory, sharded_dict
+from sow.store import columns, memory, sharded_dict
 from sow.store.memory import RECORD_BYTES, Table, Usage
 from sow.store.protocols import Slice, numbers
 from sow.store.sharded_dict import ShardedDict
@@ -96,7 +96,7 @@ def test_a_table_with_many_records_is_no_other(log, by_arrival):
 def test_long_columns_grow_beside_those_in_use_with_equal_contents(log, bears):
     """At any moment all numbers are those of a table whose columns are copied at once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(growable_array, "COPIED_AT_ONCE", 3)
+        patch.setattr(columns, "COPIED_AT_ONCE", 3)
         tables = [Table(sow_keys, "t", by_arrival=bears) for _ in range(2)]
         for step, places in enumerate(log):
             identities = [str(place) for place in dict.fromkeys(places)]

@@ -1,22 +1,159 @@
-"""What a repair saves, and that nothing is deleted."""
+"""What a repair finds and saves, and that nothing is deleted."""
 
 import contextlib
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sow.core.definitions import Topic
 from sow.errors import Damaged
-from sow.store import quarantine
 from sow.store import repair as module
 from sow.store.checkpoint import LmdbCheckpoint
 from sow.store.directory import DataDirectory
 from sow.store.journal import LmdbJournal
+from sow.store.layout import ACCOUNT, BASE, GROUP, encode_entries, seal
 from sow.store.manifest import Manifest, ManifestFile
 from sow.store.protocols import LogEntry
-from sow.store.repair import main, repair_checkpoint, repair_journal
+from sow.store.repair import (
+    begin,
+    finish,
+    holds,
+    is_unfinished,
+    main,
+    put_in_place,
+    read_blocks,
+    repair_checkpoint,
+    repair_journal,
+    scan,
+    set_aside,
+    unbroken_run,
+)
 from sow.store.stored_definitions import StoredDefinition
 from tests.store.entries import group, part, records
+
+
+def sealed(seq, count, chain=0, kind=GROUP):
+    """A block, and its checksum."""
+    return seal(kind, encode_entries(group(seq, count)), seq=seq, count=count, chain=chain)
+
+
+def chained(*counts):
+    """Blocks of groups, each of which is the next of the one before."""
+    blocks, seq, chain = [], 1, 0
+    for count in counts:
+        block, chain = sealed(seq, count, chain)
+        blocks.append(block)
+        seq += count
+    return blocks
+
+
+@given(st.lists(st.binary(max_size=60), min_size=4, max_size=4))
+def test_blocks_are_found_whatever_lies_around_them(tmp_path_factory, between):
+    file = tmp_path_factory.getbasetemp() / "found"
+    blocks = chained(3, 1, 2)
+    file.write_bytes(
+        b"".join(x for pair in zip(between, [*blocks, b""], strict=True) for x in pair)
+    )
+    found = list(scan(file))
+    assert [(header.seq, header.last_seq) for header, _ in found] == [(1, 3), (4, 4), (5, 6)]
+    assert [block for _, block in read_blocks(file, found)] == blocks
+
+
+@pytest.mark.parametrize(
+    "harm", [lambda b: b[:-1], lambda b: b[:40] + b"?" + b[41:], lambda b: b[1:]]
+)
+def test_what_is_not_whole_is_passed_over(tmp_path, harm):
+    first, second = chained(2, 2)
+    (tmp_path / "f").write_bytes(harm(first) + second)
+    assert [header.seq for header, _ in scan(tmp_path / "f")] == [3]
+
+
+def test_a_file_without_any_has_none(tmp_path):
+    (tmp_path / "empty").touch()
+    for name in ("none", "empty"):
+        assert list(scan(tmp_path / name)) == []
+        assert list(read_blocks(tmp_path / name, [])) == []
+
+
+def test_a_file_holds_blocks_of_some_kinds(tmp_path):
+    (tmp_path / "f").write_bytes(sealed(1, 1)[0])
+    assert holds(tmp_path / "f", BASE, GROUP)
+    assert not holds(tmp_path / "f", BASE, ACCOUNT)
+
+
+def spans(run):
+    return [(header.seq, header.last_seq) for header, _ in run]
+
+
+def test_a_run_is_what_connects_with_the_record_that_is_wanted(tmp_path):
+    blocks = chained(2, 2, 2, 2)
+    (tmp_path / "f").write_bytes(b"".join([blocks[3], blocks[0], blocks[1]]))
+    groups = list(scan(tmp_path / "f"))
+    assert spans(unbroken_run(groups, 0)) == [(1, 2), (3, 4)]
+    assert spans(unbroken_run(groups, 4)) == [(1, 2), (3, 4)], "what touches it is enough"
+    assert spans(unbroken_run(groups, 5)) == []
+    assert spans(unbroken_run(groups, 6)) == [(7, 8)]
+
+
+def test_of_two_that_begin_alike_the_one_that_goes_on_is_taken(tmp_path):
+    first, second = chained(2, 2)
+    stale = sealed(1, 2, chain=7)[0]
+    for order in ([stale, first, second], [second, first, stale]):
+        (tmp_path / "f").write_bytes(b"".join(order))
+        run = unbroken_run(list(scan(tmp_path / "f")), 0)
+        assert [block for _, block in read_blocks(tmp_path / "f", run)] == [first, second]
+
+
+def made(path, content):
+    path.write_bytes(content)
+    return path
+
+
+def test_the_new_file_takes_the_place_and_the_old_one_is_kept(tmp_path):
+    path = made(tmp_path / "t.sow", b"old")
+    assert put_in_place(path, made(begin(path), b"new")) == tmp_path / "t.sow.damaged-1"
+    assert (path.read_bytes(), (tmp_path / "t.sow.damaged-1").read_bytes()) == (b"new", b"old")
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["t.sow", "t.sow.damaged-1"]
+
+
+def test_where_there_was_nothing_nothing_is_set_aside(tmp_path):
+    path = tmp_path / "t.sow"
+    assert put_in_place(path, made(begin(path), b"new")) is None
+    assert path.read_bytes() == b"new"
+
+
+def test_each_that_is_set_aside_has_a_name_of_its_own_and_is_the_servers_alone(tmp_path):
+    names = [set_aside(made(tmp_path / "t.sow", b"%d" % n)).name for n in range(3)]
+    assert names == ["t.sow.damaged-1", "t.sow.damaged-2", "t.sow.damaged-3"]
+    assert [(tmp_path / name).read_bytes() for name in names] == [b"0", b"1", b"2"]
+    assert {(tmp_path / name).stat().st_mode & 0o077 for name in names} == {0}
+
+
+@pytest.mark.parametrize("of_a_directory", [False, True])
+def test_what_was_interrupted_before_it_was_complete_is_begun_again(tmp_path, of_a_directory):
+    path = tmp_path / "journal"
+    left = begin(path)
+    if of_a_directory:
+        left.mkdir()
+        for name in ("data.mdb", "lock.mdb", "newest"):
+            made(left / name, b"half")
+    else:
+        made(left, b"half")
+        made(left.with_name(left.name + "-lock"), b"")
+    assert begin(path) == left
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_complete_file_is_put_in_place_by_the_next_run(tmp_path):
+    path = made(tmp_path / "t.sow", b"old")
+    assert not is_unfinished(path)
+    made(tmp_path / "t.sow.repaired", b"new")
+    assert is_unfinished(path)
+    assert finish(path) == tmp_path / "t.sow.damaged-1"
+    assert not is_unfinished(path)
+    assert path.read_bytes() == b"new"
 
 
 def write(directory, groups=10, size=800, **options):
@@ -169,8 +306,7 @@ def test_a_repair_that_is_interrupted_can_be_run_again(tmp_path, monkeypatch, st
 
         return call
 
-    syncs = ((module, "sync_directory"), (quarantine, "sync_directory"))
-    for owner, name in ((Path, "rename"), (Path, "mkdir"), *syncs):
+    for owner, name in ((Path, "rename"), (Path, "mkdir"), (module, "sync_directory")):
         monkeypatch.setattr(owner, name, kill_at(getattr(owner, name)))
     with contextlib.suppress(Killed):
         repair_journal(tmp_path / "j")

@@ -19,8 +19,8 @@ from sow.core.cooperative import Task
 from sow.engine.recovery.orphaned_records import OrphanedRecords
 from sow.errors import StoreError
 from sow.store.environment import sync_directory
+from sow.store.files import close_to_others, make_directory
 from sow.store.manifest import write_file
-from sow.store.secure_files import close_to_others, make_directory
 
 log = logging.getLogger("sow")
 

@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from conflated_topics.ipc import from_ipc, to_ipc
+from conflated_topics.envelope import from_ipc, to_ipc
 from sow.core.cooperative import Task, untracked
 from sow.errors import ClientError, clipped
 from sow.history.log_rows import LogRows

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
-from conflated_topics.ipc import from_ipc
+from conflated_topics.envelope import from_ipc
 from conflated_topics.spark import frames
 from tests.conflated_topics.frame import Frame
 

@@ -5,19 +5,19 @@ from tests.simulation.mutation import Mutation
 VIEWS = (
     Mutation(
         "Spark takes back nothing of a record that changes",
-        "sow/spark/view_state.py",
+        "sow/spark/views.py",
         "for sign, contribution in ((-1, before), (1, after)):",
         "for sign, contribution in ((1, after),):",
     ),
     Mutation(
         "a row of a view that Spark runs says why another record left",
-        "sow/spark/grouped_view.py",
+        "sow/spark/views.py",
         "if sign < 0 and bookmark > self._left[0]:",
         "if sign < 0 and bookmark < self._left[0]:",
     ),
     Mutation(
         "an older row of a batch stands for the record in Spark",
-        "sow/spark/view_state.py",
+        "sow/spark/views.py",
         "if found is None or bookmark > found.bookmark:",
         "if found is None or bookmark < found.bookmark:",
     ),

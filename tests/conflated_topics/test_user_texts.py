@@ -1,11 +1,18 @@
-"""The one grammar of intervals."""
+"""The one grammar of intervals, and the word that a mistyped one was meant to be."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conflated_topics.intervals import INTERVAL_US_MAX, UNITS_NS, IntervalError, interval_us
 from conflated_topics.spec import parse_interval
+from conflated_topics.user_texts import (
+    COMPARED_CHARS_MAX,
+    INTERVAL_US_MAX,
+    UNITS_NS,
+    IntervalError,
+    interval_us,
+    nearest,
+)
 from sow.config.diagnostics import MistakeError
 from sow.config.value_types import duration_us
 from sow.errors import ClientError
@@ -75,3 +82,26 @@ def test_the_word_for_a_unit_is_answered_with_the_unit(text, instead):
     with pytest.raises(IntervalError, match="which is none") as refused:
         interval_us(text)
     assert refused.value.instead == instead
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("ordrs", "orders"),
+        ("ORDERS", "orders"),
+        ("Quote", "Quotes"),
+        ("orders", "orders"),
+        ("zzz", None),
+        ("", None),
+    ],
+)
+def test_a_slip_is_known_whatever_its_case(word, meant):
+    assert nearest(word, ["orders", "Quotes"]) == meant
+
+
+def test_without_known_words_none_is_near():
+    assert nearest("a", []) is None
+
+
+def test_of_a_long_word_only_the_beginning_is_compared():
+    assert nearest("o" * 100_000, ["o" * COMPARED_CHARS_MAX]) == "o" * COMPARED_CHARS_MAX

@@ -1,19 +1,27 @@
-"""The sources of a pipeline: their rows as a stream, with their time as a timestamp, and static
-tables.
+"""The sources and the sink of a pipeline.
 
+A source gives its rows as a stream, with their time as a timestamp; a static table is read once.
 Files are read with the given schema, or with their own; a topic of the server with the options that
 its conflation needs; any other format as Spark reads it.
+
+The sink is a topic of the server, or a sink of Spark's own, such as files. Spark's own sinks keep
+their abilities. A topic takes appended rows through `format("sow")`, and updates batch by batch,
+under a name that outlives the run: so the server recognizes a batch that Spark repeats.
 """
 
-from collections.abc import Iterable
+import uuid
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from sow.core.pipelines import UNITS, Input, Pipeline, PipelineOption, Source, Static, located
 from sow.errors import ClientError
 from sow.spark.conflation import SparkConflation
-from sow.spark.grouped_view import SparkView
 from sow.spark.http import own_server, segment
+from sow.spark.pipeline_conflation import for_topic
+from sow.spark.run_state import RunState
+from sow.spark.views import SparkView
+from sow.spark.write_target import writer_of
 
 NO_FILE = "no/file"
 """A pattern of names that matches nothing."""
@@ -56,8 +64,11 @@ class SourceRows:
             if schema is None:
                 files = self._spark.read.format(source.format).options(**given(source.options))
                 schema = files.load(path).schema
-            reader = reader.option("path", _directory_of(path)).options(**_only(path))
-        elif path is not None:
+            if Path(path).is_file():
+                # Spark streams directories; a single file is selected in its own.
+                reader = reader.option("pathGlobFilter", Path(path).name)
+                path = str(Path(path).parent)
+        if path is not None:
             reader = reader.option("path", path)
         if source.format == "sow":
             reader = reader.options(**self._options(source, ticks))
@@ -100,15 +111,6 @@ def given(options: Iterable[PipelineOption]) -> dict[str, str]:
     return {option.name: option.value for option in options}
 
 
-def _directory_of(path: str) -> str:
-    """Spark streams directories; a single file is selected in its own."""
-    return str(Path(path).parent) if Path(path).is_file() else path
-
-
-def _only(path: str) -> dict[str, str]:
-    return {"pathGlobFilter": Path(path).name} if Path(path).is_file() else {}
-
-
 def _timed(frame: Any, source: Source) -> Any:
     """The source's rows with their time as a timestamp."""
     from pyspark.sql.functions import col, expr
@@ -145,3 +147,60 @@ def _instant(source: Source) -> str:
         f"the source's column {source.time!r} is a number; add its unit since 1970: "
         f"<TimeUnit>ns</TimeUnit> in Source, or another of {', '.join(UNITS)}"
     )
+
+
+def written(
+    frame: Any,
+    pipeline: Pipeline,
+    url: str,
+    data_directory: Path,
+    state: RunState,
+    once: bool,
+    restarts: bool = False,
+) -> Any:
+    """The query that writes the rows, with its checkpoint in `state`. If it `restarts`, its first
+    batch is the complete content of the topic."""
+    sink = pipeline.sink
+    frame, written_by = (frame, {}) if sink.topic is None else for_topic(frame, pipeline)
+    writer = frame.writeStream.queryName(pipeline.name).outputMode(pipeline.output_mode)
+    writer = writer.option("checkpointLocation", state.checkpoint)
+    if once:
+        writer = writer.trigger(availableNow=True)
+    else:
+        assert pipeline.trigger_us is not None
+        writer = writer.trigger(processingTime=f"{pipeline.trigger_us / 1000:g} milliseconds")
+    options = given(sink.options)
+    if sink.topic is None:
+        columns = [name for name in options.pop("partitionBy", "").split(",") if name]
+        if sink.path is not None:
+            writer = writer.option("path", located(sink.path, str(data_directory)))
+        writer = writer.format(sink.format).options(**options)
+        return (writer.partitionBy(*columns) if columns else writer).start()
+    options = {"url": url, "topic": sink.topic, **written_by, **options}
+    if pipeline.output_mode == "append" and not restarts:
+        return writer.format("sow").options(**options).start()
+    name = _writer_name(state, pipeline)
+    return writer.foreachBatch(_upsert(options, name, restarts)).start()
+
+
+def _writer_name(state: RunState, pipeline: Pipeline) -> str:
+    """The name under which the server knows this pipeline's batches, from its first run until its
+    state is removed."""
+    name = state.files.read("writer")
+    if name is None:
+        name = f"{writer_of(pipeline.name)}{uuid.uuid4()}"
+        state.files.write("writer", name)
+    return name
+
+
+def _upsert(options: Mapping[str, str], name: str, restarts: bool) -> Callable[[Any, int], None]:
+    """Writes a batch under the pipeline's name: a Python sink supports neither updates nor
+    replacing."""
+
+    def write(frame: Any, batch: int) -> None:
+        writer = frame.write.format("sow").options(**options, writer=name, epoch=str(batch))
+        if restarts and batch == 0:
+            writer = writer.options(mode="replace", allowEmpty="true")
+        writer.mode("append").save()
+
+    return write

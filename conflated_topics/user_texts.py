@@ -1,12 +1,17 @@
-"""Parses intervals: a number and a unit, such as ``500ms`` or ``1.5 h``.
+"""Texts of users: intervals, and words that were meant to be others.
 
-An interval always carries its unit, because readers take a bare number for seconds or for
-milliseconds; only 0 needs none. This is the one grammar of intervals: of a configuration, an option
-of a command, a parameter, an argument. It does not limit the range for any of them.
+An interval is a number and a unit, such as ``500ms`` or ``1.5 h``. It always carries its unit,
+because readers take a bare number for seconds or for milliseconds; only 0 needs none. This is the
+one grammar of intervals: of a configuration, an option of a command, a parameter, an argument. It
+does not limit the range for any of them.
+
+`nearest` is the one rule by which a mistyped name suggests a known one.
 """
 
+import difflib
 import math
 import re
+from collections.abc import Iterable
 from fractions import Fraction
 
 UNITS_NS = {
@@ -65,3 +70,17 @@ def interval_us(text: str) -> int:
     if read_us > INTERVAL_US_MAX:
         raise IntervalError(f"{text!r} is too long", "write at most 73,000 years")
     return read_us
+
+
+LIKENESS_MIN = 0.6
+"""Similarity below which two words are not considered the same with a typo."""
+COMPARED_CHARS_MAX = 80
+"""Characters that are compared: comparing takes quadratic time."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that `word` most likely means, whatever its case; None if there is none."""
+    by_lower = {name.lower(): name for name in known}
+    beginning = word.lower()[:COMPARED_CHARS_MAX]
+    close = difflib.get_close_matches(beginning, by_lower, 1, LIKENESS_MIN)
+    return by_lower[close[0]] if close else None

@@ -1,4 +1,4 @@
-"""Who can open the files: nobody but the server's user, whatever the umask was."""
+"""Only the server's user can open the files; one has the last number that was marked, or 0."""
 
 import logging
 import os
@@ -8,10 +8,15 @@ import pytest
 from sow.core.definitions import JournalSettings, Topic
 from sow.store import repair
 from sow.store.directory import DataDirectory
-from sow.store.manifest import Manifest, ManifestFile
-from sow.store.secure_files import close_to_others, make_directory, open_file
+from sow.store.files import (
+    HighWaterMark,
+    close_to_others,
+    make_directory,
+    open_file,
+    read_high_water_mark,
+)
+from sow.store.manifest import Manifest, ManifestFile, StoredDefinition
 from sow.store.staging import Attempt, StagedBatch, Staging
-from sow.store.stored_definitions import StoredDefinition
 from tests.store.entries import group, part
 
 ORDERS = Topic("orders", "json", keys=("/id",), file_name="sow/deep/orders.sow")
@@ -134,3 +139,46 @@ def test_making_and_opening_again_changes_nothing(tmp_path, umask):
         make_directory(tmp_path / "a" / "b")
         os.close(open_file(tmp_path / "a" / "b" / "c"))
     assert open_to_others(tmp_path / "a") == []
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "newest"
+
+
+def test_the_last_mark_is_read(path):
+    newest = HighWaterMark(path)
+    for seq in (5, 2**40, 7):
+        newest.mark(seq)
+        assert read_high_water_mark(path) == seq
+    newest.close()
+    assert read_high_water_mark(path) == 7
+
+
+def test_without_a_file_there_is_no_mark(path):
+    assert read_high_water_mark(path) == 0
+    newest = HighWaterMark(path)
+    assert read_high_water_mark(path) == 0
+    newest.close()
+
+
+def test_a_truncated_or_changed_file_has_no_number(path):
+    newest = HighWaterMark(path)
+    newest.mark(0x0102030405060708)
+    newest.close()
+    content = path.read_bytes()
+    for length in range(len(content)):
+        path.write_bytes(content[:length])
+        assert read_high_water_mark(path) == 0, length
+    for at in range(len(content)):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        assert read_high_water_mark(path) == 0, at
+
+
+def test_a_mark_that_cannot_be_written_stops_no_commit(path):
+    newest = HighWaterMark(path)
+    newest.mark(3)
+    newest.close()
+    newest.mark(4)
+    newest.close()
+    assert read_high_water_mark(path) == 3

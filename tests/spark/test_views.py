@@ -1,21 +1,30 @@
-"""The turns of a view that Spark runs: they say what the server's own engine says."""
+"""A view whose engine is Spark: its groups, its turns, and the query that runs it for real."""
 
 import json
+import pickle
 import random
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
-from conflated_topics.ipc import to_ipc
-from sow.spark.grouped_view import SparkView
-from sow.spark.view_state import (
+from conflated_topics.envelope import to_ipc
+from sow.core.keys import sow_key
+from sow.core.lossless_numbers import LosslessNumber
+from sow.spark.pipelines import Running, topic_pipeline
+from sow.spark.views import (
     CHANGES,
     GROUPS_STATE,
     KEPT,
     RECORDS_STATE,
+    KeptGroup,
+    SparkView,
+    contributed,
     take_changes,
     take_records,
 )
+from tests.edge.serving import Running as Server
+from tests.edge.serving import configuration, records
 from tests.spark.view_engines import ENGINES, BySpark, Embedded, view
 from tests.topic.views import recomputation
 
@@ -223,3 +232,176 @@ def test_the_state_of_something_else_is_refused():
     with pytest.raises(ValueError, match="is not the state of any view"):
         take_changes(definition, other, [to_ipc(CHANGES.empty_table())])
     assert GROUPS_STATE.magic != RECORDS_STATE.magic
+
+
+VIEW = """
+<View><Name>{name}</Name><MessageType>json</MessageType>
+  <UnderlyingTopic>orders</UnderlyingTopic>
+  <Projection><Field>/desk</Field><Field>COUNT(1) AS /n</Field><Field>SUM(/qty) AS /qty</Field>
+    <Field>MAX(/qty) AS /most</Field></Projection>
+  <Grouping><Field>/desk</Field></Grouping><KeyDomain>desks</KeyDomain>
+  <Filter>/qty &lt; 100</Filter><Engine>{engine}</Engine></View>
+"""
+TOPICS = f"""
+<Topic><Name>orders</Name><MessageType>json</MessageType><Key>/id</Key></Topic>
+{VIEW.format(name="desks", engine="spark")}{VIEW.format(name="twin", engine="embedded")}
+<ConflatedTopic><Name>desks-C</Name><MessageType>json</MessageType>
+  <UnderlyingTopic>desks</UnderlyingTopic><Interval>100ms</Interval></ConflatedTopic>
+"""
+
+
+@pytest.fixture
+def server(tmp_path):
+    running = Server(configuration(TOPICS), tmp_path / "data")
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def engine(spark, server, tmp_path):
+    view = server.server.engine.topics["desks"].definition.view
+
+    def start(cores="1", view=view):
+        spark.conf.set("spark.sql.shuffle.partitions", cores)
+        pipeline = replace(topic_pipeline(view), trigger_us=200_000)  # tests are in a hurry
+        running = Running(
+            pipeline, server.url, tmp_path / "state", False, None, SparkView(view, "json")
+        )
+        running.start()
+        running.query.processAllAvailable()  # Spark's own start takes a while
+        return running
+
+    yield start
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+
+
+def rows(server, topic="desks"):
+    return sorted(server.records(topic), key=lambda row: row["desk"])
+
+
+def bodies(server, topic):
+    """The rows as they are, by SowKey."""
+
+    def found():
+        table = server.server.engine.topics[topic].records.table
+        return {table.sow_key(slot): table.bodies[slot] for slot in table.slots.values()}
+
+    return server.call(found)
+
+
+@pytest.mark.spark
+@pytest.mark.edge
+def test_rows_follow_records_and_go_on_where_they_were(server, engine, tmp_path):
+    server.publish("orders", {"id": 0, "desk": "a", "qty": 1}, {"id": 1, "desk": "b", "qty": 2.5})
+    running = engine()
+    before = [
+        {"desk": "a", "n": 1, "qty": 1, "most": 1},
+        {"desk": "b", "n": 1, "qty": 2.5, "most": 2.5},
+    ]
+    assert rows(server) == before
+    with server.socket() as client:
+        client.ask({"c": "sow_and_subscribe", "t": "desks", "opts": "oof"})
+        server.publish("orders", {"id": 1, "desk": "a", "qty": 0.1})
+        gone = client.until(c="oof")[-1]
+        assert (gone["reason"], gone["d"]) == ("match", before[1])
+    assert rows(server) == [{"desk": "a", "n": 2, "qty": 1.1, "most": 1}]
+    running.stop()
+    server.publish("orders", {"id": 0, "desk": "a", "qty": 100}, {"id": 2, "desk": "c", "qty": 7})
+    server.request("DELETE", records("orders", filter="/id = 1"))
+    # The last batch was written, and Spark does not know it: it is made once more.
+    commits = tmp_path / "state/pipelines/desks/checkpoint/commits"
+    max(commits.glob("[0-9]*"), key=lambda path: int(path.name)).unlink()
+    running = engine(cores="3")
+    try:
+        assert rows(server) == [{"desk": "c", "n": 1, "qty": 7, "most": 7}]
+        desks = ["d", "d", None, "", 7, "7", 7.5]
+        orders = [{"id": at, "desk": desk, "qty": at / 10} for at, desk in enumerate(desks, 3)]
+        server.publish("orders", *orders)
+        running.query.processAllAvailable()
+    finally:
+        running.stop()
+    assert len(bodies(server, "desks")) == 5
+    assert bodies(server, "desks") == bodies(server, "twin")
+
+
+@pytest.mark.spark
+@pytest.mark.edge
+def test_another_definition_begins_anew_in_place_of_what_was(server, engine):
+    desks = [{"id": at, "desk": desk, "qty": at} for at, desk in enumerate("abc")]
+    server.publish("orders", *desks)
+    engine().stop()
+    assert len(rows(server)) == 3
+    view = server.server.engine.topics["desks"].definition.view
+    engine(view=replace(view, filter="/qty > 0")).stop()
+    assert [row["desk"] for row in rows(server)] == ["b", "c"]
+
+
+COUNTED = ("/desk", "COUNT(1) AS /n", "SUM(/v) AS /v")
+
+
+@pytest.fixture
+def compiled():
+    return SparkView(view(COUNTED), "json").compiled
+
+
+def test_a_record_contributes_what_can_be_taken_back(compiled):
+    (text,) = compiled.contributions(['{"desk":1,"v":1.10}'])
+    assert contributed(text) == ["1", ["1"], [1], [1, 1.1]]
+    group = KeptGroup(compiled, "1", None)
+    group.change(contributed(text), 1)
+    assert group.changed_row() == (
+        str(sow_key("desks", "1")),
+        "publish",
+        '{"desk":1,"n":1,"v":1.1}',
+    )
+    again = KeptGroup(compiled, "1", group.state)
+    assert again.changed_row() is None, "it is as it was"
+    again.change(contributed(text), -1, 7, "delete")
+    assert again.changed_row() == (str(sow_key("desks", "1")), "delete", None)
+    assert again.state is None
+
+
+def test_a_number_keeps_its_digits(compiled):
+    group = KeptGroup(compiled, "1.10", None)
+    group.change(["1.10", ["1.10"], [LosslessNumber("1.10")], [1, LosslessNumber("2.50")]], 1)
+    assert group.row == '{"desk":1.10,"n":1,"v":2.5}'
+    assert KeptGroup(compiled, "1.10", group.state).row == group.row
+    (written,) = contributed('[{"digits":"1.10"}]')
+    assert (type(written), written.text) == (LosslessNumber, "1.10")
+
+
+def test_who_does_not_take_part_contributes_nothing():
+    compiled = SparkView(view(COUNTED, condition="/v > 1"), "json").compiled
+    long = "x" * 20_000
+    texts = ['{"v":1}', '{"v":2}', f'{{"v":3,"desk":"{long}"}}']
+    assert [one is None for one in compiled.contributions(texts)] == [True, False, True]
+    assert compiled.contributions([]) == []
+
+
+def test_a_group_that_nothing_came_to_is_none(compiled):
+    group = KeptGroup(compiled, "a", None)
+    assert (group.row, group.state, group.changed_row()) == (None, None, None)
+
+
+def test_a_state_is_of_use_for_what_it_was_made_for():
+    definition = view(COUNTED)
+    made = SparkView(definition, "json")
+    moved = [replace(definition, line=7), replace(definition, indexes=("/desk",))]
+    assert {SparkView(one, "json").purpose("5") for one in moved} == {made.purpose("5")}
+    others = [
+        replace(definition, filter="/v > 1"),
+        replace(definition, projection=COUNTED[:2]),
+        replace(definition, grouping=("/desk", "/v")),
+        replace(definition, underlyings=("others",)),
+        replace(definition, key_domain="d"),
+        replace(definition, message_type="nvfix"),
+    ]
+    assert made.purpose("5") not in {SparkView(one, "json").purpose("5") for one in others}
+    assert SparkView(definition, "nvfix").purpose("5") != made.purpose("5")
+    assert made.purpose("6") != made.purpose("5"), "rows before that were another topic's"
+
+
+def test_it_can_be_sent_to_where_it_runs(compiled):
+    made = SparkView(view(COUNTED), "json")
+    assert compiled is made.compiled
+    assert pickle.loads(pickle.dumps(made)) == made
