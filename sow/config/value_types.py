@@ -2,7 +2,7 @@
 
 Each has a name for the reference and a function from text to value that raises `MistakeError`.
 A value type validates one value by itself; what must agree between elements is in the rules.
-Intervals are written as everywhere (`conflated_topics.intervals`); sizes count in powers of 1024
+Intervals are written as everywhere (`conflated_topics.user_texts`); sizes count in powers of 1024
 however they are spelt.
 """
 
@@ -13,7 +13,7 @@ from fractions import Fraction
 from pathlib import PurePosixPath
 from typing import Literal, get_args
 
-from conflated_topics.intervals import IntervalError, interval_us
+from conflated_topics.user_texts import IntervalError, interval_us
 from sow.config.diagnostics import MistakeError, halves
 from sow.core.paths import parse_path
 from sow.core.select_list import check_written, parse_select

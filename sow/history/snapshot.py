@@ -9,7 +9,7 @@ A `PinnedColumn` is what some rows of a table held at one moment, by reference. 
 changed, only replaced, so references pin a moment. Few rows are copied at once. Copying those of a
 million rows takes a tenth of a second, so many are copied afterwards, in steps; until then the rows
 are read in place, except those that have changed since, which the table keeps
-(`sow.store.copy_on_write`). Columns have plain values only, so the cycle collector need not look at
+(`sow.store.columns`). Columns have plain values only, so the cycle collector need not look at
 them.
 """
 
