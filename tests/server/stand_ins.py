@@ -28,7 +28,7 @@ from sow.server.http.problems import report
 from sow.server.http.read_backpressure import ReadBackpressure
 from sow.server.http.request_memory import REQUESTS, Requests
 from sow.server.http.responses import mark_kept
-from sow.server.http.route import add_routes
+from sow.server.http.route import add_routes, routes_of
 from sow.server.loop.latency import LoopLatency
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.connection_supervisor import Connections
@@ -232,6 +232,15 @@ class Served:
 
     async def get(self, path, **headers):
         return await self.ask("GET", path, headers=headers)
+
+
+def routes_to(*resources):
+    """The routes of some resources, with their handlers."""
+    return [
+        route._replace(handler=functools.partial(route.handler, one))
+        for one in resources
+        for route in routes_of(type(one))
+    ]
 
 
 def read_answer(written, method="GET"):

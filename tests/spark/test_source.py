@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import pytest
 
+from sow.server.api.snapshots import SnapshotHandler
 from tests.edge.arrow import ARROW, table
 from tests.edge.serving import records
 
@@ -184,7 +185,9 @@ def test_a_read_outlives_the_snapshot_that_it_was_planned_with(sow, server):
     found = sow("orders")
     assert found.count() == 2
     server.publish("orders", {"id": 3})
-    server.server._handlers.snapshots._taken._by_name.clear()  # as after a restart, or an idle hour
+    server.server._handlers[
+        SnapshotHandler
+    ]._taken._by_name.clear()  # as after a restart, or an idle hour
     assert found.count() == 2
 
 

@@ -24,7 +24,7 @@ from sow.security.row_level_security import RowPolicy
 from sow.server.api.snapshot_leases import SNAPSHOT_KEPT_US
 from sow.server.api.snapshots import SnapshotHandler
 from sow.server.http.authn_middleware import permissions_of
-from sow.server.http.parameters import parameters_of, read_count
+from sow.server.http.route import parameters_of, read_count
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.queries.access_control import row_policy_for
 from sow.topic.rendering import Shape

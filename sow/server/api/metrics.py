@@ -5,7 +5,6 @@ Nothing is counted on the hot path only for this page.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple
 
 from prometheus_client import PlatformCollector, ProcessCollector, generate_latest
@@ -43,10 +42,6 @@ Conflation = FocusedConflator[str, CopyUpdate]
 TOPICS_AT_ONCE = 100
 """Topics whose samples one step writes: a millisecond."""
 
-
-NONE: Mapping[str, Certificate] = MappingProxyType({})
-"""The certificates of a server without TLS."""
-
 Family = type[GaugeMetricFamily] | type[CounterMetricFamily]
 
 
@@ -62,14 +57,14 @@ class TopicMetric(NamedTuple):
 class Scrape(NamedTuple):
     """The sources of one scrape: `crowd` counts connections, `reading` is the memory that requests
     hold, `checkpoint_failure` gives the reason why checkpoints cannot be written, if so, and
-    `certificates` are those of the server by their files."""
+    `certificates` gives those of the server by their files."""
 
     driver: ServerRuntime
     executor: Executor
     crowd: ConnectionLimiter
     reading: Quota
     checkpoint_failure: Callable[[], str | None]
-    certificates: Mapping[str, Certificate]
+    certificates: Callable[[], Mapping[str, Certificate]]
 
 
 class ServerMetric(NamedTuple):
@@ -342,7 +337,7 @@ SERVER_METRICS = (
         GaugeMetricFamily,
         "sow_certificate_expiry_seconds",
         "When a certificate expires, in Unix time; of several in a file the first.",
-        lambda scrape: {file: one.expires_s for file, one in scrape.certificates.items()},
+        lambda scrape: {file: one.expires_s for file, one in scrape.certificates().items()},
         "file",
     ),
     ServerMetric(
@@ -469,39 +464,21 @@ def process_exposition() -> bytes:
     return generate_latest(_Families(build, *families))
 
 
-def exposition(
-    driver: ServerRuntime,
-    executor: Executor,
-    crowd: ConnectionLimiter,
-    reading: Quota,
-    checkpoint_failure: Callable[[], str | None] = lambda: None,
-    certificates: Mapping[str, Certificate] = NONE,
-) -> bytes:
-    """The page as text for Prometheus; arguments are those of `Scrape`."""
-    return run_to_completion(
-        exposing(driver, executor, crowd, reading, checkpoint_failure, certificates)
-    )
+def exposition(scrape: Scrape) -> bytes:
+    """The page as text for Prometheus."""
+    return run_to_completion(exposing(scrape))
 
 
-def exposing(
-    driver: ServerRuntime,
-    executor: Executor,
-    crowd: ConnectionLimiter,
-    reading: Quota,
-    checkpoint_failure: Callable[[], str | None] = lambda: None,
-    certificates: Mapping[str, Certificate] = NONE,
-    reports_topics: bool = True,
-) -> Task[bytes]:
+def exposing(scrape: Scrape, reports_topics: bool = True) -> Task[bytes]:
     """The same in steps, as there may be a hundred thousand topics; without their samples unless
     `reports_topics`."""
-    topics = list(executor.engine.catalog.listed())
+    topics = list(scrape.executor.engine.catalog.listed())
     written: list[bytes] = []
     for metric in TOPIC_METRICS if reports_topics else ():
         for start in range(0, max(1, len(topics)), TOPICS_AT_ONCE):
             text = _of_topics(metric, topics[start : start + TOPICS_AT_ONCE])
             written.append(_without_head(text) if start else text)
             yield
-    scrape = Scrape(driver, executor, crowd, reading, checkpoint_failure, certificates)
     written += [_of_server(metric, scrape) for metric in SERVER_METRICS]
     written += [_of_times(metric, scrape) for metric in TIMES_METRICS]
     return b"".join(written)

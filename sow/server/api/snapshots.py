@@ -25,13 +25,14 @@ from sow.history.snapshot import Snapshot
 from sow.query import Query
 from sow.security.row_level_security import RowPolicy
 from sow.server.api.as_of_queries import AsOfQueries
+from sow.server.api.response_schemas import Released, SnapshotDescribed
 from sow.server.api.snapshot_leases import SNAPSHOT_KEPT_US, SnapshotLease, SnapshotLeases
 from sow.server.http.arrow import of_snapshot, streamed, warm_up
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.chunked_response import write_pieces
 from sow.server.http.middleware import client_address
-from sow.server.http.parameters import parameters_of, read_count
 from sow.server.http.responses import json_response
+from sow.server.http.route import operation, parameters_of, read_count, route
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.queries.access_control import restrict_query, restrict_shape, row_policy_for
 from sow.sessions.queries.query_results import execute_query
@@ -46,7 +47,7 @@ KEYS_AT_ONCE = 2_000
 """String keys whose part is computed in one step: a fraction of a millisecond."""
 NOTHING = np.zeros(0, np.int64)
 TAKE_PARAMETERS = ("topic", "filter", "keys", "as_of", "parts")
-READ_PARAMETERS = ("part",)
+SNAPSHOT = "/v1/snapshots/{id}"
 
 
 class SnapshotHandler:
@@ -66,6 +67,8 @@ class SnapshotHandler:
         """All leases; `sow.server.api.cursors` adds its own."""
         return self._taken
 
+    @route("POST", "/v1/snapshots", "read", "Take a snapshot of a topic", TAKE_PARAMETERS)
+    @operation("take_snapshot", SnapshotDescribed, requires=("topic",))
     async def take(self, request: web.Request) -> web.Response:
         """`POST /v1/snapshots`: pin all records of a topic, or those that match a filter or keys,
         now or as of a moment; raises ClientError, UnknownTopic, Busy, TooLarge."""
@@ -134,6 +137,8 @@ class SnapshotHandler:
     async def _in_turns(self, steps: Task[Result]) -> Result:
         return await self._driver.turns.run("a snapshot", steps)
 
+    @route("GET", SNAPSHOT, "logon", "A part of it", ("part",))
+    @operation("read_snapshot", answers=(ARROW,))
     async def read(self, request: web.Request) -> web.StreamResponse:
         """`GET /v1/snapshots/{id}`: one part of a snapshot, as an Arrow stream; raises
         UnknownRecord, ClientError."""
@@ -154,6 +159,8 @@ class SnapshotHandler:
         taken.touch(self._driver.now_us())
         return response
 
+    @route("DELETE", SNAPSHOT, "logon", "Let a snapshot go")
+    @operation("release_snapshot", Released)
     async def release(self, request: web.Request) -> web.Response:
         """`DELETE /v1/snapshots/{id}`: release a snapshot."""
         name = self._named(request).name

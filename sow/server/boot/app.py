@@ -28,7 +28,7 @@ from sow.server.api.health import HealthHandler
 from sow.server.boot.bootstrap import ServerBootstrap
 from sow.server.boot.checkpointer import Checkpointer
 from sow.server.boot.quarantine import removed_at, write_out
-from sow.server.boot.routes import Handlers, open_handlers, routes
+from sow.server.boot.routes import Handlers, ReadinessGate, open_handlers, routes
 from sow.server.http.access_log import AccessLog
 from sow.server.http.authn_middleware import (
     AUTHN,
@@ -46,7 +46,6 @@ from sow.server.http.read_backpressure import ReadBackpressure
 from sow.server.http.request_memory import REQUESTS, Requests
 from sow.server.http.responses import mark_kept, sanitize_headers
 from sow.server.http.route import WEBSOCKET, add_routes
-from sow.server.http.startup_barrier import ReadinessGate
 from sow.server.http.tls import (
     Certificate,
     certificate_trusted,
@@ -65,6 +64,8 @@ from sow.server.loop.startup_progress import StartupProgress
 from sow.server.net.connection_supervisor import Connections, RequestCounter
 from sow.server.net.http_protocol import HttpProtocol, http_log
 from sow.server.net.listening import Listener, bind, raise_files_limit
+from sow.server.net.sse import EventStreamHandler
+from sow.server.net.websocket import WebSocketHandler
 from sow.sessions.commands.executor import Executor
 from sow.sessions.subscriptions.reapply_permissions import PreparedPermissions, prepare
 from sow.store.protocols import Journal, LogEntry
@@ -153,7 +154,7 @@ class Server:
         self._opening: ServerBootstrap
         self._watch: LoopLatency
         self._replay: StartupProgress
-        self._readiness: ReadinessGate[Handlers]
+        self._readiness: ReadinessGate
         self._authn: RequestAuthenticator
         self._logons = logons or Logons(lambda: self.configuration.limits.logons_per_second_max)
         self._status: HealthHandler
@@ -272,20 +273,16 @@ class Server:
             self.driver, opening.checkpoints, journal.trim, self._replayed_bytes
         )
         staging = Staging(self._data_directory / "staging", self._clock.now_us())
-        self._handlers = open_handlers(
+        admin = AdminHandler(
             self.driver,
-            self.executor,
-            self.reload,
-            staging,
+            self.engine,
             opening,
-            self._authn,
-            AdminHandler(
-                self._look,
-                lambda: self.engine.configuration.pipelines,
-                self.board,
-                self._reread,
-            ),
+            self.reload,
+            self._reread,
+            self._look,
+            self.board,
         )
+        self._handlers = open_handlers(self.driver, self.executor, staging, self._authn, admin)
         self._replay.end()
         self._authn.follow(
             lambda: self.engine.topics,
@@ -375,10 +372,14 @@ class Server:
         )
         app[AUTHN] = self._authn
         self._status = HealthHandler(
-            self._replay, crowd, self._requests.budget, lambda: self._certificates
+            self._replay,
+            crowd,
+            self._requests.budget,
+            lambda: self._certificates,
+            self._last_error,
+            self._authn.may_administer,
         )
-        self._status.know_errors(self._last_error, self._authn.may_administer)
-        add_routes(app.router, routes(self._status, self._readiness))
+        add_routes(app.router, routes(self._readiness, self._status))
         app.on_response_prepare.extend(
             [self._middleware.mark, mark_kept, Compression().pack, end_unmet, sanitize_headers]
         )
@@ -547,8 +548,8 @@ class Server:
         """Close all clients, store everything, release the directory and the port."""
         log.info("stopping")
         self._listener.close()
-        self._handlers.events.close()
-        await self._handlers.websocket.close()
+        self._handlers[EventStreamHandler].close()
+        await self._handlers[WebSocketHandler].close()
         await self._end_requests(STOPPING)
         await self._end_reloads()
         await self.checkpointer.close()

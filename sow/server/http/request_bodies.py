@@ -34,8 +34,10 @@ ALIASES = {
     "application/x-bson": BSON,
 }
 """Other names of these formats."""
-OWN_TYPES = (XML, MSGPACK, BSON)
+OWN_TYPES = (XML, BSON, MSGPACK)
 """Formats of a single message type, in which a body is one message."""
+MESSAGE_FORMATS = (JSON, NDJSON, CSV, PLAIN_TEXT, *OWN_TYPES, BYTES, FRAMES)
+"""Formats of messages; `OWN_TYPES` only on topics of that type."""
 LINE_TYPES = (NDJSON, "application/jsonl", PLAIN_TEXT)
 TEXT_TYPES = (*LINE_TYPES, CSV, *JSON_TYPES)
 """Text formats, which may be in another charset."""

@@ -16,13 +16,10 @@ from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.snapshot_leases import IDLE_US, SNAPSHOT_KEPT_US
 from sow.server.api.snapshots import (
     COUNTED_US,
-    READ_PARAMETERS,
-    TAKE_PARAMETERS,
     SnapshotHandler,
     split_by_key,
 )
-from sow.server.boot.routes import Route
-from tests.server.stand_ins import ORDERS, Served, World, stepped
+from tests.server.stand_ins import ORDERS, Served, World, routes_to, stepped
 
 PASSING = replace(ORDERS, name="passing", durability="transient")
 
@@ -38,9 +35,7 @@ class Place(Served):
         self.door = SnapshotHandler(world.driver, world.engine, past)
         super().__init__(
             world,
-            Route("POST", "/v1/snapshots", "logon", self.door.take, "", TAKE_PARAMETERS),
-            Route("GET", "/v1/snapshots/{id}", "logon", self.door.read, "", READ_PARAMETERS),
-            Route("DELETE", "/v1/snapshots/{id}", "logon", self.door.release, ""),
+            *routes_to(self.door),
         )
 
     async def publish(self, *numbers, text="", topic="orders"):
