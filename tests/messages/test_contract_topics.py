@@ -16,7 +16,7 @@ from sow.messages import message_type
 from sow.messages.arrow import ArrowColumns
 from sow.messages.json import json_text
 from sow.messages.stepwise_columns import made
-from sow.server.http.arrow import of_documents
+from sow.server.http.tables import of_documents
 from tests.laws.harness import SECOND, World
 from tests.messages.examples import EXAMPLES, OPTIONS, configured, topic_of
 

@@ -22,12 +22,12 @@ from sow.engine.running_topics import LiveTopic
 from sow.errors import ClientError, TooLarge, clipped, shown
 from sow.security.authorization import Permissions
 from sow.server.api.response_schemas import Aborted, Committed, RowsStaged
-from sow.server.http.arrow import read_rows, without_rows
 from sow.server.http.authn_middleware import permissions_of, reauthorize_stream
+from sow.server.http.body_reading import read_body
 from sow.server.http.negotiation import UnsupportedMediaType
-from sow.server.http.request_memory import read_body
 from sow.server.http.responses import json_response
 from sow.server.http.route import operation, parameters_of, read_count, route
+from sow.server.http.tables import read_rows, without_rows
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.staged_rows import (
     DELETIONS,

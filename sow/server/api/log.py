@@ -32,13 +32,13 @@ from sow.server.api.response_schemas import (
     LogExtent,
     Removed,
 )
-from sow.server.http.arrow import ArrowStream, of_log, warm_up
 from sow.server.http.authn_middleware import AUTHN, permissions_of, reauthorize_stream
+from sow.server.http.body_reading import read_body
 from sow.server.http.chunked_response import answer_in_pieces
 from sow.server.http.negotiation import form_of
-from sow.server.http.request_memory import read_body
 from sow.server.http.responses import LOG_HEADER, json_response
 from sow.server.http.route import operation, parameters_of, read_count, read_seconds, route
+from sow.server.http.tables import ArrowStream, of_log, warm_up
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.consumers import Consumers, no_consumer
 from sow.sessions.queries.access_control import row_policy_for

@@ -32,14 +32,18 @@ from sow.server.api.response_schemas import Deleted, Published, QueryExplained
 from sow.server.api.snapshot_leases import CLIENT_PART
 from sow.server.api.snapshots import SnapshotHandler
 from sow.server.api.topics import TOPIC
-from sow.server.http.arrow import in_turns, of_documents, of_snapshot, streamed, warm_up
 from sow.server.http.authn_middleware import permissions_of
-from sow.server.http.body_stream import documents_of, frames_of
+from sow.server.http.body_reading import client_key
 from sow.server.http.chunked_response import answer_in_pieces, answer_whole
-from sow.server.http.csv_answers import CsvTable
 from sow.server.http.negotiation import form_of, wants_columns
-from sow.server.http.request_bodies import MESSAGE_FORMATS, Reading, read_messages, take_messages
-from sow.server.http.request_memory import client_key
+from sow.server.http.request_bodies import (
+    MESSAGE_FORMATS,
+    Reading,
+    documents_of,
+    frames_of,
+    read_messages,
+    take_messages,
+)
 from sow.server.http.responses import json_response
 from sow.server.http.route import (
     operation,
@@ -49,6 +53,7 @@ from sow.server.http.route import (
     read_seconds,
     route,
 )
+from sow.server.http.tables import CsvTable, in_turns, of_documents, of_snapshot, streamed, warm_up
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.executor import Executor
 from sow.sessions.queries.access_control import (

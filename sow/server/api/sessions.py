@@ -27,8 +27,8 @@ from sow.server.api.response_schemas import (
 )
 from sow.server.api.topics import waits_ms
 from sow.server.http.authn_middleware import AUTHN, permissions_of
+from sow.server.http.body_reading import read_body
 from sow.server.http.chunked_response import answer_array
-from sow.server.http.request_memory import read_body
 from sow.server.http.responses import json_response
 from sow.server.http.route import operation, parameters_of, read_flag, route
 from sow.server.loop.runtime import ServerRuntime

@@ -27,12 +27,12 @@ from sow.security.row_level_security import RowPolicy
 from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.response_schemas import Released, SnapshotDescribed
 from sow.server.api.snapshot_leases import SNAPSHOT_KEPT_US, SnapshotLease, SnapshotLeases
-from sow.server.http.arrow import of_snapshot, streamed, warm_up
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.chunked_response import write_pieces
-from sow.server.http.middleware import client_address
+from sow.server.http.request_origin import client_address
 from sow.server.http.responses import json_response
 from sow.server.http.route import operation, parameters_of, read_count, route
+from sow.server.http.tables import of_snapshot, streamed, warm_up
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.queries.access_control import restrict_query, restrict_shape, row_policy_for
 from sow.sessions.queries.query_results import execute_query

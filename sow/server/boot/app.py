@@ -37,14 +37,18 @@ from sow.server.http.authn_middleware import (
     SecuritySnapshot,
     fetch,
 )
+from sow.server.http.body_reading import (
+    REQUESTS,
+    Requests,
+    check_expectation,
+    end_unmet,
+    with_deferred_expectations,
+)
 from sow.server.http.compression import Compression
 from sow.server.http.connection_limits import ConnectionLimiter
-from sow.server.http.expectations import check_expectation, end_unmet, with_deferred_expectations
-from sow.server.http.middleware import RequestMiddleware, machine_names
-from sow.server.http.problems import REFUSED, report
 from sow.server.http.read_backpressure import ReadBackpressure
-from sow.server.http.request_memory import REQUESTS, Requests
-from sow.server.http.responses import mark_kept, sanitize_headers
+from sow.server.http.request_origin import RequestMiddleware, machine_names
+from sow.server.http.responses import REFUSED, mark_kept, report, sanitize_headers
 from sow.server.http.route import WEBSOCKET, add_routes
 from sow.server.http.tls import (
     Certificate,
@@ -436,7 +440,7 @@ class Server:
             loop=asyncio.get_running_loop(),
             access_log=None,
             logger=http_log,
-            # Bodies are decompressed as there is room (`sow.server.http.request_memory`).
+            # Bodies are decompressed as there is room (`sow.server.http.body_reading`).
             auto_decompress=False,
             # `sow.server.net.connection_supervisor` closes idle connections.
             keepalive_timeout=NEVER_S,

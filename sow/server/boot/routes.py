@@ -18,6 +18,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from sow.engine.filter_cache import FilterCache
 from sow.errors import Busy, Replaying
@@ -37,7 +38,7 @@ from sow.server.api.snapshots import SnapshotHandler
 from sow.server.api.static_files import Pages
 from sow.server.api.topics import TopicsHandler
 from sow.server.http.authn_middleware import RequestAuthenticator, permissions_of
-from sow.server.http.route import Handler, Route, parameters_of, routes_of
+from sow.server.http.route import Route, parameters_of, routes_of
 from sow.server.loop.filter_compile_pool import compile_beside, guarded_by, long_among, long_guarded
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.sse import EventStreamHandler

@@ -13,7 +13,7 @@ from aiohttp.typedefs import Handler
 
 from sow.errors import clipped
 from sow.server.http.authn_middleware import RIGHTS
-from sow.server.http.middleware import client_address
+from sow.server.http.request_origin import client_address
 
 ACCESS_LOG = "access"
 log = logging.getLogger(f"sow.{ACCESS_LOG}")

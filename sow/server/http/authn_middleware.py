@@ -29,7 +29,7 @@ from sow.errors import (
 from sow.protocol.commands import Command, Identified
 from sow.security.authentication.credentials import Credentials
 from sow.security.authorization import EVERYTHING, Demand, Permissions, RoleSet
-from sow.server.http.middleware import client_address, open_transport
+from sow.server.http.request_origin import client_address, open_transport
 from sow.sessions.commands.audit import Audit, Deed
 from sow.sessions.queries.access_control import redact_error
 

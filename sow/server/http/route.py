@@ -8,7 +8,7 @@ and no unknown ones; the handler gets these checked parameters (`parameters_of`)
 Every GET route answers HEAD, by the same handler with the same permissions; a streamed answer ends
 after its headers. OPTIONS lists the methods of an address, for any client, since `/openapi.json`
 does the same. It does not look at topics, so a hidden topic looks like a missing one. Requests of
-other sites' pages (CORS) are handled by `sow.server.http.middleware`. `sow.server.boot.routes`
+other sites' pages (CORS) are handled by `sow.server.http.request_origin`. `sow.server.boot.routes`
 collects all routes.
 """
 
@@ -31,8 +31,6 @@ from sow.server.http.compression import CODING, coding_of
 WEBSOCKET = "/v1/ws"
 READ_METHODS = ("GET", "HEAD")
 """Methods that change nothing: HEAD is added to GET routes by `with_heads`."""
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Operation(NamedTuple):

@@ -21,7 +21,7 @@ from sow.errors import ClientError, StoreError
 from sow.protocol.encodings import LINES
 from sow.security.authorization import Permissions
 from sow.server.http.authn_middleware import RequestAuthenticator
-from sow.server.http.middleware import client_address
+from sow.server.http.request_origin import client_address
 from sow.server.http.route import WEBSOCKET, operation, route
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.command_pump import CommandReader, LogonSource
