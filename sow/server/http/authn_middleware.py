@@ -7,7 +7,7 @@ logon. When users or roles are reloaded, the users of live sessions are identifi
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from hmac import compare_digest
 from ssl import SSLContext
@@ -17,6 +17,7 @@ from aiohttp import ClientError as CallFailed
 from aiohttp import ClientSession, ClientTimeout, hdrs, web
 
 from sow.core.security_definitions import Authentication, Security, User
+from sow.engine.engine import Engine
 from sow.errors import (
     Busy,
     ClientError,
@@ -101,10 +102,7 @@ class RequestAuthenticator:
         self._certificate_trusted = certificate_trusted
         self._now_us = now_us
         self._own_token = own_token.encode()
-        self._names: Callable[[], Iterable[str]] = tuple
-        self._patterns: Callable[[], Mapping[str, str]] = dict
-        self._audit: Audit | None = None
-        self._reach: Callable[[], None] = lambda: None
+        self._running: tuple[Engine, Audit, Callable[[], int]] | None = None
         self._logged: dict[tuple[str, ...], None] = {}
         self._security = self.read(security)
 
@@ -113,26 +111,17 @@ class RequestAuthenticator:
         by = security.authentication
         return SecuritySnapshot(None if by is None else self._make(by), RoleSet(security))
 
-    def follow(
-        self,
-        names: Callable[[], Iterable[str]],
-        audit: Audit,
-        reach: Callable[[], None],
-        patterns: Callable[[], Mapping[str, str]] = dict,
-    ) -> None:
-        """Connect the engine: `names` are the existing topics and `patterns` those of topic
-        patterns, for suggestions in error messages; actions are noted in `audit`, after `reach` has
-        set the engine's time."""
-        self._names = names
-        self._patterns = patterns
-        self._audit = audit
-        self._reach = reach
+    def follow(self, engine: Engine, audit: Audit, now_us: Callable[[], int]) -> None:
+        """All records are restored: error messages suggest names of the engine's topics, and
+        actions are noted in `audit` at the time `now_us`."""
+        self._running = engine, audit, now_us
 
     def _note(self, deed: Deed, rights: Permissions, what: str, **more: object) -> None:
-        if self._audit is not None:
+        if self._running is not None:
+            engine, audit, now_us = self._running
             # An idle engine's time stands still.
-            self._reach()
-            self._audit.note(deed, rights, what, **more)
+            engine.reach(now_us())
+            audit.note(deed, rights, what, **more)
 
     def swap_security(self, snapshot: SecuritySnapshot) -> None:
         """Use these users and roles from now on."""
@@ -220,7 +209,7 @@ class RequestAuthenticator:
     def _note_logon(self, rights: Permissions, address: str) -> None:
         """Log the first request of a user from an address; again after many others."""
         client = (*rights.owner, address)
-        if self._audit is None or client in self._logged:
+        if self._running is None or client in self._logged:
             return
         self._logged[client] = None
         if len(self._logged) > LOGGED_MAX:
@@ -250,7 +239,10 @@ class RequestAuthenticator:
 
     def redact(self, error: SowError, rights: Permissions) -> SowError:
         """An error without names that these permissions may not see."""
-        return redact_error(error, rights, self._names(), self._patterns())
+        if self._running is None:
+            return redact_error(error, rights, (), {})
+        engine = self._running[0]
+        return redact_error(error, rights, engine.topics, engine.catalog.pattern_texts)
 
     # Logons.
 
