@@ -29,8 +29,7 @@ from sow.security.row_level_security import RowPolicy
 from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.cursors import Cursors, Paging, limit_of
 from sow.server.api.response_schemas import Deleted, Published, QueryExplained
-from sow.server.api.snapshot_leases import CLIENT_PART
-from sow.server.api.snapshots import SnapshotHandler
+from sow.server.api.snapshots import CLIENT_PART, SnapshotHandler
 from sow.server.api.topics import TOPIC
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.body_reading import client_key
