@@ -83,8 +83,7 @@ class ExplainHandler:
         UnknownTopic, UnknownRecord."""
         rights, key = permissions_of(request), request.match_info["key"]
         topic = self._engine.topic(request.match_info["topic"])
-        if self._driver.failure is None:
-            await self._driver.durable()
+        await self._driver.settled()
         explaining = self._explain(topic, key, rights)
         return json_response(await self._driver.turns.run("the story of a record", explaining))
 

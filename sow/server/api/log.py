@@ -107,8 +107,7 @@ class LogHandler:
         topics, condition, guards = await self._wanted(request, requested, must_be_logged=True)
         # Later entries are younger than this; all older ones are in the log when it is read.
         now_us = self._driver.now_us()
-        if self._driver.failure is None:
-            await self._driver.durable()
+        await self._driver.settled()
         part = await self._requested_for(requested, topics, limit_max=None)
         await reauthorize_stream(request)
         journal, rows = self._driver.journal, part.rows

@@ -8,7 +8,7 @@ publish or delete (`sow.sessions.commands.record_ops`), and is answered when it 
 
 from collections.abc import Sequence
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from sow.core.cooperative import Task
 from sow.core.definitions import Topic
@@ -78,17 +78,11 @@ class RecordHandler:
 
     @route("PUT", RECORD, "write", "Publish one record by SowKey", ("expiration",))
     @operation("put_record", Published, takes=MESSAGE_FORMATS, also=(201,))
-    async def put(self, request: web.Request) -> web.Response:
-        """`PUT …/{key}`: publish the one message of the body; 201 if the record is new."""
-        return await self._put(request, delta=False)
-
     @route("PATCH", RECORD, "write", "Merge a message into one record", ("expiration",))
     @operation("merge_record", Published, takes=MESSAGE_FORMATS, also=(201,))
-    async def merge(self, request: web.Request) -> web.Response:
-        """`PATCH …/{key}`: merge the one message of the body into the record."""
-        return await self._put(request, delta=True)
-
-    async def _put(self, request: web.Request, delta: bool) -> web.Response:
+    async def put(self, request: web.Request) -> web.Response:
+        """`PUT …/{key}`: publish the one message of the body; `PATCH`: merge it into the record.
+        201 if the record is new."""
         topic = self._engine.catalog.publishable(request.match_info["topic"])
         looking = self._looking(request)
         expires_s = read_seconds(parameters_of(request), "expiration")
@@ -104,7 +98,7 @@ class RecordHandler:
                 rights=permissions_of(request),
                 look=looking.look,
                 expires_s=expires_s,
-                delta=delta,
+                delta=request.method == hdrs.METH_PATCH,
             )
             # The new state: nothing has changed it since.
             records = self._engine.topic(topic.name).records

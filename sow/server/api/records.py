@@ -8,7 +8,7 @@ answers are written in pieces from a snapshot of one moment.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from pyarrow import RecordBatch
 
 from sow.core.comma_lists import comma_list
@@ -337,11 +337,11 @@ class RecordsHandler:
 
     @route("POST", RECORDS, "write", "Publish", PUBLISH_PARAMETERS)
     @operation("publish", Published, takes=MESSAGE_FORMATS)
+    @route("PATCH", RECORDS, "write", "Delta publish", PUBLISH_PARAMETERS)
+    @operation("delta_publish", Published, takes=MESSAGE_FORMATS)
     async def publish(self, request: web.Request) -> web.Response:
-        """`POST …/records`: publish; answered when durable, or with ack=processed when visible."""
-        return await self._publish(request, delta=False)
-
-    async def _publish(self, request: web.Request, delta: bool) -> web.Response:
+        """`POST …/records`: publish; `PATCH`: merge each message into its record. Answered when
+        durable, or with ack=processed when visible."""
         topic = self._engine.catalog.publishable(request.match_info["topic"])
         requested = parameters_of(request)
         ack = requested.get("ack", "persisted")
@@ -365,7 +365,7 @@ class RecordsHandler:
                     reading.messages,
                     self._driver.now_us(),
                     expires_s=expires_s,
-                    delta=delta,
+                    delta=request.method == hdrs.METH_PATCH,
                     permit=permit_for(permissions_of(request), "write", topic.name),
                 )
             )
@@ -376,12 +376,6 @@ class RecordsHandler:
         else:
             self._driver.wake()
         return json_response({"published": count, "bookmark": str(bookmark)})
-
-    @route("PATCH", RECORDS, "write", "Delta publish", PUBLISH_PARAMETERS)
-    @operation("delta_publish", Published, takes=MESSAGE_FORMATS)
-    async def delta_publish(self, request: web.Request) -> web.Response:
-        """`PATCH …/records`: merge each message into its record; answered like a publish."""
-        return await self._publish(request, delta=True)
 
     @route("DELETE", RECORDS, "delete", "Delete records", DELETE_PARAMETERS)
     @operation("delete_records", Deleted, takes=MESSAGE_FORMATS, needs_body=False)

@@ -327,8 +327,7 @@ class SnapshotHandler:
             then = await self._past.query(requested["topic"], requested["as_of"], query, room)
             return then.rows, then.bookmark
         found = await self._in_turns(execute_query(engine, requested["topic"], query))
-        if self._driver.failure is None:
-            await self._driver.durable()
+        await self._driver.settled()
         return found.rows, found.bookmark
 
     async def _in_turns(self, steps: Task[Result]) -> Result:

@@ -125,7 +125,7 @@ def open_handlers(
 
 
 def routes(gate: "ReadinessGate", status: HealthHandler) -> list[Route]:
-    """All routes with their handlers. Those of the last resources are answered at any time, all
+    """All routes with their handlers. Those of `Pages`, `DescriptionHandler` and `HealthHandler` are answered at any time, all
     others once `gate` is open."""
     at_once: dict[type, object] = {
         type(one): one for one in (Pages(), DescriptionHandler(lambda: TABLE), status)
