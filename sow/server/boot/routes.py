@@ -124,39 +124,6 @@ def open_handlers(
     )
 
 
-def routes(gate: "ReadinessGate", status: HealthHandler) -> list[Route]:
-    """All routes with their handlers. Those of `Pages`, `DescriptionHandler` and `HealthHandler` are answered at any time, all
-    others once `gate` is open."""
-    at_once: dict[type, object] = {
-        type(one): one for one in (Pages(), DescriptionHandler(lambda: TABLE), status)
-    }
-
-    def gated(resource: type, method: Callable[..., Awaitable[web.StreamResponse]]) -> Handler:
-        async def handle(request: web.Request) -> web.StreamResponse:
-            handlers = await gate.handlers()
-            text, filters = parameters_of(request).get("filter"), handlers.filters
-            await compile_beside(filters, long_among(filters, [text]))
-            topic = request.match_info.get("topic")
-            if topic is not None:
-                guard = guarded_by(
-                    permissions_of(request), DEMANDED.get(request.method, "read"), topic
-                )
-                await compile_beside(filters, (), long_guarded(filters, [(guard, text)]))
-            return await method(handlers[resource], request)
-
-        return handle
-
-    return [
-        one._replace(
-            handler=partial(one.handler, at_once[resource])
-            if resource in at_once
-            else gated(resource, one.handler)
-        )
-        for resource in RESOURCES
-        for one in routes_of(resource)
-    ]
-
-
 class ReadinessGate:
     """Passes the handlers to requests once they are ready; `progress` describes the start until
     then."""
@@ -213,3 +180,36 @@ class ReadinessGate:
                 opened.set_result(None)
         if self._waiting:
             self._loop.call_soon(self._release)
+
+
+def routes(gate: ReadinessGate, status: HealthHandler) -> list[Route]:
+    """All routes with their handlers. Those of `Pages`, `DescriptionHandler` and `HealthHandler`
+    are answered at any time, all others once `gate` is open."""
+    at_once: dict[type, object] = {
+        type(one): one for one in (Pages(), DescriptionHandler(lambda: TABLE), status)
+    }
+
+    def gated(resource: type, method: Callable[..., Awaitable[web.StreamResponse]]) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            handlers = await gate.handlers()
+            text, filters = parameters_of(request).get("filter"), handlers.filters
+            await compile_beside(filters, long_among(filters, [text]))
+            topic = request.match_info.get("topic")
+            if topic is not None:
+                guard = guarded_by(
+                    permissions_of(request), DEMANDED.get(request.method, "read"), topic
+                )
+                await compile_beside(filters, (), long_guarded(filters, [(guard, text)]))
+            return await method(handlers[resource], request)
+
+        return handle
+
+    return [
+        one._replace(
+            handler=partial(one.handler, at_once[resource])
+            if resource in at_once
+            else gated(resource, one.handler)
+        )
+        for resource in RESOURCES
+        for one in routes_of(resource)
+    ]

@@ -1,9 +1,11 @@
-"""Authentication and authorization of requests.
+"""Authentication of requests, and the permissions that follow from it.
 
-Every route has a demand (`sow.server.boot.routes`); no request reaches its handler before it is
-met: the user is identified by the credentials of the request, the permissions follow from the
-roles. Handlers find the permissions in the request. A WebSocket client may authenticate later, in a
-logon. When users or roles are reloaded, the users of live sessions are identified again.
+A route demands a permission (`sow.server.http.route`). No request reaches its handler before its
+user is identified by its credentials; the permissions follow from the user's roles, and the route
+checks its demand against them. Handlers find the permissions in the request: a handler checks what
+only the body names, and whether they still hold after it has waited. A WebSocket client may
+authenticate later, in a logon. When users or roles are reloaded (`sow.server.boot.reload`), the
+users of live sessions are identified again.
 """
 
 import logging
@@ -135,8 +137,8 @@ class RequestAuthenticator:
     # Requests.
 
     async def admit(self, request: web.Request, demand: Demand) -> Permissions:
-        """Authenticate a request and check demands that do not depend on a topic; raises
-        Unauthenticated, NotEntitled."""
+        """The permissions of a request to a route with this demand, which the route checks; raises
+        Unauthenticated, also for a client without credentials."""
         if demand == "nothing":
             return EVERYTHING
         rights, shown = await self.authenticate_request(request)
@@ -220,7 +222,7 @@ class RequestAuthenticator:
         self._note("logon", rights, "HTTP", address=address)
 
     def note_refused(self, request: web.Request, rights: Permissions, error: SowError) -> None:
-        """A request was refused because of its permissions."""
+        """Note a refused request in the audit, if credentials or permissions are the reason."""
         if isinstance(error, REFUSALS):
             what = f"{request.method} {request.path}"
             address = client_address(request)
@@ -228,7 +230,7 @@ class RequestAuthenticator:
             self._note("refused", rights, what, address=address, reason=error.detail)
 
     def note_admin(self, request: web.Request, rights: Permissions) -> None:
-        """A request changes the server."""
+        """Note in the audit that a request changes the server."""
         what = f"{request.method} {request.path}"
         self._note("admin", rights, what, address=client_address(request))
 
