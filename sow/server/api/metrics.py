@@ -5,12 +5,13 @@ Nothing is counted on the hot path only for this page.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from prometheus_client import PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily as Counter
 from prometheus_client.core import GaugeMetricFamily as Gauge
-from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.core import HistogramMetricFamily as HistogramFamily
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from conflated_topics import FocusedConflator
@@ -40,6 +41,7 @@ TOPICS_AT_ONCE = 100
 """Topics whose samples one step writes: a millisecond."""
 
 Family = type[Gauge] | type[Counter]
+Figure = float | Histogram
 
 
 class TopicMetric(NamedTuple):
@@ -67,19 +69,10 @@ class Scrape(NamedTuple):
 class ServerMetric(NamedTuple):
     """A metric of the server, with a sample per value of `label` if it has one."""
 
-    family: Family
+    family: Family | type[HistogramFamily]
     name: str
     help: str
-    figure: Callable[[Scrape], float | Mapping[str, float]]
-    label: str = ""
-
-
-class TimesMetric(NamedTuple):
-    """A histogram of the server, one per value of `label` if it has one."""
-
-    name: str
-    help: str
-    times: Callable[[Scrape], Mapping[str, Histogram]]
+    figure: Callable[[Scrape], Figure | Mapping[str, Figure]]
     label: str = ""
 
 
@@ -369,40 +362,42 @@ SERVER_METRICS = (
         lambda scrape: scrape.crowd.refused,
         "reason",
     ),
-)
-
-
-TIMES_METRICS = (
-    TimesMetric(
+    ServerMetric(
+        HistogramFamily,
         "sow_commit_seconds",
         "Duration of each commit of the journal.",
-        lambda scrape: {"": scrape.driver.commit_times},
+        lambda scrape: scrape.driver.commit_times,
     ),
-    TimesMetric(
+    ServerMetric(
+        HistogramFamily,
         "sow_fsync_seconds",
         "Duration of the write and fsync of each commit.",
-        lambda scrape: {"": scrape.driver.fsync_times},
+        lambda scrape: scrape.driver.fsync_times,
     ),
-    TimesMetric(
+    ServerMetric(
+        HistogramFamily,
         "sow_publish_durable_seconds",
         "Time from the turn that applied a publish until each of its records was durable.",
-        lambda scrape: {"": scrape.driver.durable_times},
+        lambda scrape: scrape.driver.durable_times,
     ),
-    TimesMetric(
+    ServerMetric(
+        HistogramFamily,
         "sow_publish_delivered_seconds",
         "Time from a turn until the socket of each session had taken what it could.",
-        lambda scrape: {"": scrape.driver.delivered_times},
+        lambda scrape: scrape.driver.delivered_times,
     ),
-    TimesMetric(
+    ServerMetric(
+        HistogramFamily,
         "sow_query_seconds",
         "Time of the steps of each query, by the kind of index that it began with.",
         lambda scrape: scrape.executor.engine.queries.times,
         "index",
     ),
-    TimesMetric(
+    ServerMetric(
+        HistogramFamily,
         "sow_step_seconds",
         "Duration of each step of work on the event loop.",
-        lambda scrape: {"": scrape.driver.watch.times},
+        lambda scrape: scrape.driver.watch.times,
     ),
 )
 
@@ -458,7 +453,6 @@ def exposing(scrape: Scrape, reports_topics: bool = True) -> Task[bytes]:
             written.append(_without_head(text) if start else text)
             yield
     written += [_of_server(metric, scrape) for metric in SERVER_METRICS]
-    written += [_of_times(metric, scrape) for metric in TIMES_METRICS]
     return b"".join(written)
 
 
@@ -476,18 +470,15 @@ def _of_server(metric: ServerMetric, scrape: Scrape) -> bytes:
     """A metric of the server."""
     found = metric.figure(scrape)
     by_label = found if isinstance(found, Mapping) else {"": found}
-    family = metric.family(metric.name, metric.help, labels=[metric.label] if metric.label else [])
+    family: Any = metric.family(
+        metric.name, metric.help, labels=[metric.label] if metric.label else []
+    )
     for value, figure in by_label.items():
-        family.add_metric([value] if metric.label else [], figure)
-    return generate_latest(_Families(family))
-
-
-def _of_times(metric: TimesMetric, scrape: Scrape) -> bytes:
-    """A histogram of the server."""
-    labels = [metric.label] if metric.label else []
-    family = HistogramMetricFamily(metric.name, metric.help, labels=labels)
-    for value, times in metric.times(scrape).items():
-        family.add_metric([value] if metric.label else [], times.cumulative(), times.sum_s)
+        labels = [value] if metric.label else []
+        if isinstance(figure, Histogram):
+            family.add_metric(labels, figure.cumulative(), figure.sum_s)
+        else:
+            family.add_metric(labels, figure)
     return generate_latest(_Families(family))
 
 

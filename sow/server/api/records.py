@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from aiohttp import hdrs, web
-from pyarrow import RecordBatch
 
 from sow.core.comma_lists import comma_list
 from sow.core.cooperative import Task
@@ -238,56 +237,34 @@ class RecordsHandler:
         guard: RowPolicy | None,
         headers: Mapping[str, str],
     ) -> web.StreamResponse:
+        pieces: Iterable[bytes]
         if kind == ARROW:
-            if columns is None:
-                shape = restrict_shape(WHOLE, guard)
-            return await self._write_arrow(request, rows, columns, shape, headers)
-        if kind == CSV:
-            return await self._write_csv(request, rows, meta, shape, headers)
-        pieces = (
-            frames_of(rows.messages(shape))
-            if kind == FRAMES
-            else documents_of(rows.documents(meta, shape), kind == NDJSON)
-        )
-        if rows.is_short:
-            return answer_whole(request, b"".join(pieces), kind, headers)
+            pieces = await self._arrow(rows, columns, shape, guard)
+        elif kind == CSV:
+            # The columns are determined before anything is written.
+            declared = self._engine.columns.declared(self._engine.topic(rows.topic.name))
+            table = CsvTable(rows, meta, shape, declared)
+            names = await self._driver.turns.run("an answer in columns", table.header())
+            pieces = table.pieces(names)
+        else:
+            pieces = (
+                frames_of(rows.messages(shape))
+                if kind == FRAMES
+                else documents_of(rows.documents(meta, shape), kind == NDJSON)
+            )
+            if rows.is_short:
+                return answer_whole(request, b"".join(pieces), kind, headers)
         return await answer_in_pieces(self._driver.turns, ANSWER, request, pieces, kind, headers)
 
-    async def _write_arrow(
-        self,
-        request: web.Request,
-        rows: Snapshot,
-        columns: ArrowColumns | None,
-        shape: Shape,
-        headers: Mapping[str, str],
-    ) -> web.StreamResponse:
+    async def _arrow(
+        self, rows: Snapshot, columns: ArrowColumns | None, shape: Shape, guard: RowPolicy | None
+    ) -> Iterable[bytes]:
         """Rows as an Arrow stream: with these columns, or (None) with those of the log."""
         await warm_up()
-        turns = self._driver.turns
-        batches: Iterable[RecordBatch] = (
-            of_snapshot(rows, shape)
-            if columns is None
-            else await in_turns(turns, "an answer in columns", of_documents(rows, columns, shape))
-        )
-        return await answer_in_pieces(
-            self._driver.turns, ANSWER, request, streamed(batches), ARROW, headers
-        )
-
-    async def _write_csv(
-        self,
-        request: web.Request,
-        rows: Snapshot,
-        meta: bool,
-        shape: Shape,
-        headers: Mapping[str, str],
-    ) -> web.StreamResponse:
-        """Rows as CSV; the columns are determined before anything is written."""
-        declared = self._engine.columns.declared(self._engine.topic(rows.topic.name))
-        table = CsvTable(rows, meta, shape, declared)
-        names = await self._driver.turns.run("an answer in columns", table.header())
-        return await answer_in_pieces(
-            self._driver.turns, ANSWER, request, table.pieces(names), CSV, headers
-        )
+        if columns is None:
+            return streamed(of_snapshot(rows, restrict_shape(WHOLE, guard)))
+        documents = of_documents(rows, columns, shape)
+        return streamed(await in_turns(self._driver.turns, "an answer in columns", documents))
 
     async def _sent(
         self, topic: LiveTopic, shape: Shape, rows: Snapshot, guard: RowPolicy | None

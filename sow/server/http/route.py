@@ -14,6 +14,7 @@ collects all routes.
 
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from aiohttp import hdrs, web
@@ -160,18 +161,12 @@ def add_routes(router: web.UrlDispatcher, table: Iterable[Route]) -> None:
     for route in with_heads(table):
         router.add_route(route.method, route.path, route.handle)
     for path, methods in allowed(table).items():
-        router.add_route(hdrs.METH_OPTIONS, path, AllowedMethods(methods).handle)
+        router.add_route(hdrs.METH_OPTIONS, path, partial(_allow, methods))
 
 
-class AllowedMethods:
-    """The handler of OPTIONS for one path."""
-
-    def __init__(self, methods: str) -> None:
-        self._headers = {hdrs.ALLOW: methods}
-
-    async def handle(self, _request: web.Request) -> web.Response:
-        """Answer with the methods of the path."""
-        return web.Response(status=204, headers=self._headers)
+async def _allow(methods: str, _request: web.Request) -> web.Response:
+    """Answer OPTIONS with the methods of the path."""
+    return web.Response(status=204, headers={hdrs.ALLOW: methods})
 
 
 # Parameters.
