@@ -5,7 +5,7 @@ user may not see is left out: topics, records under a row policy, and the names 
 of hidden fields.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -33,6 +33,7 @@ TOPIC = "/v1/topics/{topic}"
 TOPICS_PARAMETERS = ("prefix", "top_n", "names", "members")
 LOOKED_AT_ONCE = 500
 """Topics whose permissions one step checks: some microseconds each with a few Allows."""
+NO_COUNTS: Mapping[str, int] = {}
 
 Listed = LiveTopic | PatternTopic
 
@@ -63,7 +64,7 @@ class TopicsHandler:
         """`GET /v1/topics`: all topics, in the order of the configuration, each as of the moment at
         which it is written. `prefix`, `top_n` and `members` select some; `names` gives names only.
         """
-        catalog, now_us, rights = self._engine.catalog, self._driver.now_us, permissions_of(request)
+        catalog, rights = self._engine.catalog, permissions_of(request)
         requested = parameters_of(request)
         listing = there_for(
             rights,
@@ -76,14 +77,7 @@ class TopicsHandler:
         listed = await turns.run("a list of topics", listing)
         if read_flag(requested, "names"):
             return await answer_array(turns, request, listed, lambda one: one.name, headers)
-        counts = await self._counts(listed, rights)
-        members = await self._members(listed, rights, counts)
-
-        def describe(one: LiveTopic | PatternTopic) -> dict[str, Any]:
-            if isinstance(one, PatternTopic):
-                return describe_pattern(one, members[one.name], now_us(), rights)
-            return describe_topic(one, now_us(), rights, counts)
-
+        describe = await self._describing(listed, rights)
         return await answer_array(turns, request, listed, describe, headers)
 
     @route("GET", TOPIC, "see", "One topic: definition, counts, conflation", ("expected",))
@@ -93,32 +87,30 @@ class TopicsHandler:
         pattern would create."""
         rights = permissions_of(request)
         name, catalog = request.match_info["topic"], self._engine.catalog
-        pattern = catalog.patterns.get(name)
-        if pattern is not None and name not in self._engine.topics:
-            counts = await self._counts([pattern], rights)
-            members = await self._members([pattern], rights, counts)
-            now_us = self._driver.now_us()
-            return json_response(describe_pattern(pattern, members[pattern.name], now_us, rights))
-        is_expected = read_flag(parameters_of(request), "expected")
-        topic = catalog.expected(name) if is_expected else catalog.topic(name)
-        counts = await self._counts([topic], rights)
-        return json_response(describe_topic(topic, self._driver.now_us(), rights, counts))
+        found: Listed
+        if name in catalog.patterns and name not in self._engine.topics:
+            found = catalog.patterns[name]
+        else:
+            is_expected = read_flag(parameters_of(request), "expected")
+            found = catalog.expected(name) if is_expected else catalog.topic(name)
+        describe = await self._describing([found], rights)
+        return json_response(describe(found))
 
-    async def _counts(self, described: Sequence[Listed], rights: Permissions) -> dict[str, int]:
-        """The number of visible records of each topic with a row policy."""
-        if rights.is_open:
-            return {}
-        return await self._driver.turns.run("a count", counting(self._engine, rights, described))
+    async def _describing(
+        self, listed: Sequence[Listed], rights: Permissions
+    ) -> Callable[[Listed], dict[str, Any]]:
+        """How to describe these topics and patterns, once what the user sees of them is counted."""
+        turns, now_us, counts = self._driver.turns, self._driver.now_us, NO_COUNTS
+        if not rights.is_open:
+            counts = await turns.run("a count", counting(self._engine, rights, listed))
+        members = await turns.run("a list of topics", members_of(rights, listed, counts))
 
-    async def _members(
-        self,
-        described: Sequence[Listed],
-        rights: Permissions,
-        counts: Mapping[str, int],
-    ) -> dict[str, MemberCounts]:
-        """The member counts of the patterns among these."""
-        steps = members_of(rights, described, counts)
-        return await self._driver.turns.run("a list of topics", steps)
+        def describe(one: Listed) -> dict[str, Any]:
+            if isinstance(one, PatternTopic):
+                return describe_pattern(one, members[one.name], now_us(), rights)
+            return describe_topic(one, now_us(), rights, counts)
+
+        return describe
 
     @route("GET", "/v1/message-types", "logon", "The message types of the configuration")
     @operation("list_message_types", list[dict[str, Any]])
@@ -215,9 +207,6 @@ def counting(engine: Engine, rights: Permissions, listed: Sequence[Listed]) -> T
             counts[topic.name] = (yield from engine.queries.answering(topic.name, query)).matches
         yield
     return counts
-
-
-NO_COUNTS: Mapping[str, int] = {}
 
 
 def describe_topic(

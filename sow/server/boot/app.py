@@ -312,10 +312,7 @@ class Server:
                 kept_bytes + self.engine.disk.on_the_way_bytes()
             )
 
-        def takes(size_bytes: int) -> bool:
-            return journal.takes(size_bytes)
-
-        return Engine(self.configuration, has_room, takes, journal.lost)
+        return Engine(self.configuration, has_room, journal.takes, journal.lost)
 
     def _counted(self, entries: Iterable[LogEntry]) -> Iterator[LogEntry]:
         self._replayed_bytes = 0

@@ -18,7 +18,7 @@ directory is new.
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -424,15 +424,11 @@ def successor(
         manifest,
         journal=configuration.journal.directory,
         kept=tuple(kept),
-        given_up=_still_stored(manifest.given_up, forgotten_seq),
+        # Topics that the log or an older checkpoint may still contain.
+        given_up={name: seq for name, seq in manifest.given_up.items() if seq > forgotten_seq},
         names=names_of(configuration.topics),
         eras=_eras(manifest, configuration, last_seq, forgotten_seq),
     )
-
-
-def _still_stored(given_up: Mapping[str, int], forgotten_seq: int) -> dict[str, int]:
-    """Topics that the log or an older checkpoint may still contain."""
-    return {name: seq for name, seq in given_up.items() if seq > forgotten_seq}
 
 
 def _eras(
