@@ -26,7 +26,8 @@ from sow.sessions.subscriptions.reapply_permissions import PreparedPermissions, 
 from sow.store.stored_definitions import kept_of
 from sow.streaming.sessions import Session
 
-log = logging.getLogger("sow")
+log = logging.getLogger("sow.app")
+"""Reloads are logged by the component that logs start and stop."""
 
 IDENTIFIED_MAX = 10
 """How often a reload identifies sessions that log on again at that very moment: nobody does so by
