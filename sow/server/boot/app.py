@@ -434,7 +434,11 @@ class Server:
         ConfigError, with every reason, when something cannot be changed: then nothing is. A reload
         runs to its end even if its caller is cancelled; another one waits for it.
         """
-        await self._readiness.handlers()
+        try:
+            await self._readiness.handlers()
+        except SowError as error:
+            log.warning("not reloaded: %s", error.detail)
+            raise
         return await self._reloader.reload(allow_loss)
 
     async def stop(self) -> None:
