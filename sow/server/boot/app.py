@@ -381,7 +381,7 @@ class Server:
         )
         await self._runner.setup()
         host, port = self.configuration.host, self.configuration.port
-        self._in_force.tls = read_tls(self.configuration.security.tls)
+        self._in_force.read_tls()
         try:
             sockets = await bind(host, port)
         except OSError as error:

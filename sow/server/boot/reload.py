@@ -41,6 +41,10 @@ class InForce:
     configuration: Configuration
     tls: TlsFiles
 
+    def read_tls(self) -> None:
+        """Read the TLS files of the configuration; raises ConfigError."""
+        self.tls = read_tls(self.configuration.security.tls)
+
 
 class Reloader:
     """The reloads of one running server; `reread` reads the configuration file (None: there is
