@@ -56,7 +56,7 @@ EPOCH_DIGITS_MAX = 18
 ATTEMPTS_BYTES = 16
 """Bytes of a digest: enough that no two commits share it by chance."""
 STAGE_PARAMETERS = ("topic", "part", "attempt", "chunk", "rejects")
-BATCH = "/v1/writes/{writer}/{epoch}"
+BATCH_PATH = "/v1/writes/{writer}/{epoch}"
 
 
 class StagedPart(msgspec.Struct, forbid_unknown_fields=True):
@@ -179,7 +179,7 @@ class BatchCommitHandler:
         self._sweeping: asyncio.Task[int] | None = None
         driver.idle_work["sweeping staged batches"] = self._sweep
 
-    @route("POST", BATCH, "write", "Stage rows of a batch", STAGE_PARAMETERS)
+    @route("POST", BATCH_PATH, "write", "Stage rows of a batch", STAGE_PARAMETERS)
     @operation("stage_rows", RowsStaged, takes=(ARROW,), requires=("topic",), refusals=(409,))
     async def stage(self, request: web.Request) -> web.Response:
         """`POST …/{epoch}`: stage a chunk; answers the number of rows and the rejected ones.
@@ -222,7 +222,7 @@ class BatchCommitHandler:
         good = rows.at([at for at in range(len(rows)) if at not in bad]) if bad else rows
         return Read(len(good), steps, rejected, size_bytes, content_of(good))
 
-    @route("POST", BATCH + "/commit", "write", "Apply a staged batch, once")
+    @route("POST", BATCH_PATH + "/commit", "write", "Apply a staged batch, once")
     @operation("commit_batch", Committed, body=Commit, takes=(JSON,), refusals=(409,))
     async def commit(self, request: web.Request) -> web.Response:
         """`POST …/{epoch}/commit`: apply a batch; answers its bookmark when it is durable."""
@@ -347,7 +347,7 @@ class BatchCommitHandler:
             )
         return await self._read(topic, content)
 
-    @route("DELETE", BATCH, "write", "Forget a staged batch", ("topic",))
+    @route("DELETE", BATCH_PATH, "write", "Forget a staged batch", ("topic",))
     @operation("abort_batch", Aborted, refusals=(409,))
     async def abort(self, request: web.Request) -> web.Response:
         """`DELETE …/{epoch}`: discard what was staged for a batch; without a topic, for all topics

@@ -23,7 +23,7 @@ from sow.history.log_rows import Extent, LogRows, log_pieces
 from sow.history.record_window_history import RecordUpdate, RecordWindow, windows_of
 from sow.protocol.encodings import timestamp
 from sow.security.authorization import Permissions
-from sow.server.api.record_resource import RECORD
+from sow.server.api.record_resource import RECORD_PATH
 from sow.server.api.response_schemas import RecordStory
 from sow.server.api.sessions import is_of
 from sow.server.http.authn_middleware import permissions_of
@@ -76,7 +76,7 @@ class ExplainHandler:
         self._driver = driver
         self._engine = engine
 
-    @route("GET", RECORD + "/why", "read", "Explain a record: its windows and followers")
+    @route("GET", RECORD_PATH + "/why", "read", "Explain a record: its windows and followers")
     @operation("explain_record", RecordStory)
     async def handle(self, request: web.Request) -> web.Response:
         """`GET …/why`: the record, its source, its windows, and its followers; raises

@@ -14,7 +14,7 @@ from sow.core.humanize import counted, duration, size
 from sow.errors import UnknownRecord, clipped, shown
 from sow.protocol.encodings import timestamp
 from sow.security.authorization import Permissions
-from sow.server.api.sessions import SESSION, is_of
+from sow.server.api.sessions import SESSION_PATH, is_of
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.responses import json_response
 from sow.server.http.route import operation, route
@@ -84,7 +84,7 @@ class ExplainSessionHandler:
         self._driver = driver
         self._executor = executor
 
-    @route("GET", SESSION + "/why", "logon", EXPLAIN)
+    @route("GET", SESSION_PATH + "/why", "logon", EXPLAIN)
     @operation("explain_session", dict[str, Any])
     async def handle(self, request: web.Request) -> web.Response:
         """`GET /v1/sessions/{id}/why`, of an open session or one of the last that were closed."""

@@ -54,7 +54,7 @@ LOOKED_AT_ONCE = 5_000
 """Topics checked in one step: a fifth of a microsecond each."""
 READING = "reading the log"
 """The name of this work in metrics."""
-CONSUMER = "/v1/log/consumers/{name}"
+CONSUMER_PATH = "/v1/log/consumers/{name}"
 EXTENT_PARAMETERS = ("topics", "from", "to", "limit", "wait", "filter")
 LOG_PARAMETERS = (*EXTENT_PARAMETERS, "format")
 
@@ -245,7 +245,7 @@ class LogHandler:
             ]
         )
 
-    @route("PUT", CONSUMER, "logon", "Note a consumer's position")
+    @route("PUT", CONSUMER_PATH, "logon", "Note a consumer's position")
     @operation("move_consumer", ConsumerMoved, body=Position, takes=(JSON,), refusals=(409,))
     async def move_consumer(self, request: web.Request) -> web.Response:
         """`PUT /v1/log/consumers/{name}`: set the position of a consumer; the log after it is
@@ -278,7 +278,7 @@ class LogHandler:
         await self._driver.durable()
         return json_response({"name": name, "bookmark": str(bookmark)})
 
-    @route("DELETE", CONSUMER, "logon", "Forget a consumer")
+    @route("DELETE", CONSUMER_PATH, "logon", "Forget a consumer")
     @operation("remove_consumer", Removed, refusals=(507,))
     async def remove_consumer(self, request: web.Request) -> web.Response:
         """`DELETE /v1/log/consumers/{name}`: forget a consumer, and retain nothing for it."""

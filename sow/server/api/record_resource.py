@@ -17,7 +17,7 @@ from sow.engine.running_topics import SourceTopic
 from sow.errors import BadMessage, ClientError, NotEntitled, UnknownRecord, shown
 from sow.messages.base import MessageType
 from sow.security.row_level_security import DENY_ALL
-from sow.server.api.records import RECORDS
+from sow.server.api.records import RECORDS_PATH
 from sow.server.api.response_schemas import Deleted, Published
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.chunked_response import answer_message
@@ -39,7 +39,7 @@ from sow.sessions.queries.access_control import restrict_shape, row_policy_for, 
 from sow.topic.records import CheckedMessages, Records
 from sow.topic.rendering import WHOLE
 
-RECORD = RECORDS + "/{key}"
+RECORD_PATH = RECORDS_PATH + "/{key}"
 RECORD_FORMATS = (JSON, PLAIN_TEXT, *OWN_TYPES, BYTES)
 """Formats of one record; that of its message type, or JSON."""
 READING = "a record over HTTP"
@@ -54,7 +54,7 @@ class RecordHandler:
         self._executor = executor
         self._engine = executor.engine
 
-    @route("GET", RECORD, "read", "One record by SowKey")
+    @route("GET", RECORD_PATH, "read", "One record by SowKey")
     @operation("get_record", answers=RECORD_FORMATS, tagged=True)
     async def read(self, request: web.Request) -> web.StreamResponse:
         """`GET …/{key}`: the record as it is stored, or as JSON; raises UnknownRecord."""
@@ -76,9 +76,9 @@ class RecordHandler:
             return web.Response(status=304, headers=headers)
         return await answer_message(self._driver.turns, READING, request, body, form, headers)
 
-    @route("PUT", RECORD, "write", "Publish one record by SowKey", ("expiration",))
+    @route("PUT", RECORD_PATH, "write", "Publish one record by SowKey", ("expiration",))
     @operation("put_record", Published, takes=MESSAGE_FORMATS, also=(201,))
-    @route("PATCH", RECORD, "write", "Merge a message into one record", ("expiration",))
+    @route("PATCH", RECORD_PATH, "write", "Merge a message into one record", ("expiration",))
     @operation("merge_record", Published, takes=MESSAGE_FORMATS, also=(201,))
     async def put(self, request: web.Request) -> web.Response:
         """`PUT …/{key}`: publish the one message of the body; `PATCH`: merge it into the record.
@@ -114,7 +114,7 @@ class RecordHandler:
             headers={} if tag is None else {"ETag": tag},
         )
 
-    @route("DELETE", RECORD, "delete", "Delete one record by SowKey")
+    @route("DELETE", RECORD_PATH, "delete", "Delete one record by SowKey")
     @operation("delete_record", Deleted, refusals=(507,))
     async def delete(self, request: web.Request) -> web.Response:
         """`DELETE …/{key}`: delete the record."""

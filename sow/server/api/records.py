@@ -29,7 +29,7 @@ from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.cursors import Cursors, Paging, limit_of
 from sow.server.api.response_schemas import Deleted, Published, QueryExplained
 from sow.server.api.snapshots import CLIENT_PART, SnapshotHandler
-from sow.server.api.topics import TOPIC
+from sow.server.api.topics import TOPIC_PATH
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.body_reading import client_key
 from sow.server.http.chunked_response import answer_in_pieces, answer_whole
@@ -63,7 +63,7 @@ from sow.sessions.queries.access_control import (
 from sow.sessions.queries.query_results import QueryResult, execute_query
 from sow.topic.rendering import WHOLE, Shape
 
-RECORDS = TOPIC + "/records"
+RECORDS_PATH = TOPIC_PATH + "/records"
 QUERY_PARAMETERS = (
     "filter", "order_by", "keys", *options_of("query"), "as_of", "meta", "explain", "format",
     "limit", "cursor",
@@ -99,7 +99,7 @@ class RecordsHandler:
     def _topic(self, request: web.Request) -> LiveTopic:
         return self._engine.topic(request.match_info["topic"])
 
-    @route("GET", RECORDS, "read", "Query records", QUERY_PARAMETERS)
+    @route("GET", RECORDS_PATH, "read", "Query records", QUERY_PARAMETERS)
     @operation("query", list[Any] | QueryExplained, FORMATS, tagged=True, refusals=(507,))
     async def query(self, request: web.Request) -> web.StreamResponse:
         """`GET …/records`: a query, of records or of aggregates over them; with `cursor` the next
@@ -312,9 +312,9 @@ class RecordsHandler:
             skip_n=options.skip_n or 0,
         )
 
-    @route("POST", RECORDS, "write", "Publish", PUBLISH_PARAMETERS)
+    @route("POST", RECORDS_PATH, "write", "Publish", PUBLISH_PARAMETERS)
     @operation("publish", Published, takes=MESSAGE_FORMATS)
-    @route("PATCH", RECORDS, "write", "Delta publish", PUBLISH_PARAMETERS)
+    @route("PATCH", RECORDS_PATH, "write", "Delta publish", PUBLISH_PARAMETERS)
     @operation("delta_publish", Published, takes=MESSAGE_FORMATS)
     async def publish(self, request: web.Request) -> web.Response:
         """`POST …/records`: publish; `PATCH`: merge each message into its record. Answered when
@@ -354,7 +354,7 @@ class RecordsHandler:
             self._driver.wake()
         return json_response({"published": count, "bookmark": str(bookmark)})
 
-    @route("DELETE", RECORDS, "delete", "Delete records", DELETE_PARAMETERS)
+    @route("DELETE", RECORDS_PATH, "delete", "Delete records", DELETE_PARAMETERS)
     @operation("delete_records", Deleted, takes=MESSAGE_FORMATS, needs_body=False)
     async def delete(self, request: web.Request) -> web.Response:
         """`DELETE …/records`: delete by filter, keys or bodies; answered when durable."""

@@ -38,7 +38,7 @@ from sow.sessions.subscriptions.subscription import Subscription
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.sessions import Session
 
-SESSIONS, SESSION = "/v1/sessions", "/v1/sessions/{id}"
+SESSIONS_PATH, SESSION_PATH = "/v1/sessions", "/v1/sessions/{id}"
 DESCRIBED_MAX = 1000
 """Subscriptions of a session that are described: as many as a person reads, in a millisecond."""
 
@@ -50,7 +50,7 @@ class SessionsHandler:
         self._driver = driver
         self._executor = executor
 
-    @route("GET", SESSIONS, "logon", "Sessions and their queues", ("closed",))
+    @route("GET", SESSIONS_PATH, "logon", "Sessions and their queues", ("closed",))
     @operation("list_sessions", list[SessionDescribed], tagged=True)
     async def listed(self, request: web.Request) -> web.StreamResponse:
         """`GET /v1/sessions`: all sessions and their queues, each as of the moment at which it is
@@ -66,7 +66,7 @@ class SessionsHandler:
         followed = self._executor.subscriptions.of(session)
         return describe_session(session, len(followed), self._driver.now_us())
 
-    @route("GET", SESSION, "logon", "One session, and what it follows")
+    @route("GET", SESSION_PATH, "logon", "One session, and what it follows")
     @operation("describe_session", SessionDescribed)
     async def one(self, request: web.Request) -> web.Response:
         """`GET /v1/sessions/{id}`: one session and its subscriptions."""
@@ -75,7 +75,7 @@ class SessionsHandler:
         following = describe_followed(followed.values(), self._driver.now_us())
         return json_response({**self._described(session), "following": following})
 
-    @route("POST", SESSION, "logon", "Switch a session's conflation")
+    @route("POST", SESSION_PATH, "logon", "Switch a session's conflation")
     @operation("change_session", SessionDescribed, body=Conflated, takes=(JSON,))
     async def change(self, request: web.Request) -> web.Response:
         """`POST /v1/sessions/{id}`: allow or forbid conflation of a session's queue."""
@@ -85,7 +85,7 @@ class SessionsHandler:
         session.allow_folding(conflated)
         return json_response(self._described(session))
 
-    @route("POST", SESSIONS, "logon", "Conflate or not", ("filter",))
+    @route("POST", SESSIONS_PATH, "logon", "Conflate or not", ("filter",))
     @operation(
         "change_sessions", SessionsChanged, body=Conflated, takes=(JSON,), requires=("filter",)
     )
@@ -116,7 +116,7 @@ class SessionsHandler:
             yield
         return changed
 
-    @route("DELETE", SESSION, "logon", "Close a session")
+    @route("DELETE", SESSION_PATH, "logon", "Close a session")
     @operation("end_session", SessionClosed)
     async def end(self, request: web.Request) -> web.Response:
         """`DELETE /v1/sessions/{id}`: close a session."""

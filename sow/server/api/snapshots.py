@@ -52,7 +52,7 @@ KEYS_AT_ONCE = 2_000
 """String keys whose part is computed in one step: a fraction of a millisecond."""
 NOTHING = np.zeros(0, np.int64)
 TAKE_PARAMETERS = ("topic", "filter", "keys", "as_of", "parts")
-SNAPSHOT = "/v1/snapshots/{id}"
+SNAPSHOT_PATH = "/v1/snapshots/{id}"
 SNAPSHOT_KEPT_US = 600_000_000
 """How long an unused snapshot is pinned: a failed task is retried before that."""
 IDLE_US = 60_000_000
@@ -333,7 +333,7 @@ class SnapshotHandler:
     async def _in_turns(self, steps: Task[Result]) -> Result:
         return await self._driver.turns.run("a snapshot", steps)
 
-    @route("GET", SNAPSHOT, "logon", "A part of it", ("part",))
+    @route("GET", SNAPSHOT_PATH, "logon", "A part of it", ("part",))
     @operation("read_snapshot", answers=(ARROW,))
     async def read(self, request: web.Request) -> web.StreamResponse:
         """`GET /v1/snapshots/{id}`: one part of a snapshot, as an Arrow stream; raises
@@ -355,7 +355,7 @@ class SnapshotHandler:
         taken.touch(self._driver.now_us())
         return response
 
-    @route("DELETE", SNAPSHOT, "logon", "Let a snapshot go")
+    @route("DELETE", SNAPSHOT_PATH, "logon", "Let a snapshot go")
     @operation("release_snapshot", Released)
     async def release(self, request: web.Request) -> web.Response:
         """`DELETE /v1/snapshots/{id}`: release a snapshot."""

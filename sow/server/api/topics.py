@@ -29,7 +29,7 @@ from sow.server.http.route import operation, parameters_of, read_count, read_fla
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.queries.access_control import row_policy_for
 
-TOPIC = "/v1/topics/{topic}"
+TOPIC_PATH = "/v1/topics/{topic}"
 TOPICS_PARAMETERS = ("prefix", "top_n", "names", "members")
 LOOKED_AT_ONCE = 500
 """Topics whose permissions one step checks: some microseconds each with a few Allows."""
@@ -80,7 +80,7 @@ class TopicsHandler:
         describe = await self._describing(listed, rights)
         return await answer_array(turns, request, listed, describe, headers)
 
-    @route("GET", TOPIC, "see", "One topic: definition, counts, conflation", ("expected",))
+    @route("GET", TOPIC_PATH, "see", "One topic: definition, counts, conflation", ("expected",))
     @operation("describe_topic", TopicDescribed)
     async def topic(self, request: web.Request) -> web.Response:
         """`GET /v1/topics/{topic}`: one topic or pattern; with `expected` also a topic that a

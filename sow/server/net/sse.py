@@ -22,7 +22,7 @@ from sow.server.net.connection_supervisor import supervised
 from sow.server.net.session_writer import SessionWriter
 from sow.sessions.commands.executor import Executor
 
-STREAM = "Server-sent events: query and subscribe"
+STREAM_SUMMARY = "Server-sent events: query and subscribe"
 STREAM_PARAMETERS = (
     "filter", "snapshot", "delta", "bookmark", "order_by", *options_of("stream"), *OPTIONS_IGNORED
 )  # fmt: skip
@@ -37,7 +37,7 @@ class EventStreamHandler:
         self._encoding = EventEncoding(driver.journal.log_id)
         self._open: set[asyncio.Event] = set()
 
-    @route("GET", "/v1/topics/{topic}/stream", "read", STREAM, STREAM_PARAMETERS)
+    @route("GET", "/v1/topics/{topic}/stream", "read", STREAM_SUMMARY, STREAM_PARAMETERS)
     @operation("follow", answers=(EVENT_STREAM,), refusals=(507,))
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """One stream, until either side ends it; raises the errors of the request: ClientError,
