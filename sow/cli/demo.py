@@ -36,7 +36,7 @@ from sow.config import require, review
 from sow.core.definitions import Configuration
 from sow.core.origin_parsing import LOOPBACK
 from sow.errors import ClientError, SowError
-from sow.server.api.describe import describe_topic
+from sow.server.api.topics import describe_topic
 from sow.server.boot.app import Server
 
 CONFIG = "demo.xml"

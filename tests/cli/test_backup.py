@@ -138,11 +138,11 @@ def test_a_moment_to_restore_may_name_the_log_of_the_backup(busy, tmp_path):
 def test_what_ends_half_leaves_nothing(busy, tmp_path, monkeypatch):
     busy.publish("orders", {"id": 1})
     monkeypatch.setattr(
-        "sow.server.api.backups.frames", lambda *_: (one for one in [b"\0\0\0\x03m{}"])
+        "sow.server.api.admin.frames", lambda *_: (one for one in [b"\0\0\0\x03m{}"])
     )
     result = run("backup", tmp_path / "b", "--url", busy.url)
     assert (result.exit_code, "nothing is kept of it" in result.stderr) == (1, True)
-    monkeypatch.setattr("sow.server.api.backups.frames", lambda *_: (one for one in [b"\0" * 8]))
+    monkeypatch.setattr("sow.server.api.admin.frames", lambda *_: (one for one in [b"\0" * 8]))
     assert "what came is no backup" in run("backup", tmp_path / "b", "--url", busy.url).stderr
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 

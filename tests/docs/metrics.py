@@ -9,7 +9,7 @@ from sow.core.histograms import Histogram
 from sow.core.quota import Quota
 from sow.engine.recovery.redo import Progress
 from sow.query import Query
-from sow.server.api.metrics import exposition, process_exposition, replay_exposition
+from sow.server.api.metrics import Scrape, exposition, process_exposition, replay_exposition
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.http.tls import Certificate
 from sow.server.loop.latency import LoopLatency
@@ -48,9 +48,8 @@ def exposed() -> str:
     crowd, budget = ConnectionLimiter(lambda: world.configuration, 10), Quota(lambda: 1)
     replay = SimpleNamespace(progress=Progress(), is_over=True)
     shown = {"certificate.pem": Certificate(0.0, b"")}
-    page = exposition(
-        driver, world.executor, crowd, budget, certificates=shown
-    ) + replay_exposition(replay)
+    scrape = Scrape(driver, world.executor, crowd, budget, lambda: None, lambda: shown)
+    page = exposition(scrape) + replay_exposition(replay)
     return (page + process_exposition()).decode()
 
 

@@ -8,24 +8,13 @@ import pytest
 from sow.messages import MESSAGE_TYPES
 from sow.protocol import wire
 from sow.protocol.commands import ACKS, COMMANDS, OPTIONS, OPTIONS_IGNORED, OPTIONS_LATER
-from sow.server.boot.routes import description, routes
+from sow.server.api.openapi import description
+from sow.server.boot.routes import TABLE
 from tests.docs import metrics
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [*sorted(DOCS.rglob("*.md")), *sorted(ROOT.glob("*.md"))]
-
-
-class Anything:
-    """Stands for a door: any handler can be named, none is called."""
-
-    def __getattr__(self, name):
-        return name
-
-
-def table():
-    door = Anything()
-    return routes(door, door)
 
 
 def words_about(route):
@@ -46,34 +35,37 @@ def undocumented(route):
     return [name for name in route.parameters if f"`{name}`" not in said]
 
 
-@pytest.mark.parametrize("route", table(), ids=lambda route: f"{route.method} {route.path}")
+@pytest.mark.parametrize("route", TABLE, ids=lambda route: f"{route.method} {route.path}")
 def test_every_address_and_parameter_is_documented(route):
     missing = undocumented(route)
     assert not missing, f"docs/http.md says nothing of {missing} where it says what it takes"
 
 
-@pytest.mark.parametrize("route", table(), ids=lambda route: f"{route.method} {route.path}")
+@pytest.mark.parametrize("route", TABLE, ids=lambda route: f"{route.method} {route.path}")
 def test_a_parameter_that_no_page_names_is_found(route):
     planted = route._replace(parameters=(*route.parameters, "planted"))
     assert undocumented(planted) == ["planted"]
 
 
-@pytest.mark.parametrize("door", sorted((ROOT / "sow/server").glob("*.py")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("door", sorted((ROOT / "sow/server").rglob("*.py")), ids=lambda p: p.stem)
 def test_handlers_read_what_the_table_names_and_nothing_else(door):
-    read = r"""asked(?:\.get\(|\[)"(\w+)"|"(\w+)" in asked|read_(?!options)\w+\(asked, "(\w+)\""""
+    read = (
+        r"""requested(?:\.get\(|\[)"(\w+)"|"(\w+)" in requested|"""
+        r"""read_(?!options)\w+\((?:requested|parameters_of\(request\)), "(\w+)\""""
+    )
     names = {name for found in re.findall(read, door.read_text()) for name in found if name}
-    assert names <= {name for route in table() for name in route.parameters} | {"conflated"}
+    assert names <= {name for route in TABLE for name in route.parameters} | {"conflated"}
 
 
-@pytest.mark.parametrize("route", table(), ids=lambda route: f"{route.method} {route.path}")
+@pytest.mark.parametrize("route", TABLE, ids=lambda route: f"{route.method} {route.path}")
 def test_the_description_names_the_parameters_of_the_table(route):
-    described = description(table())["paths"][route.path][route.method.lower()]["parameters"]
+    described = description(TABLE)["paths"][route.path][route.method.lower()]["parameters"]
     assert tuple(p["name"] for p in described if p["in"] == "query") == route.parameters
 
 
 def test_no_address_is_documented_that_is_not_there():
     documented = re.findall(r"^\| `([A-Z]+ /[^`]*)`", (DOCS / "http.md").read_text(), re.M)
-    gone = set(documented) - {f"{route.method} {route.path}" for route in table()}
+    gone = set(documented) - {f"{route.method} {route.path}" for route in TABLE}
     assert not gone, f"docs/http.md, Addresses: remove the rows of {sorted(gone)}"
 
 
@@ -126,7 +118,7 @@ def test_every_ack_is_documented():
 
 
 def test_the_description_reports_the_commands_and_options_of_a_line():
-    described = description(table())["paths"]["/v1/ws"]["get"]
+    described = description(TABLE)["paths"]["/v1/ws"]["get"]
     assert {n: set(c["fields"]) for n, c in described["x-commands"].items()} == {
         name: set(kind.fields) for name, kind in COMMANDS.items()
     }

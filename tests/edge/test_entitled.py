@@ -15,7 +15,7 @@ import pytest
 from sow.protocol.commands import COMMANDS
 from sow.security.authentication.session_cache import Logons
 from sow.security.authentication.tokens import sum_of
-from sow.server.boot.routes import routes
+from sow.server.boot.routes import TABLE as ADDRESSES
 from sow.server.http.route import allowed, with_heads
 from tests.edge.arrow import ARROW, stream
 from tests.edge.serving import Running, configuration, records
@@ -126,12 +126,6 @@ def own(tmp_path):
     assert server.errors == []
 
 
-class Anything:
-    def __getattr__(self, name):
-        return name
-
-
-ADDRESSES = routes(Anything(), Anything())
 TABLE = with_heads(ADDRESSES)
 PARTS = {
     "file": "app.js",

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from sow.server.api.snapshots import SnapshotHandler
 from tests.edge.arrow import documents
 from tests.edge.serving import records
 
@@ -84,7 +85,7 @@ def statuses(server, snapshots):
 
 
 def look_after(server):
-    door = server.server._handlers.snapshots
+    door = server.server._handlers[SnapshotHandler]
 
     async def look():
         door._look_after(server.server.driver.now_us() + 2_000_000)
@@ -137,8 +138,8 @@ def test_what_the_present_has_no_more_is_bounded_when_the_past_is_requested_for(
 
 
 def test_rows_of_snapshots_are_bounded_in_all_and_for_a_client(server, monkeypatch):
-    server.call(server.server._handlers.snapshots._taken._by_name.clear)
-    monkeypatch.setattr("sow.server.api.snapshot_leases.ROWS_MAX", 4)
+    server.call(server.server._handlers[SnapshotHandler]._taken._by_name.clear)
+    monkeypatch.setattr("sow.server.api.snapshots.ROWS_MAX", 4)
     server.publish("orders", {"id": 1}, {"id": 2})
     first = taken(server, topic="orders").json
     answer = taken(server, topic="orders")
@@ -146,6 +147,6 @@ def test_rows_of_snapshots_are_bounded_in_all_and_for_a_client(server, monkeypat
     assert "release some" in answer.json["detail"]
     server.publish("orders", {"id": 3})
     assert taken(server, topic="orders").status == 413
-    monkeypatch.setattr("sow.server.api.snapshot_leases.IDLE_US", -1)
+    monkeypatch.setattr("sow.server.api.snapshots.IDLE_US", -1)
     assert taken(server, topic="orders", filter="/id=1").status == 200
     assert statuses(server, [first]) == [404]

@@ -182,7 +182,7 @@ def hello(files, version):
 
 def expiry(running, files):
     """When the certificate of a server ends, as its metrics say."""
-    return running.server._certificates[files.certificate].expires_s
+    return running.server._in_force.tls.certificates[files.certificate].expires_s
 
 
 def test_the_metrics_say_when_each_certificate_ends(server, files):

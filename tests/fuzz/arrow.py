@@ -5,7 +5,7 @@ import random
 import pyarrow as pa
 
 from sow.errors import ClientError
-from sow.server.http.arrow import read_rows, without_rows
+from sow.server.http.tables import read_rows, without_rows
 from sow.sessions.commands.staged_writes import StagedWrites
 from tests.laws.harness import World
 

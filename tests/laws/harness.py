@@ -27,7 +27,7 @@ from sow.errors import DiskFull
 from sow.history.log_rows import extent, log_rows
 from sow.protocol.encodings import LINES
 from sow.protocol.publish_batching import read_frames
-from sow.server.http.arrow import SCHEMA, of_log, rows_of
+from sow.server.http.tables import SCHEMA, of_log, rows_of
 from sow.sessions.commands.executor import Executor
 from sow.sessions.commands.staged_rows import read
 from sow.sessions.commands.staged_writes import StagedWrites

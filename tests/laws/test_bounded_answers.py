@@ -20,10 +20,9 @@ from sow.messages.arrow import ArrowColumns
 from sow.protocol.encodings import LINES
 from sow.protocol.wire import read_frame
 from sow.query import Query
-from sow.server.api.snapshot_leases import SnapshotLease
-from sow.server.api.snapshots import split_by_key
-from sow.server.http.arrow import of_documents, of_snapshot, streamed
+from sow.server.api.snapshots import SnapshotLease, split_by_key
 from sow.server.http.chunked_response import gathered
+from sow.server.http.tables import of_documents, of_snapshot, streamed
 from sow.sessions.queries.query_results import execute_query
 from sow.topic.rendering import WHOLE
 from tests.effort import examples

@@ -15,7 +15,7 @@ from sow.history.snapshot import Snapshot
 from sow.messages import message_type
 from sow.messages.arrow import ArrowColumns, made
 from sow.messages.json import json_text
-from sow.server.http.arrow import of_documents
+from sow.server.http.tables import of_documents
 from tests.laws.harness import SECOND, World
 from tests.messages.examples import EXAMPLES, OPTIONS, configured, topic_of
 

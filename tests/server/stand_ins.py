@@ -22,13 +22,12 @@ from sow.core.definitions import Configuration, Limits, Topic, with_system_topic
 from sow.core.security_definitions import Authentication, Role, Security, User
 from sow.engine.engine import Engine
 from sow.server.http.authn_middleware import AUTHN, RequestAuthenticator
+from sow.server.http.body_reading import REQUESTS, Requests
 from sow.server.http.compression import Compression
 from sow.server.http.connection_limits import ConnectionLimiter
-from sow.server.http.problems import report
 from sow.server.http.read_backpressure import ReadBackpressure
-from sow.server.http.request_memory import REQUESTS, Requests
-from sow.server.http.responses import mark_kept
-from sow.server.http.route import add_routes
+from sow.server.http.responses import mark_kept, report
+from sow.server.http.route import add_routes, routes_of
 from sow.server.loop.latency import LoopLatency
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.connection_supervisor import Connections
@@ -232,6 +231,15 @@ class Served:
 
     async def get(self, path, **headers):
         return await self.ask("GET", path, headers=headers)
+
+
+def routes_to(*resources):
+    """The routes of some resources, with their handlers."""
+    return [
+        route._replace(handler=functools.partial(route.handler, one))
+        for one in resources
+        for route in routes_of(type(one))
+    ]
 
 
 def read_answer(written, method="GET"):

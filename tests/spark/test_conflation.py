@@ -8,7 +8,7 @@ import pytest
 
 from conflated_topics.recorded import conflate_table
 from sow.core.definitions import ConflatedTopic, Merge, MessageTypeOptions
-from sow.server.http.arrow import SCHEMA
+from sow.server.http.tables import SCHEMA
 from sow.spark.conflation import (
     GONE_COLUMN,
     SparkConflation,

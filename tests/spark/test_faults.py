@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 from conflated_topics.spark import conflate
-from sow.server.api.batch_commit import Recent
+from sow.server.api.batch_commit import BatchCommitHandler, Recent
 from sow.spark.columns import ROW
 from sow.spark.http import ServerRefusal
 from sow.spark.http import SowServer as Client
@@ -225,7 +225,7 @@ def test_a_batch_whose_chunks_are_lost_is_refused_and_sent_again(copy, server, p
         if requested.step == "commit":
             for chunk in staging.glob("*/*/*"):  # as when the machine, not the process, fails
                 chunk.write_bytes(b"")
-            server.server._handlers.writes._recent = Recent()
+            server.server._handlers[BatchCommitHandler]._recent = Recent()
         return forward()
 
     proxy.way = lose

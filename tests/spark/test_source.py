@@ -15,6 +15,7 @@ from pyspark.sql import types
 
 from sow.errors import ClientError
 from sow.spark.source import check_types
+from sow.server.api.snapshots import SnapshotHandler
 from tests.edge.arrow import ARROW, table
 from tests.edge.serving import records
 
@@ -205,7 +206,9 @@ def test_a_read_outlives_the_snapshot_that_it_was_planned_with(sow, server):
     found = sow("orders")
     assert found.count() == 2
     server.publish("orders", {"id": 3})
-    server.server._handlers.snapshots._taken._by_name.clear()  # as after a restart, or an idle hour
+    server.server._handlers[
+        SnapshotHandler
+    ]._taken._by_name.clear()  # as after a restart, or an idle hour
     assert found.count() == 2
 
 

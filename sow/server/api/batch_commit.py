@@ -16,17 +16,18 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from aiohttp import web
 
-from sow.core.media_types import ARROW
+from sow.core.media_types import ARROW, JSON
 from sow.engine.engine import Engine
 from sow.engine.running_topics import LiveTopic
 from sow.errors import ClientError, TooLarge, clipped, shown
 from sow.security.authorization import Permissions
-from sow.server.http.arrow import read_rows, without_rows
+from sow.server.api.response_schemas import Aborted, Committed, RowsStaged
 from sow.server.http.authn_middleware import permissions_of, reauthorize_stream
+from sow.server.http.body_reading import read_body
 from sow.server.http.negotiation import UnsupportedMediaType
-from sow.server.http.parameters import parameters_of, read_count
-from sow.server.http.request_memory import read_body
 from sow.server.http.responses import json_response
+from sow.server.http.route import operation, parameters_of, read_count, route
+from sow.server.http.tables import read_rows, without_rows
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.staged_rows import (
     DELETIONS,
@@ -55,7 +56,7 @@ EPOCH_DIGITS_MAX = 18
 ATTEMPTS_BYTES = 16
 """Bytes of a digest: enough that no two commits share it by chance."""
 STAGE_PARAMETERS = ("topic", "part", "attempt", "chunk", "rejects")
-ABORT_PARAMETERS = ("topic",)
+BATCH_PATH = "/v1/writes/{writer}/{epoch}"
 
 
 class StagedPart(msgspec.Struct, forbid_unknown_fields=True):
@@ -178,6 +179,8 @@ class BatchCommitHandler:
         self._sweeping: asyncio.Task[int] | None = None
         driver.idle_work["sweeping staged batches"] = self._sweep
 
+    @route("POST", BATCH_PATH, "write", "Stage rows of a batch", STAGE_PARAMETERS)
+    @operation("stage_rows", RowsStaged, takes=(ARROW,), requires=("topic",), refusals=(409,))
     async def stage(self, request: web.Request) -> web.Response:
         """`POST …/{epoch}`: stage a chunk; answers the number of rows and the rejected ones.
 
@@ -219,6 +222,8 @@ class BatchCommitHandler:
         good = rows.at([at for at in range(len(rows)) if at not in bad]) if bad else rows
         return Read(len(good), steps, rejected, size_bytes, content_of(good))
 
+    @route("POST", BATCH_PATH + "/commit", "write", "Apply a staged batch, once")
+    @operation("commit_batch", Committed, body=Commit, takes=(JSON,), refusals=(409,))
     async def commit(self, request: web.Request) -> web.Response:
         """`POST …/{epoch}/commit`: apply a batch; answers its bookmark when it is durable."""
         try:
@@ -342,6 +347,8 @@ class BatchCommitHandler:
             )
         return await self._read(topic, content)
 
+    @route("DELETE", BATCH_PATH, "write", "Forget a staged batch", ("topic",))
+    @operation("abort_batch", Aborted, refusals=(409,))
     async def abort(self, request: web.Request) -> web.Response:
         """`DELETE …/{epoch}`: discard what was staged for a batch; without a topic, for all topics
         of the writer's epoch."""

@@ -2,7 +2,7 @@
 
 A query with `limit` returns the first page and, if there are more rows, the address of the next one
 (`Link`, RFC 8288). The rows are pinned like a snapshot: for the user of the query only, as long,
-and within the same bounds (`sow.server.api.snapshot_leases`). So no row is duplicated or missed,
+and within the same bounds (`sow.server.api.snapshots`). So no row is duplicated or missed,
 whatever changes meanwhile; a deleted record is still returned, and a page can be requested again.
 
 A cursor is the name of the lease, which only its client knows, and the row at which the page
@@ -21,10 +21,9 @@ from sow.engine.engine import Engine
 from sow.errors import ClientError, UnknownRecord, clipped, shown
 from sow.history.snapshot import Snapshot
 from sow.security.row_level_security import RowPolicy
-from sow.server.api.snapshot_leases import SNAPSHOT_KEPT_US
-from sow.server.api.snapshots import SnapshotHandler
+from sow.server.api.snapshots import SNAPSHOT_KEPT_US, SnapshotHandler
 from sow.server.http.authn_middleware import permissions_of
-from sow.server.http.parameters import parameters_of, read_count
+from sow.server.http.route import parameters_of, read_count
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.queries.access_control import row_policy_for
 from sow.topic.rendering import Shape

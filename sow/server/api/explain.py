@@ -23,9 +23,12 @@ from sow.history.log_rows import Extent, LogRows, log_pieces
 from sow.history.record_window_history import RecordUpdate, RecordWindow, windows_of
 from sow.protocol.encodings import timestamp
 from sow.security.authorization import Permissions
+from sow.server.api.record_resource import RECORD_PATH
+from sow.server.api.response_schemas import RecordStory
 from sow.server.api.sessions import is_of
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.responses import json_response
+from sow.server.http.route import operation, route
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.queries.access_control import row_policy_for, shows
 from sow.topic.records import Records
@@ -73,13 +76,14 @@ class ExplainHandler:
         self._driver = driver
         self._engine = engine
 
+    @route("GET", RECORD_PATH + "/why", "read", "Explain a record: its windows and followers")
+    @operation("explain_record", RecordStory)
     async def handle(self, request: web.Request) -> web.Response:
         """`GET …/why`: the record, its source, its windows, and its followers; raises
         UnknownTopic, UnknownRecord."""
         rights, key = permissions_of(request), request.match_info["key"]
         topic = self._engine.topic(request.match_info["topic"])
-        if self._driver.failure is None:
-            await self._driver.durable()
+        await self._driver.settled()
         explaining = self._explain(topic, key, rights)
         return json_response(await self._driver.turns.run("the story of a record", explaining))
 

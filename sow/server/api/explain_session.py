@@ -14,9 +14,10 @@ from sow.core.humanize import counted, duration, size
 from sow.errors import UnknownRecord, clipped, shown
 from sow.protocol.encodings import timestamp
 from sow.security.authorization import Permissions
-from sow.server.api.sessions import is_of
+from sow.server.api.sessions import SESSION_PATH, is_of
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.responses import json_response
+from sow.server.http.route import operation, route
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.executor import Executor
 from sow.sessions.commands.session_manager import NOT_ENTITLED, NOT_RECOVERED, OPERATOR, GoneSession
@@ -26,6 +27,7 @@ from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.outbox.entries import ConflationStats
 from sow.streaming.sessions import SLOW, GivenUp, Session
 
+EXPLAIN = "Explain a session: what it does not receive, since when, why, and what to do"
 SENT_SUBSCRIPTIONS = 20
 """Subscriptions that are explained: as many as a person reads. `GET /v1/sessions/{id}` has more."""
 
@@ -82,6 +84,8 @@ class ExplainSessionHandler:
         self._driver = driver
         self._executor = executor
 
+    @route("GET", SESSION_PATH + "/why", "logon", EXPLAIN)
+    @operation("explain_session", dict[str, Any])
     async def handle(self, request: web.Request) -> web.Response:
         """`GET /v1/sessions/{id}/why`, of an open session or one of the last that were closed."""
         return json_response(self.explain(request.match_info["id"], permissions_of(request)))

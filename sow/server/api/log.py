@@ -26,13 +26,19 @@ from sow.messages.csv_rows import fixed_pieces
 from sow.protocol.encodings import timestamp
 from sow.security.authorization import Permissions
 from sow.security.row_level_security import RowPolicy
-from sow.server.http.arrow import ArrowStream, of_log, warm_up
+from sow.server.api.response_schemas import (
+    ConsumerDescribed,
+    ConsumerMoved,
+    LogExtent,
+    Removed,
+)
 from sow.server.http.authn_middleware import AUTHN, permissions_of, reauthorize_stream
+from sow.server.http.body_reading import read_body
 from sow.server.http.chunked_response import answer_in_pieces
 from sow.server.http.negotiation import form_of
-from sow.server.http.parameters import parameters_of, read_count, read_seconds
-from sow.server.http.request_memory import read_body
 from sow.server.http.responses import LOG_HEADER, json_response
+from sow.server.http.route import operation, parameters_of, read_count, read_seconds, route
+from sow.server.http.tables import ArrowStream, of_log, warm_up
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.consumers import Consumers, no_consumer
 from sow.sessions.queries.access_control import row_policy_for
@@ -48,6 +54,7 @@ LOOKED_AT_ONCE = 5_000
 """Topics checked in one step: a fifth of a microsecond each."""
 READING = "reading the log"
 """The name of this work in metrics."""
+CONSUMER_PATH = "/v1/log/consumers/{name}"
 EXTENT_PARAMETERS = ("topics", "from", "to", "limit", "wait", "filter")
 LOG_PARAMETERS = (*EXTENT_PARAMETERS, "format")
 
@@ -71,6 +78,8 @@ class LogHandler:
         self._engine = engine
         self._consumers = Consumers(engine)
 
+    @route("GET", "/v1/log", "logon", "A range of the transaction log", LOG_PARAMETERS)
+    @operation("read_log", answers=(NDJSON, ARROW, CSV), tagged=True)
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """`GET /v1/log`: a range of the log, `from` exclusive, `to` inclusive, at most `limit`
         rows; waits up to `wait` seconds for the first."""
@@ -89,6 +98,8 @@ class LogHandler:
         headers = {"SOW-Bookmark": str(part.until), LOG_HEADER: journal.log_id}
         return await answer_in_pieces(self._driver.turns, READING, request, pieces, kind, headers)
 
+    @route("GET", "/v1/log/extent", "logon", "What a range of the log holds", EXTENT_PARAMETERS)
+    @operation("measure_log", LogExtent)
     async def extent(self, request: web.Request) -> web.Response:
         """`GET /v1/log/extent`: the bounds and size of a range, without its rows; `newest` is the
         end of the whole log, `log` its name."""
@@ -96,8 +107,7 @@ class LogHandler:
         topics, condition, guards = await self._wanted(request, requested, must_be_logged=True)
         # Later entries are younger than this; all older ones are in the log when it is read.
         now_us = self._driver.now_us()
-        if self._driver.failure is None:
-            await self._driver.durable()
+        await self._driver.settled()
         part = await self._requested_for(requested, topics, limit_max=None)
         await reauthorize_stream(request)
         journal, rows = self._driver.journal, part.rows
@@ -217,6 +227,8 @@ class LogHandler:
 
     # Consumers.
 
+    @route("GET", "/v1/log/consumers", "logon", "Who has read the log how far")
+    @operation("list_consumers", list[ConsumerDescribed])
     async def consumers(self, request: web.Request) -> web.Response:
         """`GET /v1/log/consumers`: the position and lag of each consumer."""
         newest, now_us = self._engine.seq, self._driver.now_us()
@@ -233,6 +245,8 @@ class LogHandler:
             ]
         )
 
+    @route("PUT", CONSUMER_PATH, "logon", "Note a consumer's position")
+    @operation("move_consumer", ConsumerMoved, body=Position, takes=(JSON,), refusals=(409,))
     async def move_consumer(self, request: web.Request) -> web.Response:
         """`PUT /v1/log/consumers/{name}`: set the position of a consumer; the log after it is
         retained. Raises ClientError for an invalid body, or a bookmark that the log does not
@@ -264,6 +278,8 @@ class LogHandler:
         await self._driver.durable()
         return json_response({"name": name, "bookmark": str(bookmark)})
 
+    @route("DELETE", CONSUMER_PATH, "logon", "Forget a consumer")
+    @operation("remove_consumer", Removed, refusals=(507,))
     async def remove_consumer(self, request: web.Request) -> web.Response:
         """`DELETE /v1/log/consumers/{name}`: forget a consumer, and retain nothing for it."""
         name, rights = request.match_info["name"], permissions_of(request)

@@ -5,16 +5,13 @@ Nothing is counted on the hot path only for this page.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from prometheus_client import PlatformCollector, ProcessCollector, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.core import CounterMetricFamily as Counter
+from prometheus_client.core import GaugeMetricFamily as Gauge
+from prometheus_client.core import HistogramMetricFamily as HistogramFamily
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from conflated_topics import FocusedConflator
@@ -43,11 +40,8 @@ Conflation = FocusedConflator[str, CopyUpdate]
 TOPICS_AT_ONCE = 100
 """Topics whose samples one step writes: a millisecond."""
 
-
-NONE: Mapping[str, Certificate] = MappingProxyType({})
-"""The certificates of a server without TLS."""
-
-Family = type[GaugeMetricFamily] | type[CounterMetricFamily]
+Family = type[Gauge] | type[Counter]
+Figure = float | Histogram
 
 
 class TopicMetric(NamedTuple):
@@ -62,32 +56,23 @@ class TopicMetric(NamedTuple):
 class Scrape(NamedTuple):
     """The sources of one scrape: `crowd` counts connections, `reading` is the memory that requests
     hold, `checkpoint_failure` gives the reason why checkpoints cannot be written, if so, and
-    `certificates` are those of the server by their files."""
+    `certificates` gives those of the server by their files."""
 
     driver: ServerRuntime
     executor: Executor
     crowd: ConnectionLimiter
     reading: Quota
     checkpoint_failure: Callable[[], str | None]
-    certificates: Mapping[str, Certificate]
+    certificates: Callable[[], Mapping[str, Certificate]]
 
 
 class ServerMetric(NamedTuple):
     """A metric of the server, with a sample per value of `label` if it has one."""
 
-    family: Family
+    family: Family | type[HistogramFamily]
     name: str
     help: str
-    figure: Callable[[Scrape], float | Mapping[str, float]]
-    label: str = ""
-
-
-class TimesMetric(NamedTuple):
-    """A histogram of the server, one per value of `label` if it has one."""
-
-    name: str
-    help: str
-    times: Callable[[Scrape], Mapping[str, Histogram]]
+    figure: Callable[[Scrape], Figure | Mapping[str, Figure]]
     label: str = ""
 
 
@@ -110,86 +95,76 @@ def _of_merger(figure: Callable[[CachedMerger], float]) -> Callable[[LiveTopic],
 
 
 TOPIC_METRICS = (
+    TopicMetric(Gauge, "sow_topic_records", "Records held.", lambda t: len(t.records.table)),
     TopicMetric(
-        GaugeMetricFamily, "sow_topic_records", "Records held.", lambda t: len(t.records.table)
+        Gauge, "sow_topic_bytes", "Bytes of record bodies.", lambda topic: topic.records.table.bytes
     ),
     TopicMetric(
-        GaugeMetricFamily,
-        "sow_topic_bytes",
-        "Bytes of record bodies.",
-        lambda topic: topic.records.table.bytes,
-    ),
-    TopicMetric(
-        GaugeMetricFamily,
+        Gauge,
         "sow_topic_subscriptions",
         "Live subscriptions.",
         lambda topic: topic.router.subscription_count,
     ),
+    TopicMetric(Gauge, "sow_topic_records_max", "Records that the topic may hold.", records_max),
     TopicMetric(
-        GaugeMetricFamily, "sow_topic_records_max", "Records that the topic may hold.", records_max
-    ),
-    TopicMetric(
-        CounterMetricFamily,
+        Counter,
         "sow_conflated_updates_in",
         "Updates that a conflated topic received.",
         _of_copy(lambda conflation: conflation.updates_in),
     ),
     TopicMetric(
-        CounterMetricFamily,
+        Counter,
         "sow_conflated_updates_out",
         "Updates that a conflated topic sent.",
         _of_copy(lambda conflation: conflation.updates_out),
     ),
     TopicMetric(
-        GaugeMetricFamily,
+        Gauge,
         "sow_conflated_pending",
         "Keys that wait for their release.",
         _of_copy(lambda conflation: conflation.pending),
     ),
     TopicMetric(
-        CounterMetricFamily,
+        Counter,
         "sow_view_updates_in",
         "Changes of its underlying topics that a view received.",
         _of_view(lambda view: view.updates_in),
     ),
     TopicMetric(
-        CounterMetricFamily,
+        Counter,
         "sow_view_updates_out",
         "Changes of its rows that a view sent.",
         _of_view(lambda view: view.updates_out),
     ),
     TopicMetric(
-        GaugeMetricFamily,
+        Gauge,
         "sow_view_pending",
         "Groups that wait for the end of a turn.",
         _of_view(lambda view: view.groups.dirty_count),
     ),
     TopicMetric(
-        GaugeMetricFamily,
+        Gauge,
         "sow_view_left_out",
         "Records in no group, because their group key is too long.",
         _of_view(lambda view: view.groups.left_out),
     ),
     TopicMetric(
-        CounterMetricFamily,
+        Counter,
         "sow_merge_hits",
         "Merges of a pair that was merged before.",
         _of_merger(lambda merger: merger.hits),
     ),
     TopicMetric(
-        CounterMetricFamily,
-        "sow_merge_misses",
-        "Pairs merged.",
-        _of_merger(lambda merger: merger.misses),
+        Counter, "sow_merge_misses", "Pairs merged.", _of_merger(lambda merger: merger.misses)
     ),
     TopicMetric(
-        CounterMetricFamily,
+        Counter,
         "sow_merge_errors",
         "Pairs whose merge failed: the callable raised, or the result is too large for a message.",
         _of_merger(lambda merger: merger.merger.errors),
     ),
     TopicMetric(
-        GaugeMetricFamily,
+        Gauge,
         "sow_topic_stopped",
         "1 for a view or conflated topic that has stopped, until it is rebuilt.",
         lambda topic: None if isinstance(topic, SourceTopic) else bool(topic.stopped),
@@ -223,209 +198,206 @@ def _limit_bytes(scrape: Scrape) -> float:
 
 SERVER_METRICS = (
     ServerMetric(
-        GaugeMetricFamily,
+        Gauge,
         "sow_consumer_behind",
         "Records that a consumer has yet to read.",
         _of_consumers(lambda scrape, one: scrape.executor.engine.seq - one.bookmark),
         "consumer",
     ),
     ServerMetric(
-        GaugeMetricFamily,
+        Gauge,
         "sow_consumer_idle_seconds",
         "Time since a consumer moved.",
         _of_consumers(lambda scrape, one: (scrape.driver.now_us() - one.moved_us) / 1e6),
         "consumer",
     ),
     ServerMetric(
-        GaugeMetricFamily,
+        Gauge,
         "sow_sessions",
         "Connected sessions.",
         _of_sessions(lambda session: session.connected),
     ),
     ServerMetric(
-        GaugeMetricFamily,
+        Gauge,
         "sow_sessions_away",
         "Disconnected sessions, kept for their clients to reconnect.",
         _of_sessions(lambda session: not session.connected),
     ),
     ServerMetric(
-        CounterMetricFamily,
+        Counter,
         "sow_sessions_closed",
         "Closed sessions, by reason.",
         lambda scrape: scrape.executor.sessions.closed,
         "reason",
     ),
     ServerMetric(
-        CounterMetricFamily,
+        Counter,
         "sow_queue_folded",
         "Messages saved by folding, by reason.",
         lambda scrape: scrape.executor.sessions.folded_because,
         "reason",
     ),
     ServerMetric(
-        CounterMetricFamily,
+        Counter,
         "sow_queue_dropped",
         "Queued messages that were dropped, by reason.",
         lambda scrape: scrape.executor.sessions.dropped_because,
         "reason",
     ),
     ServerMetric(
-        GaugeMetricFamily,
+        Gauge,
         "sow_queue_messages",
         "Messages waiting in outboxes.",
         _of_sessions(lambda session: session.outbox.message_count),
     ),
     ServerMetric(
-        GaugeMetricFamily,
+        Gauge,
         "sow_queue_bytes",
         "Bytes waiting in outboxes.",
         _of_sessions(lambda session: session.outbox.size_bytes),
     ),
     ServerMetric(
-        CounterMetricFamily,
+        Counter,
         "sow_bookmark",
         "Newest bookmark assigned.",
         lambda scrape: scrape.executor.engine.seq,
     ),
     ServerMetric(
-        CounterMetricFamily,
+        Counter,
         "sow_durable_bookmark",
         "Newest bookmark on disk.",
         lambda scrape: scrape.driver.journal.last_seq,
     ),
     ServerMetric(
-        GaugeMetricFamily,
+        Gauge,
         "sow_journal_bytes",
         "Bytes of the journal.",
         lambda scrape: scrape.driver.journal.size_bytes,
     ),
     ServerMetric(
-        GaugeMetricFamily,
+        Gauge,
         "sow_clock_ahead_seconds",
         "How far the server's time is ahead of the machine's, after that was set back.",
         lambda scrape: scrape.driver.clock_ahead_s(),
     ),
     ServerMetric(
-        GaugeMetricFamily,
+        Gauge,
         "sow_event_loop",
         "1 for the event loop in use.",
         lambda scrape: {loop_name(scrape.driver.loop): 1},
         "loop",
     ),
     ServerMetric(
-        GaugeMetricFamily,
+        Gauge,
         "sow_step_longest_seconds",
         "The longest time for which a kind of work blocked the event loop, since start.",
         lambda scrape: scrape.driver.watch.longest_s,
         "step",
     ),
     ServerMetric(
-        CounterMetricFamily,
+        Counter,
         "sow_steps_long",
         "Steps over 50 ms.",
         lambda scrape: _steps_long(scrape.driver.watch),
         "step",
     ),
     ServerMetric(
-        GaugeMetricFamily,
+        Gauge,
         "sow_store_failing",
         "1 while messages are refused because the disk is full or cannot be written.",
         lambda scrape: scrape.driver.refusal is not None,
     ),
     ServerMetric(
-        GaugeMetricFamily,
+        Gauge,
         "sow_checkpoint_failing",
         "1 while checkpoints cannot be written, and the journal grows.",
         lambda scrape: scrape.checkpoint_failure() is not None,
     ),
     ServerMetric(
-        GaugeMetricFamily,
+        Gauge,
         "sow_certificate_expiry_seconds",
         "When a certificate expires, in Unix time; of several in a file the first.",
-        lambda scrape: {file: one.expires_s for file, one in scrape.certificates.items()},
+        lambda scrape: {file: one.expires_s for file, one in scrape.certificates().items()},
         "file",
     ),
     ServerMetric(
-        GaugeMetricFamily,
+        Gauge,
         "sow_due_late_seconds",
         "How long timed work, such as conflated updates, has been overdue.",
         lambda scrape: scrape.driver.late_s(),
     ),
     ServerMetric(
-        CounterMetricFamily,
+        Counter,
         "sow_requests_refused",
         "Commands and requests that were refused, by reason.",
         lambda scrape: scrape.executor.refused,
         "reason",
     ),
     ServerMetric(
-        GaugeMetricFamily,
+        Gauge,
         "sow_memory_bytes",
         "Bytes that all records take.",
         lambda scrape: scrape.executor.engine.capacity.used_bytes,
     ),
+    ServerMetric(Gauge, "sow_memory_limit_bytes", "Bytes that they may take.", _limit_bytes),
     ServerMetric(
-        GaugeMetricFamily, "sow_memory_limit_bytes", "Bytes that they may take.", _limit_bytes
-    ),
-    ServerMetric(
-        GaugeMetricFamily,
+        Gauge,
         "sow_request_bytes",
         "Bytes held by requests that are being read.",
         lambda scrape: scrape.reading.used,
     ),
     ServerMetric(
-        GaugeMetricFamily,
-        "sow_connections",
-        "Open connections.",
-        lambda scrape: scrape.crowd.connections,
+        Gauge, "sow_connections", "Open connections.", lambda scrape: scrape.crowd.connections
     ),
     ServerMetric(
-        GaugeMetricFamily,
+        Gauge,
         "sow_connections_max",
         "Most connections allowed.",
         lambda scrape: scrape.crowd.connections_max,
     ),
     ServerMetric(
-        CounterMetricFamily,
+        Counter,
         "sow_connections_refused",
         "Connections that were refused, by reason.",
         lambda scrape: scrape.crowd.refused,
         "reason",
     ),
-)
-
-
-TIMES_METRICS = (
-    TimesMetric(
+    ServerMetric(
+        HistogramFamily,
         "sow_commit_seconds",
         "Duration of each commit of the journal.",
-        lambda scrape: {"": scrape.driver.commit_times},
+        lambda scrape: scrape.driver.commit_times,
     ),
-    TimesMetric(
+    ServerMetric(
+        HistogramFamily,
         "sow_fsync_seconds",
         "Duration of the write and fsync of each commit.",
-        lambda scrape: {"": scrape.driver.fsync_times},
+        lambda scrape: scrape.driver.fsync_times,
     ),
-    TimesMetric(
+    ServerMetric(
+        HistogramFamily,
         "sow_publish_durable_seconds",
         "Time from the turn that applied a publish until each of its records was durable.",
-        lambda scrape: {"": scrape.driver.durable_times},
+        lambda scrape: scrape.driver.durable_times,
     ),
-    TimesMetric(
+    ServerMetric(
+        HistogramFamily,
         "sow_publish_delivered_seconds",
         "Time from a turn until the socket of each session had taken what it could.",
-        lambda scrape: {"": scrape.driver.delivered_times},
+        lambda scrape: scrape.driver.delivered_times,
     ),
-    TimesMetric(
+    ServerMetric(
+        HistogramFamily,
         "sow_query_seconds",
         "Time of the steps of each query, by the kind of index that it began with.",
         lambda scrape: scrape.executor.engine.queries.times,
         "index",
     ),
-    TimesMetric(
+    ServerMetric(
+        HistogramFamily,
         "sow_step_seconds",
         "Duration of each step of work on the event loop.",
-        lambda scrape: {"": scrape.driver.watch.times},
+        lambda scrape: scrape.driver.watch.times,
     ),
 )
 
@@ -444,13 +416,9 @@ def replay_exposition(replay: StartupProgress) -> bytes:
     """The progress of the start."""
     progress = replay.progress
     families = _Families(
-        GaugeMetricFamily(
-            "sow_replaying", "1 until all records are restored.", int(not replay.is_over)
-        ),
-        GaugeMetricFamily(
-            "sow_replay_records", "Records that the start has restored.", progress.done
-        ),
-        GaugeMetricFamily(
+        Gauge("sow_replaying", "1 until all records are restored.", int(not replay.is_over)),
+        Gauge("sow_replay_records", "Records that the start has restored.", progress.done),
+        Gauge(
             "sow_replay_records_expected", "Records that the start restores in all.", progress.of
         ),
     )
@@ -463,47 +431,28 @@ PROCESS = ProcessCollector(registry=None), PlatformCollector(registry=None)
 def process_exposition() -> bytes:
     """The version and the resources of the process. It takes milliseconds, and may be called in a
     thread."""
-    build = GaugeMetricFamily("sow_build_info", "1 for the running version.", labels=["version"])
+    build = Gauge("sow_build_info", "1 for the running version.", labels=["version"])
     build.add_metric([__version__], 1)
     families = [family for collector in PROCESS for family in collector.collect()]
     return generate_latest(_Families(build, *families))
 
 
-def exposition(
-    driver: ServerRuntime,
-    executor: Executor,
-    crowd: ConnectionLimiter,
-    reading: Quota,
-    checkpoint_failure: Callable[[], str | None] = lambda: None,
-    certificates: Mapping[str, Certificate] = NONE,
-) -> bytes:
-    """The page as text for Prometheus; arguments are those of `Scrape`."""
-    return run_to_completion(
-        exposing(driver, executor, crowd, reading, checkpoint_failure, certificates)
-    )
+def exposition(scrape: Scrape) -> bytes:
+    """The page as text for Prometheus."""
+    return run_to_completion(exposing(scrape))
 
 
-def exposing(
-    driver: ServerRuntime,
-    executor: Executor,
-    crowd: ConnectionLimiter,
-    reading: Quota,
-    checkpoint_failure: Callable[[], str | None] = lambda: None,
-    certificates: Mapping[str, Certificate] = NONE,
-    reports_topics: bool = True,
-) -> Task[bytes]:
+def exposing(scrape: Scrape, reports_topics: bool = True) -> Task[bytes]:
     """The same in steps, as there may be a hundred thousand topics; without their samples unless
     `reports_topics`."""
-    topics = list(executor.engine.catalog.listed())
+    topics = list(scrape.executor.engine.catalog.listed())
     written: list[bytes] = []
     for metric in TOPIC_METRICS if reports_topics else ():
         for start in range(0, max(1, len(topics)), TOPICS_AT_ONCE):
             text = _of_topics(metric, topics[start : start + TOPICS_AT_ONCE])
             written.append(_without_head(text) if start else text)
             yield
-    scrape = Scrape(driver, executor, crowd, reading, checkpoint_failure, certificates)
     written += [_of_server(metric, scrape) for metric in SERVER_METRICS]
-    written += [_of_times(metric, scrape) for metric in TIMES_METRICS]
     return b"".join(written)
 
 
@@ -521,18 +470,15 @@ def _of_server(metric: ServerMetric, scrape: Scrape) -> bytes:
     """A metric of the server."""
     found = metric.figure(scrape)
     by_label = found if isinstance(found, Mapping) else {"": found}
-    family = metric.family(metric.name, metric.help, labels=[metric.label] if metric.label else [])
+    family: Any = metric.family(
+        metric.name, metric.help, labels=[metric.label] if metric.label else []
+    )
     for value, figure in by_label.items():
-        family.add_metric([value] if metric.label else [], figure)
-    return generate_latest(_Families(family))
-
-
-def _of_times(metric: TimesMetric, scrape: Scrape) -> bytes:
-    """A histogram of the server."""
-    labels = [metric.label] if metric.label else []
-    family = HistogramMetricFamily(metric.name, metric.help, labels=labels)
-    for value, times in metric.times(scrape).items():
-        family.add_metric([value] if metric.label else [], times.cumulative(), times.sum_s)
+        labels = [value] if metric.label else []
+        if isinstance(figure, Histogram):
+            family.add_metric(labels, figure.cumulative(), figure.sum_s)
+        else:
+            family.add_metric(labels, figure)
     return generate_latest(_Families(family))
 
 

@@ -1,22 +1,25 @@
 """`/openapi.json`: the HTTP API as OpenAPI 3.1, for client generators.
 
-It is generated from the table of routes and the exchanges (`sow.server.api.openapi_examples`),
-whose types become the schemas. The commands of a WebSocket, which OpenAPI cannot describe, are
+It is generated from the routes and their operations (`sow.server.http.route`), whose types become
+the schemas. The commands of a WebSocket, which OpenAPI cannot describe, are
 listed as `x-commands` and `x-options`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 import msgspec
+from aiohttp import web
 
 from sow import __version__
 from sow.core.media_types import ARROW, BSON, BYTES, FRAMES, JSON, MSGPACK, PROBLEM
+from sow.expressions import described_functions
 from sow.protocol.commands import COMMANDS, OPTIONS, Option
-from sow.server.api.openapi_examples import EXCHANGES, Exchange
-from sow.server.api.response_schemas import Problem
+from sow.server.api.response_schemas import FunctionDescribed, Problem
 from sow.server.http.negotiation import FORMAT_NAMES
-from sow.server.http.route import READ_METHODS, WEBSOCKET, Route
+from sow.server.http.responses import json_response, json_text
+from sow.server.http.route import READ_METHODS, WEBSOCKET, Route, operation, route
 
 Described = dict[str, Any]
 
@@ -75,10 +78,35 @@ CONDITIONS = (
 )
 
 
+class DescriptionHandler:
+    """`/openapi.json` and `/v1/functions`; `table` gives all routes."""
+
+    def __init__(self, table: Callable[[], Iterable[Route]]) -> None:
+        self._table = table
+
+    @route("GET", "/v1/functions", "logon", "The functions of filters and fields")
+    @operation("list_functions", list[FunctionDescribed])
+    async def functions(self, _request: web.Request) -> web.Response:
+        """`GET /v1/functions`."""
+        return json_response(described_functions())
+
+    @route("GET", "/openapi.json", "nothing", "This list, as OpenAPI")
+    @operation("read_openapi", dict[str, Any])
+    async def openapi(self, _request: web.Request) -> web.Response:
+        """`GET /openapi.json`."""
+        return web.Response(body=self._described, content_type=JSON)
+
+    @cached_property
+    def _described(self) -> bytes:
+        # Made once: it takes some milliseconds, and any client may request it.
+        return json_text(description(self._table()))
+
+
 def description(table: Iterable[Route]) -> Described:
     """The OpenAPI document of the routes, with the commands of the WebSocket."""
     table = list(table)
-    types = [Problem, *(one for each in EXCHANGES.values() for one in (each.answer, each.body))]
+    operations = [one.operation for one in table]
+    types = [Problem, *(one for each in operations for one in (each.answer, each.body))]
     schemas, components = msgspec.json.schema_components(types, ref_template=TEMPLATE)
     named = {repr(one): schema for one, schema in zip(types, schemas, strict=True)}
     # Generators require a schema of the elements, also where they may be anything.
@@ -87,9 +115,8 @@ def description(table: Iterable[Route]) -> Described:
             if one.get("type") == "array":
                 one.setdefault("items", {})
     paths: dict[str, Described] = {}
-    for route in table:
-        exchange = EXCHANGES.get(f"{route.method} {route.path}", Exchange(route.path))
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, exchange, named)
+    for one in table:
+        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, named)
     return {
         "openapi": "3.1.0",
         "info": {"title": "SOW", "version": __version__, "license": LICENSE},
@@ -99,22 +126,22 @@ def description(table: Iterable[Route]) -> Described:
     }
 
 
-def _operation(route: Route, exchange: Exchange, named: Mapping[str, Described]) -> Described:
+def _operation(route: Route, named: Mapping[str, Described]) -> Described:
     names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
     operation: Described = {
-        "operationId": exchange.operation,
+        "operationId": route.operation.id or route.path,
         "summary": route.summary,
         "parameters": [
-            *(_parameter(name, "path", route, exchange) for name in names),
-            *(_parameter(name, "query", route, exchange) for name in route.parameters),
+            *(_parameter(name, "path", route) for name in names),
+            *(_parameter(name, "query", route) for name in route.parameters),
             *(_headers() if "key" in names and not route.path.endswith("/why") else ()),
         ],
-        "responses": _responses(route, exchange, named),
+        "responses": _responses(route, named),
     }
-    if exchange.takes:
+    if route.operation.takes:
         operation["requestBody"] = {
-            "required": exchange.needs_body,
-            "content": _content(exchange.takes, exchange.body, named),
+            "required": route.operation.needs_body,
+            "content": _content(route.operation.takes, route.operation.body, named),
         }
     # A server without authentication requires no credentials.
     operation["security"] = [*({name: []} for name in SCHEMES), {}] if _checks(route) else []
@@ -123,10 +150,10 @@ def _operation(route: Route, exchange: Exchange, named: Mapping[str, Described])
     return operation
 
 
-def _responses(route: Route, exchange: Exchange, named: Mapping[str, Described]) -> Described:
+def _responses(route: Route, named: Mapping[str, Described]) -> Described:
     """Answers and problems by status; a status may have both."""
-    responses = _answers(route, exchange, named)
-    for status in _problems(route, exchange):
+    responses = _answers(route, named)
+    for status in _problems(route):
         others = responses.get(str(status), {}).get("content", {})
         responses[str(status)] = {
             "description": PROBLEMS[status],
@@ -135,28 +162,30 @@ def _responses(route: Route, exchange: Exchange, named: Mapping[str, Described])
     return responses
 
 
-def _answers(route: Route, exchange: Exchange, named: Mapping[str, Described]) -> Described:
+def _answers(route: Route, named: Mapping[str, Described]) -> Described:
     if route.path == WEBSOCKET:
         return {"101": {"description": "a WebSocket"}}
-    content = _content(exchange.answers, exchange.answer, named)
+    content = _content(route.operation.answers, route.operation.answer, named)
     done: Described = {"description": "done"} | ({"content": content} if content else {})
     if route.method == "GET" and content:
         done["headers"] = {
             "Content-Encoding": {"description": PACKED, "schema": {"type": "string"}}
         }
-    if exchange.tagged:
+    if route.operation.tagged:
         done["headers"]["ETag"] = {"description": TAGGED, "schema": {"type": "string"}}
     return (
         {"200": done}
-        | {str(status): done for status in exchange.also}
-        | ({"206": done | {"description": PART}} if _has_ranges(route, exchange) else {})
-        | ({"304": UNCHANGED} if exchange.tagged else {})
+        | {str(status): done for status in route.operation.also}
+        | ({"206": done | {"description": PART}} if _has_ranges(route) else {})
+        | ({"304": UNCHANGED} if route.operation.tagged else {})
     )
 
 
-def _has_ranges(route: Route, exchange: Exchange) -> bool:
+def _has_ranges(route: Route) -> bool:
     """Whether Range is supported: for answers that are made whole for each request."""
-    return exchange.tagged and route.demand != "nothing" and not route.path.endswith("/{key}")
+    return (
+        route.operation.tagged and route.demand != "nothing" and not route.path.endswith("/{key}")
+    )
 
 
 def _checks(route: Route) -> bool:
@@ -174,26 +203,26 @@ def _content(kinds: Iterable[str], of: object, named: Mapping[str, Described]) -
     }
 
 
-def _problems(route: Route, exchange: Exchange) -> list[int]:
+def _problems(route: Route) -> list[int]:
     """The statuses with which a request may be refused."""
     parameters = {*route.parameters}
-    found = {*ALWAYS, *exchange.refusals}
+    found = {*ALWAYS, *route.operation.refusals}
     found |= {401, 429} if _checks(route) else set()
     found |= {404} if "{" in route.path or parameters & {"topic", "topics"} else set()
     found |= {406} if route.method in READ_METHODS else set()
     found |= {413} if parameters & {"filter", "keys"} else set()
-    found |= {408, 413, 415, 507} if exchange.takes else set()
+    found |= {408, 413, 415, 507} if route.operation.takes else set()
     found |= {409} if parameters & POSITIONS else set()
     found |= {410} if "cursor" in parameters else set()
-    has_conditions = route.path.endswith("/{key}") or (exchange.tagged and _checks(route))
+    has_conditions = route.path.endswith("/{key}") or (route.operation.tagged and _checks(route))
     found |= {412} if has_conditions else set()
-    found |= {416} if _has_ranges(route, exchange) else set()
+    found |= {416} if _has_ranges(route) else set()
     return sorted(found)
 
 
-def _parameter(name: str, where: str, route: Route, exchange: Exchange) -> Described:
+def _parameter(name: str, where: str, route: Route) -> Described:
     """A parameter; an option of commands is described as such."""
-    required = where == "path" or name in exchange.requires
+    required = where == "path" or name in route.operation.requires
     described = {"name": name, "in": where, "required": required}
     option = OPTIONS.get(name)
     if where == "path" or option is None or not option.requests:

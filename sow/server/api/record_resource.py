@@ -8,22 +8,30 @@ publish or delete (`sow.sessions.commands.record_ops`), and is answered when it 
 
 from collections.abc import Sequence
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from sow.core.cooperative import Task
 from sow.core.definitions import Topic
-from sow.core.media_types import JSON
+from sow.core.media_types import BYTES, JSON, PLAIN_TEXT
 from sow.engine.running_topics import SourceTopic
 from sow.errors import BadMessage, ClientError, NotEntitled, UnknownRecord, shown
 from sow.messages.base import MessageType
 from sow.security.row_level_security import DENY_ALL
+from sow.server.api.records import RECORDS_PATH
+from sow.server.api.response_schemas import Deleted, Published
 from sow.server.http.authn_middleware import permissions_of
 from sow.server.http.chunked_response import answer_message
 from sow.server.http.negotiation import accepted, entity_tag, is_known
-from sow.server.http.parameters import parameters_of, read_seconds
 from sow.server.http.preconditions import Conditions
-from sow.server.http.request_bodies import Reading, read_messages, take_messages
+from sow.server.http.request_bodies import (
+    MESSAGE_FORMATS,
+    OWN_TYPES,
+    Reading,
+    read_messages,
+    take_messages,
+)
 from sow.server.http.responses import json_response
+from sow.server.http.route import operation, parameters_of, read_seconds, route
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands import record_ops
 from sow.sessions.commands.executor import Executor
@@ -31,7 +39,9 @@ from sow.sessions.queries.access_control import restrict_shape, row_policy_for, 
 from sow.topic.records import CheckedMessages, Records
 from sow.topic.rendering import WHOLE
 
-PUT_PARAMETERS = ("expiration",)
+RECORD_PATH = RECORDS_PATH + "/{key}"
+RECORD_FORMATS = (JSON, PLAIN_TEXT, *OWN_TYPES, BYTES)
+"""Formats of one record; that of its message type, or JSON."""
 READING = "a record over HTTP"
 """The name of this work in metrics."""
 
@@ -44,6 +54,8 @@ class RecordHandler:
         self._executor = executor
         self._engine = executor.engine
 
+    @route("GET", RECORD_PATH, "read", "One record by SowKey")
+    @operation("get_record", answers=RECORD_FORMATS, tagged=True)
     async def read(self, request: web.Request) -> web.StreamResponse:
         """`GET …/{key}`: the record as it is stored, or as JSON; raises UnknownRecord."""
         topic = self._engine.topic(request.match_info["topic"])
@@ -64,15 +76,13 @@ class RecordHandler:
             return web.Response(status=304, headers=headers)
         return await answer_message(self._driver.turns, READING, request, body, form, headers)
 
+    @route("PUT", RECORD_PATH, "write", "Publish one record by SowKey", ("expiration",))
+    @operation("put_record", Published, takes=MESSAGE_FORMATS, also=(201,))
+    @route("PATCH", RECORD_PATH, "write", "Merge a message into one record", ("expiration",))
+    @operation("merge_record", Published, takes=MESSAGE_FORMATS, also=(201,))
     async def put(self, request: web.Request) -> web.Response:
-        """`PUT …/{key}`: publish the one message of the body; 201 if the record is new."""
-        return await self._put(request, delta=False)
-
-    async def merge(self, request: web.Request) -> web.Response:
-        """`PATCH …/{key}`: merge the one message of the body into the record."""
-        return await self._put(request, delta=True)
-
-    async def _put(self, request: web.Request, delta: bool) -> web.Response:
+        """`PUT …/{key}`: publish the one message of the body; `PATCH`: merge it into the record.
+        201 if the record is new."""
         topic = self._engine.catalog.publishable(request.match_info["topic"])
         looking = self._looking(request)
         expires_s = read_seconds(parameters_of(request), "expiration")
@@ -88,7 +98,7 @@ class RecordHandler:
                 rights=permissions_of(request),
                 look=looking.look,
                 expires_s=expires_s,
-                delta=delta,
+                delta=request.method == hdrs.METH_PATCH,
             )
             # The new state: nothing has changed it since.
             records = self._engine.topic(topic.name).records
@@ -104,6 +114,8 @@ class RecordHandler:
             headers={} if tag is None else {"ETag": tag},
         )
 
+    @route("DELETE", RECORD_PATH, "delete", "Delete one record by SowKey")
+    @operation("delete_record", Deleted, refusals=(507,))
     async def delete(self, request: web.Request) -> web.Response:
         """`DELETE …/{key}`: delete the record."""
         topic = self._engine.catalog.deletable(request.match_info["topic"])

@@ -1,24 +1,21 @@
-"""Topics and their records over HTTP: queries, publishes, deletes; and the configuration.
+"""The records of a topic over HTTP: queries, publishes and deletes.
 
 Each handler reads the request, calls the engine, and writes the answer. A change is answered when
 it is durable, and so is a query: it never shows a change that a crash could still undo. Large
 answers are written in pieces from a snapshot of one moment.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from aiohttp import web
-from pyarrow import RecordBatch
+from aiohttp import hdrs, web
 
 from sow.core.comma_lists import comma_list
 from sow.core.cooperative import Task
-from sow.core.definitions import without_secrets
 from sow.core.media_types import ARROW, COLUMNS_HEADER, CSV, FRAMES, JSON, NDJSON
 from sow.core.select_list import parse_select
-from sow.engine.patterns import PatternTopic
 from sow.engine.running_topics import LiveTopic
-from sow.errors import ClientError, ConfigError, clipped
+from sow.errors import ClientError, clipped
 from sow.expressions import Filter, parse_order_by
 from sow.history.snapshot import Snapshot
 from sow.history.unread_quota import UnreadQuota
@@ -27,30 +24,34 @@ from sow.messages.arrow import ArrowColumns
 from sow.messages.column_types import ColumnTypes
 from sow.protocol.commands import Command, Options, options_of
 from sow.query import Query
-from sow.security.authorization import Permissions
 from sow.security.row_level_security import RowPolicy
 from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.cursors import Cursors, Paging, limit_of
-from sow.server.api.describe import describe_pattern, describe_topic
-from sow.server.api.snapshot_leases import CLIENT_PART
-from sow.server.api.snapshots import SnapshotHandler
-from sow.server.api.topic_list import MemberCounts, counting, members_of, there_for
-from sow.server.http.arrow import in_turns, of_documents, of_snapshot, streamed, warm_up
+from sow.server.api.response_schemas import Deleted, Published, QueryExplained
+from sow.server.api.snapshots import CLIENT_PART, SnapshotHandler
+from sow.server.api.topics import TOPIC_PATH
 from sow.server.http.authn_middleware import permissions_of
-from sow.server.http.body_stream import documents_of, frames_of
-from sow.server.http.chunked_response import answer_array, answer_in_pieces, answer_whole
-from sow.server.http.csv_answers import CsvTable
+from sow.server.http.body_reading import client_key
+from sow.server.http.chunked_response import answer_in_pieces, answer_whole
 from sow.server.http.negotiation import form_of, wants_columns
-from sow.server.http.parameters import (
+from sow.server.http.request_bodies import (
+    MESSAGE_FORMATS,
+    Reading,
+    documents_of,
+    frames_of,
+    read_messages,
+    take_messages,
+)
+from sow.server.http.responses import json_response
+from sow.server.http.route import (
+    operation,
     parameters_of,
-    read_count,
     read_flag,
     read_options,
     read_seconds,
+    route,
 )
-from sow.server.http.request_bodies import Reading, read_messages, take_messages
-from sow.server.http.request_memory import client_key
-from sow.server.http.responses import LOG_HEADER, json_response
+from sow.server.http.tables import CsvTable, in_turns, of_documents, of_snapshot, streamed, warm_up
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.executor import Executor
 from sow.sessions.queries.access_control import (
@@ -62,13 +63,13 @@ from sow.sessions.queries.access_control import (
 from sow.sessions.queries.query_results import QueryResult, execute_query
 from sow.topic.rendering import WHOLE, Shape
 
+RECORDS_PATH = TOPIC_PATH + "/records"
 QUERY_PARAMETERS = (
     "filter", "order_by", "keys", *options_of("query"), "as_of", "meta", "explain", "format",
     "limit", "cursor",
 )  # fmt: skip
 PUBLISH_PARAMETERS = ("k", "expiration", "ack")
 DELETE_PARAMETERS = ("filter", "keys")
-TOPICS_PARAMETERS = ("prefix", "top_n", "names", "members")
 FORMATS = (JSON, NDJSON, CSV, ARROW, FRAMES)
 ANSWER_ROWS_MAX = 10_000_000
 """Unread rows of answers of all clients together; one client may have half of them. Each takes up
@@ -79,17 +80,15 @@ ANSWER = "an answer over HTTP"
 
 
 class RecordsHandler:
-    """`/v1/topics`, their records, `/v1/message-types` and `/v1/config` of one server."""
+    """`/v1/topics/{topic}/records` of one server."""
 
     def __init__(
         self,
         driver: ServerRuntime,
         executor: Executor,
-        reload: Callable[[bool], Awaitable[list[str]]],
         past: AsOfQueries,
         snapshots: SnapshotHandler,
     ) -> None:
-        self._reload = reload
         self._past = past
         self._driver = driver
         self._executor = executor
@@ -97,74 +96,11 @@ class RecordsHandler:
         self._cursors = Cursors(driver, executor.engine, snapshots)
         self._unread = UnreadQuota(ANSWER_ROWS_MAX)
 
-    # Topics.
-
-    async def topics(self, request: web.Request) -> web.StreamResponse:
-        """`GET /v1/topics`: all topics, in the order of the configuration, each as of the moment at
-        which it is written. `prefix`, `top_n` and `members` select some; `names` gives names only.
-        """
-        catalog, now_us, rights = self._engine.catalog, self._driver.now_us, permissions_of(request)
-        requested = parameters_of(request)
-        listing = there_for(
-            rights,
-            [*catalog.listed(), *catalog.patterns.values()],
-            requested.get("prefix", ""),
-            read_count(requested, "top_n"),
-            requested.get("members") is None or read_flag(requested, "members"),
-        )
-        turns, headers = self._driver.turns, {LOG_HEADER: self._driver.journal.log_id}
-        listed = await turns.run("a list of topics", listing)
-        if read_flag(requested, "names"):
-            return await answer_array(turns, request, listed, lambda one: one.name, headers)
-        counts = await self._counts(listed, rights)
-        members = await self._members(listed, rights, counts)
-
-        def describe(one: LiveTopic | PatternTopic) -> dict[str, Any]:
-            if isinstance(one, PatternTopic):
-                return describe_pattern(one, members[one.name], now_us(), rights)
-            return describe_topic(one, now_us(), rights, counts)
-
-        return await answer_array(turns, request, listed, describe, headers)
-
-    async def topic(self, request: web.Request) -> web.Response:
-        """`GET /v1/topics/{topic}`: one topic or pattern; with `expected` also a topic that a
-        pattern would create."""
-        rights = permissions_of(request)
-        name, catalog = request.match_info["topic"], self._engine.catalog
-        pattern = catalog.patterns.get(name)
-        if pattern is not None and name not in self._engine.topics:
-            counts = await self._counts([pattern], rights)
-            members = await self._members([pattern], rights, counts)
-            now_us = self._driver.now_us()
-            return json_response(describe_pattern(pattern, members[pattern.name], now_us, rights))
-        is_expected = read_flag(parameters_of(request), "expected")
-        topic = catalog.expected(name) if is_expected else catalog.topic(name)
-        counts = await self._counts([topic], rights)
-        return json_response(describe_topic(topic, self._driver.now_us(), rights, counts))
-
-    async def _counts(
-        self, described: Sequence[LiveTopic | PatternTopic], rights: Permissions
-    ) -> dict[str, int]:
-        """The number of visible records of each topic with a row policy."""
-        if rights.is_open:
-            return {}
-        return await self._driver.turns.run("a count", counting(self._engine, rights, described))
-
-    async def _members(
-        self,
-        described: Sequence[LiveTopic | PatternTopic],
-        rights: Permissions,
-        counts: Mapping[str, int],
-    ) -> dict[str, MemberCounts]:
-        """The member counts of the patterns among these."""
-        steps = members_of(rights, described, counts)
-        return await self._driver.turns.run("a list of topics", steps)
-
     def _topic(self, request: web.Request) -> LiveTopic:
         return self._engine.topic(request.match_info["topic"])
 
-    # Records.
-
+    @route("GET", RECORDS_PATH, "read", "Query records", QUERY_PARAMETERS)
+    @operation("query", list[Any] | QueryExplained, FORMATS, tagged=True, refusals=(507,))
     async def query(self, request: web.Request) -> web.StreamResponse:
         """`GET …/records`: a query, of records or of aggregates over them; with `cursor` the next
         page of one."""
@@ -301,56 +237,34 @@ class RecordsHandler:
         guard: RowPolicy | None,
         headers: Mapping[str, str],
     ) -> web.StreamResponse:
+        pieces: Iterable[bytes]
         if kind == ARROW:
-            if columns is None:
-                shape = restrict_shape(WHOLE, guard)
-            return await self._write_arrow(request, rows, columns, shape, headers)
-        if kind == CSV:
-            return await self._write_csv(request, rows, meta, shape, headers)
-        pieces = (
-            frames_of(rows.messages(shape))
-            if kind == FRAMES
-            else documents_of(rows.documents(meta, shape), kind == NDJSON)
-        )
-        if rows.is_short:
-            return answer_whole(request, b"".join(pieces), kind, headers)
+            pieces = await self._arrow(rows, columns, shape, guard)
+        elif kind == CSV:
+            # The columns are determined before anything is written.
+            declared = self._engine.columns.declared(self._engine.topic(rows.topic.name))
+            table = CsvTable(rows, meta, shape, declared)
+            names = await self._driver.turns.run("an answer in columns", table.header())
+            pieces = table.pieces(names)
+        else:
+            pieces = (
+                frames_of(rows.messages(shape))
+                if kind == FRAMES
+                else documents_of(rows.documents(meta, shape), kind == NDJSON)
+            )
+            if rows.is_short:
+                return answer_whole(request, b"".join(pieces), kind, headers)
         return await answer_in_pieces(self._driver.turns, ANSWER, request, pieces, kind, headers)
 
-    async def _write_arrow(
-        self,
-        request: web.Request,
-        rows: Snapshot,
-        columns: ArrowColumns | None,
-        shape: Shape,
-        headers: Mapping[str, str],
-    ) -> web.StreamResponse:
+    async def _arrow(
+        self, rows: Snapshot, columns: ArrowColumns | None, shape: Shape, guard: RowPolicy | None
+    ) -> Iterable[bytes]:
         """Rows as an Arrow stream: with these columns, or (None) with those of the log."""
         await warm_up()
-        turns = self._driver.turns
-        batches: Iterable[RecordBatch] = (
-            of_snapshot(rows, shape)
-            if columns is None
-            else await in_turns(turns, "an answer in columns", of_documents(rows, columns, shape))
-        )
-        return await answer_in_pieces(
-            self._driver.turns, ANSWER, request, streamed(batches), ARROW, headers
-        )
-
-    async def _write_csv(
-        self,
-        request: web.Request,
-        rows: Snapshot,
-        meta: bool,
-        shape: Shape,
-        headers: Mapping[str, str],
-    ) -> web.StreamResponse:
-        """Rows as CSV; the columns are determined before anything is written."""
-        declared = self._engine.columns.declared(self._engine.topic(rows.topic.name))
-        table = CsvTable(rows, meta, shape, declared)
-        names = await self._driver.turns.run("an answer in columns", table.header())
-        return await answer_in_pieces(
-            self._driver.turns, ANSWER, request, table.pieces(names), CSV, headers
-        )
+        if columns is None:
+            return streamed(of_snapshot(rows, restrict_shape(WHOLE, guard)))
+        documents = of_documents(rows, columns, shape)
+        return streamed(await in_turns(self._driver.turns, "an answer in columns", documents))
 
     async def _sent(
         self, topic: LiveTopic, shape: Shape, rows: Snapshot, guard: RowPolicy | None
@@ -398,11 +312,13 @@ class RecordsHandler:
             skip_n=options.skip_n or 0,
         )
 
+    @route("POST", RECORDS_PATH, "write", "Publish", PUBLISH_PARAMETERS)
+    @operation("publish", Published, takes=MESSAGE_FORMATS)
+    @route("PATCH", RECORDS_PATH, "write", "Delta publish", PUBLISH_PARAMETERS)
+    @operation("delta_publish", Published, takes=MESSAGE_FORMATS)
     async def publish(self, request: web.Request) -> web.Response:
-        """`POST …/records`: publish; answered when durable, or with ack=processed when visible."""
-        return await self._publish(request, delta=False)
-
-    async def _publish(self, request: web.Request, delta: bool) -> web.Response:
+        """`POST …/records`: publish; `PATCH`: merge each message into its record. Answered when
+        durable, or with ack=processed when visible."""
         topic = self._engine.catalog.publishable(request.match_info["topic"])
         requested = parameters_of(request)
         ack = requested.get("ack", "persisted")
@@ -432,7 +348,7 @@ class RecordsHandler:
                     reading.messages,
                     self._driver.now_us(),
                     expires_s=expires_s,
-                    delta=delta,
+                    delta=request.method == hdrs.METH_PATCH,
                     permit=permit_for(permissions_of(request), "write", topic.name),
                 )
             )
@@ -444,10 +360,8 @@ class RecordsHandler:
             self._driver.wake()
         return json_response({"published": count, "bookmark": str(bookmark)})
 
-    async def delta_publish(self, request: web.Request) -> web.Response:
-        """`PATCH …/records`: merge each message into its record; answered like a publish."""
-        return await self._publish(request, delta=True)
-
+    @route("DELETE", RECORDS_PATH, "delete", "Delete records", DELETE_PARAMETERS)
+    @operation("delete_records", Deleted, takes=MESSAGE_FORMATS, needs_body=False)
     async def delete(self, request: web.Request) -> web.Response:
         """`DELETE …/records`: delete by filter, keys or bodies; answered when durable."""
         topic = self._engine.catalog.deletable(request.match_info["topic"])
@@ -492,23 +406,3 @@ class RecordsHandler:
             await self._driver.settled()
             return found
         return found._replace(bookmark=min(found.bookmark, self._engine.ledger.durable_seq))
-
-    # The server.
-
-    async def message_types(self, _request: web.Request) -> web.Response:
-        """`GET /v1/message-types`: the message types of the configuration."""
-        return json_response(self._engine.configuration.message_types)
-
-    async def config(self, _request: web.Request) -> web.Response:
-        """`GET /v1/config`: the configuration in effect, without secrets."""
-        return json_response(without_secrets(self._engine.configuration))
-
-    async def reload(self, request: web.Request) -> web.Response:
-        """`POST /v1/config/reload`: read the configuration file again; answers the changes."""
-        allow_loss = read_flag(parameters_of(request), "allow_loss")
-        try:
-            changes = await self._reload(allow_loss)
-            await self._driver.durable()
-            return json_response({"changes": changes})
-        except ConfigError as error:
-            raise ClientError(str(error), reason=error.reason) from None

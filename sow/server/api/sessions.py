@@ -5,29 +5,42 @@ logged. Sessions are opened elsewhere (`sow.server.net.websocket`, `sow.server.n
 `sow.server.api.explain_session` explains why one gets fewer updates.
 """
 
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 import orjson
 from aiohttp import web
 
 from sow.core.cooperative import Task
+from sow.core.media_types import JSON
 from sow.core.paths import value_at
 from sow.errors import ClientError, UnknownRecord, shown
 from sow.expressions import Filter, check_fields_alone
+from sow.protocol.encodings import timestamp
 from sow.security.authorization import Permissions
-from sow.server.api.describe import describe_followed, describe_gone, describe_session
+from sow.server.api.response_schemas import (
+    Conflated,
+    SessionClosed,
+    SessionDescribed,
+    SessionsChanged,
+)
+from sow.server.api.topics import waits_ms
 from sow.server.http.authn_middleware import AUTHN, permissions_of
+from sow.server.http.body_reading import read_body
 from sow.server.http.chunked_response import answer_array
-from sow.server.http.parameters import parameters_of, read_flag
-from sow.server.http.request_memory import read_body
 from sow.server.http.responses import json_response
+from sow.server.http.route import operation, parameters_of, read_flag, route
 from sow.server.loop.runtime import ServerRuntime
 from sow.sessions.commands.executor import Executor
 from sow.sessions.commands.session_manager import OPERATOR, GoneSession
+from sow.sessions.subscriptions.subscription import Subscription
+from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.sessions import Session
 
-SESSIONS_PARAMETERS = ("filter",)
-SESSIONS_LIST_PARAMETERS = ("closed",)
+SESSIONS_PATH, SESSION_PATH = "/v1/sessions", "/v1/sessions/{id}"
+DESCRIBED_MAX = 1000
+"""Subscriptions of a session that are described: as many as a person reads, in a millisecond."""
 
 
 class SessionsHandler:
@@ -37,6 +50,8 @@ class SessionsHandler:
         self._driver = driver
         self._executor = executor
 
+    @route("GET", SESSIONS_PATH, "logon", "Sessions and their queues", ("closed",))
+    @operation("list_sessions", list[SessionDescribed], tagged=True)
     async def listed(self, request: web.Request) -> web.StreamResponse:
         """`GET /v1/sessions`: all sessions and their queues, each as of the moment at which it is
         written; with `closed`, the last closed ones."""
@@ -51,6 +66,8 @@ class SessionsHandler:
         followed = self._executor.subscriptions.of(session)
         return describe_session(session, len(followed), self._driver.now_us())
 
+    @route("GET", SESSION_PATH, "logon", "One session, and what it follows")
+    @operation("describe_session", SessionDescribed)
     async def one(self, request: web.Request) -> web.Response:
         """`GET /v1/sessions/{id}`: one session and its subscriptions."""
         session = self._found(request)
@@ -58,6 +75,8 @@ class SessionsHandler:
         following = describe_followed(followed.values(), self._driver.now_us())
         return json_response({**self._described(session), "following": following})
 
+    @route("POST", SESSION_PATH, "logon", "Switch a session's conflation")
+    @operation("change_session", SessionDescribed, body=Conflated, takes=(JSON,))
     async def change(self, request: web.Request) -> web.Response:
         """`POST /v1/sessions/{id}`: allow or forbid conflation of a session's queue."""
         self._found(request)
@@ -66,6 +85,10 @@ class SessionsHandler:
         session.allow_folding(conflated)
         return json_response(self._described(session))
 
+    @route("POST", SESSIONS_PATH, "logon", "Conflate or not", ("filter",))
+    @operation(
+        "change_sessions", SessionsChanged, body=Conflated, takes=(JSON,), requires=("filter",)
+    )
     async def change_some(self, request: web.Request) -> web.Response:
         """`POST /v1/sessions`: the same for all sessions whose description matches a filter."""
         requested = parameters_of(request)
@@ -93,6 +116,8 @@ class SessionsHandler:
             yield
         return changed
 
+    @route("DELETE", SESSION_PATH, "logon", "Close a session")
+    @operation("end_session", SessionClosed)
     async def end(self, request: web.Request) -> web.Response:
         """`DELETE /v1/sessions/{id}`: close a session."""
         session = self._session(request)
@@ -133,3 +158,74 @@ async def _conflated(request: web.Request) -> bool:
             f"conflated is {shown(str(requested['conflated']))}; it must be true or false"
         )
     return requested["conflated"]
+
+
+def describe_session(session: Session, subscriptions: int, now_us: int) -> dict[str, Any]:
+    """A connected session and its queue."""
+    oldest_us = session.outbox.oldest_us()
+    return {
+        "id": session.id,
+        "client": session.client,
+        **_peer(session),
+        "connected": session.connected and session.ended is None,
+        "connected_ms": max(0, now_us - session.connected_us) / 1000,
+        "subscriptions": subscriptions,
+        "queue_messages": session.outbox.message_count,
+        "queue_bytes": session.outbox.size_bytes,
+        "conflated": session.conflates,
+        "conflated_messages": session.outbox.folded,
+        "dropped_messages": session.dropped,
+        "lag_ms": waits_ms(oldest_us, now_us),
+        "reason": session.ended,
+    }
+
+
+def _peer(session: Session | GoneSession) -> dict[str, Any]:
+    """The user of a session, the address of its client, and when it connected."""
+    user = session.rights.user
+    return {
+        "user": None if user is None else user.name,
+        "address": session.address,
+        "since": timestamp(session.connected_us),
+    }
+
+
+def describe_followed(followed: Iterable[Subscription], now_us: int) -> list[dict[str, Any]]:
+    """The subscriptions of a session and their conflation counters."""
+    return [_describe_one(one, now_us) for one in islice(followed, DESCRIBED_MAX)]
+
+
+def _describe_one(one: Subscription, now_us: int) -> dict[str, Any]:
+    key, channel = one.key, one.channel
+    described: dict[str, Any] = {
+        "s": one.name,
+        "topic": one.topic,
+        "filter": key.filter,
+        "interval_ms": None if key.interval_us is None else key.interval_us / 1000,
+        "auto": key.auto,
+        "window": key.window is not None,
+    }
+    if isinstance(channel, ConflatedChannel):
+        oldest_us = channel.conflator.oldest_us()
+        described |= {
+            "pending": len(channel.conflator),
+            "oldest_pending_ms": waits_ms(oldest_us, now_us),
+            "updates_in": channel.updates_in,
+            "updates_out": channel.lines_out,
+        }
+    return described
+
+
+def describe_gone(gone: GoneSession, now_us: int) -> dict[str, Any]:
+    """A closed session and the reason."""
+    return {
+        "id": gone.id,
+        "client": gone.client,
+        **_peer(gone),
+        "connected": False,
+        "connected_ms": max(0, gone.closed_us - gone.connected_us) / 1000,
+        "closed_ms": max(0, now_us - gone.closed_us) / 1000,
+        "conflated_messages": gone.folded,
+        "dropped_messages": gone.dropped,
+        "reason": gone.reason,
+    }

@@ -15,6 +15,7 @@ from aiohttp import web
 from sow.core.media_types import PLAIN_TEXT
 from sow.errors import UnknownRecord, shown
 from sow.server.http.negotiation import is_known
+from sow.server.http.route import operation, route
 
 CONSOLE_FOLDER = Path(__file__).parents[1] / "console"
 SHIPPED_TYPES: Mapping[str, str] = {
@@ -25,6 +26,7 @@ SHIPPED_TYPES: Mapping[str, str] = {
     ".svg": "image/svg+xml",
     ".LICENSE": PLAIN_TEXT,
 }
+SHIPPED_FORMATS = tuple(sorted({*SHIPPED_TYPES.values()}))
 HEADERS: Mapping[str, str] = {
     # Cached, but revalidated: an upgrade of the server is seen with the next request.
     "Cache-Control": "no-cache",
@@ -68,7 +70,7 @@ PAGE_HEADERS = {
 
 
 class Pages:
-    """The files below `folder`, by default the console's."""
+    """The files below `folder`, by default the console's, and the JavaScript client."""
 
     def __init__(self, folder: Path = CONSOLE_FOLDER) -> None:
         found = [
@@ -76,19 +78,38 @@ class Pages:
         ]
         names = [path.relative_to(folder).as_posix() for path in found]
         self._files = {name: ShippedFile(name, folder, PAGE_HEADERS) for name in names}
+        self._client, self._types = ShippedFile("sow.js"), ShippedFile("sow.d.ts")
 
     def names(self) -> list[str]:
         """The paths of all files, below the folder."""
         return sorted(self._files)
 
+    @route("GET", "/", "nothing", "The console")
+    @operation("open_console", answers=("text/html",), tagged=True)
     async def index(self, request: web.Request) -> web.Response:
         """`GET /`: the console's page."""
         return await self._answer(request, INDEX)
 
+    @route("GET", "/console/{file}", "nothing", "A file of the console")
+    @operation("read_console_file", answers=SHIPPED_FORMATS, tagged=True)
+    @route("GET", "/console/{folder}/{file}", "nothing", "A file of the console")
+    @operation("read_console_page", answers=SHIPPED_FORMATS, tagged=True)
     async def file(self, request: web.Request) -> web.Response:
         """`GET /console/{file}` and `GET /console/{folder}/{file}`; raises UnknownRecord."""
         folder, name = request.match_info.get("folder"), request.match_info["file"]
         return await self._answer(request, f"{folder}/{name}" if folder else name)
+
+    @route("GET", "/sow.js", "nothing", "The JavaScript client")
+    @operation("read_javascript_client", answers=("text/javascript",), tagged=True)
+    async def client(self, request: web.Request) -> web.Response:
+        """`GET /sow.js`."""
+        return await self._client.handle(request)
+
+    @route("GET", "/sow.d.ts", "nothing", "Its types")
+    @operation("read_javascript_types", answers=("application/typescript",), tagged=True)
+    async def types(self, request: web.Request) -> web.Response:
+        """`GET /sow.d.ts`."""
+        return await self._types.handle(request)
 
     async def _answer(self, request: web.Request, name: str) -> web.Response:
         found = self._files.get(name)

@@ -4,7 +4,6 @@ import asyncio
 import gc
 import logging
 import secrets
-import ssl
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -14,46 +13,39 @@ from aiohttp import web
 from sow import __version__
 from sow.config.diagnostics import Reviewed
 from sow.core.clock import SECOND_US, Clock, SystemClock, monotonic_us
-from sow.core.cooperative import Task
 from sow.core.definitions import Configuration, Topic, authority, with_system_topics
 from sow.core.security_definitions import Authentication
 from sow.engine.engine import Engine
-from sow.engine.recovery.orphaned_records import OrphanedRecords
-from sow.engine.running_topics import LiveTopic
-from sow.errors import ConfigError, SowError, StoreError
+from sow.errors import SowError, StoreError
 from sow.expressions import make_parser
 from sow.security.authentication.session_cache import Logons
 from sow.server.api.admin import AdminHandler, Board
 from sow.server.api.health import HealthHandler
 from sow.server.boot.bootstrap import ServerBootstrap
 from sow.server.boot.checkpointer import Checkpointer
-from sow.server.boot.quarantine import removed_at, write_out
-from sow.server.boot.routes import Handlers, open_handlers, routes
-from sow.server.http.access_log import AccessLog
+from sow.server.boot.reload import InForce, Reloader
+from sow.server.boot.routes import Handlers, ReadinessGate, open_handlers, routes
+from sow.server.boot.server_log import AccessLog
 from sow.server.http.authn_middleware import (
     AUTHN,
     Identifies,
     RequestAuthenticator,
-    SecuritySnapshot,
     fetch,
+)
+from sow.server.http.body_reading import (
+    REQUESTS,
+    Requests,
+    check_expectation,
+    end_unmet,
+    with_deferred_expectations,
 )
 from sow.server.http.compression import Compression
 from sow.server.http.connection_limits import ConnectionLimiter
-from sow.server.http.expectations import check_expectation, end_unmet, with_deferred_expectations
-from sow.server.http.middleware import RequestMiddleware, machine_names
-from sow.server.http.problems import REFUSED, report
 from sow.server.http.read_backpressure import ReadBackpressure
-from sow.server.http.request_memory import REQUESTS, Requests
-from sow.server.http.responses import mark_kept, sanitize_headers
+from sow.server.http.request_origin import RequestMiddleware, machine_names
+from sow.server.http.responses import REFUSED, mark_kept, report, sanitize_headers
 from sow.server.http.route import WEBSOCKET, add_routes
-from sow.server.http.startup_barrier import ReadinessGate
-from sow.server.http.tls import (
-    Certificate,
-    certificate_trusted,
-    certificates,
-    renewed,
-    server_context,
-)
+from sow.server.http.tls import certificate_trusted, read_tls
 from sow.server.loop.background_work import BackgroundConflation, CacheSweeper
 from sow.server.loop.gc_pacing import GcPacing
 from sow.server.loop.group_commit import stored_bytes
@@ -65,12 +57,11 @@ from sow.server.loop.startup_progress import StartupProgress
 from sow.server.net.connection_supervisor import Connections, RequestCounter
 from sow.server.net.http_protocol import HttpProtocol, http_log
 from sow.server.net.listening import Listener, bind, raise_files_limit
+from sow.server.net.sse import EventStreamHandler
+from sow.server.net.websocket import WebSocketHandler
 from sow.sessions.commands.executor import Executor
-from sow.sessions.subscriptions.reapply_permissions import PreparedPermissions, prepare
 from sow.store.protocols import Journal, LogEntry
 from sow.store.staging import Staging
-from sow.store.stored_definitions import kept_of
-from sow.streaming.sessions import Session
 
 log = logging.getLogger("sow")
 
@@ -92,9 +83,6 @@ NEVER_S = 10 * 365 * 86_400.0
 SESSION_OBJECTS = 200
 """Python objects of a session with its socket and a few subscriptions."""
 STOPPING = "the server stops"
-IDENTIFIED_MAX = 10
-"""How often a reload identifies sessions that log on again at that very moment: nobody does so by
-chance, and a reload must not wait for them for ever."""
 
 
 def new_session_name() -> str:
@@ -130,12 +118,10 @@ class Server:
         """The status of processes beside this server, as its supervisor notes it."""
         self._own_token = own_token
         self._reread = reread
-        self._encryption: ssl.SSLContext | None = None
-        self._certificates: dict[str, Certificate] = {}
-        self._middleware = RequestMiddleware(lambda: self.configuration, names)
-        self._requests = Requests(lambda: self.configuration.limits)
+        self._in_force = in_force = InForce(with_system_topics(configuration), read_tls(None))
+        self._middleware = RequestMiddleware(lambda: in_force.configuration, names)
+        self._requests = Requests(lambda: in_force.configuration.limits)
         self._allow_loss = allow_loss
-        self.configuration = with_system_topics(configuration)
         self.engine: Engine
         self.executor: Executor
         self.driver: ServerRuntime
@@ -145,22 +131,26 @@ class Server:
         self._closers: list[Callable[[], None]] = []
         self._last_error = LastError()
         self._replayed_bytes = 0
-        self._reloading = asyncio.Lock()
-        self._reloads: set[asyncio.Task[list[str]]] = set()
         self._refused: Counter[str] = Counter()
         self._address = ""
         self._opened_us = 0
         self._opening: ServerBootstrap
         self._watch: LoopLatency
         self._replay: StartupProgress
-        self._readiness: ReadinessGate[Handlers]
+        self._readiness: ReadinessGate
         self._authn: RequestAuthenticator
-        self._logons = logons or Logons(lambda: self.configuration.limits.logons_per_second_max)
+        self._logons = logons or Logons(lambda: in_force.configuration.limits.logons_per_second_max)
         self._status: HealthHandler
         self._handlers: Handlers
+        self._reloader: Reloader
         self._runner: web.AppRunner
         self._connections: Connections
         self._listener: Listener
+
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration in force."""
+        return self._in_force.configuration
 
     async def start(self) -> str:
         """Open the port and restore all records; returns the server's URL.
@@ -272,27 +262,26 @@ class Server:
             self.driver, opening.checkpoints, journal.trim, self._replayed_bytes
         )
         staging = Staging(self._data_directory / "staging", self._clock.now_us())
-        self._handlers = open_handlers(
+        self._reloader = Reloader(
             self.driver,
             self.executor,
-            self.reload,
-            staging,
-            opening,
             self._authn,
-            AdminHandler(
-                self._look,
-                lambda: self.engine.configuration.pipelines,
-                self.board,
-                self._reread,
-            ),
+            self._in_force,
+            self._reread,
+            self._data_directory,
         )
+        admin = AdminHandler(
+            self.driver,
+            self.engine,
+            opening,
+            self._reloader.reload,
+            self._reread,
+            self._look,
+            self.board,
+        )
+        self._handlers = open_handlers(self.driver, self.executor, staging, self._authn, admin)
         self._replay.end()
-        self._authn.follow(
-            lambda: self.engine.topics,
-            self.executor.audit,
-            lambda: self.engine.ledger.moment(self.driver.now_us()),
-            lambda: self.engine.catalog.pattern_texts,
-        )
+        self._authn.follow(self.engine, self.executor.audit, self.driver.now_us)
         self.executor.go_on_under(self._authn.role_set)
         self.executor.set_user_lookup(self._authn.named)
         self._status.follow(self.driver, self.executor, lambda: self.checkpointer.failure)
@@ -323,10 +312,7 @@ class Server:
                 kept_bytes + self.engine.disk.on_the_way_bytes()
             )
 
-        def takes(size_bytes: int) -> bool:
-            return journal.takes(size_bytes)
-
-        return Engine(self.configuration, has_room, takes, journal.lost)
+        return Engine(self.configuration, has_room, journal.takes, journal.lost)
 
     def _counted(self, entries: Iterable[LogEntry]) -> Iterator[LogEntry]:
         self._replayed_bytes = 0
@@ -344,7 +330,8 @@ class Server:
         }
 
     async def _listen(self) -> str:
-        crowd = ConnectionLimiter(lambda: self.configuration, raise_files_limit())
+        in_force = self._in_force
+        crowd = ConnectionLimiter(lambda: in_force.configuration, raise_files_limit())
         wanted = self.configuration.limits.connections_max
         if crowd.connections_max < wanted * NOTABLY_FEWER:
             log.warning(
@@ -355,7 +342,7 @@ class Server:
             )
         app = web.Application(
             middlewares=[
-                AccessLog(lambda: self.configuration.server_log.access, monotonic_us).note,
+                AccessLog(lambda: in_force.configuration.server_log.access, monotonic_us).note,
                 MeasuredRequests(self._watch, WEBSOCKET).measure,
                 report,
                 self._middleware.check,
@@ -371,14 +358,18 @@ class Server:
             self._authenticator,
             self._own_token,
             self._clock.now_us,
-            lambda then: certificate_trusted(self._encryption, then),
+            lambda then: certificate_trusted(in_force.tls.context, then),
         )
         app[AUTHN] = self._authn
         self._status = HealthHandler(
-            self._replay, crowd, self._requests.budget, lambda: self._certificates
+            self._replay,
+            crowd,
+            self._requests.budget,
+            lambda: in_force.tls.certificates,
+            self._last_error,
+            self._authn.may_administer,
         )
-        self._status.know_errors(self._last_error, self._authn.may_administer)
-        add_routes(app.router, routes(self._status, self._readiness))
+        add_routes(app.router, routes(self._readiness, self._status))
         app.on_response_prepare.extend(
             [self._middleware.mark, mark_kept, Compression().pack, end_unmet, sanitize_headers]
         )
@@ -390,8 +381,7 @@ class Server:
         )
         await self._runner.setup()
         host, port = self.configuration.host, self.configuration.port
-        self._encryption = self._context(self.configuration)
-        self._certificates = certificates(self.configuration.security.tls)
+        self._in_force.read_tls()
         try:
             sockets = await bind(host, port)
         except OSError as error:
@@ -408,10 +398,10 @@ class Server:
             lambda: self._http_protocol(server),
             crowd,
             ReadBackpressure(self._requests.budget),
-            lambda: self.configuration.limits,
+            lambda: in_force.configuration.limits,
         )
         bound = sockets[0].getsockname()
-        self._listener = Listener(sockets, self._connections, lambda: self._encryption)
+        self._listener = Listener(sockets, self._connections, lambda: in_force.tls.context)
         return f"{self.configuration.security.scheme}://{authority(bound[0], bound[1])}"
 
     def _authenticator(self, by: Authentication) -> Identifies:
@@ -423,19 +413,13 @@ class Server:
             by, now_us=self._clock.now_us, fetch=fetch, report=log.warning, logons=self._logons
         )
 
-    @staticmethod
-    def _context(configuration: Configuration) -> ssl.SSLContext | None:
-        """The TLS context of new connections; raises ConfigError."""
-        tls = configuration.security.tls
-        return None if tls is None else server_context(tls)
-
     def _http_protocol(self, server: web.Server) -> HttpProtocol:
         return HttpProtocol(
             server,
             loop=asyncio.get_running_loop(),
             access_log=None,
             logger=http_log,
-            # Bodies are decompressed as there is room (`sow.server.http.request_memory`).
+            # Bodies are decompressed as there is room (`sow.server.http.body_reading`).
             auto_decompress=False,
             # `sow.server.net.connection_supervisor` closes idle connections.
             keepalive_timeout=NEVER_S,
@@ -450,107 +434,21 @@ class Server:
         ConfigError, with every reason, when something cannot be changed: then nothing is. A reload
         runs to its end even if its caller is cancelled; another one waits for it.
         """
-        task = asyncio.create_task(self._reload(allow_loss))
-        self._reloads.add(task)
-        task.add_done_callback(self._reloads.discard)
-        return await asyncio.shield(task)
-
-    async def _reload(self, allow_loss: bool) -> list[str]:
         try:
-            changes = await self._reloaded(allow_loss)
+            await self._readiness.handlers()
         except SowError as error:
             log.warning("not reloaded: %s", error.detail)
             raise
-        log.info("reloaded: %s", ", ".join(changes) or "nothing changed")
-        return changes
-
-    async def _reloaded(self, allow_loss: bool) -> list[str]:
-        await self._readiness.handlers()
-        async with self._reloading:
-            if self._reread is None:
-                raise ConfigError("this server was not started from a file")
-            configuration = with_system_topics(self._reread())
-            if configuration.security.scheme != self.configuration.security.scheme:
-                raise ConfigError(
-                    "whether there is TLS cannot be changed by a reload, since every client calls "
-                    "by http:// or by https://: restart the server"
-                )
-            encryption = self._context(configuration)
-            shown = certificates(configuration.security.tls)
-            who = self._authn.read(configuration.security)
-            give_up = self._give_up if allow_loss else None
-            steps = self.executor.reconfiguration(configuration, self.driver.now_us(), give_up)
-            try:
-                changes = await self.driver.turns.run("a reload", steps)
-            finally:
-                self.configuration = self.engine.configuration
-            changes += renewed(shown, self._certificates)
-            self._encryption, self._certificates = encryption, shown
-            await self._entitle(who)
-            return changes
-
-    async def _entitle(self, who: SecuritySnapshot) -> None:
-        """Apply users and roles to all clients at one moment; then apply them to each session's
-        subscriptions."""
-        prepared = await self._prepared(who)
-        self._authn.swap_security(who)
-        for session in self.executor.go_on_under(who.role_set, prepared):
-            try:
-                await self.driver.turns.run("a reload", self.executor.settle(session))
-            except Exception:
-                # Nobody keeps permissions because of a bug of ours, least of all the sessions after
-                # this one.
-                log.exception("session %s is closed: its rights are not in force", session.id)
-                self.executor.sessions.bar(session)
-        self.driver.wake()
-
-    async def _prepared(self, who: SecuritySnapshot) -> dict[Session, PreparedPermissions]:
-        """The permissions of all sessions by these users and roles, as of the moment of return;
-        incomplete for clients that log on again and again."""
-        prepared: dict[Session, PreparedPermissions] = {}
-        for _ in range(IDENTIFIED_MAX):
-            late = [
-                session
-                for session in self.executor.sessions
-                if session not in prepared or not prepared[session].is_of(session)
-            ]
-            if not late:
-                break
-            for session in late:
-                prepared[session] = await self._prepared_one(session, who)
-        return prepared
-
-    async def _prepared_one(self, session: Session, who: SecuritySnapshot) -> PreparedPermissions:
-        had, shown = session.rights, session.shown
-        try:
-            found = await self._authn.identify_again(shown, who)
-        except Exception:
-            log.exception("session %s is closed: its user cannot be identified", session.id)
-            return PreparedPermissions(had, shown, None)
-
-        def preparing() -> Task[PreparedPermissions]:
-            yield
-            return prepare(session, shown, found, who.role_set, who.named)
-
-        return await self.driver.turns.run("a reload", preparing())
-
-    def _give_up(self, topics: dict[LiveTopic, str]) -> Task[None]:
-        """Write out the records of topics that a reload has no place for, some in each step."""
-        now_us = self.driver.now_us()
-        target = removed_at(self._data_directory, now_us)
-        for topic, reason in topics.items():
-            assert isinstance(topic.definition, Topic)
-            kept = kept_of(topic.definition, self.configuration)
-            yield from write_out(OrphanedRecords(topic.records, kept, reason), target, now_us)
+        return await self._reloader.reload(allow_loss)
 
     async def stop(self) -> None:
         """Close all clients, store everything, release the directory and the port."""
         log.info("stopping")
         self._listener.close()
-        self._handlers.events.close()
-        await self._handlers.websocket.close()
+        self._handlers[EventStreamHandler].close()
+        await self._handlers[WebSocketHandler].close()
         await self._end_requests(STOPPING)
-        await self._end_reloads()
+        await self._reloader.close()
         await self.checkpointer.close()
         await self.driver.close()
         self._close_store()
@@ -563,12 +461,6 @@ class Server:
         self._readiness.close(why)
         await self._runner.cleanup()
         self._connections.close()
-
-    async def _end_reloads(self) -> None:
-        """Cancel reloads: the next start reads the configuration anyway."""
-        for task in self._reloads:
-            task.cancel()
-        await asyncio.gather(*self._reloads, return_exceptions=True)
 
     def _close_store(self) -> None:
         while self._closers:

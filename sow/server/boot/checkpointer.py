@@ -106,11 +106,14 @@ class Checkpointer:
         for name, at_bytes in self._written_at_bytes.items():
             grown_bytes = driver.bytes_logged - at_bytes
             if grown_bytes > self._growth_bytes_min:
-                stored = stored_topics.stored_bytes(driver.engine.catalog, name)
-                stored_bytes = await driver.turns.run("looking what has grown", stored)
+                stored_bytes = await self._stored_bytes(name, "looking what has grown")
                 if grown_bytes > stored_bytes and self._has_room(name, stored_bytes):
                     found.append(name)
         return found
+
+    async def _stored_bytes(self, name: str, why: str) -> int:
+        steps = stored_topics.stored_bytes(self._driver.engine.catalog, name)
+        return await self._driver.turns.run(why, steps)
 
     def _has_room(self, name: str, stored_bytes: int) -> bool:
         if stored_bytes < self._driver.journal.room_bytes:
@@ -127,8 +130,7 @@ class Checkpointer:
 
     async def _has_plenty(self, name: str) -> bool:
         driver = self._driver
-        stored = stored_topics.stored_bytes(driver.engine.catalog, name)
-        stored_bytes = await driver.turns.run("looking what fits", stored)
+        stored_bytes = await self._stored_bytes(name, "looking what fits")
         is_full = driver.engine.disk.is_full
         return not is_full and PLENTY_FACTOR * stored_bytes < driver.journal.room_bytes
 
@@ -138,8 +140,7 @@ class Checkpointer:
         driver, found = self._driver, []
         for name, checkpoint in self._checkpoints.items():
             if checkpoint.seq < driver.engine.atomic.whole_seq:
-                stored = stored_topics.stored_bytes(driver.engine.catalog, name)
-                stored_bytes = await driver.turns.run("looking what fits", stored)
+                stored_bytes = await self._stored_bytes(name, "looking what fits")
                 if driver.journal.takes(stored_bytes + driver.engine.catalog.usage.named_bytes):
                     found.append(name)
         return found

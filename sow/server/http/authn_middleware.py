@@ -1,13 +1,15 @@
-"""Authentication and authorization of requests.
+"""Authentication of requests, and the permissions that follow from it.
 
-Every route has a demand (`sow.server.boot.routes`); no request reaches its handler before it is
-met: the user is identified by the credentials of the request, the permissions follow from the
-roles. Handlers find the permissions in the request. A WebSocket client may authenticate later, in a
-logon. When users or roles are reloaded, the users of live sessions are identified again.
+A route demands a permission (`sow.server.http.route`). No request reaches its handler before its
+user is identified by its credentials; the permissions follow from the user's roles, and the route
+checks its demand against them. Handlers find the permissions in the request: a handler checks what
+only the body names, and whether they still hold after it has waited. A WebSocket client may
+authenticate later, in a logon. When users or roles are reloaded (`sow.server.boot.reload`), the
+users of live sessions are identified again.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from hmac import compare_digest
 from ssl import SSLContext
@@ -17,6 +19,7 @@ from aiohttp import ClientError as CallFailed
 from aiohttp import ClientSession, ClientTimeout, hdrs, web
 
 from sow.core.security_definitions import Authentication, Security, User
+from sow.engine.engine import Engine
 from sow.errors import (
     Busy,
     ClientError,
@@ -29,7 +32,7 @@ from sow.errors import (
 from sow.protocol.commands import Command, Identified
 from sow.security.authentication.credentials import Credentials
 from sow.security.authorization import EVERYTHING, Demand, Permissions, RoleSet
-from sow.server.http.middleware import client_address, open_transport
+from sow.server.http.request_origin import client_address, open_transport
 from sow.sessions.commands.audit import Audit, Deed
 from sow.sessions.queries.access_control import redact_error
 
@@ -101,10 +104,7 @@ class RequestAuthenticator:
         self._certificate_trusted = certificate_trusted
         self._now_us = now_us
         self._own_token = own_token.encode()
-        self._names: Callable[[], Iterable[str]] = tuple
-        self._patterns: Callable[[], Mapping[str, str]] = dict
-        self._audit: Audit | None = None
-        self._reach: Callable[[], object] = lambda: None
+        self._running: tuple[Engine, Audit, Callable[[], int]] | None = None
         self._logged: dict[tuple[str, ...], None] = {}
         self._security = self.read(security)
 
@@ -113,26 +113,17 @@ class RequestAuthenticator:
         by = security.authentication
         return SecuritySnapshot(None if by is None else self._make(by), RoleSet(security))
 
-    def follow(
-        self,
-        names: Callable[[], Iterable[str]],
-        audit: Audit,
-        reach: Callable[[], object],
-        patterns: Callable[[], Mapping[str, str]] = dict,
-    ) -> None:
-        """Connect the engine: `names` are the existing topics and `patterns` those of topic
-        patterns, for suggestions in error messages; actions are noted in `audit`, after `reach` has
-        set the engine's time."""
-        self._names = names
-        self._patterns = patterns
-        self._audit = audit
-        self._reach = reach
+    def follow(self, engine: Engine, audit: Audit, now_us: Callable[[], int]) -> None:
+        """All records are restored: error messages suggest names of the engine's topics, and
+        actions are noted in `audit` at the time `now_us`."""
+        self._running = engine, audit, now_us
 
     def _note(self, deed: Deed, rights: Permissions, what: str, **more: object) -> None:
-        if self._audit is not None:
+        if self._running is not None:
+            engine, audit, now_us = self._running
             # An idle engine's time stands still.
-            self._reach()
-            self._audit.note(deed, rights, what, **more)
+            engine.ledger.moment(now_us())
+            audit.note(deed, rights, what, **more)
 
     def swap_security(self, snapshot: SecuritySnapshot) -> None:
         """Use these users and roles from now on."""
@@ -146,8 +137,8 @@ class RequestAuthenticator:
     # Requests.
 
     async def admit(self, request: web.Request, demand: Demand) -> Permissions:
-        """Authenticate a request and check demands that do not depend on a topic; raises
-        Unauthenticated, NotEntitled."""
+        """The permissions of a request to a route with this demand, which the route checks; raises
+        Unauthenticated, also for a client without credentials."""
         if demand == "nothing":
             return EVERYTHING
         rights, shown = await self.authenticate_request(request)
@@ -220,7 +211,7 @@ class RequestAuthenticator:
     def _note_logon(self, rights: Permissions, address: str) -> None:
         """Log the first request of a user from an address; again after many others."""
         client = (*rights.owner, address)
-        if self._audit is None or client in self._logged:
+        if self._running is None or client in self._logged:
             return
         self._logged[client] = None
         if len(self._logged) > LOGGED_MAX:
@@ -231,7 +222,7 @@ class RequestAuthenticator:
         self._note("logon", rights, "HTTP", address=address)
 
     def note_refused(self, request: web.Request, rights: Permissions, error: SowError) -> None:
-        """A request was refused because of its permissions."""
+        """Note a refused request in the audit, if credentials or permissions are the reason."""
         if isinstance(error, REFUSALS):
             what = f"{request.method} {request.path}"
             address = client_address(request)
@@ -239,7 +230,7 @@ class RequestAuthenticator:
             self._note("refused", rights, what, address=address, reason=error.detail)
 
     def note_admin(self, request: web.Request, rights: Permissions) -> None:
-        """A request changes the server."""
+        """Note in the audit that a request changes the server."""
         what = f"{request.method} {request.path}"
         self._note("admin", rights, what, address=client_address(request))
 
@@ -250,7 +241,10 @@ class RequestAuthenticator:
 
     def redact(self, error: SowError, rights: Permissions) -> SowError:
         """An error without names that these permissions may not see."""
-        return redact_error(error, rights, self._names(), self._patterns())
+        if self._running is None:
+            return redact_error(error, rights, (), {})
+        engine = self._running[0]
+        return redact_error(error, rights, engine.topics, engine.catalog.pattern_texts)
 
     # Logons.
 

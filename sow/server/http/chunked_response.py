@@ -28,11 +28,11 @@ from sow.core.media_types import COLUMNS_HEADER, JSON
 from sow.core.quota import QuotaHolder
 from sow.errors import Busy, SowError
 from sow.server.http.authn_middleware import reauthorize_stream
-from sow.server.http.body_stream import documents_of
+from sow.server.http.body_reading import REQUESTS, client_key
 from sow.server.http.compression import PACKER
 from sow.server.http.negotiation import is_known
 from sow.server.http.preconditions import Conditions, has_ranges, range_of
-from sow.server.http.request_memory import REQUESTS, client_key
+from sow.server.http.request_bodies import documents_of
 from sow.server.http.responses import json_text
 from sow.server.loop.scheduler import FairScheduler
 

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Protocol
 
 from sow.core.quota import Quota, QuotaHolder
-from sow.server.http.timeouts import MinRateDeadline
+from sow.server.http.connection_limits import MinRateDeadline
 
 PAUSED_CHECK_S = 0.05
 """Interval of checks: nobody notices a pause so short, and a check is cheap even with thousands of

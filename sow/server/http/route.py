@@ -1,33 +1,61 @@
-"""Routes of the server: their parameters, who may use them, and HEAD and OPTIONS beside them.
+"""Routes of the server: declared with their handlers, and checked before these are called.
+
+A handler is a method of a resource's class. `route` above it declares its address, the permission
+that it needs and its parameters, `operation` what `/openapi.json` says of its body and its answer.
+A request reaches it once its client is identified and permitted, with each parameter at most once
+and no unknown ones; the handler gets these checked parameters (`parameters_of`) only.
 
 Every GET route answers HEAD, by the same handler with the same permissions; a streamed answer ends
 after its headers. OPTIONS lists the methods of an address, for any client, since `/openapi.json`
 does the same. It does not look at topics, so a hidden topic looks like a missing one. Requests of
-other sites' pages (CORS) are handled by `sow.server.http.middleware`. The table of all routes is
-`sow.server.boot.routes`.
+other sites' pages (CORS) are handled by `sow.server.http.request_origin`. `sow.server.boot.routes`
+collects all routes.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import NamedTuple
+import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from aiohttp import hdrs, web
 
+from sow.core.media_types import JSON
 from sow.core.security_definitions import OF_TOPICS
-from sow.errors import SowError
+from sow.core.suggest import did_you_mean
+from sow.errors import ClientError, SowError, clipped, shown
+from sow.protocol.commands import OPTIONS, OPTIONS_IGNORED, Option, Options, Request, options_of
+from sow.protocol.options import read_value
 from sow.security.authorization import Demand, Permissions
 from sow.server.http.authn_middleware import AUTHN, reauthorize_stream
 from sow.server.http.compression import CODING, coding_of
-from sow.server.http.parameters import admit
 
 WEBSOCKET = "/v1/ws"
 READ_METHODS = ("GET", "HEAD")
-"""Methods that change nothing: HEAD is added to GET routes by `sow.server.http.route`."""
+"""Methods that change nothing: HEAD is added to GET routes by `with_heads`."""
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+class Operation(NamedTuple):
+    """The body and answer of a route, for `/openapi.json`: `answer` and `body` are the types of
+    JSON, `answers` and `takes` the media types, the usual one first (none: no body). `also` are
+    further statuses of the answer beside 200, `requires` are the required parameters, `tagged`
+    answers have an ETag, and `refusals` are statuses of problems that do not follow from the rest
+    (`sow.server.api.openapi`).
+    """
+
+    id: str
+    answer: Any = Any
+    answers: tuple[str, ...] = (JSON,)
+    body: Any = Any
+    takes: tuple[str, ...] = ()
+    also: tuple[int, ...] = ()
+    needs_body: bool = True
+    requires: tuple[str, ...] = ()
+    tagged: bool = False
+    refusals: tuple[int, ...] = ()
 
 
 class Route(NamedTuple):
-    """One route: `parameters` are the names that the query string may have, now or `later`.
+    """One route: `parameters` are the names that the query string may have.
 
     `demand` is the permission that the client needs: on the topic in the path or in the parameter
     `topic`, if there is one. If the body names it, the handler checks.
@@ -36,10 +64,10 @@ class Route(NamedTuple):
     method: str
     path: str
     demand: Demand
-    handler: Handler
+    handler: Callable[..., Awaitable[web.StreamResponse]]
     summary: str
     parameters: tuple[str, ...] = ()
-    later: tuple[str, ...] = ()
+    operation: Operation = Operation("")
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Authenticate and check a request, and answer it."""
@@ -49,7 +77,7 @@ class Route(NamedTuple):
             rights = await authn.admit(request, self.demand)
             if not rights.is_open:
                 self._check(request, rights)
-            admit(request, self.parameters, self.later)
+            admit(request, self.parameters)
             if self.method in READ_METHODS:
                 request[CODING] = coding_of(request)
             if self.demand == "admin" and self.method not in READ_METHODS:
@@ -73,6 +101,40 @@ class Route(NamedTuple):
             rights.check(self.demand, named)
         elif self.demand not in OF_TOPICS:
             rights.check(self.demand)
+
+
+Method = TypeVar("Method", bound=Callable[..., Awaitable[web.StreamResponse]])
+ROUTES, OPERATION = "routes", "operation"
+"""Attributes of a handler that its decorators set."""
+
+
+def route(
+    method: str, path: str, demand: Demand, summary: str, parameters: tuple[str, ...] = ()
+) -> Callable[[Method], Method]:
+    """Declares a route above its handler and its `operation`; a handler may have several."""
+
+    def mark(handler: Method) -> Method:
+        described = vars(handler).pop(OPERATION, Operation(""))
+        declared = Route(method, path, demand, handler, summary, parameters, operation=described)
+        vars(handler).setdefault(ROUTES, []).insert(0, declared)
+        return handler
+
+    return mark
+
+
+def operation(*values: Any, **more: Any) -> Callable[[Method], Method]:
+    """Describes the operation of the route above it; arguments are those of `Operation`."""
+
+    def mark(handler: Method) -> Method:
+        vars(handler)[OPERATION] = Operation(*values, **more)
+        return handler
+
+    return mark
+
+
+def routes_of(resource: type) -> list[Route]:
+    """The routes of a class, in the order of its methods; their handlers are not bound yet."""
+    return [one for method in vars(resource).values() for one in getattr(method, ROUTES, ())]
 
 
 def with_heads(table: Iterable[Route]) -> list[Route]:
@@ -99,15 +161,91 @@ def add_routes(router: web.UrlDispatcher, table: Iterable[Route]) -> None:
     for route in with_heads(table):
         router.add_route(route.method, route.path, route.handle)
     for path, methods in allowed(table).items():
-        router.add_route(hdrs.METH_OPTIONS, path, AllowedMethods(methods).handle)
+        router.add_route(hdrs.METH_OPTIONS, path, partial(_allow, methods))
 
 
-class AllowedMethods:
-    """The handler of OPTIONS for one path."""
+async def _allow(methods: str, _request: web.Request) -> web.Response:
+    """Answer OPTIONS with the methods of the path."""
+    return web.Response(status=204, headers={hdrs.ALLOW: methods})
 
-    def __init__(self, methods: str) -> None:
-        self._headers = {hdrs.ALLOW: methods}
 
-    async def handle(self, _request: web.Request) -> web.Response:
-        """Answer with the methods of the path."""
-        return web.Response(status=204, headers=self._headers)
+# Parameters.
+
+REQUESTED = web.RequestKey("requested", dict[str, str])
+
+
+def admit(request: web.Request, known: Sequence[str]) -> None:
+    """Check and keep the parameters of a request; raises ClientError for any but `known` ones."""
+    found: dict[str, str] = {}
+    for name, value in request.query.items():
+        if name not in known:
+            raise ClientError(f"no parameter {shown(name)}{_other(name)}{_known(name, known)}")
+        if name in found:
+            raise ClientError(f"parameter {name} is given twice")
+        found[name] = value
+    request[REQUESTED] = found
+
+
+def _other(name: str) -> str:
+    """A remark on a name that is valid elsewhere."""
+    return " here (it is an option of commands over a WebSocket)" if name in OPTIONS else ""
+
+
+def _known(name: str, known: Sequence[str]) -> str:
+    return did_you_mean(clipped(name), known) if known else "; this address takes none"
+
+
+def parameters_of(request: web.Request) -> dict[str, str]:
+    """The checked parameters of a request."""
+    return request[REQUESTED]
+
+
+def read_options(requested: Mapping[str, str], request: Request) -> Options:
+    """The command options among the parameters; the topic's name in an address is literal."""
+    ignored = tuple(name for name in OPTIONS_IGNORED if name in requested)
+    options = Options(non_regex_topic=True, ignored=ignored)
+    for name in options_of(request):
+        if name in requested:
+            setattr(options, name, _read_option(requested, OPTIONS[name]))
+    return options
+
+
+def _read_option(requested: Mapping[str, str], option: Option) -> object:
+    """The value of an option; flags and counts are parsed like those of other parameters."""
+    if option.value == "flag":
+        return read_flag(requested, option.name)
+    if option.value == "count":
+        return read_count(requested, option.name)
+    return read_value(option, requested[option.name])
+
+
+def read_flag(requested: Mapping[str, str], name: str) -> bool:
+    """A boolean parameter; the default is false."""
+    value = requested.get(name, "false")
+    if value not in ("true", "false"):
+        raise ClientError(f"{name}={clipped(value)} must be true or false")
+    return value == "true"
+
+
+def read_count(requested: Mapping[str, str], name: str) -> int | None:
+    """A whole number, or None if it is not given."""
+    value = requested.get(name)
+    if value is None:
+        return None
+    if not (value.isascii() and value.isdigit() and len(value) < 10):
+        raise ClientError(f"{name}={clipped(value)} must be a whole number, 0 or more")
+    return int(value)
+
+
+def read_seconds(requested: Mapping[str, str], name: str) -> float | None:
+    """A number of seconds, or None if it is not given."""
+    value = requested.get(name)
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not math.isfinite(seconds) or seconds < 0:
+        raise ClientError(f"{name}={clipped(value)} must be a number of seconds, 0 or more")
+    return seconds

@@ -85,6 +85,19 @@ def certificates(tls: Tls | None) -> dict[str, Certificate]:
     return {file: one for file, one in found.items() if one is not None}
 
 
+class TlsFiles(NamedTuple):
+    """What the files of `<TLS>` held when they were read: the context of new connections, None
+    without TLS, and the certificates."""
+
+    context: ssl.SSLContext | None
+    certificates: Mapping[str, Certificate]
+
+
+def read_tls(tls: Tls | None) -> TlsFiles:
+    """Read the files; raises ConfigError."""
+    return TlsFiles(None if tls is None else server_context(tls), certificates(tls))
+
+
 def _certificate(file: str) -> Certificate | None:
     # Imported only here: it is a large library that a server without TLS does not need.
     from cryptography.x509 import load_pem_x509_certificates

@@ -2,8 +2,8 @@
 
 aiohttp implements HTTP and WebSocket; a `SupervisedProtocol` stands between it and the socket and
 sees all callbacks of asyncio. It closes connections that are idle for too long, or in the middle of
-a header (`sow.server.http.timeouts`; `sow.server.net.ws_memory_accounting` for WebSockets), and
-tracks whether the socket accepts more (`TransportWritable`). A client that closes
+a header (`sow.server.http.connection_limits`; `sow.server.net.ws_memory_accounting` for
+WebSockets), and tracks whether the socket accepts more (`TransportWritable`). A client that closes
 its sending side after its requests gets its answers before the connection is closed.
 """
 
@@ -15,12 +15,11 @@ from aiohttp import StreamReader, web
 
 from sow.core.definitions import Limits
 from sow.errors import Busy
-from sow.server.http.connection_limits import ConnectionLimiter
-from sow.server.http.middleware import client_address
-from sow.server.http.problems import raw_answer
+from sow.server.http.body_reading import TooSlow, client_key
+from sow.server.http.connection_limits import ConnectionLimiter, IdleTimer
 from sow.server.http.read_backpressure import ReadBackpressure
-from sow.server.http.request_memory import TooSlow, client_key
-from sow.server.http.timeouts import IdleTimer
+from sow.server.http.request_origin import client_address
+from sow.server.http.responses import raw_answer
 from sow.server.net.http_protocol import HttpProtocol
 from sow.server.net.ws_memory_accounting import MessageMemories, MessageMemory
 

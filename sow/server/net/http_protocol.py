@@ -16,7 +16,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from sow.errors import ClientError, SowError, clipped
-from sow.server.http.problems import problem
+from sow.server.http.responses import problem
 from sow.server.net.ws_frame_scanner import BadFrame
 
 CLIENT_FAULTS = (HttpProcessingError, web.RequestPayloadError, ConnectionError, TimeoutError)

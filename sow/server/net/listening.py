@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from sow.core.origin_parsing import parse_address
 from sow.errors import Busy
-from sow.server.http.problems import raw_answer
+from sow.server.http.responses import raw_answer
 from sow.server.net.connection_supervisor import Connections
 
 log = logging.getLogger("sow")

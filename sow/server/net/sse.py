@@ -15,13 +15,14 @@ from sow.history.bookmarks import parse_bookmark
 from sow.protocol.commands import OPTIONS_IGNORED, Command, options_of
 from sow.protocol.encodings import EventEncoding
 from sow.server.http.authn_middleware import credentials_of, permissions_of
-from sow.server.http.middleware import client_address
-from sow.server.http.parameters import parameters_of, read_flag, read_options
+from sow.server.http.request_origin import client_address
+from sow.server.http.route import operation, parameters_of, read_flag, read_options, route
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.connection_supervisor import supervised
 from sow.server.net.session_writer import SessionWriter
 from sow.sessions.commands.executor import Executor
 
+STREAM_SUMMARY = "Server-sent events: query and subscribe"
 STREAM_PARAMETERS = (
     "filter", "snapshot", "delta", "bookmark", "order_by", *options_of("stream"), *OPTIONS_IGNORED
 )  # fmt: skip
@@ -36,6 +37,8 @@ class EventStreamHandler:
         self._encoding = EventEncoding(driver.journal.log_id)
         self._open: set[asyncio.Event] = set()
 
+    @route("GET", "/v1/topics/{topic}/stream", "read", STREAM_SUMMARY, STREAM_PARAMETERS)
+    @operation("follow", answers=(EVENT_STREAM,), refusals=(507,))
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """One stream, until either side ends it; raises the errors of the request: ClientError,
         BadFilter, UnknownTopic."""

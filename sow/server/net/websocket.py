@@ -21,7 +21,8 @@ from sow.errors import ClientError, StoreError
 from sow.protocol.encodings import LINES
 from sow.security.authorization import Permissions
 from sow.server.http.authn_middleware import RequestAuthenticator
-from sow.server.http.middleware import client_address
+from sow.server.http.request_origin import client_address
+from sow.server.http.route import WEBSOCKET, operation, route
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.command_pump import CommandReader, LogonSource
 from sow.server.net.connection_supervisor import supervised
@@ -298,6 +299,8 @@ class WebSocketHandler:
         self._authn = authn
         self._clients: set[WebSocketClient] = set()
 
+    @route("GET", WEBSOCKET, "nothing", "WebSocket")
+    @operation("open_websocket", answers=())
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Serve one client; raises ClientError if it does not request a WebSocket."""
         rights, shown = await self._authn.authenticate_request(request)

@@ -3,7 +3,7 @@
 aiohttp returns complete messages; the bytes of incomplete ones are counted here
 (`sow.server.net.ws_frame_scanner`) and charged to the quota of requests
 (`sow.server.http.read_backpressure`). A message under way has a deadline that its bytes extend
-(`sow.server.http.timeouts`); a client that sends nothing and has no subscription is closed
+(`sow.server.http.connection_limits`); a client that sends nothing and has no subscription is closed
 after `IdleTimeout`. How a client is closed is up to `sow.server.net.websocket`.
 """
 
@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable, Hashable
 
 from sow.core.definitions import Limits
+from sow.server.http.connection_limits import MinRateDeadline
 from sow.server.http.read_backpressure import PAUSED_CHECK_S, ReadBackpressure
-from sow.server.http.timeouts import MinRateDeadline
 from sow.server.net.ws_frame_scanner import FrameScanner
 
 CONTROLS_PER_S = 1_000

@@ -1,14 +1,20 @@
 """The configuration file and the pipelines, for operators."""
 
+import asyncio
+import threading
+from contextlib import closing
 from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
 
 from sow.config.diagnostics import Finding, Reviewed
 from sow.core.definitions import Configuration
 from sow.core.pipelines import Pipeline, PipelineOption, Sink, Source
-from sow.errors import ConfigError
-from sow.server.api.admin import AdminHandler, Board
-from sow.server.boot.routes import Route
-from tests.server.stand_ins import Served, World, stepped
+from sow.errors import Busy, ConfigError
+from sow.server.api import admin
+from sow.server.api.admin import AdminHandler, Board, gathered_frames
+from tests.server.stand_ins import ORDERS, Served, World, routes_to, stepped
 
 BARS = Pipeline(
     name="bars",
@@ -18,27 +24,31 @@ BARS = Pipeline(
 )
 
 
+def administering(look=None, reread=None, board=None, pipelines=(), reload=None):
+    """The handler of a world that has these."""
+    configuration = Configuration("test", (ORDERS,), pipelines=pipelines)
+    engine = SimpleNamespace(configuration=configuration)
+    driver = World().driver
+    return AdminHandler(driver, engine, None, reload, reread, look, board or Board())
+
+
 def place(door):
-    return Served(
-        World(),
-        Route("GET", "/file", "admin", door.file, ""),
-        Route("GET", "/pipelines", "admin", door.pipelines, ""),
-    )
+    return Served(World(), *routes_to(door))
 
 
 @stepped
 async def test_the_file_is_sent_as_it_is_now_with_what_is_wrong_with_it():
     finding = Finding("config.xml", 2, "Topic", "error", "has no Name", "write <Name>")
     found = [Reviewed("config.xml", "<SOWConfig/>", ())]
-    async with place(AdminHandler(lambda: found[-1])) as served:
-        assert (await served.get("/file")).json == {
+    async with place(administering(lambda: found[-1])) as served:
+        assert (await served.get("/v1/config/file")).json == {
             "file": "config.xml",
             "text": "<SOWConfig/>",
             "findings": [],
             "values": None,
         }
         found.append(Reviewed("config.xml", "<SOWConfig>\n<Topic/>", (finding,)))
-        answer = (await served.get("/file")).json
+        answer = (await served.get("/v1/config/file")).json
     assert answer["text"] == "<SOWConfig>\n<Topic/>"
     assert answer["findings"] == [
         {
@@ -61,41 +71,41 @@ async def test_the_values_of_the_file_are_those_that_a_reload_would_go_by():
             raise ConfigError("config.xml:1: SOWConfig: has no Name")
         return found[0]
 
-    door = AdminHandler(lambda: Reviewed("config.xml", "", ()), reread=reread)
+    door = administering(lambda: Reviewed("config.xml", "", ()), reread=reread)
     async with place(door) as served:
-        assert (await served.get("/file")).json["values"]["name"] == "as it is now"
+        assert (await served.get("/v1/config/file")).json["values"]["name"] == "as it is now"
         found.clear()
-        assert (await served.get("/file")).json["values"] is None
+        assert (await served.get("/v1/config/file")).json["values"] is None
 
 
 @stepped
 async def test_values_that_may_be_secrets_are_not_sent():
     files = Sink(format="parquet", options=(PipelineOption("password", "hunter2"),))
     found = Configuration(name="", port=0, pipelines=(replace(BARS, sink=files),))
-    door = AdminHandler(lambda: Reviewed("config.xml", "", ()), reread=lambda: found)
+    door = administering(lambda: Reviewed("config.xml", "", ()), reread=lambda: found)
     async with place(door) as served:
-        answer = await served.get("/file")
+        answer = await served.get("/v1/config/file")
     assert b"hunter2" not in answer.body
     assert b"password" in answer.body
 
 
 @stepped
 async def test_a_server_that_was_not_started_from_a_file_says_so():
-    async with place(AdminHandler()) as served:
-        answer = (await served.get("/file")).json
+    async with place(administering()) as served:
+        answer = (await served.get("/v1/config/file")).json
     assert answer == {"file": None, "text": "", "findings": [], "values": None}
 
 
 @stepped
 async def test_a_pipeline_is_sent_with_what_is_known_of_its_run():
     board = Board()
-    async with place(AdminHandler(None, lambda: [BARS], board)) as served:
-        (before,) = (await served.get("/pipelines")).json
+    async with place(administering(board=board, pipelines=(BARS,))) as served:
+        (before,) = (await served.get("/v1/pipelines")).json
         board.note("bars", state="running", rows_per_s=7)
         board.note("bars", rows_per_s=9)
-        (running,) = (await served.get("/pipelines")).json
+        (running,) = (await served.get("/v1/pipelines")).json
         board.note("bars", state="failed", error="no such topic")
-        (failed,) = (await served.get("/pipelines")).json
+        (failed,) = (await served.get("/v1/pipelines")).json
     assert (before["source"], before["sink"], before["topic"]) == (
         "sow orders",
         "topic bars",
@@ -108,3 +118,81 @@ async def test_a_pipeline_is_sent_with_what_is_known_of_its_run():
         "no such topic",
         9,
     )
+
+
+@stepped
+async def test_the_configuration_is_sent_and_read_again():
+    reloads = []
+
+    async def reload(allow_loss):
+        reloads.append(allow_loss)
+        if allow_loss:
+            raise ConfigError("the file has a mistake")
+        return ["orders-C: added"]
+
+    async with place(administering(reload=reload)) as served:
+        topics = (await served.get("/v1/config")).json["topics"]
+        assert [topic["name"] for topic in topics] == ["orders"], "none of the server's own"
+        reloaded = await served.ask("POST", "/v1/config/reload")
+        assert reloaded.json == {"changes": ["orders-C: added"]}
+        refused = await served.ask("POST", "/v1/config/reload?allow_loss=true")
+        assert (refused.status, "the file has a mistake" in refused.json["detail"]) == (400, True)
+        assert reloads == [False, True]
+
+
+def counted(closed, pieces=3):
+    try:
+        yield from (b"%d" % number for number in range(pieces))
+    finally:
+        closed.append(True)
+
+
+def test_frames_travel_together_and_are_let_go_of_at_the_end(monkeypatch):
+    monkeypatch.setattr(admin, "SENT_BYTES", 2)
+    closed = []
+    assert list(gathered_frames(counted(closed))) == [b"01", b"2"]
+    assert closed == [True]
+
+
+def test_what_is_given_up_lets_go_of_what_it_held():
+    closed = []
+    with closing(gathered_frames(counted(closed, 10**9))) as made:
+        next(made)
+    assert closed == [True]
+
+
+@stepped
+async def test_there_is_one_at_a_time_and_the_next_when_it_is_over(monkeypatch):
+    closed = []
+    monkeypatch.setattr(admin, "frames", lambda *_: counted(closed))
+    door = administering()
+    with (
+        door._alone("backup"),
+        pytest.raises(Busy, match="a backup is running already"),
+        door._alone("backup"),
+    ):
+        pass
+    async with place(door) as served:
+        for _ in range(2):
+            answer = await served.ask("POST", "/v1/backup")
+            assert (answer.status, answer.body) == (200, b"012")
+    assert closed == [True, True]
+
+
+def test_a_thread_makes_what_is_requested_for_and_closes_it():
+    closed = threading.Event()
+
+    def pieces():
+        try:
+            yield from (b"0", b"1")
+        finally:
+            closed.set()
+
+    async def first():
+        made = admin._in_a_thread(pieces())
+        piece = await anext(made)
+        await made.aclose()
+        return piece
+
+    assert asyncio.run(first()) == b"0"
+    assert closed.wait(60)

@@ -11,10 +11,9 @@ from sow.core.definitions import ConflatedTopic
 from sow.history import snapshot_as_of
 from sow.server.api import as_of_queries as module
 from sow.server.api.as_of_queries import AsOfQueries
-from sow.server.api.records import QUERY_PARAMETERS, RecordsHandler
+from sow.server.api.records import RecordsHandler
 from sow.server.api.snapshots import SnapshotHandler
-from sow.server.boot.routes import Route
-from tests.server.stand_ins import ORDERS, SECOND, Served, World, stepped
+from tests.server.stand_ins import ORDERS, SECOND, Served, World, routes_to, stepped
 
 COPY = ConflatedTopic("copy", "json", "orders")
 RECORDS = "/v1/topics/{topic}/records"
@@ -37,8 +36,8 @@ class Place(Served):
         world = World(ORDERS, COPY)
         self.past = AsOfQueries(world.driver, world.engine)
         snapshots = SnapshotHandler(world.driver, world.engine, self.past)
-        door = RecordsHandler(world.driver, world.executor, None, self.past, snapshots)
-        super().__init__(world, Route("GET", RECORDS, "logon", door.query, "", QUERY_PARAMETERS))
+        door = RecordsHandler(world.driver, world.executor, self.past, snapshots)
+        super().__init__(world, *routes_to(door))
 
     async def publish(self, *documents):
         self.world.publish(*(json.dumps(document).encode() for document in documents))

@@ -12,17 +12,23 @@ from sow.core.media_types import ARROW
 from sow.core.security_definitions import Allow, Authentication, Role, Security
 from sow.engine.wal import CommitSequencer
 from sow.server.api.batch_commit import (
-    ABORT_PARAMETERS,
-    STAGE_PARAMETERS,
     SWEEP_US,
     BatchCommitHandler,
     Chunk,
     Read,
     Recent,
 )
-from sow.server.boot.routes import Route
 from sow.store.staging import Attempt, StagedBatch, Staging
-from tests.server.stand_ins import ORDERS, Anybody, Served, World, authenticator_of, stepped, turns
+from tests.server.stand_ins import (
+    ORDERS,
+    Anybody,
+    Served,
+    World,
+    authenticator_of,
+    routes_to,
+    stepped,
+    turns,
+)
 
 BATCH = "/v1/writes/{writer}/{epoch}"
 
@@ -43,9 +49,7 @@ class Place(Served):
         door = BatchCommitHandler(world.driver, world.engine, staging)
         super().__init__(
             world,
-            Route("POST", BATCH, "logon", door.stage, "", STAGE_PARAMETERS),
-            Route("POST", BATCH + "/commit", "logon", door.commit, ""),
-            Route("DELETE", BATCH, "logon", door.abort, "", ABORT_PARAMETERS),
+            *routes_to(door),
             authn=authn,
         )
 

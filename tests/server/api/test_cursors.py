@@ -9,11 +9,17 @@ import pytest
 from sow.core.security_definitions import Allow, Authentication, Role, Security
 from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.cursors import CURSOR, PAGED_FORMS
-from sow.server.api.records import DELETE_PARAMETERS, QUERY_PARAMETERS, RecordsHandler
-from sow.server.api.snapshot_leases import IDLE_US, SNAPSHOT_KEPT_US, SNAPSHOTS_MAX
-from sow.server.api.snapshots import READ_PARAMETERS, SnapshotHandler
-from sow.server.boot.routes import Route
-from tests.server.stand_ins import ORDERS, Anybody, Served, World, authenticator_of, stepped
+from sow.server.api.records import RecordsHandler
+from sow.server.api.snapshots import IDLE_US, SNAPSHOT_KEPT_US, SNAPSHOTS_MAX, SnapshotHandler
+from tests.server.stand_ins import (
+    ORDERS,
+    Anybody,
+    Served,
+    World,
+    authenticator_of,
+    routes_to,
+    stepped,
+)
 
 RECORDS = "/v1/topics/orders/records"
 
@@ -23,13 +29,10 @@ class Place(Served):
         world = World(ORDERS)
         past = AsOfQueries(world.driver, world.engine)
         snapshots = SnapshotHandler(world.driver, world.engine, past)
-        door = RecordsHandler(world.driver, world.executor, None, past, snapshots)
-        address = "/v1/topics/{topic}/records"
+        door = RecordsHandler(world.driver, world.executor, past, snapshots)
         super().__init__(
             world,
-            Route("GET", address, "read", door.query, "", QUERY_PARAMETERS),
-            Route("DELETE", address, "delete", door.delete, "", DELETE_PARAMETERS),
-            Route("GET", "/v1/snapshots/{id}", "logon", snapshots.read, "", READ_PARAMETERS),
+            *routes_to(door, snapshots),
             authn=authn,
         )
         self.taken = snapshots.taken

@@ -9,9 +9,8 @@ from sow.core.definitions import ConflatedTopic
 from sow.core.keys import sow_key
 from sow.security.authorization import EVERYTHING
 from sow.server.api.explain import ExplainHandler
-from sow.server.boot.routes import Route
 from tests.laws.guarding import reading, rights
-from tests.server.stand_ins import ORDERS, SECOND, Served, World, stepped
+from tests.server.stand_ins import ORDERS, SECOND, Served, World, routes_to, stepped
 
 COPY = ConflatedTopic("orders-C", "json", "orders", interval_us=SECOND)
 DEAR = replace(COPY, name="dear-C", filter="/px > 10")
@@ -25,7 +24,7 @@ class Place(Served):
     def __init__(self):
         world = World(ORDERS, PASSING, COPY, DEAR, TICKING, OF_PASSING)
         self.door = ExplainHandler(world.driver, world.engine)
-        super().__init__(world, Route("GET", PATH, "read", self.door.handle, ""))
+        super().__init__(world, *routes_to(self.door))
 
     def at(self, seconds, *bodies, topic="orders"):
         """Let time pass up to so many seconds, and publish."""

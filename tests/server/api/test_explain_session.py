@@ -18,12 +18,11 @@ from sow.server.api.explain_session import (
     ExplainSessionHandler,
     story_of,
 )
-from sow.server.boot.routes import Route
 from sow.streaming.sessions import SLOW
 from tests.laws.guarding import reading, rights
 from tests.laws.harness import SECOND
 from tests.laws.slow import slow, topic, world_of
-from tests.server.stand_ins import Served, stepped
+from tests.server.stand_ins import Served, routes_to, stepped
 from tests.server.stand_ins import World as ServedWorld
 
 START = "1970-01-01T00:16:40.000000Z"
@@ -207,6 +206,5 @@ def test_a_story_is_made_of_a_bounded_part_of_what_is_followed():
 async def test_it_is_sent_at_its_address():
     world = ServedWorld()
     requested = ExplainSessionHandler(world.driver, world.executor)
-    route = Route("GET", "/v1/sessions/{id}/why", "logon", requested.handle, "")
-    async with Served(world, route) as place:
+    async with Served(world, *routes_to(requested)) as place:
         assert (await place.get("/v1/sessions/nobody/why")).status == 404

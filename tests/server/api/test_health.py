@@ -6,34 +6,27 @@ from sow.core.definitions import Configuration, ConflatedTopic
 from sow.core.quota import Quota
 from sow.engine.recovery.redo import Progress
 from sow.server.api.health import STALLED_S, HealthHandler
-from sow.server.boot.routes import Route
 from sow.server.http.connection_limits import ConnectionLimiter
 from sow.server.loop.log_lines import LastError
 from sow.server.loop.startup_progress import StartupProgress
-from tests.server.stand_ins import ORDERS, SECOND, Served, World, stepped
+from tests.server.stand_ins import ORDERS, SECOND, Served, World, routes_to, stepped
 
 
 class Place(Served):
     """A server whose start is at `progress`."""
 
-    def __init__(self, world):
+    def __init__(self, world, last=None, may_administer=None):
         self.progress = Progress()
         self.replay = StartupProgress(self.progress)
         crowd = ConnectionLimiter(lambda: Configuration("test", ()), 100)
-        self.status = HealthHandler(self.replay, crowd, Quota(lambda: 1))
-        handlers = {
-            "/healthz": self.status.alive,
-            "/readyz": self.status.ready,
-            "/v1/status": self.status.status,
-            "/metrics": self.status.metrics,
-        }
-        super().__init__(
-            world, *(Route("GET", path, "logon", h, "") for path, h in handlers.items())
+        self.status = HealthHandler(
+            self.replay, crowd, Quota(lambda: 1), dict, last or LastError(), may_administer
         )
+        super().__init__(world, *routes_to(self.status))
 
     def follow(self):
         self.replay.end()
-        self.status.follow(self.world.driver, self.world.executor)
+        self.status.follow(self.world.driver, self.world.executor, lambda: None)
 
 
 @stepped
@@ -131,8 +124,7 @@ async def test_the_last_error_is_sent_whole_to_administrators_and_its_time_to_ot
         sees.append(request.headers.get("Authorization"))
         return sees[-1] == "Bearer good"
 
-    async with Place(World()) as place:
-        place.status.know_errors(last, may_administer)
+    async with Place(World(), last, may_administer) as place:
         place.follow()
         assert (await place.get("/readyz")).body == b"ok\n"
         assert sees == [], "nobody need be known while there is nothing to tell"

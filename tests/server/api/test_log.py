@@ -14,10 +14,9 @@ from sow.core.media_types import ARROW
 from sow.core.security_definitions import Allow, Authentication, Role, Security, User
 from sow.security.authorization import EVERYTHING, RoleSet
 from sow.server.api import log
-from sow.server.api.log import LOG_PARAMETERS, LogHandler
-from sow.server.boot.routes import Route
+from sow.server.api.log import LogHandler
 from sow.store.in_memory import MemoryJournal
-from tests.server.stand_ins import ORDERS, SECOND, Served, World, stepped
+from tests.server.stand_ins import ORDERS, SECOND, Served, World, routes_to, stepped
 
 LOG, OTHER = MemoryJournal.log_id, "00000000000000bb"
 FILLS = replace(ORDERS, name="fills")
@@ -30,11 +29,7 @@ class Place(Served):
         door = LogHandler(world.driver, world.engine)
         super().__init__(
             world,
-            Route("GET", "/v1/log", "logon", door.handle, "", LOG_PARAMETERS),
-            Route("GET", "/v1/log/extent", "logon", door.extent, "", LOG_PARAMETERS),
-            Route("GET", "/v1/log/consumers", "logon", door.consumers, ""),
-            Route("PUT", "/v1/log/consumers/{name}", "logon", door.move_consumer, ""),
-            Route("DELETE", "/v1/log/consumers/{name}", "logon", door.remove_consumer, ""),
+            *routes_to(door),
         )
 
     async def fill(self):

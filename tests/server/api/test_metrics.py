@@ -8,18 +8,22 @@ from sow.core.quota import Quota
 from sow.protocol.encodings import LINES
 from sow.protocol.wire import read_frame
 from sow.query import Query
-from sow.server.api.metrics import TOPIC_METRICS, exposing, exposition, process_exposition
+from sow.server.api.metrics import TOPIC_METRICS, Scrape, exposing, exposition, process_exposition
 from sow.server.http.connection_limits import ConnectionLimiter
 from tests.server.stand_ins import ORDERS, SECOND, World, stepped
 
 SLOW = ConflatedTopic("orders-C", "json", "orders", interval_us=SECOND)
 
 
+def scrape(world, crowd, reading=None):
+    reading = reading or Quota(lambda: 1)
+    return Scrape(world.driver, world.executor, crowd, reading, lambda: None, dict)
+
+
 def figures(world, crowd=None, reading=None):
     """All samples by name and labels."""
     crowd = crowd or ConnectionLimiter(lambda: Configuration("test", ()), 100)
-    reading = reading or Quota(lambda: 1)
-    page = exposition(world.driver, world.executor, crowd, reading).decode()
+    page = exposition(scrape(world, crowd, reading)).decode()
     found = re.findall(r"^(\w+(?:{[^}]*})?) (\S+)$", page, re.M)
     assert len(dict(found)) == len(found), "a sample stands twice"
     return {name: float(value) for name, value in found}
@@ -115,10 +119,10 @@ async def test_the_page_is_the_same_in_however_many_steps(monkeypatch):
     topics = [Topic(f"topic-{at}", "json", keys=("/id",)) for at in range(7)]
     world = World(ORDERS, SLOW, *topics)
     crowd = ConnectionLimiter(lambda: Configuration("test", ()), 100)
-    page = exposition(world.driver, world.executor, crowd, Quota(lambda: 1))
+    page = exposition(scrape(world, crowd))
     monkeypatch.setattr("sow.server.api.metrics.TOPICS_AT_ONCE", 2)
-    assert exposition(world.driver, world.executor, crowd, Quota(lambda: 1)) == page
-    steps = exposing(world.driver, world.executor, crowd, Quota(lambda: 1))
+    assert exposition(scrape(world, crowd)) == page
+    steps = exposing(scrape(world, crowd))
     assert sum(1 for _ in steps) == len(TOPIC_METRICS) * 5
     await world.driver.close()
 

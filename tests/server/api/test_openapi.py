@@ -4,21 +4,16 @@ import copy
 import json
 from itertools import chain
 
+import msgspec
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from sow.core.media_types import JSON
 from sow.server.api.openapi import description
-from sow.server.api.openapi_examples import EXCHANGES
-from sow.server.boot.routes import routes
+from sow.server.boot.routes import TABLE
 from sow.server.http.route import Route
 
-
-class Anything:
-    def __getattr__(self, name):
-        return name
-
-
-TABLE = routes(Anything(), Anything())
+DECLARED = {f"{route.method} {route.path}": route.operation for route in TABLE}
 DESCRIBED = description(TABLE)
 OPERATIONS = {
     f"{method.upper()} {path}": operation
@@ -52,15 +47,22 @@ def test_an_operation_says_what_is_answered_and_how_it_is_refused(name):
         if status >= "400":
             problem = answer["content"].pop("application/problem+json")
             assert problem["schema"] == {"$ref": "#/components/schemas/Problem"}
-            also = EXCHANGES[name].answers if int(status) in EXCHANGES[name].also else ()
+            also = DECLARED[name].answers if int(status) in DECLARED[name].also else ()
             assert tuple(answer["content"]) == also
     assert bool(OPERATIONS[name]["security"]) == ("401" in answers)
 
 
-@pytest.mark.parametrize("name", [name for name, one in EXCHANGES.items() if one.takes])
+@pytest.mark.parametrize("name", [name for name, one in DECLARED.items() if one.takes])
 def test_what_takes_a_body_says_in_which_forms(name):
-    assert list(OPERATIONS[name]["requestBody"]["content"]) == [*EXCHANGES[name].takes]
+    assert list(OPERATIONS[name]["requestBody"]["content"]) == [*DECLARED[name].takes]
     assert "415" in OPERATIONS[name]["responses"]
+
+
+def test_what_is_json_has_a_type_that_can_be_read():
+    for operation in DECLARED.values():
+        msgspec.json.Decoder(operation.answer)
+        msgspec.json.Decoder(operation.body)
+        assert (JSON in operation.answers) or operation.answer is not None
 
 
 def test_schemas_are_those_of_the_types():

@@ -6,9 +6,8 @@ from urllib.parse import quote
 import pytest
 
 from sow.core.definitions import Topic
-from sow.server.api.record_resource import PUT_PARAMETERS, RecordHandler
-from sow.server.boot.routes import Route
-from tests.server.stand_ins import ORDERS, Served, World, stepped
+from sow.server.api.record_resource import RecordHandler
+from tests.server.stand_ins import ORDERS, Served, World, routes_to, stepped
 
 NOTES = Topic("notes", "json")
 RECORD = "/v1/topics/{topic}/records/{key}"
@@ -21,10 +20,7 @@ class Place(Served):
         door = RecordHandler(world.driver, world.executor)
         super().__init__(
             world,
-            Route("GET", RECORD, "logon", door.read, ""),
-            Route("PUT", RECORD, "logon", door.put, "", PUT_PARAMETERS),
-            Route("PATCH", RECORD, "logon", door.merge, "", PUT_PARAMETERS),
-            Route("DELETE", RECORD, "logon", door.delete, ""),
+            *routes_to(door),
         )
 
     async def send(self, method, key, document=None, topic="orders", **headers):

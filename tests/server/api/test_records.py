@@ -11,18 +11,14 @@ from sow.core.cooperative import run_to_completion
 from sow.core.definitions import Topic
 from sow.core.security_definitions import Allow
 from sow.engine import bulk_delete, queries
-from sow.errors import ConfigError
 from sow.server.api import records
 from sow.server.api.as_of_queries import AsOfQueries
 from sow.server.api.record_resource import RecordHandler
 from sow.server.api.records import (
-    DELETE_PARAMETERS,
-    PUBLISH_PARAMETERS,
-    QUERY_PARAMETERS,
     RecordsHandler,
 )
 from sow.server.api.snapshots import SnapshotHandler
-from sow.server.boot.routes import Route
+from sow.server.api.topics import TopicsHandler
 from sow.server.loop import scheduler as turns_of_work
 from tests.server.stand_ins import (
     ORDERS,
@@ -31,6 +27,7 @@ from tests.server.stand_ins import (
     World,
     asking,
     authenticator_of,
+    routes_to,
     stepped,
     turns,
 )
@@ -40,33 +37,19 @@ RECORDS = "/v1/topics/{topic}/records"
 
 
 class Place(Served):
-    """The HTTP door of a world; `reloads` is what reading the configuration again gives."""
+    """The HTTP door of a world."""
 
     def __init__(self, authn=None):
-        world, self.reloads = World(ORDERS, NOTES), []
+        world = World(ORDERS, NOTES)
         past = AsOfQueries(world.driver, world.engine)
         snapshots = SnapshotHandler(world.driver, world.engine, past)
-        door = RecordsHandler(world.driver, world.executor, self.reload, past, snapshots)
+        door = RecordsHandler(world.driver, world.executor, past, snapshots)
         record = RecordHandler(world.driver, world.executor)
         super().__init__(
             world,
-            Route("GET", "/v1/topics", "logon", door.topics, ""),
-            Route("GET", "/v1/topics/{topic}", "logon", door.topic, "", ("expected",)),
-            Route("GET", RECORDS, "logon", door.query, "", QUERY_PARAMETERS),
-            Route("POST", RECORDS, "logon", door.publish, "", PUBLISH_PARAMETERS),
-            Route("PATCH", RECORDS, "logon", door.delta_publish, "", PUBLISH_PARAMETERS),
-            Route("DELETE", RECORDS, "logon", door.delete, "", DELETE_PARAMETERS),
-            Route("GET", RECORDS + "/{key}", "logon", record.read, ""),
-            Route("GET", "/v1/config", "logon", door.config, ""),
-            Route("POST", "/v1/config/reload", "logon", door.reload, "", ("allow_loss",)),
+            *routes_to(TopicsHandler(world.driver, world.engine), door, record),
             authn=authn,
         )
-
-    async def reload(self, allow_loss):
-        self.reloads.append(allow_loss)
-        if allow_loss:
-            raise ConfigError("the file has a mistake")
-        return ["orders-C: added"]
 
     async def publish(self, body, topic="orders", query="", method="POST"):
         headers = {"Content-Type": "application/json"}
@@ -190,20 +173,6 @@ async def test_a_topic_is_described_and_one_that_is_not_there_is_not():
         assert (await place.get("/v1/topics/orders")).json["kind"] == "topic"
         missing = await place.get("/v1/topics/ordres")
         assert (missing.status, "did you mean orders" in missing.json["detail"]) == (404, True)
-
-
-@stepped
-async def test_the_configuration_is_sent_and_read_again():
-    async with Place() as place:
-        topics = (await place.get("/v1/config")).json["topics"]
-        assert [topic["name"] for topic in topics] == ["orders", "notes"], (
-            "none of the server's own"
-        )
-        reloaded = await place.ask("POST", "/v1/config/reload")
-        assert reloaded.json == {"changes": ["orders-C: added"]}
-        refused = await place.ask("POST", "/v1/config/reload?allow_loss=true")
-        assert (refused.status, "the file has a mistake" in refused.json["detail"]) == (400, True)
-        assert place.reloads == [False, True]
 
 
 @stepped

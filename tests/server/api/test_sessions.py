@@ -2,15 +2,17 @@
 
 from sow.core.security_definitions import Allow, User
 from sow.protocol.encodings import LINES, timestamp
-from sow.server.api.sessions import SESSIONS_LIST_PARAMETERS, SESSIONS_PARAMETERS, SessionsHandler
-from sow.server.http.route import Route
+from sow.protocol.wire import read_frame
+from sow.server.api.sessions import SessionsHandler, describe_session
 from tests.server.stand_ins import (
     ORDERS,
+    SECOND,
     Anybody,
     Served,
     World,
     asking,
     authenticator_of,
+    routes_to,
     stepped,
     turns,
 )
@@ -24,10 +26,7 @@ class Place(Served):
         door = SessionsHandler(world.driver, world.executor)
         super().__init__(
             world,
-            Route("GET", "/v1/sessions", "logon", door.listed, "", SESSIONS_LIST_PARAMETERS),
-            Route("POST", "/v1/sessions", "logon", door.change_some, "", SESSIONS_PARAMETERS),
-            Route("POST", "/v1/sessions/{id}", "logon", door.change, ""),
-            Route("DELETE", "/v1/sessions/{id}", "logon", door.end, ""),
+            *routes_to(door),
             authn=authn,
         )
 
@@ -91,3 +90,26 @@ async def test_who_loses_his_rights_while_his_body_comes_changes_no_session():
         assert socket.written.startswith(b"HTTP/1.1 503 ")
         assert session.conflates
         socket.protocol.connection_lost(None)
+
+
+@stepped
+async def test_a_session_says_what_waits_for_it_and_for_how_long():
+    world = World()
+    since = timestamp(world.clock.now_us())
+    session = world.executor.sessions.open(LINES, world.clock.now_us(), address="192.0.2.7")
+    lines = b'{"c":"logon","cid":"1","client":"me"}\n{"c":"subscribe","t":"orders"}'
+    world.executor.execute_all(session, list(read_frame(lines)), world.clock.now_us())
+    world.publish(b'{"id":1}')
+    await world.driver.durable()
+    world.clock.advance(3 * SECOND)
+    found = describe_session(session, 1, world.clock.now_us())
+    assert (found["client"], found["subscriptions"], found["connected_ms"]) == ("me", 1, 3000)
+    assert found["queue_messages"] == 1
+    assert (found["user"], found["address"], found["since"]) == (None, "192.0.2.7", since)
+    assert found["lag_ms"] == 3000
+    assert (found["connected"], found["reason"]) == (True, None)
+    assert session.name not in found.values(), "the name that resumes a session is secret"
+    world.executor.sessions.end(session, "because")
+    found = describe_session(session, 0, world.clock.now_us())
+    assert (found["connected"], found["reason"]) == (False, "because")
+    await world.driver.close()

@@ -6,17 +6,15 @@ from pathlib import Path
 import pytest
 
 from sow.server.api.static_files import CONSOLE_FOLDER, SHIPPED_TYPES, Pages, ShippedFile
-from sow.server.boot.routes import Route
-from tests.server.stand_ins import Served, World, stepped
+from sow.server.http.route import Route
+from tests.server.stand_ins import Served, World, routes_to, stepped
 
 
 def place(folder=CONSOLE_FOLDER):
     made = Pages(folder)
     return Served(
         World(),
-        Route("GET", "/", "nothing", made.index, ""),
-        Route("GET", "/console/{file}", "nothing", made.file, ""),
-        Route("GET", "/console/{folder}/{file}", "nothing", made.file, ""),
+        *routes_to(made),
     )
 
 

@@ -1,5 +1,6 @@
 """The table of addresses: what is let in by it, and what is made from it."""
 
+import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -10,32 +11,46 @@ from sow.core.definitions import Configuration
 from sow.core.quota import Quota
 from sow.core.security_definitions import Allow, Authentication, Role, Security
 from sow.engine.recovery.redo import Progress
+from sow.errors import Busy, Replaying
 from sow.protocol.commands import COMMANDS
 from sow.server.api.health import HealthHandler
-from sow.server.boot.routes import WEBSOCKET, Route, description, open_handlers, routes
+from sow.server.api.openapi import description
+from sow.server.boot.routes import (
+    RELEASED_AT_ONCE,
+    TABLE,
+    WAIT_S_MAX,
+    WAITING_MAX,
+    ReadinessGate,
+    open_handlers,
+    routes,
+)
 from sow.server.http.connection_limits import ConnectionLimiter
-from sow.server.http.route import with_heads
-from sow.server.http.startup_barrier import ReadinessGate
+from sow.server.http.route import WEBSOCKET, Route, with_heads
+from sow.server.loop.log_lines import LastError
 from sow.server.loop.startup_progress import StartupProgress
 from sow.store.staging import Staging
-from tests.server.stand_ins import Anybody, Served, World, authenticator_of, stepped
+from tests.server.stand_ins import Anybody, Served, World, authenticator_of, stepped, turns
+
+
+def status_of():
+    crowd = ConnectionLimiter(lambda: Configuration("test", ()), 100)
+    replay = StartupProgress(Progress())
+    return HealthHandler(replay, crowd, Quota(lambda: 1), dict, LastError(), NotImplemented)
 
 
 def table_of(world, directory):
-    doors = open_handlers(
+    handlers = open_handlers(
         world.driver,
         world.executor,
-        lambda _loss: [],
         Staging(directory, 0),
-        SimpleNamespace(),
         authenticator_of(Security(), NotImplemented),
+        SimpleNamespace(),
     )
-    crowd = ConnectionLimiter(lambda: Configuration("test", ()), 100)
-    status = HealthHandler(StartupProgress(Progress()), crowd, Quota(lambda: 1))
-    status.follow(world.driver, world.executor)
+    status = status_of()
+    status.follow(world.driver, world.executor, lambda: None)
     gate = ReadinessGate(lambda: "replaying")
-    gate.open(doors)
-    return routes(status, gate)
+    gate.open(handlers)
+    return routes(gate, status)
 
 
 @pytest.fixture
@@ -48,6 +63,7 @@ def place(tmp_path):
 async def test_every_address_stands_once_and_in_the_description(tmp_path):
     world = World()
     table = table_of(world, tmp_path)
+    assert [route[:2] for route in table] == [route[:2] for route in TABLE]
     assert len({(route.method, route.path) for route in table}) == len(table)
     described = description(table)
     assert {
@@ -73,9 +89,8 @@ async def test_a_parameter_that_is_not_in_the_table_reaches_no_handler():
     async def handler(_request):
         raise AssertionError("reached")
 
-    async with Served(World(), Route("GET", "/x", "logon", handler, "", ("a",), ("b",))) as place:
+    async with Served(World(), Route("GET", "/x", "logon", handler, "", ("a",))) as place:
         assert (await place.get("/x?c=1")).status == 400
-        assert "not available yet" in (await place.get("/x?b=1")).json["detail"]
 
 
 ROLES = (Role("desk", ("*",), (Allow("orders", read=True),)),)
@@ -117,11 +132,9 @@ AT_ONCE = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/functions", 
 @stepped
 async def test_before_the_doors_are_open_only_what_needs_no_record_is_answered(tmp_path):
     world = World()
-    crowd = ConnectionLimiter(lambda: Configuration("test", ()), 100)
-    gate = ReadinessGate(lambda: "replaying")
-    status = HealthHandler(StartupProgress(Progress()), crowd, Quota(lambda: 1))
-    async with Served(world, *routes(status, gate)) as served:
-        for route in with_heads(routes(status, gate)):
+    gate, status = ReadinessGate(lambda: "replaying"), status_of()
+    async with Served(world, *routes(gate, status)) as served:
+        for route in with_heads(routes(gate, status)):
             path, known = route.path.replace("{", "").replace("}", ""), gate.waiting
             socket = await served.begin(route.method, path)
             assert (gate.waiting == known) == (route.path in AT_ONCE), route
@@ -136,3 +149,101 @@ async def test_the_pages_of_the_table_itself_answer(place):
         assert (await served.get("/openapi.json")).json["openapi"] == "3.1.0"
         assert b"sow_bookmark_total" in (await served.get("/metrics")).body
         assert b"<title>SOW</title>" in (await served.get("/")).body
+
+
+DOORS = "the doors"
+
+
+def readiness_gate():
+    return ReadinessGate(lambda: "replaying: orders, 1 of 2 records")
+
+
+async def waiting(place, count):
+    tasks = [asyncio.ensure_future(place.handlers()) for _ in range(count)]
+    await turns()
+    assert place.waiting == count
+    return tasks
+
+
+@stepped
+async def test_who_comes_early_waits_and_who_comes_later_does_not():
+    place = readiness_gate()
+    (early,) = await waiting(place, 1)
+    assert not early.done()
+    place.open(DOORS)
+    assert await early == DOORS
+    assert await place.handlers() == DOORS
+    assert place.waiting == 0
+
+
+@stepped
+async def test_many_are_let_in_some_in_each_round_and_in_their_order():
+    place, came = readiness_gate(), []
+
+    async def come(number):
+        await place.handlers()
+        came.append(number)
+
+    tasks = [asyncio.ensure_future(come(number)) for number in range(3 * RELEASED_AT_ONCE)]
+    await turns()
+    place.open(DOORS)
+    await turns(2)
+    assert 0 < len(came) < len(tasks)
+    await asyncio.gather(*tasks)
+    assert came == list(range(len(tasks)))
+
+
+@stepped
+async def test_who_has_waited_for_long_is_sent_how_far_it_is():
+    place, loop = readiness_gate(), asyncio.get_running_loop()
+    began_s = loop.time()
+    with pytest.raises(Replaying, match="replaying: orders, 1 of 2 records") as caught:
+        await place.handlers()
+    assert loop.time() - began_s == pytest.approx(WAIT_S_MAX, abs=0.1)
+    assert (caught.value.status, caught.value.reason) == (503, "replaying")
+    assert caught.value.retry_after_s > 0
+    assert place.waiting == 0
+
+
+@stepped
+async def test_one_of_too_many_is_sent_at_once():
+    place = readiness_gate()
+    tasks = await waiting(place, WAITING_MAX)
+    with pytest.raises(Replaying, match="1,000 requests wait already"):
+        await place.handlers()
+    tasks.pop().cancel()
+    await turns()
+    late = asyncio.ensure_future(place.handlers())
+    await turns()
+    place.open(DOORS)
+    assert set(await asyncio.gather(late, *tasks)) == {DOORS}
+
+
+@stepped
+async def test_whose_client_has_gone_waits_no_more():
+    place = readiness_gate()
+    (task,) = await waiting(place, 1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert place.waiting == 0
+    place.open(DOORS)
+    await turns()
+
+
+@stepped
+async def test_when_the_server_stops_before_all_are_sent_why():
+    place = readiness_gate()
+    (early,) = await waiting(place, 1)
+    place.close("the disk is gone")
+    place.close("the server stops")
+    for asking in (early, place.handlers()):
+        with pytest.raises(Busy, match="the disk is gone"):
+            await asking
+
+
+@stepped
+async def test_when_the_server_stops_later_requests_under_way_still_find_their_doors():
+    place = readiness_gate()
+    place.open(DOORS)
+    place.close("the server stops")
+    assert await place.handlers() == DOORS

@@ -254,7 +254,7 @@ def test_what_is_noted_bears_the_time_of_now_however_long_nothing_was_done():
     here = authn()
     audit = Audit(world.engine)
     now_us = world.now + 3600 * SECOND
-    here.follow(tuple, audit, lambda: world.engine.ledger.moment(now_us))
+    here.follow(world.engine, audit, lambda: now_us)
     here.note_refused(asking("ben"), EVERYTHING, Unauthenticated("not good"))
     table = world.engine.catalog.account(AUDIT).records.table
     (one,) = [orjson.loads(table.bodies[slot]) for slot in table.slots.values()]

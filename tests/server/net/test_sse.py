@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from sow.server.boot.routes import Route
+from sow.server.http.route import Route
 from sow.server.net.sse import STREAM_PARAMETERS, EventStreamHandler
 from tests.server.stand_ins import ORDERS, Served, Socket, World, stepped, turns
 

@@ -1,17 +1,97 @@
-"""Topics and sessions as documents."""
+"""Which topics are there for somebody, and what he may see of them."""
 
 from dataclasses import replace
 
+import pytest
+
 from sow.core.cooperative import run_to_completion
 from sow.core.definitions import ConflatedTopic, Topic, View
-from sow.protocol.encodings import LINES, timestamp
-from sow.protocol.wire import read_frame
+from sow.engine.patterns import PatternTopic
 from sow.query import Query
 from sow.security.authorization import EVERYTHING
-from sow.server.api.describe import describe_pattern, describe_session, describe_topic
-from sow.server.api.topic_list import members_of
+from sow.server.api.topics import (
+    LOOKED_AT_ONCE,
+    counting,
+    describe_pattern,
+    describe_topic,
+    members_of,
+    there_for,
+)
 from tests.laws.guarding import reading, rights
+from tests.laws.harness import World as LawWorld
 from tests.server.stand_ins import SECOND, World, stepped
+
+NAMES = [f"t{at}" for at in range(3)]
+GIVEN = rights(reading("t0", filter="/desk = 'a'"), reading("t1"))
+
+
+@pytest.fixture
+def world():
+    world = LawWorld(*[Topic(name, "json", keys=("/id",)) for name in NAMES])
+    for name in NAMES:
+        world.publish(name, {"id": 1, "desk": "a"}, {"id": 2, "desk": "b"})
+    return world
+
+
+def topics(world):
+    return [world.engine.topic(name) for name in NAMES]
+
+
+def test_those_are_listed_that_are_there_and_counted_of_which_some_rows_are(world):
+    assert [one.name for one in run_to_completion(there_for(GIVEN, topics(world)))] == ["t0", "t1"]
+    assert run_to_completion(counting(world.engine, GIVEN, topics(world))) == {"t0": 1, "t2": 0}
+
+
+def test_some_are_requested_for_by_how_their_names_begin_and_how_many(world):
+    def named(given, *how):
+        return [one.name for one in run_to_completion(there_for(given, topics(world), *how))]
+
+    assert named(EVERYTHING, "t", 2) == ["t0", "t1"]
+    assert named(EVERYTHING, "", 1) == ["t0"]
+    assert named(EVERYTHING, "t1") == ["t1"]
+    assert named(EVERYTHING, "x") == named(EVERYTHING, "", 0) == []
+    assert named(GIVEN, "t", 5) == ["t0", "t1"], "of those alone that are there for him"
+    assert named(GIVEN, "t2") == []
+
+
+def test_who_may_everything_has_all_and_nothing_is_counted(world):
+    assert run_to_completion(there_for(EVERYTHING, topics(world))) == topics(world)
+    assert run_to_completion(counting(world.engine, EVERYTHING, topics(world))) == {}
+
+
+class Made(PatternTopic):
+    """A pattern of these topics."""
+
+    name = "all"
+
+    def __init__(self, *topics):
+        self.members = dict(enumerate(topics))
+
+
+def test_of_a_pattern_those_topics_and_records_count_that_are_there(world):
+    counts = run_to_completion(counting(world.engine, GIVEN, topics(world)))
+    pattern = Made(*topics(world))
+    assert run_to_completion(members_of(GIVEN, [pattern], counts)) == {
+        "all": (2, 3, None, 0, 0, None)
+    }
+    assert run_to_completion(members_of(EVERYTHING, [pattern], {})) == {
+        "all": (3, 6, 6, 0, 0, None)
+    }
+    many = Made(*topics(world)[:1] * (2 * LOOKED_AT_ONCE))
+    assert sum(1 for _ in members_of(GIVEN, [many], counts)) == 2
+
+
+def test_very_many_are_looked_at_in_steps(world):
+    many = topics(world)[:1] * (2 * LOOKED_AT_ONCE)
+    assert sum(1 for _ in there_for(GIVEN, many)) == 2
+    assert sum(1 for _ in counting(world.engine, GIVEN, many)) >= 2
+
+
+def test_a_topic_that_has_gone_meanwhile_holds_nothing(world):
+    found = topics(world)
+    world.engine.catalog.topics.pop("t0")
+    assert run_to_completion(counting(world.engine, GIVEN, found[:1])) == {"t0": 0}
+
 
 ORDERS = Topic("orders", "json", keys=("/id",), hash_indexes=(("/id",), ("/symbol", "/side")))
 SLOW = ConflatedTopic("orders-C", "json", "orders", interval_us=2 * SECOND, filter="/px > 1")
@@ -150,27 +230,4 @@ async def test_a_pattern_of_conflated_topics_says_what_all_of_them_save():
     world.clock.advance(2 * SECOND)
     world.engine.advance(world.clock.now_us())
     assert (found()["updates_out"], found()["pending"], found()["oldest_pending_ms"]) == (2, 0, 0)
-    await world.driver.close()
-
-
-@stepped
-async def test_a_session_says_what_waits_for_it_and_for_how_long():
-    world = World()
-    since = timestamp(world.clock.now_us())
-    session = world.executor.sessions.open(LINES, world.clock.now_us(), address="192.0.2.7")
-    lines = b'{"c":"logon","cid":"1","client":"me"}\n{"c":"subscribe","t":"orders"}'
-    world.executor.execute_all(session, list(read_frame(lines)), world.clock.now_us())
-    world.publish(b'{"id":1}')
-    await world.driver.durable()
-    world.clock.advance(3 * SECOND)
-    found = describe_session(session, 1, world.clock.now_us())
-    assert (found["client"], found["subscriptions"], found["connected_ms"]) == ("me", 1, 3000)
-    assert found["queue_messages"] == 1
-    assert (found["user"], found["address"], found["since"]) == (None, "192.0.2.7", since)
-    assert found["lag_ms"] == 3000
-    assert (found["connected"], found["reason"]) == (True, None)
-    assert session.name not in found.values(), "the name that resumes a session is secret"
-    world.executor.sessions.end(session, "because")
-    found = describe_session(session, 0, world.clock.now_us())
-    assert (found["connected"], found["reason"]) == (False, "because")
     await world.driver.close()

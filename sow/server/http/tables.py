@@ -1,9 +1,12 @@
-"""Rows in Arrow: the streams that Spark and data frames read, and those that writers send.
+"""Rows as tables: the Arrow streams and CSV that readers get, and the Arrow that writers send.
 
-Rows of the log and of snapshots have the same six columns: a record is represented by the publish
-that produced it. Bodies are text there, as in a line to a client: JSON as published, other types as
-the text of their string. A query of records has one column per field instead
+Rows of the log and of snapshots have the same six columns in Arrow: a record is represented by the
+publish that produced it. Bodies are text there, as in a line to a client: JSON as published, other
+types as the text of their string. A query of records has one column per field instead
 (`sow.messages.arrow`). Writers send those of the six columns that say what to do.
+
+CSV has cells of the fields (`sow.messages.csv_rows`). With `meta` a row is wrapped as in JSON, so
+the fields of the record are those of its field `d`.
 """
 
 import asyncio
@@ -17,6 +20,7 @@ import pyarrow as pa
 
 from conflated_topics.envelope import from_ipc, to_ipc
 from sow.core.cooperative import Task, untracked
+from sow.core.select_list import parse_select
 from sow.errors import ClientError, clipped
 from sow.history.log_rows import LogRows
 from sow.history.snapshot import Snapshot
@@ -24,6 +28,9 @@ from sow.messages.arrow import Apart, ArrowColumns, Making, Result, UnfitError
 from sow.messages.arrow_input import read_stream
 from sow.messages.base import base64_line
 from sow.messages.column_types import pieces
+from sow.messages.csv_rows import csv_pieces, header
+from sow.messages.declared import DeclaredFields
+from sow.messages.flat_cells import Cells, cells, column_of
 from sow.server.loop.scheduler import FairScheduler
 from sow.sessions.commands.staged_rows import StagedRows
 from sow.topic.records import Records
@@ -297,3 +304,45 @@ def without_rows(content: bytes, places: Sequence[int]) -> bytes:
     kept = np.ones(len(table), bool)
     kept[list(places)] = False
     return to_ipc(table.filter(pa.array(kept)))
+
+
+META = ("k", "bm", "ts")
+"""Columns of a row that are not from its record."""
+RECORD = "d"
+
+
+class CsvTable:
+    """Rows of one topic as CSV; `declared` columns come first."""
+
+    def __init__(
+        self, rows: Snapshot, meta: bool, shape: Shape, declared: DeclaredFields | None
+    ) -> None:
+        self._rows = rows
+        self._meta = meta
+        self._shape = shape
+        above = (RECORD,) if meta else ()
+        select = None if shape.select is None else parse_select(shape.select)
+        paths = [
+            path
+            for path in (declared.paths if declared else ())
+            if select is None or select.may_show(path.steps[0])
+        ]
+        self._declared = [column_of((*above, *path.steps)) for path in paths]
+
+    def header(self) -> Task[list[str]]:
+        """The names of the columns, in steps; raises TooLarge."""
+        first = [*META, *self._declared] if self._meta else self._declared
+        return header(first, self._cells())
+
+    def pieces(self, names: Sequence[str]) -> Iterator[bytes]:
+        """The answer, piece by piece."""
+        return csv_pieces(names, self._cells())
+
+    def _cells(self) -> Iterator[list[Cells]]:
+        renderer = self._rows.topic.renderer
+        for start, stop in self._rows.chunks():
+            columns = self._rows.part(start, stop)
+            texts = renderer.json_documents(renderer.shown(self._shape, columns.bodies))
+            if self._meta:
+                texts = renderer.wrapped(columns, texts)
+            yield [cells(text, self._declared) for text in texts]

@@ -1,4 +1,4 @@
-"""Rows in Arrow: the six columns of every row, columns of fields, and what writers send."""
+"""Rows as Arrow streams and as CSV, and the rows that writers send."""
 
 import io
 import subprocess
@@ -16,10 +16,11 @@ from sow.history.log_rows import extent, log_rows
 from sow.history.snapshot import Snapshot
 from sow.messages.arrow import ArrowColumns, made
 from sow.messages.declared import DeclaredFields
-from sow.server.http import arrow
-from sow.server.http.arrow import (
+from sow.server.http import tables
+from sow.server.http.tables import (
     SCHEMA,
     ArrowStream,
+    CsvTable,
     UnfitRecord,
     in_turns,
     of_documents,
@@ -32,6 +33,7 @@ from sow.server.loop.latency import LoopLatency
 from sow.server.loop.scheduler import FairScheduler
 from sow.topic.rendering import Shape
 from tests.server.stand_ins import ORDERS, World, run
+from tests.topic.making import put, records
 
 NOTES = Topic("notes", "string")
 PACKED = Topic("packed", "msgpack", keys=("/id",))
@@ -82,7 +84,7 @@ def test_rows_of_the_log_are_what_was_done_in_order():
 
 
 def test_a_record_as_it_stands_is_the_publish_that_made_it_so(monkeypatch):
-    monkeypatch.setattr(arrow, "ROWS_AT_ONCE", 1)
+    monkeypatch.setattr(tables, "ROWS_AT_ONCE", 1)
     batches = with_world(lambda world: list(of_snapshot(snapshot_of(world, "orders"))))
     assert [batch.num_rows for batch in batches] == [1]
     (row,) = batches[0].to_pylist()
@@ -132,7 +134,7 @@ def test_a_record_that_does_not_fit_a_later_schema_is_refused_by_its_key():
 FIRST_ROWS = """
 import asyncio, sys
 import pyarrow as pa
-from sow.server.http.arrow import warm_up
+from sow.server.http.tables import warm_up
 asyncio.run(warm_up())
 there = set(sys.modules)
 pa.array(["a"], pa.string())
@@ -227,3 +229,35 @@ def test_rows_are_taken_out_of_a_stream_and_the_others_stay():
     assert without_rows(content, []) is content
     rest = pa.ipc.open_stream(without_rows(content, [0, 2])).read_all()
     assert rest.to_pydict() == {"value": ["b"]}
+
+
+def answer(meta=False, select=None, schema=()):
+    target = records()
+    put(target, {"id": 1, "a": {"b": 1.5}}, {"id": 2, "px": "x"}, seq=7)
+    rows = Snapshot.take(target, target.table.live())
+    declared = DeclaredFields(target.message_type, schema) if schema else None
+    table = CsvTable(rows, meta, Shape(select=select), declared)
+    names = run_to_completion(table.header())
+    return b"".join(table.pieces(names)).decode().split("\r\n")[:-1]
+
+
+def test_fields_are_columns():
+    assert answer() == ["id,/a/b,px", "1,1.5,", "2,,x"]
+
+
+def test_what_is_declared_comes_first_and_whole():
+    schema = (Declared("/px", "string"), Declared("/a", "json"))
+    assert answer(schema=schema) == ["px,a,id", ',"{""b"":1.5}",1', "x,,2"]
+
+
+def test_only_what_is_selected_is_there():
+    schema = (Declared("/px", "string"), Declared("/a", "json"))
+    assert answer(select=("/id", "/a"), schema=schema) == ["a,id", '"{""b"":1.5}",1', ",2"]
+
+
+def test_with_meta_the_record_is_one_field():
+    head, first, _ = answer(meta=True, schema=(Declared("/px", "string"),))
+    assert head == "k,bm,ts,/d/px,/d/id,/d/a/b"
+    key, bookmark, ts, *fields = first.split(",")
+    assert key.isdigit()
+    assert (bookmark, ts[:10], fields) == ("7", "1970-01-01", ["", "1", "1.5"])

@@ -1,0 +1,287 @@
+"""Reading of request bodies: their memory, their decompression, and `Expect: 100-continue`.
+
+A body is read in pieces, decompressed in small steps, and accounted as it grows: one that is too
+large, or for which there is no room, is refused before all of it has arrived. A few kilobytes may
+expand to gigabytes, so each step produces at most `STEP_BYTES`, which are counted before the next.
+A request's memory is released when it has been answered, whatever the outcome.
+
+A client with `Expect: 100-continue` sends its body after `100 Continue` (RFC 9110 §10.1.1). aiohttp
+writes that before routing. Here it is written when the body is about to be read: whatever is
+refused earlier (address, method, user, size, content type) is refused without the body. After such
+an answer the connection is closed, since it is not known whether the next bytes are the body.
+"""
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from typing import Any
+
+from aiohttp import HttpVersion11, hdrs, web
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.typedefs import Handler
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from sow.core.definitions import Limits
+from sow.core.origin_parsing import is_loopback
+from sow.core.quota import Quota, QuotaHolder
+from sow.errors import Busy, ClientError, TooLarge, clipped
+from sow.server.http.connection_limits import BYTES_PER_S_MIN, MinRateDeadline
+from sow.server.http.negotiation import UnsupportedMediaType
+from sow.server.http.read_backpressure import FREE_BYTES
+from sow.server.http.request_origin import client_address
+
+LONG_BYTES = 1024 * 1024
+"""A body longer than this is joined in a thread: it would block the loop for a millisecond or more,
+and Python releases its lock for it."""
+
+HELD = web.RequestKey("held", QuotaHolder)
+
+
+class TooSlow(ClientError):
+    """A body that does not arrive, or too slowly ever to end."""
+
+    reason = "too slow"
+    status = 408
+
+
+class Requests:
+    """The memory of one server's requests; `limits` returns the current limits."""
+
+    def __init__(self, limits: Callable[[], Limits]) -> None:
+        self._limits = limits
+        self.budget = Quota(lambda: limits().request_bytes_max)
+        self.answers = Quota(lambda: limits().request_bytes_max)
+        """What unsent answers hold (`sow.server.http.chunked_response`): as much again, so that
+        clients that do not read cannot block publishers."""
+
+    @web.middleware
+    async def hold(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Release a request's memory once it has been answered."""
+        try:
+            return await handler(request)
+        finally:
+            if HELD in request:
+                request[HELD].release()
+
+    async def read(self, request: web.Request) -> bytes:
+        """The decompressed body.
+
+        Sends `100 Continue` to a client that waits for it. Raises TooLarge, Busy, TooSlow,
+        ClientError.
+        """
+        limits = self._limits()
+        if (request.content_length or 0) > limits.frame_bytes_max:
+            raise _too_large(limits)
+        holder = request[HELD] = self.budget.holder(client_key(request))
+        pieces: list[bytes] = []
+        async for piece in _plain(request, limits):
+            if holder.held + len(piece) > limits.frame_bytes_max:
+                raise _too_large(limits)
+            held = holder.held + len(piece)
+            if held > FREE_BYTES and (lack := holder.lack(len(piece))) is not None:
+                raise Busy(
+                    f"{lack}, while requests are read (Limits/RequestMemory): send this again in a "
+                    "moment, or less at once"
+                )
+            holder.add(len(piece))
+            pieces.append(piece)
+        if holder.held < LONG_BYTES:
+            return b"".join(pieces)
+        return await asyncio.to_thread(b"".join, pieces)
+
+
+def _too_large(limits: Limits) -> TooLarge:
+    return TooLarge(
+        f"the body is over the limit of {limits.frame_bytes_max} bytes (Limits/FrameSize)"
+    )
+
+
+REQUESTS = web.AppKey("requests", Requests)
+
+
+async def read_body(request: web.Request) -> bytes:
+    """The body of a request, read within the limits of its server; see `Requests.read`."""
+    return await request.app[REQUESTS].read(request)
+
+
+async def _plain(request: web.Request, limits: Limits) -> AsyncIterator[bytes]:
+    """The decompressed pieces of a body."""
+    inflate = inflater(request.headers.get(hdrs.CONTENT_ENCODING, ""))
+    await send_continue(request)
+    received = 0
+    async for data in _received(request, limits.idle_timeout_us / 1e6):
+        if inflate is None:
+            yield data
+            continue
+        received += len(data)
+        if received > limits.frame_bytes_max:
+            raise _too_large(limits)  # compressed bytes that expand to nothing need not end
+        for piece in inflate.feed(data):
+            if piece:
+                yield piece
+            await asyncio.sleep(0)  # other work runs between two steps
+    if inflate is not None:
+        for piece in inflate.finish():
+            yield piece
+
+
+async def _received(request: web.Request, idle_s: float) -> AsyncIterator[bytes]:
+    """The pieces of a body as they arrive."""
+    clock = asyncio.get_running_loop().time
+    deadline = MinRateDeadline(clock(), idle_s)
+    content = request.content
+    while not content.at_eof():
+        try:
+            async with asyncio.timeout_at(deadline.until_s):
+                data = await content.readany()
+        except TimeoutError:
+            raise TooSlow(
+                f"the body has not come: nothing for {idle_s:g} s (Limits/IdleTimeout), or less "
+                f"than {BYTES_PER_S_MIN} bytes a second for longer"
+            ) from None
+        deadline.on_bytes(clock(), len(data))
+        if data:
+            yield data
+
+
+def client_key(request: web.Request) -> Hashable:
+    """The client that a request's memory counts for: an address or, for programs on this machine, a
+    connection."""
+    address = client_address(request)
+    return request.protocol if not address or is_loopback(address) else address
+
+
+STEP_BYTES = 256 * 1024
+"""Decompressed in about a millisecond; smaller steps cost more than they save."""
+GZIP_BITS, ZLIB_BITS, RAW_BITS = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
+FEED_BYTES = 16 * 1024
+"""Input per step: the rest behind a member of a gzip file is copied for each member, and one can
+have 20 bytes."""
+MEMBERS_MAX = 10_000
+"""Members of one body: 64 MiB in blocks of 64 KiB, as some programs write, are 1,000. Each costs
+some microseconds, whatever it contains."""
+DEFLATED = 8
+"""The method in the first byte of zlib's header; some clients send `deflate` without that
+header."""
+
+
+class Inflater:
+    """One body in one content encoding: ``gzip`` or ``deflate``."""
+
+    def __init__(self, encoding: str) -> None:
+        self._encoding = encoding
+        self._stream: zlib._Decompress | None = None
+        self._members = 0
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Decompress the next bytes of the body, in steps that may produce nothing; raises
+        ClientError."""
+        for start in range(0, len(data), FEED_BYTES):
+            yield from self._feed(data[start : start + FEED_BYTES])
+
+    def _feed(self, data: bytes) -> Iterator[bytes]:
+        while data:
+            if self._stream is None:
+                self._stream = self._next(data)
+            try:
+                made = self._stream.decompress(data, STEP_BYTES)
+            except zlib.error as error:
+                raise self._broken(str(error)) from None
+            data = self._stream.unconsumed_tail
+            if self._stream.eof:
+                # A gzip file may have several members.
+                data, self._stream = self._stream.unused_data, None
+            yield made
+
+    def _next(self, data: bytes) -> "zlib._Decompress":
+        """The decompressor of the member that begins here."""
+        self._members += 1
+        if self._members > MEMBERS_MAX:
+            raise self._broken(f"it has more than {MEMBERS_MAX} members; compress it as one")
+        return zlib.decompressobj(self._bits(data))
+
+    def _bits(self, data: bytes) -> int:
+        if self._encoding == "gzip":
+            return GZIP_BITS
+        return ZLIB_BITS if data[0] & 0xF == DEFLATED else RAW_BITS
+
+    def finish(self) -> Iterator[bytes]:
+        """The body has ended; raises ClientError if it is incomplete."""
+        if self._stream is None:
+            return
+        if rest := self._stream.flush(STEP_BYTES):
+            yield rest
+        if not self._stream.eof:
+            raise self._broken("it ends too early")
+
+    def _broken(self, why: str) -> ClientError:
+        return ClientError(f"the body cannot be read: it is not {self._encoding}: {why}")
+
+
+def inflater(encoding: str) -> Inflater | None:
+    """The decompressor for a Content-Encoding; None if there is none. Raises
+    UnsupportedMediaType."""
+    name = encoding.strip().lower().removeprefix("x-")
+    if name in ("", "identity"):
+        return None
+    if name in ("gzip", "deflate"):
+        return Inflater(name)
+    raise UnsupportedMediaType(
+        f"content encoding {clipped(encoding)} is not understood; send gzip, deflate or none"
+    )
+
+
+CONTINUE = "100-continue"
+EXPECTED = web.RequestKey("expected", str)
+"""The expectation of a request, until it is met."""
+
+MakeRequest = Callable[..., Any]
+
+
+class ExpectationFailed(ClientError):
+    """An expectation that the server does not support."""
+
+    reason = "expectation failed"
+    status = 417
+
+
+def with_deferred_expectations(make: MakeRequest) -> MakeRequest:
+    """Wraps the request factory `make`, hiding expectations from aiohttp."""
+
+    def made(message: RawRequestMessage, *more: Any) -> Any:
+        expected = message.headers.get(hdrs.EXPECT)
+        # An HTTP/1.0 request may come from a proxy that does not know expectations.
+        if not expected or message.version < HttpVersion11:
+            return make(message, *more)
+        headers = CIMultiDict(message.headers)
+        del headers[hdrs.EXPECT]
+        request = make(message._replace(headers=CIMultiDictProxy(headers)), *more)
+        request[EXPECTED] = expected
+        return request
+
+    return made
+
+
+@web.middleware
+async def check_expectation(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Raise ExpectationFailed for any other expectation."""
+    expected = request.get(EXPECTED)
+    if expected is not None and expected.strip().lower() != CONTINUE:
+        raise ExpectationFailed(
+            f"Expect: {clipped(expected)} is not known; write {CONTINUE}, or leave it out"
+        )
+    return await handler(request)
+
+
+async def send_continue(request: web.Request) -> None:
+    """The body is about to be read: let a waiting client send it."""
+    if request.pop(EXPECTED, None) is not None:
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # nothing of the answer is written yet
+
+
+async def end_unmet(request: web.Request, response: web.StreamResponse) -> None:
+    """Close the connection after the answer if the body may or may not follow; a signal."""
+    if EXPECTED in request and request.body_exists:
+        response.headers[hdrs.CONNECTION] = "close"  # it was set before
+        response.force_close()
