@@ -451,15 +451,17 @@ class Session:
         if not self.outbox.full:
             self._full_since_us = None
             return True
-        if not self._waits_for_client:
+        waits_for_client = self._waits_for_client
+        if not waits_for_client:
             self._full_since_us = None
         if self.ended is None and self._worth_folding():
             self.conflate(now_us)
         if self.folds or not self.outbox.full:
             return bool(self.outbox)
-        if self._full_since_us is None:
+        if self._full_since_us is None and waits_for_client:
             self._full_since_us = now_us
-        patient = self.connected and now_us - self._full_since_us <= PATIENCE_US
+        since_us = now_us if self._full_since_us is None else self._full_since_us
+        patient = self.connected and now_us - since_us <= PATIENCE_US
         if not patient or self._bursts():
             self.end(SLOW, now_us)
         return True

@@ -2,7 +2,7 @@
 
 Commands are executed in slices of the scheduler (`sow.server.loop.scheduler`), so that no frame
 delays others for longer than a step. Meanwhile the socket is not read, and TCP slows the client; a
-client whose outbox is full has to read before more is executed.
+client whose outbox is full has to read before more is executed: whatever makes room continues.
 """
 
 import asyncio
@@ -25,13 +25,12 @@ from sow.server.net.receive_queue import ReceiveQueue
 from sow.server.net.session_writer import SessionWriter
 from sow.server.net.ws_memory_accounting import MessageMemory
 from sow.sessions.commands.executor import Executor
-from sow.streaming.sessions import Session
+from sow.streaming.sessions import PATIENCE_US, Session
 
 QUEUE_BYTES_MAX = 256 * 1024
 """Bytes queued before the first of them are executed: what one read of a socket returns."""
-FULL_PAUSE_S = 0.02
-"""Delay before a full outbox is checked again: short beside the time in which a client could
-notice, long beside the cost of a check."""
+PATIENCE_S = PATIENCE_US / 1e6 + 0.01
+"""Delay before a session whose client makes no room is judged again: its patience is over then."""
 
 
 class LogonSource(NamedTuple):
@@ -68,7 +67,8 @@ class CommandReader:
         self._steps: Task[None] | None = None
         self._turns = driver.turns
         self._in_line = False
-        self._full_timer: asyncio.TimerHandle | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        """Runs while the outbox is full and its client should read."""
         self._sliced: asyncio.Future[None] | None = None
         self._compiling: asyncio.Task[None] | None = None
 
@@ -81,12 +81,23 @@ class CommandReader:
         return self._queue.bytes > QUEUE_BYTES_MAX
 
     def _line_up(self) -> None:
-        self._full_timer, self._in_line = None, True
+        self._stop_waiting()
+        self._in_line = True
         self._turns.add(self)
+
+    def _wait_for_room(self) -> None:
+        self._connection.wait_for_room(self._line_up)
+        self._patience = self._loop.call_later(PATIENCE_S, self._line_up)
+
+    def _stop_waiting(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+            self._connection.forget_room()
 
     @property
     def _busy(self) -> bool:
-        return self._in_line or self._full_timer is not None or self._compiling is not None
+        return self._in_line or self._patience is not None or self._compiling is not None
 
     async def room(self) -> None:
         """Return when the socket may be read again."""
@@ -114,14 +125,15 @@ class CommandReader:
 
     def _go_on(self, until_s: float) -> bool:
         connection, session = self._connection, self._connection.session
-        if session.ended is not None or not connection.owns:
-            self._drop()
-            return False
-        if session.outbox.full:
+        if session.ended is None and session.outbox.full and connection.owns:
             self._executor.sessions.apply_back_pressure(session, self._driver.now_us())
             if session.ended is not None:
                 connection.write()
-            self._full_timer = self._loop.call_later(FULL_PAUSE_S, self._line_up)
+            elif session.outbox.full:
+                self._wait_for_room()
+                return False
+        if session.ended is not None or not connection.owns:
+            self._drop()
             return False
         more = self._carry_out(until_s) and self._compiling is None
         connection.follow()
@@ -216,7 +228,6 @@ class CommandReader:
         self._drop()
         if self._compiling is not None:
             self._compiling.cancel()
-        if self._full_timer is not None:
-            self._full_timer.cancel()
+        self._stop_waiting()
         self._turns.remove(self)
-        self._full_timer, self._in_line = None, False
+        self._in_line = False

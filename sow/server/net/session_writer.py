@@ -52,6 +52,7 @@ class SessionWriter:
         self._is_queued = False
         self._aborting: asyncio.TimerHandle | None = None
         self._drained: asyncio.Future[None] | None = None
+        self._on_room: Callable[[], None] | None = None
         self._claim()
 
     def begin(self) -> None:
@@ -81,6 +82,7 @@ class SessionWriter:
         """Another socket has taken over the session."""
         self._driver.detach(self.session)
         self._transport.abort()
+        self._check_room()
 
     @property
     def owns(self) -> bool:
@@ -107,6 +109,7 @@ class SessionWriter:
     def _write(self, fill_socket: Callable[[int], bool]) -> bool:
         """Fill the socket; returns whether it accepts more than there was time for."""
         if self._transport.is_closing():
+            self._check_room()
             return False
         session, now_us = self.session, self._driver.now_us()
         more = fill_socket(now_us)
@@ -116,6 +119,8 @@ class SessionWriter:
             more = more or fill_socket(now_us)
         if session.ended is not None and self._aborting is None:
             self._give_up()
+        if self._on_room is not None:
+            self._check_room()
         return more
 
     def _write_ready(self, now_us: int) -> bool:
@@ -151,6 +156,23 @@ class SessionWriter:
                 return True
         self._flow.wait(self.write)
         return False
+
+    def wait_for_room(self, resumed: Callable[[], None]) -> None:
+        """Call `resumed` once, when the full outbox is within its bounds again, or never will be:
+        the session has ended, or is another socket's. Whatever shortens an outbox has it written
+        (`Engine.touch`), so this is checked after each write."""
+        self._on_room = resumed
+
+    def forget_room(self) -> None:
+        """Cancel `wait_for_room`."""
+        self._on_room = None
+
+    def _check_room(self) -> None:
+        resumed, session = self._on_room, self.session
+        if resumed is None or (self.owns and session.ended is None and session.outbox.full):
+            return
+        self._on_room = None
+        resumed()
 
     async def drained(self) -> None:
         """Return when the outbox is empty."""

@@ -8,10 +8,12 @@ from sow.engine import bulk_delete
 from sow.protocol.encodings import LINES
 from sow.server.http.read_backpressure import ReadBackpressure
 from sow.server.loop import scheduler as turns_of_work
+from sow.server.loop.background_work import BackgroundConflation
 from sow.server.loop.filter_compile_pool import LONG_FILTER_CHARS
-from sow.server.net.command_pump import QUEUE_BYTES_MAX, CommandReader
+from sow.server.net.command_pump import PATIENCE_S, QUEUE_BYTES_MAX, CommandReader
 from sow.server.net.session_writer import SessionWriter
 from sow.server.net.ws_memory_accounting import MessageMemories, MessageMemory
+from sow.streaming.sessions import SLOW
 from tests.laws.guarding import reading, rights
 from tests.server.net.test_session_writer import Below
 from tests.server.stand_ins import World, stepped, turns
@@ -35,6 +37,7 @@ class Client:
             lambda: None,
         )
         self.incoming = CommandReader(driver, executor, self.connection, self.watch)
+        BackgroundConflation(executor.sessions, driver.turns, driver.now_us)
         self.connection.begin()
 
     @property
@@ -118,6 +121,73 @@ async def test_who_does_not_read_its_answers_has_nothing_more_carried_out():
     client.incoming.add(publishes(100, 1))
     await asyncio.sleep(0.1)
     assert client.records == before
+    await client.close()
+
+
+def with_full_outbox():
+    """A client whose socket takes nothing, with more in its outbox than there is room for, and a
+    publish that has come after that."""
+    client = Client()
+    client.below.transport.set_write_buffer_limits(1)
+    client.below.transport.write(b"xx")
+    settings = client.session.settings
+    client.session.outbox.push(b"x" * (settings.queue_bytes_max + 1), 1, 0, 0)
+    client.world.engine.touch(client.session)
+    client.world.driver.wake()
+    client.incoming.add(publishes(0, 1))
+    return client
+
+
+@stepped
+async def test_room_in_a_full_outbox_continues_its_commands_at_once():
+    client = with_full_outbox()
+    await turns(20)
+    assert client.records == 0
+    began_s = asyncio.get_running_loop().time()
+    client.below.transport.take()
+    await client.incoming.done()
+    assert client.records == 1
+    assert asyncio.get_running_loop().time() == began_s, "an event, no timer"
+    await client.close()
+
+
+@stepped
+async def test_a_full_outbox_is_judged_again_when_patience_is_over_and_not_before(monkeypatch):
+    client, loop, judged = with_full_outbox(), asyncio.get_running_loop(), []
+    judge, began_us = client.session.apply_back_pressure, client.world.clock.now_us()
+
+    def noted(now_us):
+        judged.append(now_us - began_us)
+        return judge(now_us)
+
+    monkeypatch.setattr(client.world.clock, "now_us", lambda: began_us + round(loop.time() * 1e6))
+    monkeypatch.setattr(client.session, "apply_back_pressure", noted)
+    await client.incoming.done()
+    assert client.session.ended == SLOW
+    assert client.records == 0
+    assert {*judged} == {0, round(PATIENCE_S * 1e6)}
+    await client.close()
+
+
+@stepped
+async def test_one_who_waits_for_room_ends_with_its_session():
+    client = with_full_outbox()
+    await turns(20)
+    client.world.executor.sessions.end(client.session, "an operator")
+    client.world.driver.wake()
+    await turns(20)
+    await client.incoming.done()
+    assert client.records == 0
+    await client.close()
+
+
+@stepped
+async def test_one_who_waits_for_room_ends_when_another_socket_takes_its_session():
+    client = with_full_outbox()
+    await turns(20)
+    client.session.resume(None, "elsewhere")
+    await client.incoming.done()
+    assert client.records == 0
     await client.close()
 
 
