@@ -200,18 +200,15 @@ class Executor:
             or permit_for(session.rights, "write", publishes.topic) is not None
             or len(publishes.bodies) > TOGETHER_MAX
             or not engine.is_free(publishes.topic)
+            or self.rates.charge(session.rights, len(publishes.bodies), now_us) is not None
         ):
             return False
         try:
             topic = engine.publishable(publishes.topic)
-            self.rates.take(session.rights, len(publishes.bodies), now_us)
-        except SowError:
-            return False
-        try:
             bodies = self._bodies(topic, publishes, publishes.bodies)
             last = engine.publish_slice(topic, bodies, now_us)
         except SowError:
-            # Each of them is carried out by itself, and counted then.
+            # Each of them is carried out and counted by itself, and some of them are refused.
             self.rates.give_back(session.rights, len(publishes.bodies))
             return False
         session.send_lines(publish_acks(publishes.requested(last - len(bodies))))
