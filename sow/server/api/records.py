@@ -52,6 +52,7 @@ from sow.server.http.request_bodies import Reading, read_messages, take_messages
 from sow.server.http.request_memory import client_key
 from sow.server.http.responses import LOG_HEADER, json_response
 from sow.server.loop.runtime import ServerRuntime
+from sow.sessions.commands import record_ops
 from sow.sessions.commands.executor import Executor
 from sow.sessions.queries.access_control import (
     permit_for,
@@ -451,7 +452,9 @@ class RecordsHandler:
         rights = permissions_of(request)
         deleted = await self._driver.turns.run(
             "delete over HTTP",
-            self._executor.deletion(
+            record_ops.delete_selected(
+                self._engine,
+                self._executor.audit,
                 topic,
                 self._driver.now_us(),
                 filter_text=requested.get("filter"),

@@ -14,7 +14,7 @@ from sow.protocol.encodings import LINES
 from sow.protocol.publish_batching import read_frames
 from sow.protocol.wire import read_frame
 from sow.security.authorization import RoleSet
-from sow.sessions.commands import executor
+from sow.sessions.commands import executor, record_ops
 from tests.laws.guarding import guarded, reading, rights
 from tests.laws.harness import ORDERS, World
 
@@ -202,7 +202,7 @@ def test_exactly_one_selector_says_what_is_deleted(world, selector, left):
 
 
 def test_bodies_that_name_records_are_read_in_pieces(world, monkeypatch):
-    monkeypatch.setattr(executor, "NAMED_AT_ONCE", 2)
+    monkeypatch.setattr(record_ops, "NAMED_AT_ONCE", 2)
     world.publish("orders", *({"id": n} for n in range(6)))
     bodies = [b'{"id":%d}' % (n % 5) for n in range(10)]
     (line,) = world.client().send(
