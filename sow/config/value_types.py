@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal, get_args
 
+from conflated_topics.suggest import nearest
 from sow.config import units
 from sow.config.diagnostics import MistakeError, halves
 from sow.core.paths import parse_path
 from sow.core.select_list import check_written, parse_select
-from sow.core.suggest import nearest
 from sow.errors import BadFilter, ClientError, shown
 from sow.expressions import check_deterministic, check_fields_alone, compile_fields, compile_filter
 from sow.messages.value_types import value_type

@@ -10,7 +10,6 @@ subscribers.
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
 from conflated_topics import Removal
-from sow.core.changes import Reason
 from sow.core.cooperative import Task
 from sow.core.definitions import ConflatedTopic, Definition, Topic, View, is_persistent
 from sow.engine.hidden_topics import is_hidden
@@ -20,7 +19,7 @@ from sow.expressions import Filter
 from sow.store.protocols import LogEntry, Op
 from sow.streaming.pattern_subscriptions import PatternSubscriptions
 from sow.streaming.router import Routed, Router
-from sow.topic.batch import Batch
+from sow.topic.batch import Batch, Reason
 from sow.topic.conflated_topic import ConflatedCopy, CopyUpdate
 from sow.topic.expirations import Expirations
 from sow.topic.records import CheckedMessages, Records

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sow.core.suggest import nearest
+from conflated_topics.suggest import nearest
 from sow.errors import BadFilter, ClientError, clipped
 from sow.expressions.aggregates import AGGREGATES, AggregateFunction
 from sow.expressions.array_functions import ARRAY_FUNCTIONS

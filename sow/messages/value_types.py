@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime
 
 import msgspec
 
-from sow.core.suggest import nearest
+from conflated_topics.suggest import nearest
 from sow.errors import ClientError, shown
 from sow.messages.numbers import NUMBER_TEXT, fits_decimal, fits_double, fits_int64
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from conflated_topics.intervals import IntervalError, interval_us
 from sow.core.comma_lists import expressions_end, read_expressions, read_list, split_list
-from sow.core.suggest import did_you_mean
+from sow.core.humanize import did_you_mean
 from sow.errors import ClientError, NotAvailable, TooLarge, clipped, shown
 from sow.protocol.commands import OPTIONS, OPTIONS_IGNORED, OPTIONS_LATER, Option, Options, Value
 

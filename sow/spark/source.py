@@ -19,8 +19,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from sow.core.definitions import MessageTypeOptions, message_type_options
+from sow.core.humanize import did_you_mean
 from sow.core.pipelines import LOG, RECORDS, STREAM, STREAM_WRITE, WRITE, Use
-from sow.core.suggest import did_you_mean
 from sow.errors import ClientError
 from sow.messages.arrow import JSON_KIND, KIND_OF_COLUMN, PATH_OF_COLUMN, is_json_text
 from sow.spark.columns import (

@@ -15,7 +15,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from sow.core.suggest import did_you_mean
+from sow.core.humanize import did_you_mean
 from sow.errors import ClientError
 from sow.spark.columns import OF_THE_ROW
 from sow.spark.http import segment

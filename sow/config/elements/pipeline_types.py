@@ -6,11 +6,11 @@ itself. What exists where Spark runs, only Spark can check.
 
 import re
 
+from conflated_topics.suggest import nearest
 from sow.config.diagnostics import MistakeError
 from sow.config.sql import columns_problem
 from sow.config.value_types import TEXT, ValueKind, duration
 from sow.core.pipelines import ARROW_SCHEMES, KNOWN_FORMATS, has_scheme
-from sow.core.suggest import nearest
 from sow.errors import shown
 
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)

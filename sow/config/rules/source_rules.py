@@ -3,10 +3,10 @@ conflated topic agrees with it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from conflated_topics.suggest import nearest
 from sow.config.binder import Section
 from sow.config.diagnostics import Diagnostics, at
 from sow.core.pipelines import TRIGGER_US
-from sow.core.suggest import nearest
 from sow.errors import ClientError
 from sow.expressions import compile_filter
 from sow.security.topic_patterns import is_pattern, topic_search

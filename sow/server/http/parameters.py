@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from aiohttp import web
 
-from sow.core.suggest import did_you_mean
+from sow.core.humanize import did_you_mean
 from sow.errors import ClientError, NotAvailable, clipped, shown
 from sow.protocol.commands import OPTIONS, OPTIONS_IGNORED, Option, Options, Request, options_of
 from sow.protocol.options import read_value

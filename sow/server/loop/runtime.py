@@ -4,7 +4,7 @@
         nothing to store and no commit under way: the group is released at once
         else: stored with the next commit (`sow.server.loop.group_commit`)
     stored ──> release ──> messages are written to every session of the group
-                           (`sow.server.loop.fanout_writer`), waiting requests continue
+                           (`sow.server.loop.background_work`), waiting requests continue
 
 A timer wakes the engine when something is due (`sow.server.loop.timers`), and idle work runs a
 little at a time when nothing else does. The runtime does not know what a topic is.
@@ -22,8 +22,7 @@ from sow.engine.engine import Engine
 from sow.engine.wal import Group
 from sow.errors import DiskFull, StoreError, StoreFailing
 from sow.expressions import Filter
-from sow.server.loop.background_work import DueTimers
-from sow.server.loop.fanout_writer import FanoutWriter
+from sow.server.loop.background_work import DueTimers, FanoutWriter
 from sow.server.loop.group_commit import GroupCommit
 from sow.server.loop.latency import LoopLatency
 from sow.server.loop.scheduler import SLICE_S, FairScheduler

@@ -18,8 +18,13 @@ from sow.errors import ClientError, InvalidTopic, TooLarge
 from sow.protocol.commands import ACKS, Command
 from sow.query import Query, QueryAnswer
 from sow.sessions.queries.access_control import restrict_query, row_policy_of
-from sow.sessions.queries.query_planning import QueryPlanner, TopicSelection, acknowledge, shape_for
-from sow.sessions.queries.window_rules import window_of
+from sow.sessions.queries.query_planning import (
+    QueryPlanner,
+    TopicSelection,
+    acknowledge,
+    shape_for,
+    window_of,
+)
 from sow.sessions.subscriptions.subscribe import Subscriber
 from sow.sessions.subscriptions.subscription import Register, Subscription
 from sow.sessions.subscriptions.unsubscribe import Unsubscriber

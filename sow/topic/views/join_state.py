@@ -20,12 +20,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from sow.core.changes import Reason
 from sow.core.keys import are_written_alike
 from sow.core.paths import Path, Value
 from sow.messages.base import Column
 from sow.store.memory import Usage
-from sow.topic.batch import Batch
+from sow.topic.batch import Batch, Reason
 from sow.topic.records import Records
 from sow.topic.views.join_index import JoinIndex, JoinKey, join_keys
 

@@ -10,8 +10,8 @@ Which rows there are is determined by `sow.topic.views.join_propagation`.
 
 from collections.abc import Sequence
 
-from sow.core.changes import Reason
 from sow.messages.base import Column
+from sow.topic.batch import Reason
 from sow.topic.views.join_propagation import LEAVES, STAYS, Flowing, JoinedRow
 from sow.topic.views.join_state import (
     STATE_BORN,

@@ -8,8 +8,8 @@ from aiohttp import WSMsgType, web
 
 from sow.server.net import http_protocol
 from sow.server.net.http_protocol import ClientFaults, HttpProtocol
-from sow.server.net.ws_frame_scanner import FrameScanner
-from tests.server.net.test_ws_frame_scanner import frame
+from sow.server.net.ws_memory_accounting import FrameScanner
+from tests.server.net.test_ws_memory_accounting import frame
 from tests.server.stand_ins import Socket, stepped, turns
 
 REQUESTED = (
