@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 
 from sow import __version__
-from sow.core import protocol_messages
 from sow.core.cooperative import Task, run_to_completion
 from sow.core.definitions import Configuration
 from sow.core.security_definitions import User
@@ -27,6 +26,7 @@ from sow.errors import (
     described,
 )
 from sow.messages.line_bodies import line_bodies
+from sow.protocol import replies
 from sow.protocol.commands import ACKS, COMMANDS, Command, acks_of
 from sow.protocol.encodings import publish_acks, quoted, skip_lines
 from sow.protocol.publish_batching import PublishBatch, Read, coalesce
@@ -218,7 +218,7 @@ class Executor:
         try:
             if isinstance(command, Refused):
                 self.refused[type(command.error).reason] += 1
-                session.send(protocol_messages.failure(command.cid, command.error))
+                session.send(replies.failure(command.cid, command.error))
             else:
                 self._check(session, command)
                 steps = ACTIONS[command.name](self, session, command, now_us)
@@ -230,10 +230,10 @@ class Executor:
                 self._note_refused(session, command, error)
             catalog = self.engine.catalog
             error = redact_error(error, session.rights, catalog.topics, catalog.pattern_texts)
-            session.send(protocol_messages.failure(command.cid, error))
+            session.send(replies.failure(command.cid, error))
         except Exception as error:
             self._fail(f"session {session.id}: {described(error)}")
-            session.send(protocol_messages.failure(command.cid, SowError(FAILED_DETAIL)))
+            session.send(replies.failure(command.cid, SowError(FAILED_DETAIL)))
         finally:
             self.engine.touch(session)
 
@@ -315,9 +315,7 @@ class Executor:
         """Acknowledge a logon; lines are counted after the last of its acks."""
         acks = acks_of(command.acks, has_cid=True)
         for kind in acks:
-            reply = protocol_messages.ack(
-                command.cid, kind, **self._identity(session, command), **more
-            )
+            reply = replies.ack(command.cid, kind, **self._identity(session, command), **more)
             if kind == acks[-1]:
                 session.send_name(reply, self.engine.group, self.engine.now_us)
             else:
@@ -364,9 +362,7 @@ class Executor:
         self.sessions.come_back(old)
         had, rights = old.rights, session.rights
         self.sessions.entitle(old, rights, session.shown)
-        ack = protocol_messages.ack(
-            command.cid, "processed", **self._identity(old, command), resumed=True
-        )
+        ack = replies.ack(command.cid, "processed", **self._identity(old, command), resumed=True)
         old.send_resumed(ack, self.engine.now_us)
         session.give_way_to(old)
         self.sessions.forget(session)
@@ -379,7 +375,7 @@ class Executor:
         self._name(session, command, {"resumed": False, "reason": reason})
 
     def _heartbeat(self, session: Session, command: Command, _now_us: int) -> None:
-        session.send(protocol_messages.heartbeat())
+        session.send(replies.heartbeat())
         acknowledge(session, command, *ACKS)
 
     def _flush(self, session: Session, command: Command, _now_us: int) -> None:

@@ -14,7 +14,6 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from sow.core import protocol_messages
 from sow.core.comma_lists import comma_list
 from sow.core.cooperative import Task
 from sow.core.paths import Path, parse_member
@@ -26,6 +25,7 @@ from sow.expressions.patterns import Search
 from sow.history.bookmarks import NOW, Span, parse_bookmark
 from sow.history.snapshot import ANSWER_CHUNK_ROWS, Snapshot
 from sow.history.unread_quota import UnreadQuota
+from sow.protocol import replies
 from sow.protocol.commands import ACKS, Command, acks_of
 from sow.protocol.encodings import Encoding
 from sow.query import Query, QueryAnswer
@@ -308,7 +308,7 @@ class QueryPlanner:
     ) -> None:
         """Send snapshots as one answer: few rows at once, many as the socket takes them."""
         engine, shape = self._engine, partial(shape_for, command)
-        session.send(protocol_messages.group_begin(name))
+        session.send(replies.group_begin(name))
         if taken.is_short:
             for rows in taken.lines(session.encoding, name, shape):
                 session.send_records(rows)
@@ -316,7 +316,7 @@ class QueryPlanner:
             frames = taken.frames(session.encoding, name, shape)
             held = self.unread.hold(session.id, taken.weight, frames)
             session.stream(held, engine.group, engine.now_us)
-        session.send(protocol_messages.group_end(name, engine.seq))
+        session.send(replies.group_end(name, engine.seq))
 
 
 def check_still_permitted(session: Session, command: Command) -> None:
@@ -339,7 +339,7 @@ def acknowledge(session: Session, command: Command, *kinds: str, **more: object)
     for kind in acks_of(command.acks, command.cid is not None):
         if kind in kinds:
             ignored = (command.options.ignored or None) if kind == ACKS[0] else None
-            session.send(protocol_messages.ack(command.cid, kind, **more, ignored=ignored))
+            session.send(replies.ack(command.cid, kind, **more, ignored=ignored))
 
 
 def sow_keys(command: Command) -> tuple[str, ...] | None:
