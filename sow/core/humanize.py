@@ -60,10 +60,10 @@ def did_you_mean(word: str, known: Collection[str]) -> str:
 def no_topic(name: str, known: Collection[str], patterns: Mapping[str, str]) -> str:
     """The detail for a `name` without a topic: which `known` one was meant, or which are known, and
     the `patterns` by which topics are created, by the names of their definitions."""
-    said = f"no topic {shown(name)}" + (did_you_mean(clipped(name), known) if known else "")
+    detail = f"no topic {shown(name)}" + (did_you_mean(clipped(name), known) if known else "")
     if not patterns or nearest(clipped(name), known) is not None:
-        return said
+        return detail
     listed = [f"{one} (Pattern {clipped(text)})" for one, text in patterns.items()]
     more = ", …" if len(listed) > PATTERNS_SENT_MAX else ""
     before = ", " if known else "; known are "
-    return f"{said}{before}{', '.join(listed[:PATTERNS_SENT_MAX])}{more}"
+    return f"{detail}{before}{', '.join(listed[:PATTERNS_SENT_MAX])}{more}"

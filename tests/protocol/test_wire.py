@@ -91,11 +91,11 @@ def test_a_frame_of_blanks_holds_nothing(frame):
 
 @pytest.mark.parametrize("line", [b"{}", b"x", b'{"c":"nope"}', b'{"c":"sow","n":1}', b"\xff"])
 def test_of_a_frame_of_mistakes_only_the_first_are_sent(line):
-    told = list(read_frame(b"\n".join([line] * 200_000)))
-    assert len(told) <= REFUSED_MAX
-    assert all(isinstance(one, Refused) for one in told)
-    assert told[-1].error.detail.endswith("was not read")
-    assert not any("not read" in one.error.detail for one in told[:-1])
+    reads = list(read_frame(b"\n".join([line] * 200_000)))
+    assert len(reads) <= REFUSED_MAX
+    assert all(isinstance(one, Refused) for one in reads)
+    assert reads[-1].error.detail.endswith("was not read")
+    assert not any("not read" in one.error.detail for one in reads[:-1])
 
 
 def test_mistakes_among_commands_are_sent_one_by_one():

@@ -30,7 +30,7 @@ from sow.protocol.commands import Command, Identified
 from sow.security.authentication.credentials import Credentials
 from sow.security.authorization import EVERYTHING, Demand, Permissions, RoleSet
 from sow.server.http.middleware import client_address, open_transport
-from sow.sessions.commands.audit import Audit, Deed
+from sow.sessions.commands.audit import Audit, AuditEvent
 from sow.sessions.queries.access_control import redact_error
 
 log = logging.getLogger("sow")
@@ -128,11 +128,11 @@ class RequestAuthenticator:
         self._audit = audit
         self._reach = reach
 
-    def _note(self, deed: Deed, rights: Permissions, what: str, **more: object) -> None:
+    def _note(self, event: AuditEvent, rights: Permissions, what: str, **more: object) -> None:
         if self._audit is not None:
             # An idle engine's time stands still.
             self._reach()
-            self._audit.note(deed, rights, what, **more)
+            self._audit.note(event, rights, what, **more)
 
     def swap_security(self, snapshot: SecuritySnapshot) -> None:
         """Use these users and roles from now on."""

@@ -90,9 +90,9 @@ async def test_who_is_cancelled_has_no_more_steps_taken(monkeypatch):
 
 @stepped
 async def test_work_that_raises_leaves_the_others_in_line(monkeypatch):
-    line, said = Line(monkeypatch), []
+    line, errors = Line(monkeypatch), []
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _loop, context: said.append(context["exception"]))
+    loop.set_exception_handler(lambda _loop, context: errors.append(context["exception"]))
 
     class Broken:
         name = "broken"
@@ -102,7 +102,7 @@ async def test_work_that_raises_leaves_the_others_in_line(monkeypatch):
 
     line.turns.add(Broken())
     assert await line.take("good", 3, 2) == 2
-    assert [str(error) for error in said] == ["broken"]
+    assert [str(error) for error in errors] == ["broken"]
 
 
 @stepped

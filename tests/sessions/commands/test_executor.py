@@ -123,8 +123,8 @@ def test_a_command_without_a_topic_is_sent_that_t_is_missing(world, name):
     for line in ({"c": name, "cid": "1"}, {"c": name, "cid": "1", "t": ""}):
         more = {"d": {"id": 1}} if COMMANDS[name].takes_bodies else {}
         (ack,) = world.client().say(**line, **more)
-        said = f'{name} names no topic; give t, such as "t":"orders"'
-        assert (ack["reason"], ack["detail"]) == ("bad request", said)
+        answer = f'{name} names no topic; give t, such as "t":"orders"'
+        assert (ack["reason"], ack["detail"]) == ("bad request", answer)
 
 
 def test_a_bad_one_among_frames_of_one_fails_alone(world):
@@ -288,8 +288,8 @@ def test_who_loses_his_rights_while_records_are_found_deletes_none(world, monkey
         client.session.entitle(rights(reading()))
 
     monkeypatch.setattr(world.engine.atomic, "finish_before", waiting)
-    said = client.say(c="sow_delete", t="orders", cid="1", **named)
-    assert [line["reason"] for line in said] == ["busy"]
+    answer = client.say(c="sow_delete", t="orders", cid="1", **named)
+    assert [line["reason"] for line in answer] == ["busy"]
     assert len(world.records("orders")) == 2
 
 
