@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from sow.core.comma_lists import comma_list, read_list
+from sow.core.comma_lists import comma_list
 from sow.core.humanize import did_you_mean
 from sow.errors import ClientError, NotAvailable, SowError, TooLarge, clipped, shown
 from sow.protocol.commands import ACKS, ACKS_LATER, COMMANDS, OPTIONS, Command, Options
@@ -322,21 +322,17 @@ def _following(header: LineFields, lines: LineSplitter) -> list[bytes]:
 
 def _command(header: LineFields, bodies: Sequence[bytes]) -> Command:
     options = read_options(header.opts) if header.opts else Options()
-    if header.select is not None:
-        options.select = read_list(header.select)
-    for name in ("projection", "grouping"):
+    for name in ("select", "projection", "grouping"):
         if (text := getattr(header, name)) is not None:
             setattr(options, name, read_value(OPTIONS[name], text))
-    if header.top_n is not None:
-        options.top_n = header.top_n
-    if header.skip_n is not None:
-        options.skip_n = header.skip_n
     for name in ("top_n", "skip_n"):
-        if (getattr(options, name) or 0) < 0:
-            raise ClientError(f"{name} is {getattr(options, name)}; it must not be negative")
+        if (count := getattr(header, name)) is not None:
+            if count < 0:
+                raise ClientError(f"{name} is {count}; it must not be negative")
+            setattr(options, name, count)
     return Command(
         header.c,
-        cid=_cid(header),
+        cid=None if header.cid is None else str(header.cid),
         topic=header.t,
         bodies=bodies,
         framed=header.n is not None,
@@ -372,10 +368,6 @@ def _enc(header: LineFields, bodies: Sequence[bytes]) -> str | None:
             "leave it out"
         )
     return header.enc
-
-
-def _cid(header: LineFields) -> str | None:
-    return None if header.cid is None else str(header.cid)
 
 
 class Outline(msgspec.Struct):

@@ -399,12 +399,12 @@ TIMES_METRICS = (
     TimesMetric(
         "sow_commit_seconds",
         "Duration of each commit of the journal.",
-        lambda scrape: {"": scrape.driver.commit_times},
+        lambda scrape: {"": scrape.driver.commit.commit_times},
     ),
     TimesMetric(
         "sow_fsync_seconds",
         "Duration of the write and fsync of each commit.",
-        lambda scrape: {"": scrape.driver.fsync_times},
+        lambda scrape: {"": scrape.driver.commit.fsync_times},
     ),
     TimesMetric(
         "sow_publish_durable_seconds",
@@ -414,7 +414,7 @@ TIMES_METRICS = (
     TimesMetric(
         "sow_publish_delivered_seconds",
         "Time from a turn until the socket of each session had taken what it could.",
-        lambda scrape: {"": scrape.driver.delivered_times},
+        lambda scrape: {"": scrape.driver.fanout.times},
     ),
     TimesMetric(
         "sow_query_seconds",

@@ -19,7 +19,6 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum, auto
-from typing import Protocol
 
 from aiohttp import WSMessage, WSMsgType, web
 
@@ -32,7 +31,7 @@ from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.command_pump import CommandReader, LogonSource
 from sow.server.net.connection_supervisor import supervised
 from sow.server.net.session_writer import SessionWriter
-from sow.server.net.ws_memory_accounting import close_answer
+from sow.server.net.ws_memory_accounting import MessageMemory, close_answer
 from sow.sessions.commands.executor import Executor
 from sow.streaming.sessions import Session
 
@@ -43,24 +42,12 @@ SILENT_CHECKS = 2
 client is detected within the idle time of a minute."""
 
 
-class ReceiveActivity(Protocol):
-    """The input of one client (`sow.server.net.ws_memory_accounting`)."""
-
-    @property
-    def received(self) -> int:
-        """How often bytes have arrived."""
-
-    @property
-    def is_read(self) -> bool:
-        """Whether the socket is read."""
-
-
 class Pings:
     """The pings of one client, until `stop`; `lose` disconnects a client that answers none."""
 
     def __init__(
         self,
-        activity: ReceiveActivity,
+        activity: MessageMemory,
         ping: Callable[[], Awaitable[None]],
         lose: Callable[[], None],
     ) -> None:
@@ -297,7 +284,7 @@ class WebSocketClient:
                 break
             if commands.add(frame):
                 await commands.room()
-            if driver.behind:
+            if driver.commit.is_behind:
                 await self._wait_for_disk()
         await self._answer_close()
         await commands.done()
