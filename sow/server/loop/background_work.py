@@ -32,22 +32,18 @@ class DueTimers:
         self._now_us = now_us
         self._loop = asyncio.get_running_loop()
         self._steps: Task[None] | None = None
-        self._in_line = False
 
     def begin(self) -> None:
         """Something is due; a run may be queued already."""
-        if not self._in_line:
-            self._in_line = True
-            self._turns.add(self)
+        self._turns.add(self)
 
     def go_on(self, until_s: float) -> bool:
         """Process timers until `until_s` (loop time); returns whether there is more."""
-        self._in_line = False
         while True:
             steps, self._steps = self._steps or self._engine.fall_due(self._now_us()), None
             for _ in steps:
                 if self._loop.time() >= until_s:
-                    self._steps, self._in_line = steps, True
+                    self._steps = steps
                     return True
             due_us = self._engine.due_us()
             if due_us is None or due_us > self._engine.now_us:
@@ -64,24 +60,15 @@ class BackgroundConflation:
         self, sessions: SessionManager, turns: FairScheduler, now_us: Callable[[], int]
     ) -> None:
         self._sessions = sessions
-        self._turns = turns
         self._now_us = now_us
         self._loop = asyncio.get_running_loop()
-        self._in_line = False
-        sessions.on_backlog(self._begin)
-
-    def _begin(self) -> None:
-        if not self._in_line:
-            self._in_line = True
-            self._turns.add(self)
+        sessions.on_backlog(lambda: turns.add(self))
 
     def go_on(self, until_s: float) -> bool:
         """Conflate until `until_s` (loop time); returns whether there is more."""
-        self._in_line = True
         while self._sessions.fold_some(self._now_us()):
             if self._loop.time() >= until_s:
                 return True
-        self._in_line = False
         return False
 
 

@@ -49,7 +49,6 @@ class SessionWriter:
         self._transport = below.transport
         self._flow = below.flow
         self._on_end = on_end
-        self._is_queued = False
         self._aborting: asyncio.TimerHandle | None = None
         self._drained: asyncio.Future[None] | None = None
         self._on_room: Callable[[], None] | None = None
@@ -92,19 +91,12 @@ class SessionWriter:
     def write(self) -> None:
         """Write what is encoded, released and accepted by the socket; queue or wait with the
         rest."""
-        more = self._write(self._write_ready)
-        if more and not self._is_queued:
-            self._is_queued = True
+        if self._write(self._write_ready):
             self._driver.turns.add(self)
 
     def go_on(self, until_s: float) -> bool:
         """Continue to encode and write until `until_s`; returns whether there is more."""
-        more = False
-        try:
-            more = self._write(lambda now_us: self._write_all(now_us, until_s))
-            return more
-        finally:
-            self._is_queued = more
+        return self._write(lambda now_us: self._write_all(now_us, until_s))
 
     def _write(self, fill_socket: Callable[[int], bool]) -> bool:
         """Fill the socket; returns whether it accepts more than there was time for."""
@@ -199,8 +191,6 @@ class SessionWriter:
         if self.owns:
             self._driver.detach(self.session)
         self._flow.forget(self.write)
-        if self._is_queued:
-            self._is_queued = False
-            self._driver.turns.remove(self)
+        self._driver.turns.remove(self)
         if self._aborting is not None:
             self._aborting.cancel()
