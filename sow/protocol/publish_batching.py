@@ -143,10 +143,8 @@ def _publishes(frames: Sequence[bytes]) -> list[PublishBatch] | None:
         lines = _DECODER.decode_lines(b"\n".join([part[0] for part in parts]))
     except NOT_PLAIN:
         return None
-    if len(lines) != len(parts) or not all(map(_is_whole, lines, parts)):
-        return None
     acks = [acks for line in lines if (acks := _requested(line.cid, line.a)) is not None]
-    if len(acks) < len(lines):
+    if not len(acks) == len(lines) == len(parts) or not all(map(_is_whole, lines, parts)):
         return None
     found: list[PublishBatch] = []
     start = 0

@@ -177,7 +177,8 @@ class CommandReader:
         return self._queue.bytes > QUEUE_BYTES_MAX
 
     def _line_up(self) -> None:
-        self._stop_waiting()
+        if self._patience is not None:
+            self._stop_waiting()
         self._in_line = True
         self._turns.add(self)
 
@@ -189,7 +190,7 @@ class CommandReader:
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
-            self._connection.forget_room()
+        self._connection.forget_room()
 
     @property
     def _busy(self) -> bool:
