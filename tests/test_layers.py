@@ -303,10 +303,10 @@ def test_what_is_planted_is_found(name, source):
 
 def test_a_circle_that_is_planted_is_found():
     planted = graph() | {
-        "sow.core.changes": {"sow.core.delta"},
-        "sow.core.delta": {"sow.core.changes"},
+        "sow.topic.batch": {"sow.core.delta"},
+        "sow.core.delta": {"sow.topic.batch"},
     }
-    assert set(circle_in(planted)) == {"sow.core.changes", "sow.core.delta"}
+    assert set(circle_in(planted)) == {"sow.topic.batch", "sow.core.delta"}
 
 
 def test_a_circle_of_rooms_without_one_of_modules_is_found():

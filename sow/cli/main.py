@@ -15,10 +15,10 @@ from types import ModuleType
 import click
 from click.shell_completion import CompletionItem
 
+from conflated_topics.user_texts import nearest
 from sow import __version__
 from sow.cli.options import example
 from sow.cli.report import show_error
-from sow.core.suggest import nearest
 from sow.errors import NotAvailable, SowError, shown
 
 WRONG_USAGE = 2

@@ -20,8 +20,8 @@ from sow.config import require
 from sow.config.diagnostics import MistakeError
 from sow.config.elements.pipeline import spark_master
 from sow.core.definitions import Configuration, ConflatedTopic, View
+from sow.core.humanize import did_you_mean
 from sow.core.pipelines import Pipeline
-from sow.core.suggest import did_you_mean
 from sow.errors import ClientError
 
 REFRESH_S = 0.5

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from sow.core.humanize import did_you_mean
 from sow.core.paths import parse_path
-from sow.core.suggest import did_you_mean
 from sow.errors import BadFilter, ClientError, shown
 from sow.expressions import Filter, Identifier, check_fields_alone, compile_filter
 from sow.expressions.nodes import walk

@@ -8,12 +8,12 @@ What must agree between elements is left to the rules.
 from dataclasses import dataclass, field
 from typing import cast
 
+from conflated_topics.user_texts import nearest
 from sow.config.diagnostics import Diagnostics, FileLine, MistakeError, at
 from sow.config.document import Variables, XmlElement
 from sow.config.elements.element import Element
 from sow.config.elements.table import INCLUDE, ROOT
 from sow.config.other_words import advised, meant_by
-from sow.core.suggest import nearest
 from sow.errors import clipped, shown
 
 WRAPPED_CHARS_MAX = 80

@@ -20,9 +20,9 @@ from typing import cast
 
 from lxml import etree
 
+from conflated_topics.user_texts import nearest
 from sow.config.diagnostics import Diagnostics, FileLine, MistakeError
 from sow.config.elements.table import INCLUDE
-from sow.core.suggest import nearest
 
 DOCUMENT_BYTES_MAX = 5 * 1024**2
 """Thousands of topics with everything written out; the whole tree is held while it is checked."""

@@ -1,7 +1,7 @@
 """Other products' names for the elements of config.xml, each with the name to use here.
 
 They come from configurations of other servers, from SQL and from related elements of this one.
-Misspelt names are found by similarity (`sow.core.suggest`) and are not listed. `<Actions>` of AMPS
+Misspelt names are found by similarity (`sow.core.humanize`) and are not listed. `<Actions>` of AMPS
 are not executed; each has an alternative here.
 """
 

@@ -8,7 +8,7 @@ and a view that no query reads.
 import re
 from collections.abc import Callable, Iterable
 
-from sow.core.suggest import nearest
+from conflated_topics.user_texts import nearest
 
 BEGINNINGS = ("select", "with", "from", "values", "table")
 TOKEN = re.compile(

@@ -466,20 +466,20 @@ def describe_message_type(options: MessageTypeOptions) -> dict[str, Any]:
     }
 
 
-def message_type_options(said: Mapping[str, Any]) -> MessageTypeOptions:
+def message_type_options(description: Mapping[str, Any]) -> MessageTypeOptions:
     """The options of a description; raises KeyError and TypeError if it is not one."""
     return MessageTypeOptions(
-        said["name"],
-        said["module"],
-        said["field_separator"].encode("latin-1"),
-        record_fields(said.get("fields", ())),
-        tuple(map(message_type_options, said.get("parts", ()))),
+        description["name"],
+        description["module"],
+        description["field_separator"].encode("latin-1"),
+        record_fields(description.get("fields", ())),
+        tuple(map(message_type_options, description.get("parts", ()))),
     )
 
 
-def record_fields(said: Iterable[Mapping[str, Any]]) -> tuple[RecordField, ...]:
+def record_fields(description: Iterable[Mapping[str, Any]]) -> tuple[RecordField, ...]:
     """The fields of a record from their description."""
-    return tuple(RecordField(field["name"], field["type"]) for field in said)
+    return tuple(RecordField(field["name"], field["type"]) for field in description)
 
 
 def can_read(new: MessageTypeOptions | None, old: MessageTypeOptions | None) -> bool:

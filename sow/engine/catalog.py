@@ -21,7 +21,7 @@ from sow.core.definitions import (
     Topic,
     View,
 )
-from sow.core.suggest import no_topic
+from sow.core.humanize import no_topic
 from sow.engine.patterns import PatternTopic, copied_from, copy_name
 from sow.engine.running_topics import CopyTopic, LiveTopic, SourceTopic, ViewTopic
 from sow.engine.view_maker import ViewMaker

@@ -14,7 +14,6 @@ and equals only itself: a text from a client never finds it.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
-from sow.core.changes import Reason
 from sow.core.cooperative import Task
 from sow.core.definitions import ConflatedTopic, Definition, Topic, View, is_persistent
 from sow.engine.wal import CommitSequencer
@@ -23,7 +22,7 @@ from sow.expressions import Filter
 from sow.store.protocols import LogEntry, Op
 from sow.streaming.pattern_subscriptions import PatternSubscriptions
 from sow.streaming.router import Routed, Router
-from sow.topic.batch import Batch
+from sow.topic.batch import Batch, Reason
 from sow.topic.conflated_topic import ConflatedCopy
 from sow.topic.expirations import Expirations
 from sow.topic.records import CheckedMessages, Records

@@ -12,8 +12,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from conflated_topics.user_texts import nearest
 from sow.core.paths import Scalar
-from sow.core.suggest import nearest
 from sow.errors import BadFilter, ClientError, clipped
 from sow.expressions.aggregates import AGGREGATES, AggregateFunction
 from sow.expressions.array_functions import ARRAY_FUNCTIONS

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from conflated_topics.user_texts import nearest
 from sow.core.paths import Member, Path, TopicPath, Value
-from sow.core.suggest import nearest
 from sow.errors import BadFilter, ClientError, TooLarge, shown
 from sow.expressions.aggregates import AGGREGATES, DEFAULT_SEPARATOR, LAST
 from sow.expressions.builder import Construction

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
+from conflated_topics.user_texts import nearest
 from sow.core.definitions import MessageTypeOptions
 from sow.core.paths import Path
-from sow.core.suggest import nearest
 from sow.errors import BadMessage, ClientError, NotAvailable
 from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.bflat import BFlat

@@ -21,9 +21,9 @@ from functools import lru_cache
 
 import msgspec
 
+from conflated_topics.user_texts import nearest
 from sow.core.definitions import Declared
 from sow.core.paths import Path, parse_path
-from sow.core.suggest import nearest
 from sow.errors import BadMessage, ClientError, clipped, shown
 from sow.messages.base import Column, Decoder, MessageType
 from sow.messages.json import Json

@@ -2,7 +2,7 @@
 
 Both render whole batches of records from columns: equal subscriptions get the same bytes object, so
 it is built once however many sessions there are. The content of lines is the business of
-`sow.core.protocol_messages` and the renderer, incoming commands that of `sow.protocol.wire`.
+`sow.protocol.replies` and the renderer, incoming commands that of `sow.protocol.wire`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,8 +12,8 @@ from typing import Protocol
 
 import orjson
 
-from sow.core import protocol_messages
-from sow.core.protocol_messages import Reply
+from sow.protocol import replies
+from sow.protocol.replies import Reply
 
 Frames = Iterator[tuple[bytes, int]]
 """Frames for a socket, each with the number of its lines; made lazily."""
@@ -76,7 +76,7 @@ class LineEncoding:
 
 @cache
 def _ack_head(kind: str) -> bytes:
-    return orjson.dumps(protocol_messages.ack(None, kind))[:-1]
+    return orjson.dumps(replies.ack(None, kind))[:-1]
 
 
 def publish_acks(acks: Iterable[tuple[str, str | None, int]]) -> list[bytes]:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from conflated_topics.user_texts import IntervalError, interval_us
 from sow.core.comma_lists import expressions_end, read_expressions, read_list, split_list
-from sow.core.suggest import did_you_mean
+from sow.core.humanize import did_you_mean
 from sow.errors import ClientError, NotAvailable, TooLarge, clipped, shown
 from sow.protocol.commands import OPTIONS, OPTIONS_IGNORED, OPTIONS_LATER, Option, Options, Value
 
@@ -115,15 +115,15 @@ def _interval(option: Option, text: str) -> int | Literal["auto"] | None:
     """An interval in microseconds, ``auto``, or None for ``none``."""
     if text in ("auto", "none"):
         return "auto" if text == "auto" else None
-    said = f"{option.name}={clipped(text)}"
+    written = f"{option.name}={clipped(text)}"
     try:
         read_us = interval_us(text)
     except IntervalError as error:
-        raise _invalid(f"{said}: {error.wrong}; {error.instead}, auto or none") from None
+        raise _invalid(f"{written}: {error.wrong}; {error.instead}, auto or none") from None
     if read_us < CONFLATION_US_MIN:
         raise _invalid(
-            f"{said} is shorter than {CONFLATION_US_MIN // 1000}ms; write a longer interval, auto "
-            "or none"
+            f"{written} is shorter than {CONFLATION_US_MIN // 1000}ms; write a longer interval, "
+            "auto or none"
         )
     return read_us
 

@@ -15,9 +15,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from sow.errors import SowError
-from sow.protocol.commands import Command, acks_of
-from sow.protocol.wire import LENGTHS, NO_BODY, Refused, read_acks, read_frame
+from sow.protocol.commands import ACKS, Command, acks_of
+from sow.protocol.wire import LENGTHS, NO_BODY, Refused, read_frame
 
 BEGINNING = b'{"c":"publish"'
 """How a line begins that is worth a try: as every client of ours writes it."""
@@ -43,8 +42,8 @@ class PublishLine(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _DECODER = msgspec.json.Decoder(PublishLine)
-UNREAD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, SowError)
-"""Raised for a line that is not a plain publish, or has invalid acks."""
+NOT_PLAIN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""How the decoder rejects a line that is not a plain publish."""
 
 
 @dataclass(slots=True)
@@ -125,10 +124,10 @@ def _publish(frame: bytes) -> PublishBatch | None:
         return None
     try:
         line = _DECODER.decode(frame)
-        requested = _requested(line.cid, line.a)
-    except UNREAD:
+    except NOT_PLAIN:
         return None
-    if line.n is not None or not line.d or not frame.endswith(b"}"):
+    requested = _requested(line.cid, line.a)
+    if requested is None or line.n is not None or not line.d or not frame.endswith(b"}"):
         return None
     return PublishBatch(
         line.t, False, None, [bytes(line.d)], [1], [requested], partial(_singly, (frame,))
@@ -142,10 +141,10 @@ def _publishes(frames: Sequence[bytes]) -> list[PublishBatch] | None:
     cut = _cut(parts) if max(map(len, frames)) >= LONG_BYTES_MIN else {}
     try:
         lines = _DECODER.decode_lines(b"\n".join([part[0] for part in parts]))
-        acks = [_requested(line.cid, line.a) for line in lines]
-    except UNREAD:
+    except NOT_PLAIN:
         return None
-    if len(lines) != len(parts) or not all(map(_is_whole, lines, parts)):
+    acks = [acks for line in lines if (acks := _requested(line.cid, line.a)) is not None]
+    if not len(acks) == len(lines) == len(parts) or not all(map(_is_whole, lines, parts)):
         return None
     found: list[PublishBatch] = []
     start = 0
@@ -174,7 +173,7 @@ def _cut(parts: Sequence[list[bytes]]) -> dict[int, bytes]:
         if len(part) > 1 or len(line) < LONG_BYTES_MIN or begins < 0 or not line.endswith(b"}}"):
             continue
         head = line[:begins] + NOTHING
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+        with suppress(*NOT_PLAIN):
             # If that is a line, the d is in no string and not nested. Should more than the body
             # follow, it is no message, and the publish is parsed again from the original.
             _DECODER.decode(head)
@@ -195,13 +194,16 @@ def _is_whole(line: PublishLine, part: Sequence[bytes]) -> bool:
     return bodies and part[0].endswith(b"}")
 
 
-def _requested(cid: str | int | None, a: str) -> Requested:
-    return (None, _kinds(a, False)) if cid is None else (str(cid), _kinds(a, True))
+def _requested(cid: str | int | None, a: str) -> Requested | None:
+    """The acks of a line; None if it names one that there is not."""
+    kinds = _kinds(a, cid is not None)
+    return None if kinds is None else (None if cid is None else str(cid), kinds)
 
 
 @lru_cache(maxsize=64)
-def _kinds(a: str, has_cid: bool) -> tuple[str, ...]:
-    return acks_of(read_acks(a) if a else frozenset(), has_cid)
+def _kinds(a: str, has_cid: bool) -> tuple[str, ...] | None:
+    kinds = {kind.strip() for kind in a.split(",")} if a else set()
+    return acks_of(kinds, has_cid) if kinds.issubset(ACKS) else None
 
 
 def coalesce(reads: Sequence[Read]) -> Iterable[Read]:

@@ -8,8 +8,8 @@ for users only: nothing depends on it.
 import re
 from typing import NamedTuple
 
+from conflated_topics.user_texts import nearest
 from sow.core.pipelines import KNOWN_FORMATS, SPARKS_FORMATS
-from sow.core.suggest import nearest
 from sow.errors import BadFilter, ClientError, SowError, clipped
 from sow.spark.http import ServerRefusal
 from sow.spark.rows import DataLoss

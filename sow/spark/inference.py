@@ -18,8 +18,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from sow.core.definitions import MessageTypeOptions, message_type_options
+from sow.core.humanize import did_you_mean
 from sow.core.lossless_numbers import LosslessNumber
-from sow.core.suggest import did_you_mean
 from sow.errors import ClientError
 from sow.messages.arrow import ARROW_TYPES, JSON_KIND, KIND_OF_COLUMN, PATH_OF_COLUMN, is_json_text
 from sow.messages.column_types import COLUMNS_MAX, INT_DIGITS_MAX, kind_of_value, type_of

@@ -9,8 +9,8 @@ from conflated_topics.spec import parse_interval
 from conflated_topics.user_texts import interval_us
 from sow.core.comma_lists import comma_list
 from sow.core.definitions import URL_DEFAULT
+from sow.core.humanize import did_you_mean
 from sow.core.pipelines import LOG, NAMES, STREAM_WRITE, USES, WRITE, Use, misuse, plain
-from sow.core.suggest import did_you_mean
 from sow.errors import ClientError
 from sow.spark.http import SowServer, certificates, token_of_environment
 

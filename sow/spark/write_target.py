@@ -22,8 +22,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from sow.core.humanize import did_you_mean
 from sow.core.paths import parse_path
-from sow.core.suggest import did_you_mean
 from sow.errors import ClientError
 from sow.spark.columns import OF_THE_ROW, REMOVE, ROW
 from sow.spark.http import ServerRefusal, SowServer, segment

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 from weakref import ref
 
-from sow.core import protocol_messages
 from sow.core.definitions import SessionSettings
-from sow.core.protocol_messages import Reply
 from sow.errors import described
+from sow.protocol import replies
 from sow.protocol.encodings import Encoding, Frames
+from sow.protocol.replies import Reply
 from sow.security.authorization import EVERYTHING, Permissions
 from sow.streaming.conflation_budget import ConflationBudget
 from sow.streaming.outbox.outbox import NotYet, Outbox
@@ -234,7 +234,7 @@ class Session:
         self, name: str, reason: str, now_us: int, detail: str | None = None
     ) -> None:
         """Send at once that the server has ended a subscription, and why."""
-        line = self.encoding.reply(protocol_messages.unsubscribed(name, reason, detail))
+        line = self.encoding.reply(replies.unsubscribed(name, reason, detail))
         self.outbox.push(self.encoding.frame([line]), 1, 0, now_us)
 
     def seal(self, group: int, now_us: int) -> None:
@@ -334,7 +334,7 @@ class Session:
             self._lines.clear()
             self.outbox.clear()
             self._held_back = None
-            line = self.encoding.reply(protocol_messages.close(reason))
+            line = self.encoding.reply(replies.close(reason))
             # Group 0: this line waits for nothing.
             self.outbox.push(self.encoding.frame([line]), 1, 0, now_us)
 
@@ -353,11 +353,8 @@ class Session:
             self.outbox.clear()
             self._held_back = None
             self.recovery.restart()
-            replies = [protocol_messages.unsubscribed(name, AUTHORIZATION, None) for name in names]
-            lines = [
-                *map(self.encoding.reply, replies),
-                self.encoding.reply(protocol_messages.close(why)),
-            ]
+            last = [replies.unsubscribed(name, AUTHORIZATION) for name in names]
+            lines = [*map(self.encoding.reply, (*last, replies.close(why)))]
             self.outbox.push(self.encoding.frame(lines), len(lines), 0, now_us)
 
     def fail(self, error: Exception, now_us: int) -> None:
@@ -451,15 +448,17 @@ class Session:
         if not self.outbox.full:
             self._full_since_us = None
             return True
-        if not self._waits_for_client:
+        waits_for_client = self._waits_for_client
+        if not waits_for_client:
             self._full_since_us = None
         if self.ended is None and self._worth_folding():
             self.conflate(now_us)
         if self.folds or not self.outbox.full:
             return bool(self.outbox)
-        if self._full_since_us is None:
+        if self._full_since_us is None and waits_for_client:
             self._full_since_us = now_us
-        patient = self.connected and now_us - self._full_since_us <= PATIENCE_US
+        since_us = now_us if self._full_since_us is None else self._full_since_us
+        patient = self.connected and now_us - since_us <= PATIENCE_US
         if not patient or self._bursts():
             self.end(SLOW, now_us)
         return True
@@ -540,7 +539,7 @@ class Session:
         counts = (self.outbox.folded, self.dropped)
         if counts != self._sent:
             self._sent = counts
-            line = self.encoding.reply(protocol_messages.conflated(*counts))
+            line = self.encoding.reply(replies.conflated(*counts))
             self.outbox.push_notice(self.encoding.frame([line]), now_us)
 
     def check(self) -> None:

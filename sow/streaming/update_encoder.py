@@ -10,14 +10,13 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from sow.core.changes import Reason
 from sow.core.definitions import Policy
 from sow.core.delta import difference
 from sow.core.paths import Path, parse_path, value_at
 from sow.protocol.encodings import Encoding
 from sow.security.row_level_security import RowPolicy
 from sow.streaming.windows.window_pages import PageStep
-from sow.topic.batch import Batch
+from sow.topic.batch import Batch, Reason
 from sow.topic.queue_policy import Key, QueuePolicy, Verdict, key_of
 from sow.topic.records import Records
 from sow.topic.rendering import Kind, LineColumns, Shape

@@ -1,18 +1,54 @@
 """A batch: one set of changes on its way to everything that processes them.
 
+A change is (record, old, new). No old: it was inserted; no new: it left. One batch holds one
+kind: all records have a new state, or all of them left for the same reason. Deliveries,
+conflation, indexes and out-of-focus messages are all read off these columns (`Changes`).
+
 Whatever can be derived from the changes is computed at most once, on demand: columns of the fields
 that filters name, deltas, rendered lines. Feeds, conflated copies and the feed index all read from
 the same batch.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-from sow.core.changes import Changes
 from sow.core.delta import Document, difference
 from sow.core.paths import Path, Value
 from sow.expressions import UNSTEADY, Filter, MessageColumns, OrderTerm, Trait
 from sow.messages.base import Column, Decoder
 from sow.topic.rendering import Kind, LineColumns, Renderer, Shape
+
+Reason = Literal["match", "deleted", "expired", "entitlement"]
+
+
+@dataclass(slots=True)
+class Changes:
+    """Columns of equal length. `slots` are places in the topic's table, valid while routed.
+
+    `news` is None when the records left; `reason` then says why, and `partings` are the bodies
+    that made them leave (reason ``match`` only: the state that no longer matches). `stood` are the
+    places in the topic's order that records had before, where they may have got others.
+    """
+
+    topic: str
+    identities: Sequence[str]
+    slots: Sequence[int]
+    olds: Sequence[bytes | None]
+    news: Sequence[bytes] | None
+    seqs: Sequence[int]
+    ts_us: Sequence[int]
+    reason: Reason | None = None
+    partings: Sequence[bytes] | None = None
+    stood: Sequence[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.identities)
+
+    def come_from(self, stood: Sequence[int]) -> None:
+        """Set where in the topic's order records were before; new ones where they are."""
+        self.stood = stood
+
 
 Select = tuple[str, ...] | None
 ALL = slice(None)

@@ -20,12 +20,11 @@ from itertools import compress, islice
 
 from conflated_topics import FocusedConflator, Offered, PerKey, Removal, Schedule, Tick
 from sow.core import definitions
-from sow.core.changes import Changes, Reason
 from sow.core.cooperative import Task
 from sow.errors import described
 from sow.expressions import Filter
 from sow.store.sharded_dict import get_all
-from sow.topic.batch import Batch
+from sow.topic.batch import Batch, Changes, Reason
 from sow.topic.fields import computed_fields
 from sow.topic.records import Columns, Records
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from sow.core.changes import Changes, Reason
 from sow.core.cooperative import Task, untracked
 from sow.core.definitions import Definition, Topic, is_persistent
 from sow.core.delta import Nulls
@@ -25,7 +24,7 @@ from sow.messages.column_types import ColumnTypes
 from sow.messages.declared import DeclaredFields, JudgingDecoder, declared_fields
 from sow.store.memory import Table, Usage
 from sow.store.protocols import LogEntry
-from sow.topic.batch import Batch
+from sow.topic.batch import Batch, Changes, Reason
 from sow.topic.fields import ComputedFields, ExtractedFields, PreprocessingDecoder, computed_fields
 from sow.topic.queue_policy import queue_policy
 from sow.topic.rendering import Renderer

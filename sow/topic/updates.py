@@ -15,8 +15,8 @@ An update knows nothing of sessions, queues or time; `sow.streaming.feeds` makes
 
 from typing import NamedTuple
 
-from sow.core.changes import Reason
 from sow.core.delta import Document, composed
+from sow.topic.batch import Reason
 
 
 class Update(NamedTuple):

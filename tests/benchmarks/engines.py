@@ -8,7 +8,7 @@ from sow.engine.engine import Engine
 from sow.protocol.encodings import LINES
 from sow.protocol.wire import read_frame
 from sow.server.boot.app import new_session_name
-from sow.server.net.receive_queue import ReceiveQueue
+from sow.server.net.command_pump import ReceiveQueue
 from sow.sessions.commands.executor import Executor
 from sow.store.in_memory import MemoryJournal
 from sow.streaming.sessions import Session

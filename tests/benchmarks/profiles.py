@@ -51,7 +51,7 @@ SUBJECTS = {
     "sow/messages/": "reading: commands, JSON, keys",
     "sow/core/keys.py": "reading: commands, JSON, keys",
     "sow/protocol/publish_batching.py": "reading: commands, JSON, keys",
-    "sow/server/net/receive_queue.py": "reading: commands, JSON, keys",
+    "sow/server/net/command_pump.py": "reading: commands, JSON, keys",
     "sow/topic/conflated_topic.py": "the conflated copy: windows, its table",
     "conflated_topics/": "the conflated copy: windows, its table",
     "sow/server/net/session_writer.py": "writing to sockets",

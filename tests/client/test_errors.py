@@ -2,7 +2,6 @@ import pytest
 
 from sow.client.errors import failure
 from sow.client.messages import read_lines
-from sow.core.protocol_messages import failure as ack_of
 from sow.errors import (
     BadFilter,
     BadMessage,
@@ -15,6 +14,7 @@ from sow.errors import (
     UnknownRecord,
     UnknownTopic,
 )
+from sow.protocol.replies import failure as ack_of
 
 ERRORS = [
     BadFilter("x", position=3, expected="y"),

@@ -81,8 +81,8 @@ def test_what_was_described_is_read_again(options):
 
 
 def test_what_knows_neither_fields_nor_parts_is_read_too():
-    said = {"name": "bar", "module": "fix", "field_separator": "|"}
-    assert message_type_options(said) == MessageTypeOptions("bar", "fix", b"|")
+    options = {"name": "bar", "module": "fix", "field_separator": "|"}
+    assert message_type_options(options) == MessageTypeOptions("bar", "fix", b"|")
     assert record_fields([]) == ()
 
 

@@ -47,7 +47,7 @@ def test_topics_stand_behind_what_they_meet(texts, order, parents):
 
 
 @pytest.mark.parametrize(
-    ("texts", "types", "said", "line"),
+    ("texts", "types", "reason", "line"),
     [
         (("a.x = a.y",), {}, "joins a with itself; define a View", 0),
         (("a.x = b.x", "c.x = d.x"), {}, "nothing joins c with a, b; add a Join", 1),
@@ -56,7 +56,7 @@ def test_topics_stand_behind_what_they_meet(texts, order, parents):
     ],
     ids=["itself", "apart", "circle", "two-types"],
 )
-def test_what_makes_no_tree_is_said_of_the_join_that_is_to_blame(texts, types, said, line):
-    with pytest.raises(BadJoin, match=said) as caught:
+def test_what_makes_no_tree_is_said_of_the_join_that_is_to_blame(texts, types, reason, line):
+    with pytest.raises(BadJoin, match=reason) as caught:
         join_levels(joins(*texts, **types))
     assert caught.value.join.line == line

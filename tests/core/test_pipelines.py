@@ -71,8 +71,8 @@ def test_no_two_options_are_one_when_they_are_compared():
 @pytest.mark.parametrize("name", USES)
 def test_where_an_option_means_nothing_it_is_said_where_it_does(name):
     for use in (*READS, *WRITES):
-        said = misuse(name, use)
-        assert (said == "") == (use in USES[name])
-        if said:
-            assert said.startswith(f"the option {name} means nothing in {use}: ")
-            assert name in INSTEAD or USES[name][0] in said
+        detail = misuse(name, use)
+        assert (detail == "") == (use in USES[name])
+        if detail:
+            assert detail.startswith(f"the option {name} means nothing in {use}: ")
+            assert name in INSTEAD or USES[name][0] in detail

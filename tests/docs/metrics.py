@@ -32,11 +32,10 @@ def exposed() -> str:
     world.engine.queries.measure(lambda: 0.0)
     world.engine.queries.at_once("orders", Query())
     world.executor.refused["bad filter"] += 1
-    times = dict.fromkeys(
-        ("commit_times", "fsync_times", "durable_times", "delivered_times"), Histogram()
-    )
     driver = SimpleNamespace(
-        **times,
+        commit=SimpleNamespace(commit_times=Histogram(), fsync_times=Histogram()),
+        fanout=SimpleNamespace(times=Histogram()),
+        durable_times=Histogram(),
         late_s=lambda: 0.0,
         journal=journal,
         refusal=None,

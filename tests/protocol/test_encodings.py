@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sow.core import protocol_messages
+from sow.protocol import replies
 from sow.protocol.encodings import (
     LINES,
     EventEncoding,
@@ -48,8 +48,7 @@ def test_lines_are_joined_and_events_stand_by_themselves():
 def test_acks_of_publishes_are_the_lines_that_replies_say():
     acks = [("processed", "1", 7), ("persisted", 'q"é', 12), ("completed", None, 0)]
     assert publish_acks(acks) == [
-        LINES.reply(protocol_messages.ack(cid, kind, bm=str(bookmark)))
-        for kind, cid, bookmark in acks
+        LINES.reply(replies.ack(cid, kind, bm=str(bookmark))) for kind, cid, bookmark in acks
     ]
 
 

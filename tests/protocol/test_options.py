@@ -61,7 +61,7 @@ def test_an_option_of_amps_that_does_more_than_tune_is_refused(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "detail"),
     [
         ("ooof", "no option 'ooof'; did you mean oof?"),
         ("OOF", "did you mean oof?"),
@@ -76,10 +76,10 @@ def test_an_option_of_amps_that_does_more_than_tune_is_refused(text):
         ("bookmark_not_found=later", "write fail or epoch or now"),
     ],
 )
-def test_a_mistake_is_sent_with_what_to_write(text, told):
+def test_a_mistake_is_sent_with_what_to_write(text, detail):
     with pytest.raises(ClientError) as caught:
         read_options(text)
-    assert told in caught.value.detail
+    assert detail in caught.value.detail
     assert caught.value.reason == "invalid options"
 
 
@@ -114,13 +114,13 @@ def test_lists_of_expressions_may_hold_commas_and_stand_anywhere():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "detail"),
     [
         ("projection=[/a", "no closing"),
         ("oof,grouping=[/a]x", "write a comma"),
         (f"grouping=[{','.join(['/a'] * 40)}]", "32 are the most"),
     ],
 )
-def test_a_list_of_expressions_that_is_none_is_sent(text, told):
-    with pytest.raises(ClientError, match=told):
+def test_a_list_of_expressions_that_is_none_is_sent(text, detail):
+    with pytest.raises(ClientError, match=detail):
         read_options(text)

@@ -39,7 +39,8 @@ odd = st.sampled_from(
     [
         *(b"", b" ", b"\n", b"x", b"{}", HEARTBEAT, line(), line(d={}) + b" ", line(d={}) + b"\n"),
         *(line(d={}, k="1"), line(d={}, x=5), line(d={}, n=1), line(n=0), line(n=2) + b"\n{}"),
-        *(line(d={}, a="nope"), line(d={}, a="stats"), line(d={}, cid="x" * 101), line(d={}, z=1)),
+        *(line(d={}, a=acks) for acks in ("nope", "stats", " ", "processed,,")),
+        *(line(d={}, cid="x" * 101), line(d={}, z=1)),
         *(line(d={}) + line(d={}), line(d={}) + b"\n" + line(d={}), framed(b"{}", b"")),
         *(b'{"c":"publish","t":"orders","d":{"a":{}', b'{"c":"publish","t":1,"d":{}}', b"\xff"),
         *(framed(b"{}", enc="base64"), line(d={}, enc="base64"), line(d={}, a=["persisted"])),

@@ -14,8 +14,8 @@ pytest.importorskip("pyspark")
 from pyspark.sql import types
 
 from sow.errors import ClientError
-from sow.spark.source import check_types
 from sow.server.api.snapshots import SnapshotHandler
+from sow.spark.source import check_types
 from tests.edge.arrow import ARROW, table
 from tests.edge.serving import records
 

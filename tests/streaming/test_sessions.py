@@ -180,6 +180,8 @@ def test_a_client_that_reads_answers_for_no_turn_that_its_socket_did_not_get():
     one.apply_back_pressure(10 * PATIENCE_US)
     assert one.ended is None, "it begins to count"
     one.apply_back_pressure(11 * PATIENCE_US)
+    assert one.ended is None
+    one.apply_back_pressure(11 * PATIENCE_US + 1)
     assert one.ended == SLOW
 
 

@@ -3,9 +3,9 @@
 import json
 from dataclasses import replace
 
-from sow.core.changes import Changes
 from sow.core.definitions import Topic
 from sow.messages import message_type
+from sow.topic.batch import Changes
 from sow.topic.queue_policy import queue_policy
 from sow.topic.records import Records
 

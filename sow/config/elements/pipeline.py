@@ -6,6 +6,7 @@ itself. What exists where Spark runs, only Spark can check.
 
 import re
 
+from conflated_topics.user_texts import nearest
 from sow.config import value_types
 from sow.config.diagnostics import MistakeError
 from sow.config.elements.element import Element, leaf
@@ -28,7 +29,6 @@ from sow.core.pipelines import (
     TimeUnit,
     has_scheme,
 )
-from sow.core.suggest import nearest
 from sow.errors import shown
 
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)

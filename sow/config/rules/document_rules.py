@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import re2
 
+from conflated_topics.user_texts import nearest
 from sow.config.binder import Section
 from sow.config.diagnostics import Diagnostics, at, halves
 from sow.config.files import check_files
@@ -27,7 +28,6 @@ from sow.config.rules.view_rules import check_views
 from sow.core.definitions import SYSTEM_PREFIX, Limits, MessageTypeOptions
 from sow.core.paths import Path, parse_path
 from sow.core.quota import SHARE
-from sow.core.suggest import nearest
 from sow.errors import ClientError, ConfigError
 from sow.messages import MessageType, message_type
 from sow.messages.composite import missing

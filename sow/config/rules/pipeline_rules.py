@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
+from conflated_topics.user_texts import nearest
 from sow.config.binder import Section
 from sow.config.diagnostics import Diagnostics, at
 from sow.config.rules.topic_rules import definition_of
@@ -24,7 +25,6 @@ from sow.core.pipelines import (
     misuse,
     plain,
 )
-from sow.core.suggest import nearest
 
 Names = Mapping[str, str]
 READ_ONLY: Names = {

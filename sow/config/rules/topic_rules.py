@@ -8,10 +8,10 @@ merged once.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from conflated_topics.user_texts import nearest
 from sow.config.binder import Section
 from sow.config.diagnostics import Diagnostics, at
 from sow.core.pipelines import TRIGGER_US
-from sow.core.suggest import nearest
 from sow.errors import ClientError
 from sow.expressions import compile_filter
 from sow.expressions.patterns import Search

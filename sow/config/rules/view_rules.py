@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from conflated_topics.user_texts import nearest
 from sow.config.binder import Section
 from sow.config.diagnostics import Diagnostics, halves
 from sow.config.rules.field_rules import has_place
@@ -16,7 +17,6 @@ from sow.config.rules.topic_rules import is_many, names_above, report_missing, u
 from sow.core.definitions import Join, JoinType, MessageTypeOptions
 from sow.core.join_tree import BadJoin, join_levels
 from sow.core.paths import Path, parse_path
-from sow.core.suggest import nearest
 from sow.errors import ClientError, ConfigError, shown
 from sow.expressions import (
     LAST,

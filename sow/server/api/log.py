@@ -158,7 +158,7 @@ class LogHandler:
         wait_s = min(read_seconds(requested, "wait") or 0.0, WAIT_S_MAX)
         deadline = asyncio.get_running_loop().time() + wait_s
         while True:
-            stored = self._driver.next_commit()
+            stored = self._driver.commit.next()
             try:
                 steps = cutting(journal, after, until, limit, topics)
                 part = await self._driver.turns.run(READING, steps)

@@ -366,13 +366,13 @@ SERVER_METRICS = (
         HistogramFamily,
         "sow_commit_seconds",
         "Duration of each commit of the journal.",
-        lambda scrape: scrape.driver.commit_times,
+        lambda scrape: scrape.driver.commit.commit_times,
     ),
     ServerMetric(
         HistogramFamily,
         "sow_fsync_seconds",
         "Duration of the write and fsync of each commit.",
-        lambda scrape: scrape.driver.fsync_times,
+        lambda scrape: scrape.driver.commit.fsync_times,
     ),
     ServerMetric(
         HistogramFamily,
@@ -384,7 +384,7 @@ SERVER_METRICS = (
         HistogramFamily,
         "sow_publish_delivered_seconds",
         "Time from a turn until the socket of each session had taken what it could.",
-        lambda scrape: scrape.driver.delivered_times,
+        lambda scrape: scrape.driver.fanout.times,
     ),
     ServerMetric(
         HistogramFamily,

@@ -53,6 +53,7 @@ from sow.server.http.route import (
 )
 from sow.server.http.tables import CsvTable, in_turns, of_documents, of_snapshot, streamed, warm_up
 from sow.server.loop.runtime import ServerRuntime
+from sow.sessions.commands import record_ops
 from sow.sessions.commands.executor import Executor
 from sow.sessions.queries.access_control import (
     permit_for,
@@ -371,7 +372,9 @@ class RecordsHandler:
         rights = permissions_of(request)
         deleted = await self._driver.turns.run(
             "delete over HTTP",
-            self._executor.deletion(
+            record_ops.delete_selected(
+                self._engine,
+                self._executor.audit,
                 topic,
                 self._driver.now_us(),
                 filter_text=requested.get("filter"),

@@ -104,7 +104,7 @@ class Checkpointer:
     async def _grown(self) -> list[str]:
         driver, found = self._driver, []
         for name, at_bytes in self._written_at_bytes.items():
-            grown_bytes = driver.bytes_logged - at_bytes
+            grown_bytes = driver.commit.bytes_logged - at_bytes
             if grown_bytes > self._growth_bytes_min:
                 stored_bytes = await self._stored_bytes(name, "looking what has grown")
                 if grown_bytes > stored_bytes and self._has_room(name, stored_bytes):
@@ -151,7 +151,7 @@ class Checkpointer:
         engine, checkpoint = self._driver.engine, self._checkpoints[name]
         known = await self._has_plenty(name)
         # Everything up to here is in the table and, once the group is stored, in the journal.
-        seq, at_bytes = engine.atomic.whole_seq, self._driver.bytes_logged
+        seq, at_bytes = engine.atomic.whole_seq, self._driver.commit.bytes_logged
         await self._driver.durable()
         abandoned = asyncio.Event()
 
@@ -186,7 +186,7 @@ class Checkpointer:
                 "the disk is full, and records were deleted: of the log all goes that checkpoints "
                 "hold, also what retention wants, so that there is room again"
             )
-        while await self._driver.run_in_journal_thread(
+        while await self._driver.commit.run_in_thread(
             self._trim, self._driver.now_us(), self._keep_from_seq(), beyond
         ):
             pass

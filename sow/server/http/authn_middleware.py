@@ -33,7 +33,7 @@ from sow.protocol.commands import Command, Identified
 from sow.security.authentication.credentials import Credentials
 from sow.security.authorization import EVERYTHING, Demand, Permissions, RoleSet
 from sow.server.http.request_origin import client_address, open_transport
-from sow.sessions.commands.audit import Audit, Deed
+from sow.sessions.commands.audit import Audit, AuditEvent
 from sow.sessions.queries.access_control import redact_error
 
 log = logging.getLogger("sow")
@@ -118,12 +118,12 @@ class RequestAuthenticator:
         actions are noted in `audit` at the time `now_us`."""
         self._running = engine, audit, now_us
 
-    def _note(self, deed: Deed, rights: Permissions, what: str, **more: object) -> None:
+    def _note(self, event: AuditEvent, rights: Permissions, what: str, **more: object) -> None:
         if self._running is not None:
             engine, audit, now_us = self._running
             # An idle engine's time stands still.
             engine.ledger.moment(now_us())
-            audit.note(deed, rights, what, **more)
+            audit.note(event, rights, what, **more)
 
     def swap_security(self, snapshot: SecuritySnapshot) -> None:
         """Use these users and roles from now on."""

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from aiohttp import hdrs, web
 
+from sow.core.humanize import did_you_mean
 from sow.core.media_types import JSON
 from sow.core.security_definitions import OF_TOPICS
-from sow.core.suggest import did_you_mean
 from sow.errors import ClientError, SowError, clipped, shown
 from sow.protocol.commands import OPTIONS, OPTIONS_IGNORED, Option, Options, Request, options_of
 from sow.protocol.options import read_value

@@ -4,7 +4,7 @@
         nothing to store and no commit under way: the group is released at once
         else: stored with the next commit (`sow.server.loop.group_commit`)
     stored ──> release ──> messages are written to every session of the group
-                           (`sow.server.loop.fanout_writer`), waiting requests continue
+                           (`sow.server.loop.background_work`), waiting requests continue
 
 A timer wakes the engine when something is due (`sow.server.loop.timers`), and idle work runs a
 little at a time when nothing else does. The runtime does not know what a topic is.
@@ -13,7 +13,6 @@ little at a time when nothing else does. The runtime does not know what a topic 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
 
 from sow.core.clock import SECOND_US, Clock
 from sow.core.cooperative import Task
@@ -22,16 +21,13 @@ from sow.engine.engine import Engine
 from sow.engine.wal import Group
 from sow.errors import DiskFull, StoreError, StoreFailing
 from sow.expressions import Filter
-from sow.server.loop.background_work import DueTimers
-from sow.server.loop.fanout_writer import FanoutWriter
+from sow.server.loop.background_work import DueTimers, FanoutWriter
 from sow.server.loop.group_commit import GroupCommit
 from sow.server.loop.latency import LoopLatency
 from sow.server.loop.scheduler import SLICE_S, FairScheduler
 from sow.server.loop.timers import ClockJumps, DeadlineTimer
 from sow.store.protocols import Journal
 from sow.streaming.sessions import Session
-
-Result = TypeVar("Result")
 
 IDLE_WORK_S = 0.05
 """Delay of idle work after the last flush: a burst is over by then."""
@@ -75,10 +71,12 @@ class ServerRuntime:
         self._woken_s = self._loop.time()
         self._begun_s: dict[int, float] = {}
         """Flush time of groups that are not released, by their numbers."""
-        self._commit = GroupCommit(journal, windows_us, self._release, self._fail, self._recover)
+        self.commit = GroupCommit(journal, windows_us, self._release, self._fail, self._recover)
+        """Stores what is logged."""
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._writers: dict[Session, Callable[[], None]] = {}
-        self._writing = FanoutWriter(self.turns, self._write_to)
+        self.fanout = FanoutWriter(self.turns, self._write_to)
+        """Hands messages to the sockets of sessions."""
         self._flush_is_scheduled = False
         self._due_timers = DueTimers(engine, self.turns, self.now_us)
         self._deadline = DeadlineTimer(clock, self._due_timers.begin)
@@ -138,12 +136,12 @@ class ServerRuntime:
             self._begun_s[group.number] = self._woken_s
         if self.failure is not None:
             # Reads continue. Entries can only be expirations: publishes are refused.
-            self._commit.keep(group.entries)
+            self.commit.keep(group.entries)
             self._release(group)
-        elif self._commit.is_idle and not group.entries:
+        elif self.commit.is_idle and not group.entries:
             self._release(group)
         else:
-            self._commit.add(group)
+            self.commit.add(group)
         self._deadline.set(self.engine.due_us())
         if self._idle_timer is None:
             self._idle_timer = self._loop.call_later(IDLE_WORK_S, self._run_idle_work)
@@ -174,7 +172,7 @@ class ServerRuntime:
         if begun_s is not None and group.entries and self.failure is None:
             took_s = self._loop.time() - begun_s
             self.durable_times.note(took_s, sum(map(len, group.entries)))
-        self._writing.begin(group.sessions, begun_s)
+        self.fanout.begin(group.sessions, begun_s)
         while self._waiters and self._waiters[0][0] <= group.number:
             waiter = self._waiters.popleft()[1]
             if not waiter.done():
@@ -190,22 +188,7 @@ class ServerRuntime:
     @property
     def failure(self) -> StoreError | None:
         """The disk's error since it refused a write, until it accepts one."""
-        return self._commit.failure
-
-    @property
-    def delivered_times(self) -> Histogram:
-        """Latencies of delivery; see `FanoutWriter.times`."""
-        return self._writing.times
-
-    @property
-    def commit_times(self) -> Histogram:
-        """Durations of commits; see `GroupCommit.commit_times`."""
-        return self._commit.commit_times
-
-    @property
-    def fsync_times(self) -> Histogram:
-        """Durations of writes and syncs; see `GroupCommit.fsync_times`."""
-        return self._commit.fsync_times
+        return self.commit.failure
 
     def late_s(self) -> float:
         """Seconds by which the engine's timers, such as those of conflated topics, are late."""
@@ -241,7 +224,7 @@ class ServerRuntime:
         self.engine.disk.fail(failure)
         # The open group too: what was accepted a moment ago must not be acknowledged either.
         last = self.engine.flush()
-        self._commit.keep(last.entries)
+        self.commit.keep(last.entries)
         groups = [*groups, last]
         for group in groups:
             for session in group.sessions:
@@ -264,16 +247,6 @@ class ServerRuntime:
 
     # Waiting.
 
-    @property
-    def behind(self) -> bool:
-        """The disk is so far behind that publishers should wait."""
-        return self._commit.is_behind
-
-    @property
-    def bytes_logged(self) -> int:
-        """Bytes of bodies given to the journal since the server started."""
-        return self._commit.bytes_logged
-
     async def durable(self) -> None:
         """Return when every change made so far is durable; raises the disk's StoreError when it
         refuses."""
@@ -289,18 +262,6 @@ class ServerRuntime:
         continue."""
         if self.failure is None:
             await self.durable()
-
-    def next_commit(self) -> asyncio.Future[None]:
-        """A future that is done after the next commit; shared by all waiters, so do not cancel
-        it."""
-        return self._commit.next()
-
-    async def run_in_journal_thread(
-        self, work: Callable[..., Result], *arguments: object
-    ) -> Result:
-        """Run `work` in the journal's thread, never beside an append; returns and raises what it
-        does."""
-        return await self._commit.run_in_thread(work, *arguments)
 
     # Time.
 
@@ -323,11 +284,11 @@ class ServerRuntime:
         if self.failure is None:
             await self.durable()
         self._deadline.cancel()
-        self._writing.finish()
+        self.fanout.finish()
         self.turns.close()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
-        await self._commit.close()
+        await self.commit.close()
 
 
 class WatchedStep:

@@ -10,7 +10,7 @@ request (`FairScheduler.run`, `sow.core.cooperative`). The duration of each part
 """
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, Protocol
 
@@ -43,18 +43,17 @@ class FairScheduler:
         self._watch = watch
         self._on_slice = on_slice
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[Work] = deque()
+        self._queue: OrderedDict[Work, None] = OrderedDict()
         self._next: asyncio.Handle | None = None
 
     def add(self, work: Work) -> None:
-        """`work` is ready; it is not queued already."""
-        self._queue.append(work)
+        """`work` is ready; where it is queued already it keeps its place."""
+        self._queue.setdefault(work)
         self._schedule()
 
     def remove(self, work: Work) -> None:
         """`work` is not ready any more, if it was."""
-        if work in self._queue:
-            self._queue.remove(work)
+        self._queue.pop(work, None)
 
     async def run(self, name: str, steps: Task[Result]) -> Result:
         """Run the steps of a task in slices; returns and raises what they do.
@@ -80,9 +79,9 @@ class FairScheduler:
         try:
             # Each once: work with more to do is queued again, for the next iteration.
             for _ in range(len(self._queue)):
-                work = self._queue.popleft()
+                work, _ = self._queue.popitem(last=False)
                 if work.go_on(until):
-                    self._queue.append(work)
+                    self._queue.setdefault(work)
                 ended = self._loop.time()
                 self._watch.note(work.name, ended - began)
                 if ended >= until:

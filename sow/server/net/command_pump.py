@@ -2,16 +2,22 @@
 
 Commands are executed in slices of the scheduler (`sow.server.loop.scheduler`), so that no frame
 delays others for longer than a step. Meanwhile the socket is not read, and TCP slows the client; a
-client whose outbox is full has to read before more is executed.
+client whose outbox is full has to read before more is executed: whatever makes room continues.
+
+Frames are queued as they arrive (`ReceiveQueue`), and their commands are parsed a few at a time: as
+many as fit into a slice. So a frame of millions of lines takes the memory of a few thousand, and
+frames of one line (there are many) are still parsed together and share their cost.
 """
 
 import asyncio
-from collections.abc import Container, Sequence
+from collections import deque
+from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 from sow.core.cooperative import Task
 from sow.protocol.commands import Command
-from sow.protocol.publish_batching import Read
+from sow.protocol.publish_batching import Read, read_frames
+from sow.protocol.wire import FRAME_PIECE_BYTES, LineSplitter, Refused, read_lines
 from sow.server.http.authn_middleware import RequestAuthenticator
 from sow.server.loop.filter_compile_pool import (
     Guarded,
@@ -21,17 +27,106 @@ from sow.server.loop.filter_compile_pool import (
     long_guarded,
 )
 from sow.server.loop.runtime import ServerRuntime
-from sow.server.net.receive_queue import ReceiveQueue
 from sow.server.net.session_writer import SessionWriter
 from sow.server.net.ws_memory_accounting import MessageMemory
 from sow.sessions.commands.executor import Executor
-from sow.streaming.sessions import Session
+from sow.streaming.sessions import PATIENCE_US, Session
+
+TAKEN_BYTES_MAX = 2 * FRAME_PIECE_BYTES
+"""Text that is parsed at once: some hundred messages, or a few thousand of the shortest commands,
+about what a slice executes."""
+READ_BYTES_MIN = 100
+"""The minimum size of a frame or command for this purpose: however short it is, it takes a
+microsecond or two to parse."""
+Commands = Iterator[Command | Refused | None]
+NO_FRAMES: deque[bytes] = deque()
+"""The queue of all clients with no frames, never modified: an empty deque takes 760 bytes."""
+
+
+class ReceiveQueue:
+    """Frames of one client. `bytes` is the total size of what is queued; a frame counts until it is
+    parsed."""
+
+    def __init__(self) -> None:
+        self._frames = NO_FRAMES
+        self._long: tuple[LineSplitter, Commands] | None = None
+        """The first frame, if it is long and partly parsed."""
+        self.bytes = 0
+
+    def add(self, frame: bytes) -> None:
+        """Queue a frame."""
+        if not self._frames:
+            self._frames = deque()
+        self._frames.append(frame)
+        self.bytes += len(frame)
+
+    def take(self) -> list[Read]:
+        """The next commands, in order. None are returned when the queue is empty, and while the
+        bodies of a long frame are split; then `bytes` shows that there is more."""
+        taken: list[Read] = []
+        left = TAKEN_BYTES_MAX
+        while self._frames and left > 0:
+            short = self._take_short(left)
+            taken += read_frames(short)
+            left -= sum(map(_weight, short))
+            if self._frames and left > 0:
+                frame = self._frames[0]
+                if self._long is None:
+                    lines = LineSplitter(frame)
+                    self._long = lines, read_lines(lines)
+                left -= self._read_on(*self._long, taken, left)
+                if left > 0:
+                    # Else the next call finds out whether that was all of the frame.
+                    self._long = None
+                    self._frames.popleft()
+                    self.bytes -= len(frame)
+        if not self._frames:
+            self._frames = NO_FRAMES
+        return taken
+
+    def _take_short(self, bytes_max: int) -> list[bytes]:
+        """Frames up to the next one of many lines, up to about `bytes_max`."""
+        short: list[bytes] = []
+        while self._frames and bytes_max > 0 and _is_short(self._frames[0]):
+            frame = self._frames.popleft()
+            short.append(frame)
+            bytes_max -= _weight(frame)
+            self.bytes -= len(frame)
+        return short
+
+    @staticmethod
+    def _read_on(lines: LineSplitter, commands: Commands, taken: list[Read], bytes_max: int) -> int:
+        """Parse some commands of a long frame; returns how much of it was split for them, or more
+        if they are short."""
+        begins, weight = lines.cut_bytes, 0
+        for command in commands:
+            if command is not None:
+                taken.append(command)
+            weight += READ_BYTES_MIN
+            if max(lines.cut_bytes - begins, weight) >= bytes_max:
+                break
+        return max(lines.cut_bytes - begins, weight)
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._frames.clear()
+        self._long = None
+        self.bytes = 0
+
+
+def _is_short(frame: bytes) -> bool:
+    """Whether a frame is parsed at once: it is small, or one line, which cannot be split."""
+    return len(frame) <= FRAME_PIECE_BYTES or b"\n" not in frame
+
+
+def _weight(frame: bytes) -> int:
+    return max(len(frame), READ_BYTES_MIN)
+
 
 QUEUE_BYTES_MAX = 256 * 1024
 """Bytes queued before the first of them are executed: what one read of a socket returns."""
-FULL_PAUSE_S = 0.02
-"""Delay before a full outbox is checked again: short beside the time in which a client could
-notice, long beside the cost of a check."""
+PATIENCE_S = PATIENCE_US / 1e6 + 0.01
+"""Delay before a session whose client makes no room is judged again: its patience is over then."""
 
 
 class LogonSource(NamedTuple):
@@ -68,7 +163,8 @@ class CommandReader:
         self._steps: Task[None] | None = None
         self._turns = driver.turns
         self._in_line = False
-        self._full_timer: asyncio.TimerHandle | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        """Runs while the outbox is full and its client should read."""
         self._sliced: asyncio.Future[None] | None = None
         self._compiling: asyncio.Task[None] | None = None
 
@@ -81,12 +177,24 @@ class CommandReader:
         return self._queue.bytes > QUEUE_BYTES_MAX
 
     def _line_up(self) -> None:
-        self._full_timer, self._in_line = None, True
+        if self._patience is not None:
+            self._stop_waiting()
+        self._in_line = True
         self._turns.add(self)
+
+    def _wait_for_room(self) -> None:
+        self._connection.wait_for_room(self._line_up)
+        self._patience = self._loop.call_later(PATIENCE_S, self._line_up)
+
+    def _stop_waiting(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        self._connection.forget_room()
 
     @property
     def _busy(self) -> bool:
-        return self._in_line or self._full_timer is not None or self._compiling is not None
+        return self._in_line or self._patience is not None or self._compiling is not None
 
     async def room(self) -> None:
         """Return when the socket may be read again."""
@@ -114,14 +222,15 @@ class CommandReader:
 
     def _go_on(self, until_s: float) -> bool:
         connection, session = self._connection, self._connection.session
-        if session.ended is not None or not connection.owns:
-            self._drop()
-            return False
-        if session.outbox.full:
+        if session.ended is None and session.outbox.full and connection.owns:
             self._executor.sessions.apply_back_pressure(session, self._driver.now_us())
             if session.ended is not None:
                 connection.write()
-            self._full_timer = self._loop.call_later(FULL_PAUSE_S, self._line_up)
+            elif session.outbox.full:
+                self._wait_for_room()
+                return False
+        if session.ended is not None or not connection.owns:
+            self._drop()
             return False
         more = self._carry_out(until_s) and self._compiling is None
         connection.follow()
@@ -216,7 +325,6 @@ class CommandReader:
         self._drop()
         if self._compiling is not None:
             self._compiling.cancel()
-        if self._full_timer is not None:
-            self._full_timer.cancel()
+        self._stop_waiting()
         self._turns.remove(self)
-        self._full_timer, self._in_line = None, False
+        self._in_line = False

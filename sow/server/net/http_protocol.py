@@ -17,7 +17,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from sow.errors import ClientError, SowError, clipped
 from sow.server.http.responses import problem
-from sow.server.net.ws_frame_scanner import BadFrame
+from sow.server.net.ws_memory_accounting import BadFrame
 
 CLIENT_FAULTS = (HttpProcessingError, web.RequestPayloadError, ConnectionError, TimeoutError)
 

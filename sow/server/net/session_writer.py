@@ -49,9 +49,9 @@ class SessionWriter:
         self._transport = below.transport
         self._flow = below.flow
         self._on_end = on_end
-        self._is_queued = False
         self._aborting: asyncio.TimerHandle | None = None
         self._drained: asyncio.Future[None] | None = None
+        self._on_room: Callable[[], None] | None = None
         self._claim()
 
     def begin(self) -> None:
@@ -81,6 +81,7 @@ class SessionWriter:
         """Another socket has taken over the session."""
         self._driver.detach(self.session)
         self._transport.abort()
+        self._check_room()
 
     @property
     def owns(self) -> bool:
@@ -90,23 +91,17 @@ class SessionWriter:
     def write(self) -> None:
         """Write what is encoded, released and accepted by the socket; queue or wait with the
         rest."""
-        more = self._write(self._write_ready)
-        if more and not self._is_queued:
-            self._is_queued = True
+        if self._write(self._write_ready):
             self._driver.turns.add(self)
 
     def go_on(self, until_s: float) -> bool:
         """Continue to encode and write until `until_s`; returns whether there is more."""
-        more = False
-        try:
-            more = self._write(lambda now_us: self._write_all(now_us, until_s))
-            return more
-        finally:
-            self._is_queued = more
+        return self._write(lambda now_us: self._write_all(now_us, until_s))
 
     def _write(self, fill_socket: Callable[[int], bool]) -> bool:
         """Fill the socket; returns whether it accepts more than there was time for."""
         if self._transport.is_closing():
+            self._check_room()
             return False
         session, now_us = self.session, self._driver.now_us()
         more = fill_socket(now_us)
@@ -116,6 +111,8 @@ class SessionWriter:
             more = more or fill_socket(now_us)
         if session.ended is not None and self._aborting is None:
             self._give_up()
+        if self._on_room is not None:
+            self._check_room()
         return more
 
     def _write_ready(self, now_us: int) -> bool:
@@ -152,6 +149,23 @@ class SessionWriter:
         self._flow.wait(self.write)
         return False
 
+    def wait_for_room(self, resumed: Callable[[], None]) -> None:
+        """Call `resumed` once, when the full outbox is within its bounds again, or never will be:
+        the session has ended, or is another socket's. Whatever shortens an outbox has it written
+        (`Engine.touch`), so this is checked after each write."""
+        self._on_room = resumed
+
+    def forget_room(self) -> None:
+        """Cancel `wait_for_room`."""
+        self._on_room = None
+
+    def _check_room(self) -> None:
+        resumed, session = self._on_room, self.session
+        if resumed is None or (self.owns and session.ended is None and session.outbox.full):
+            return
+        self._on_room = None
+        resumed()
+
     async def drained(self) -> None:
         """Return when the outbox is empty."""
         while self.session.outbox:
@@ -177,8 +191,6 @@ class SessionWriter:
         if self.owns:
             self._driver.detach(self.session)
         self._flow.forget(self.write)
-        if self._is_queued:
-            self._is_queued = False
-            self._driver.turns.remove(self)
+        self._driver.turns.remove(self)
         if self._aborting is not None:
             self._aborting.cancel()

@@ -8,11 +8,16 @@ its commands, `sow.server.net.session_writer` writes to it, and
         └──eof──> HALF_CLOSED ──opened──────────────┘
     OPEN, DRAINING ──session ended──> CLOSING: the last line is written, send the close frame
     any ──lost──> CLOSED
+
+A client that vanished without closing is detected by the ping that it does not answer (`Pings`).
+Nothing arrives from a client whose socket is paused because its earlier messages are still being
+executed: its pong is behind them. So silence counts only while the socket is read, which aiohttp's
+own pings do not consider.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum, auto
 
 from aiohttp import WSMessage, WSMsgType, web
@@ -26,11 +31,61 @@ from sow.server.http.route import WEBSOCKET, operation, route
 from sow.server.loop.runtime import ServerRuntime
 from sow.server.net.command_pump import CommandReader, LogonSource
 from sow.server.net.connection_supervisor import supervised
-from sow.server.net.pings import Pings
 from sow.server.net.session_writer import SessionWriter
-from sow.server.net.ws_frame_scanner import close_answer
+from sow.server.net.ws_memory_accounting import MessageMemory, close_answer
 from sow.sessions.commands.executor import Executor
 from sow.streaming.sessions import Session
+
+PING_CHECK_S = 15.0
+"""Interval of checks whether anything has arrived; a ping has as long to be answered."""
+SILENT_CHECKS = 2
+"""Silent checks before a ping: routers that forget idle connections see traffic, and a vanished
+client is detected within the idle time of a minute."""
+
+
+class Pings:
+    """The pings of one client, until `stop`; `lose` disconnects a client that answers none."""
+
+    def __init__(
+        self,
+        activity: MessageMemory,
+        ping: Callable[[], Awaitable[None]],
+        lose: Callable[[], None],
+    ) -> None:
+        self._activity = activity
+        self._ping = ping
+        self._lose = lose
+        self._loop = asyncio.get_running_loop()
+        self._received = activity.received
+        self._silent = 0
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = self._loop.call_later(PING_CHECK_S, self._check)
+
+    def _check(self) -> None:
+        self._timer = self._loop.call_later(PING_CHECK_S, self._check)
+        if self._activity.received != self._received or not self._activity.is_read:
+            self._received, self._silent = self._activity.received, 0
+            return
+        self._silent += 1
+        if self._silent == SILENT_CHECKS:
+            self._task = self._loop.create_task(self._send())
+        elif self._silent > SILENT_CHECKS:
+            self.stop()
+            self._lose()
+
+    async def _send(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            await self._ping()
+
+    def stop(self) -> None:
+        """Stop."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
 
 PINGS_AT_ONCE = 50
 """Pings of one client answered before other work runs: half a millisecond."""
@@ -230,7 +285,7 @@ class WebSocketClient:
                 break
             if commands.add(frame):
                 await commands.room()
-            if driver.behind:
+            if driver.commit.is_behind:
                 await self._wait_for_disk()
         await self._answer_close()
         await commands.done()

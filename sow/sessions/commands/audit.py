@@ -20,9 +20,9 @@ from sow.protocol.encodings import timestamp
 from sow.security.authorization import Permissions
 from sow.store.memory import Table
 
-Deed = Literal["logon", "refused", "admin", "delete"]
+AuditEvent = Literal["logon", "refused", "admin", "delete"]
 KEPT_MAX = 25_000
-"""Records of each deed: some 30 MB of all, and weeks of what people do."""
+"""Records of each event: some 30 MB of all, and weeks of what people do."""
 NOTED_AT_ONCE = 100
 """Refusals of all, and logons or deletes of one user, that are noted at once: a program that errs
 shows all of what it tries."""
@@ -32,16 +32,16 @@ USERS_KEPT = 1_000
 """Of more, those that came longest ago have all their room again."""
 
 
-def _newest(table: Table, deed: Deed) -> tuple[int, int]:
-    """How many-th of its deed the newest record is, by its place, and its number; 0 and 0 where
+def _newest(table: Table, event: AuditEvent) -> tuple[int, int]:
+    """How many-th of its event the newest record is, by its place, and its number; 0 and 0 where
     there is none. Few are read: the places are a ring that has been written to in its order."""
 
     def number_at(place: int) -> int:
-        body = table.bodies[table.slots[f"{deed} {place}"]]
+        body = table.bodies[table.slots[f"{event} {place}"]]
         return int(orjson.loads(body or b"{}")["number"])
 
     places = range(len(table.slots))
-    there = bisect_left(places, True, key=lambda place: f"{deed} {place}" not in table.slots)
+    there = bisect_left(places, True, key=lambda place: f"{event} {place}" not in table.slots)
     if not there:
         return 0, 0
     first = number_at(0)
@@ -51,34 +51,34 @@ def _newest(table: Table, deed: Deed) -> tuple[int, int]:
 
 
 class Audit:
-    """Notes deeds in the topic of one engine."""
+    """Notes events in the topic of one engine."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._number: int | None = None
-        self._counts: dict[Deed, int] = {}
+        self._counts: dict[AuditEvent, int] = {}
         """The number of the next record among those of its event."""
         self._rooms: dict[tuple[str, ...], tuple[float, int]] = {}
         self._left_out = 0
 
-    def note(self, deed: Deed, rights: Permissions, what: str, **more: object) -> None:
+    def note(self, event: AuditEvent, rights: Permissions, what: str, **more: object) -> None:
         """Record what a user with these permissions has done, or tried to; a record that the disk
         does not take is left out."""
         engine = self._engine
         topic = engine.topics.get(AUDIT.name)
         if rights.is_open or topic is None:
             return
-        if deed != "admin" and not self._has_room(deed, rights):
+        if event != "admin" and not self._has_room(event, rights):
             self._left_out += 1
             return
         account = engine.catalog.account(AUDIT)
         number = self._next()
-        count = self._counts.get(deed, 0)
+        count = self._counts.get(event, 0)
         record = {
-            "place": f"{deed} {count % KEPT_MAX}",
+            "place": f"{event} {count % KEPT_MAX}",
             "number": number,
             "at": timestamp(engine.now_us),
-            "deed": deed,
+            "deed": event,
             "user": rights.user and clipped(rights.user.name),
             "by": rights.by and clipped(rights.by.name),
             "what": what,
@@ -93,7 +93,7 @@ class Audit:
             self._left_out += 1
             return
         self._number, self._left_out = number, 0
-        self._counts[deed] = count + 1
+        self._counts[event] = count + 1
         engine.notify_work()
 
     def _next(self) -> int:
@@ -102,18 +102,18 @@ class Audit:
             table = self._engine.catalog.account(AUDIT).records.table
             # Once, also where the disk takes no record.
             self._number = 0
-            for deed in get_args(Deed):
-                count, number = _newest(table, deed)
+            for event in get_args(AuditEvent):
+                count, number = _newest(table, event)
                 if count:
-                    self._counts[deed] = count
+                    self._counts[event] = count
                     self._number = max(self._number, number)
         return self._number + 1
 
-    def _has_room(self, deed: Deed, rights: Permissions) -> bool:
+    def _has_room(self, event: AuditEvent, rights: Permissions) -> bool:
         """Whether one more of these is recorded: refusals count for all users together, since
         anyone can be refused under any name."""
         now_us = self._engine.now_us
-        key = (deed,) if deed == "refused" else (deed, *rights.owner)
+        key = (event,) if event == "refused" else (event, *rights.owner)
         left, since_us = self._rooms.pop(key, (float(NOTED_AT_ONCE), now_us))
         left = min(NOTED_AT_ONCE, left + max(0, now_us - since_us) * NOTED_PER_S / SECOND_US)
         has_room = left >= 1

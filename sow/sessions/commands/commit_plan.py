@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sow.core.changes import Reason
 from sow.core.cooperative import Task
 from sow.engine.capacity import Deed
 from sow.engine.engine import Engine
@@ -21,6 +20,7 @@ from sow.engine.write_policy import WritePolicy
 from sow.errors import NotEntitled
 from sow.sessions.commands.staged_rows import DELETIONS, REASON_OF, STORED_AT_ONCE, CommitStep
 from sow.store.protocols import Op
+from sow.topic.batch import Reason
 from sow.topic.records import CheckedMessages
 
 KEYED_AT_ONCE = 2_000

@@ -6,22 +6,18 @@ queued for the session in order; the engine's group commit decides when they are
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 
-import numpy as np
-
 from sow import __version__
-from sow.core import protocol_messages
 from sow.core.cooperative import Task, run_to_completion
 from sow.core.definitions import Configuration
 from sow.core.security_definitions import User
 from sow.engine.bulk_publish import SLICE_ROWS, reading
 from sow.engine.engine import Engine
 from sow.engine.reconfiguration import GiveUp, Reconfiguration
-from sow.engine.running_topics import LiveTopic, SourceTopic
+from sow.engine.running_topics import LiveTopic
 from sow.errors import (
-    BadMessage,
     Busy,
     ClientError,
     NotEntitled,
@@ -30,21 +26,17 @@ from sow.errors import (
     described,
 )
 from sow.messages import line_bodies
+from sow.protocol import replies
 from sow.protocol.commands import ACKS, COMMANDS, Command, acks_of
 from sow.protocol.encodings import publish_acks, quoted, skip_lines
 from sow.protocol.publish_batching import PublishBatch, Read, coalesce
 from sow.protocol.wire import Refused
-from sow.query import Query
-from sow.security.authorization import EVERYTHING, Permissions, RoleSet
+from sow.security.authorization import Permissions, RoleSet
+from sow.sessions.commands import record_ops
 from sow.sessions.commands.audit import Audit
 from sow.sessions.commands.rate_limiter import RateLimiter
 from sow.sessions.commands.session_manager import NOT_ENTITLED, NOT_RECOVERED, SessionManager
-from sow.sessions.queries.access_control import (
-    permit_for,
-    redact_error,
-    restrict_query,
-    row_policy_for,
-)
+from sow.sessions.queries.access_control import permit_for, redact_error
 from sow.sessions.queries.query_planning import acknowledge, sow_keys
 from sow.sessions.subscriptions.reapply_permissions import PreparedPermissions
 from sow.sessions.subscriptions.subscriptions import Subscriptions
@@ -52,8 +44,6 @@ from sow.store.protocols import Journal
 from sow.streaming.sessions import Session
 from sow.topic.records import CheckedMessages
 
-NAMED_AT_ONCE = 500
-"""Bodies that name records to delete, of one step: half a millisecond of reading."""
 TOGETHER_MAX = SLICE_ROWS
 """Messages of publishes that are carried out as one, in one step."""
 FAILED_DETAIL = "the server failed on this command; its log says why"
@@ -200,18 +190,15 @@ class Executor:
             or permit_for(session.rights, "write", publishes.topic) is not None
             or len(publishes.bodies) > TOGETHER_MAX
             or not engine.is_free(publishes.topic)
+            or self.rates.charge(session.rights, len(publishes.bodies), now_us) is not None
         ):
             return False
         try:
             topic = engine.publishable(publishes.topic)
-            self.rates.take(session.rights, len(publishes.bodies), now_us)
-        except SowError:
-            return False
-        try:
             bodies = self._bodies(topic, publishes, publishes.bodies)
             last = engine.publish_slice(topic, bodies, now_us)
         except SowError:
-            # Each of them is carried out by itself, and counted then.
+            # Each of them is carried out and counted by itself, and some of them are refused.
             self.rates.give_back(session.rights, len(publishes.bodies))
             return False
         session.send_lines(publish_acks(publishes.requested(last - len(bodies))))
@@ -231,7 +218,7 @@ class Executor:
         try:
             if isinstance(command, Refused):
                 self.refused[type(command.error).reason] += 1
-                session.send(protocol_messages.failure(command.cid, command.error))
+                session.send(replies.failure(command.cid, command.error))
             else:
                 self._check(session, command)
                 steps = ACTIONS[command.name](self, session, command, now_us)
@@ -243,10 +230,10 @@ class Executor:
                 self._note_refused(session, command, error)
             catalog = self.engine.catalog
             error = redact_error(error, session.rights, catalog.topics, catalog.pattern_texts)
-            session.send(protocol_messages.failure(command.cid, error))
+            session.send(replies.failure(command.cid, error))
         except Exception as error:
             self._fail(f"session {session.id}: {described(error)}")
-            session.send(protocol_messages.failure(command.cid, SowError(FAILED_DETAIL)))
+            session.send(replies.failure(command.cid, SowError(FAILED_DETAIL)))
         finally:
             self.engine.output.touch(session)
 
@@ -328,9 +315,7 @@ class Executor:
         """Acknowledge a logon; lines are counted after the last of its acks."""
         acks = acks_of(command.acks, has_cid=True)
         for kind in acks:
-            reply = protocol_messages.ack(
-                command.cid, kind, **self._identity(session, command), **more
-            )
+            reply = replies.ack(command.cid, kind, **self._identity(session, command), **more)
             if kind == acks[-1]:
                 session.send_name(reply, self.engine.output.group, self.engine.now_us)
             else:
@@ -377,9 +362,7 @@ class Executor:
         self.sessions.come_back(old)
         had, rights = old.rights, session.rights
         self.sessions.entitle(old, rights, session.shown)
-        ack = protocol_messages.ack(
-            command.cid, "processed", **self._identity(old, command), resumed=True
-        )
+        ack = replies.ack(command.cid, "processed", **self._identity(old, command), resumed=True)
         old.send_resumed(ack, self.engine.now_us)
         session.give_way_to(old)
         self.sessions.forget(session)
@@ -392,7 +375,7 @@ class Executor:
         self._name(session, command, {"resumed": False, "reason": reason})
 
     def _heartbeat(self, session: Session, command: Command, _now_us: int) -> None:
-        session.send(protocol_messages.heartbeat())
+        session.send(replies.heartbeat())
         acknowledge(session, command, *ACKS)
 
     def _flush(self, session: Session, command: Command, _now_us: int) -> None:
@@ -429,12 +412,14 @@ class Executor:
     def _sow_delete(self, session: Session, command: Command, now_us: int) -> Task[None]:
         topic = self.engine.catalog.deletable(command.topic)
         bodies = self._bodies(topic, command, command.bodies) if command.bodies else ()
-        deleted = yield from self.deletion(
+        deleted = yield from record_ops.delete_selected(
+            self.engine,
+            self.audit,
             topic,
             now_us,
             filter_text=command.filter,
             sow_keys=sow_keys(command),
-            identities=(yield from _identities(topic, bodies)) if bodies else None,
+            identities=(yield from record_ops.identities(topic, bodies)) if bodies else None,
             rights=command.rights,
             check_still=lambda: self._check_still(session, command),
         )
@@ -456,74 +441,6 @@ class Executor:
         texts = quoted([body.decode("latin-1") for body in bodies]) if command.framed else bodies
         return line_bodies(kind, texts)
 
-    def deletion(
-        self,
-        topic: SourceTopic,
-        now_us: int,
-        *,
-        filter_text: str | None,
-        sow_keys: tuple[str, ...] | None,
-        identities: Collection[str] | None,
-        rights: Permissions = EVERYTHING,
-        check_still: Callable[[], object] = lambda: None,
-    ) -> Task[int]:
-        """Remove the records that exactly one of the three selectors names, as of the moment at
-        which they are found; returns how many.
-
-        Records that these `rights` do not permit to delete stay, and are not mentioned: to the user
-        they do not exist. The number of records that a filter finds reveals their content, so
-        deletes by filter are audited, and require the permission to read. `check_still` raises if
-        the permissions have changed by the time the records are found.
-
-        Raises ClientError for another number of selectors, NotEntitled, and what `Engine.removal`
-        does.
-        """
-        given = [selector is not None for selector in (filter_text, sow_keys, identities)]
-        if sum(given) != 1:
-            raise ClientError(
-                "a delete takes exactly one of a filter (1=1 for all), keys, or bodies whose "
-                f"key fields name the records; {sum(given)} were given"
-            )
-        if filter_text is not None and not rights.may("read", topic.name):
-            raise NotEntitled(
-                "a delete by filter reveals the content of records, and no role allows you "
-                f"to read topic {topic.name}; name them by keys or bodies"
-            )
-        permit = permit_for(rights, "delete", topic.name)
-        # What this client has left of a publish came before.
-        yield from self.engine.publications.finish_left(topic.name)
-        yield from self.engine.atomic.finish_before(topic.name)
-        if identities is None:
-            self.engine.ledger.moment(now_us)
-            condition = None if filter_text is None else self.engine.filter(filter_text)
-            query = Query(filter=condition, keys=sow_keys)
-            # Hidden fields must reveal nothing about records, not even about the user's own.
-            if rights.may("read", topic.name):
-                query = restrict_query(query, row_policy_for(rights, topic.records))
-            if permit is not None:
-                query = restrict_query(query, rights.write_guard(topic.name, "delete"))
-            slots = (yield from self.engine.queries.answering(topic.name, query)).slots
-        else:
-            held = topic.records.table.slots
-            names = [name for name in identities if name in held]
-            if permit is not None:
-                allowed = permit.may_delete(topic.records, names)
-                names = [name for name, may in zip(names, allowed, strict=True) if may]
-            there = dict.fromkeys([held[name] for name in names])
-            slots = np.fromiter(there, np.int64, len(there))
-        check_still()
-        if filter_text is not None:
-            # Before the first is removed, so that no client waits for the end.
-            self.audit.note(
-                "delete",
-                rights,
-                "sow_delete",
-                topic=topic.name,
-                filter=filter_text,
-                deleted=len(slots),
-            )
-        return (yield from self.engine.removal(topic.name, slots, now_us))
-
     def _sow(self, session: Session, command: Command, _now_us: int) -> Task[None]:
         return self.subscriptions.snapshot(session, command)
 
@@ -539,19 +456,6 @@ class Executor:
 
 def _parts(read: Read) -> Iterable[Read]:
     return read.parts(TOGETHER_MAX) if isinstance(read, PublishBatch) else (read,)
-
-
-def _identities(topic: LiveTopic, bodies: Sequence[bytes]) -> Task[list[str]]:
-    """The identities of bodies' records; raises BadMessage with the index of the first without
-    one."""
-    names: list[str] = []
-    for start in range(0, len(bodies), NAMED_AT_ONCE):
-        try:
-            names += topic.records.identities_of_sent(bodies[start : start + NAMED_AT_ONCE])
-        except BadMessage as error:
-            raise error.moved(start) from None
-        yield
-    return names
 
 
 ACTIONS: dict[str, Callable[[Executor, Session, Command, int], Task[None] | None]] = {

@@ -31,21 +31,28 @@ class RateLimiter:
 
     def take(self, rights: Permissions, count: int, now_us: int) -> None:
         """Take tokens for `count` messages of a user; raises RateLimited, and takes nothing."""
+        error = self.charge(rights, count, now_us)
+        if error is not None:
+            raise error
+
+    def charge(self, rights: Permissions, count: int, now_us: int) -> RateLimited | None:
+        """The same, but the error is returned."""
         most = self._limits().publishes_per_second_max
         if most is None:
-            return
+            return None
         left, since_us = self._buckets.pop(rights.owner, (float(most), now_us))
         left = min(most, left + max(0, now_us - since_us) * most / 1_000_000)
         self._buckets[rights.owner] = left if left <= 0 else left - count, now_us
         if len(self._buckets) > USERS_KEPT:
             del self._buckets[next(iter(self._buckets))]
-        if left <= 0:
-            error = RateLimited(
-                f"more than {most} messages a second are published (Limits/PublishesPerSecond); "
-                f"go on in {-left / most:.1f} s"
-            )
-            error.retry_after_s = max(1, math.ceil(-left / most))
-            raise error
+        if left > 0:
+            return None
+        error = RateLimited(
+            f"more than {most} messages a second are published (Limits/PublishesPerSecond); "
+            f"go on in {-left / most:.1f} s"
+        )
+        error.retry_after_s = max(1, math.ceil(-left / most))
+        return error
 
     def give_back(self, rights: Permissions, count: int) -> None:
         """Return the tokens of messages that were not published after all."""

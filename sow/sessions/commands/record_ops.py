@@ -1,21 +1,29 @@
-"""One record by its SowKey: put, merged or deleted, if it is what the client takes it for.
+"""Operations on records: one by its SowKey, or a delete of all that a selector names.
 
-It is a publish of one message, or a removal of one record, like any other: the same permissions,
-limits and order. In addition a *look* is called with the record in the step that changes it, and
-may raise. Nothing comes between the look and the change.
+One record is put, merged or deleted if it is what the client takes it for. It is a publish of one
+message, or a removal of one record, like any other: the same permissions, limits and order. In
+addition a *look* is called with the record in the step that changes it, and may raise. Nothing
+comes between the look and the change.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
 from sow.core.cooperative import Task
 from sow.engine.engine import Engine
-from sow.engine.running_topics import SourceTopic
+from sow.engine.running_topics import LiveTopic, SourceTopic
 from sow.engine.write_policy import WritePolicy
-from sow.errors import NotEntitled, UnknownRecord, shown
+from sow.errors import BadMessage, ClientError, NotEntitled, UnknownRecord, shown
+from sow.query import Query
 from sow.security.authorization import Permissions
-from sow.sessions.queries.access_control import permit_for, row_policy_for, shows
+from sow.sessions.commands.audit import Audit
+from sow.sessions.queries.access_control import (
+    permit_for,
+    restrict_query,
+    row_policy_for,
+    shows,
+)
 from sow.topic.records import CheckedMessages, Records
 
 KEYED_AT_ONCE = 2_000
@@ -115,3 +123,90 @@ def delete(
 def _may_go(permit: WritePolicy, records: Records, slot: int) -> bool:
     identity = records.table.identities[slot]
     return identity is not None and permit.may_delete(records, [identity])[0]
+
+
+NAMED_AT_ONCE = 500
+"""Bodies that name records to delete, of one step: half a millisecond of reading."""
+
+
+def identities(topic: LiveTopic, bodies: Sequence[bytes]) -> Task[list[str]]:
+    """The identities of bodies' records; raises BadMessage with the index of the first without
+    one."""
+    names: list[str] = []
+    for start in range(0, len(bodies), NAMED_AT_ONCE):
+        try:
+            names += topic.records.identities_of_sent(bodies[start : start + NAMED_AT_ONCE])
+        except BadMessage as error:
+            raise error.moved(start) from None
+        yield
+    return names
+
+
+def delete_selected(
+    engine: Engine,
+    audit: Audit,
+    topic: SourceTopic,
+    now_us: int,
+    *,
+    filter_text: str | None,
+    sow_keys: tuple[str, ...] | None,
+    identities: Collection[str] | None,
+    rights: Permissions,
+    check_still: Callable[[], object],
+) -> Task[int]:
+    """Remove the records that exactly one of the three selectors names, as of the moment at
+    which they are found; returns how many.
+
+    Records that these `rights` do not permit to delete stay, and are not mentioned: to the user
+    they do not exist. The number of records that a filter finds reveals their content, so
+    deletes by filter are audited, and require the permission to read. `check_still` raises if
+    the permissions have changed by the time the records are found.
+
+    Raises ClientError for another number of selectors, NotEntitled, and what `Engine.removal`
+    does.
+    """
+    given = [selector is not None for selector in (filter_text, sow_keys, identities)]
+    if sum(given) != 1:
+        raise ClientError(
+            "a delete takes exactly one of a filter (1=1 for all), keys, or bodies whose "
+            f"key fields name the records; {sum(given)} were given"
+        )
+    if filter_text is not None and not rights.may("read", topic.name):
+        raise NotEntitled(
+            "a delete by filter reveals the content of records, and no role allows you "
+            f"to read topic {topic.name}; name them by keys or bodies"
+        )
+    permit = permit_for(rights, "delete", topic.name)
+    # What this client has left of a publish came before.
+    yield from engine.publications.finish_left(topic.name)
+    yield from engine.atomic.finish_before(topic.name)
+    if identities is None:
+        engine.ledger.moment(now_us)
+        condition = None if filter_text is None else engine.filter(filter_text)
+        query = Query(filter=condition, keys=sow_keys)
+        # Hidden fields must reveal nothing about records, not even about the user's own.
+        if rights.may("read", topic.name):
+            query = restrict_query(query, row_policy_for(rights, topic.records))
+        if permit is not None:
+            query = restrict_query(query, rights.write_guard(topic.name, "delete"))
+        slots = (yield from engine.queries.answering(topic.name, query)).slots
+    else:
+        held = topic.records.table.slots
+        names = [name for name in identities if name in held]
+        if permit is not None:
+            allowed = permit.may_delete(topic.records, names)
+            names = [name for name, may in zip(names, allowed, strict=True) if may]
+        there = dict.fromkeys([held[name] for name in names])
+        slots = np.fromiter(there, np.int64, len(there))
+    check_still()
+    if filter_text is not None:
+        # Before the first is removed, so that no client waits for the end.
+        audit.note(
+            "delete",
+            rights,
+            "sow_delete",
+            topic=topic.name,
+            filter=filter_text,
+            deleted=len(slots),
+        )
+    return (yield from engine.removal(topic.name, slots, now_us))

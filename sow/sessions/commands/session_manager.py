@@ -46,27 +46,11 @@ class GoneSession(NamedTuple):
     reason: str
 
 
-class AwaitedSession:
-    """A session without a socket, until its time is over."""
+class SessionDeadline:
+    """When something of a session is over: its time without a socket, or its authentication."""
 
-    def __init__(self, session: Session, until_us: int) -> None:
-        self.session = session
-        self.until_us = until_us
-
-    def due_us(self) -> int | None:
-        """When the session's time is over."""
-        return self.until_us
-
-
-class EntitledSession:
-    """A session whose authentication expires."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-
-    def due_us(self) -> int | None:
-        """When its rights end."""
-        return self.session.rights.expires_us
+    def __init__(self, due_us: Callable[[], int | None]) -> None:
+        self.due_us = due_us
 
 
 ANONYMOUS = Permissions(None)
@@ -97,8 +81,8 @@ class SessionManager:
         self._numbers = count(1)
         self._by_id: dict[str, Session] = {}
         self._by_name: dict[str, Session] = {}
-        self._awaited: dict[Session, AwaitedSession] = {}
-        self._entitled: dict[Session, EntitledSession] = {}
+        self._awaited: dict[Session, SessionDeadline] = {}
+        self._entitled: dict[Session, SessionDeadline] = {}
         self._gone: dict[str, str] = {}
         self._lagging: dict[Session, None] = {}
         self._folding: dict[Session, None] = {}
@@ -183,7 +167,7 @@ class SessionManager:
         session.entitle(rights, shown)
         waiting = self._entitled.get(session)
         if rights.expires_us is not None and waiting is None:
-            waiting = self._entitled[session] = EntitledSession(session)
+            waiting = self._entitled[session] = SessionDeadline(lambda: session.rights.expires_us)
             self._engine.timers.add(waiting, lambda _waiting, now_us: self._look(session, now_us))
             self._engine.notify_work()
         elif waiting is not None:
@@ -218,16 +202,16 @@ class SessionManager:
     def bar(self, session: Session, why: str = BARRED) -> None:
         """End a session whose user is not authenticated any more, or for the reason `why`; nothing
         that waits is sent."""
-        self._stop_waiting(session)
+        self._stop(self._entitled, session)
         session.bar([*self._subscriptions.of(session)], self._engine.now_us, why)
         self._engine.output.touch(session)
         if not session.connected:
             self.close(session, f"closed for {session.ended}")
 
-    def _stop_waiting(self, session: Session) -> None:
-        waiting = self._entitled.pop(session, None)
-        if waiting is not None:
-            self._engine.timers.remove(waiting)
+    def _stop(self, deadlines: dict[Session, SessionDeadline], session: Session) -> None:
+        deadline = deadlines.pop(session, None)
+        if deadline is not None:
+            self._engine.timers.remove(deadline)
 
     def find(self, called: str) -> Session | None:
         """The session with an id, or with the name that only its owner knows."""
@@ -248,7 +232,7 @@ class SessionManager:
     def forget(self, session: Session) -> bool:
         """The session can be found no more; False if it could not before."""
         self._by_name.pop(session.name, None)
-        self._stop_waiting(session)
+        self._stop(self._entitled, session)
         return self._by_id.pop(session.id, None) is not None
 
     def _give_up(self, session: Session, name: str) -> str:
@@ -305,19 +289,17 @@ class SessionManager:
             self.close(session, f"closed for {session.ended}" if session.ended else "disconnected")
             return False
         session.disconnect()
-        waiting = self._awaited[session] = AwaitedSession(session, now_us + timeout_us)
+        waiting = self._awaited[session] = SessionDeadline(lambda: now_us + timeout_us)
         self._engine.timers.add(waiting, lambda _waiting, _now_us: self.close(session, "expired"))
         return True
 
     def come_back(self, session: Session) -> None:
         """The client of a session without a socket has come back to it."""
-        waiting = self._awaited.pop(session, None)
-        if waiting is not None:
-            self._engine.timers.remove(waiting)
+        self._stop(self._awaited, session)
 
     def close(self, session: Session, why: str = "disconnected") -> None:
         """A session is gone for good; its subscriptions end with it."""
-        self._stop_waiting(session)
+        self._stop(self._entitled, session)
         self._subscriptions.end_all(session)
         if self.forget(session):
             self.closed[_because(session, why)] += 1

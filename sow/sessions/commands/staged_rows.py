@@ -15,11 +15,11 @@ from hashlib import blake2b
 from itertools import groupby
 from typing import NamedTuple
 
-from sow.core.changes import Reason
 from sow.core.cooperative import untracked
 from sow.engine.bulk_publish import SLICE_BYTES, SLICE_ROWS
 from sow.errors import BadMessage, shown
 from sow.messages import line_bodies
+from sow.topic.batch import Reason
 from sow.topic.records import CheckedMessages, Records
 
 STORED_AT_ONCE = SLICE_ROWS

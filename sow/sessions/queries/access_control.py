@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 
+from sow.core.humanize import no_topic
 from sow.core.security_definitions import Verb
-from sow.core.suggest import no_topic
 from sow.engine.running_topics import is_hidden
 from sow.engine.write_policy import WritePolicy
 from sow.errors import InvalidTopic, SowError, UnknownTopic

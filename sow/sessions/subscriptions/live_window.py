@@ -10,16 +10,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from sow.core import protocol_messages
 from sow.core.cooperative import Task
 from sow.engine.engine import Engine
 from sow.engine.running_topics import LiveTopic
 from sow.errors import ClientError, InvalidTopic, TooLarge
+from sow.protocol import replies
 from sow.protocol.commands import ACKS, Command
 from sow.query import Query, QueryAnswer
 from sow.sessions.queries.access_control import restrict_query, row_policy_of
-from sow.sessions.queries.query_planning import QueryPlanner, TopicSelection, acknowledge, shape_for
-from sow.sessions.queries.window_rules import window_of
+from sow.sessions.queries.query_planning import (
+    QueryPlanner,
+    TopicSelection,
+    acknowledge,
+    shape_for,
+    window_of,
+)
 from sow.sessions.subscriptions.subscribe import Subscriber
 from sow.sessions.subscriptions.subscription import Register, Subscription
 from sow.sessions.subscriptions.unsubscribe import Unsubscriber
@@ -170,9 +175,9 @@ class LiveWindows:
         answer = channel.begin(session, held, feed.page(), from_scratch, last)
         acknowledge(session, command, "processed", s=subscription.name)
         self._send(session, answer, answer.leavings())
-        session.send(protocol_messages.group_begin(subscription.name))
+        session.send(replies.group_begin(subscription.name))
         self._send(session, answer, answer.answer())
-        session.send(protocol_messages.group_end(subscription.name, engine.seq))
+        session.send(replies.group_end(subscription.name, engine.seq))
         matches, end = opened.answer.matches, min(window.end, opened.answer.matches)
         acknowledge(
             session,

@@ -13,7 +13,6 @@ deltas nor out-of-focus messages.
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from sow.core.changes import Changes
 from sow.engine.engine import Engine
 from sow.errors import ClientError
 from sow.history.bookmarks import Span
@@ -22,7 +21,7 @@ from sow.store.protocols import Journal, LogEntry
 from sow.streaming.channel import Channel
 from sow.streaming.feeds import Feed
 from sow.streaming.update_encoder import UpdateEncoder
-from sow.topic.batch import Batch
+from sow.topic.batch import Batch, Changes
 from sow.topic.updates import Update
 
 RECORDS_AT_ONCE = 250

@@ -32,11 +32,12 @@ from sow.sessions.queries.aggregations import (
 from sow.sessions.queries.query_planning import (
     QueryPlanner,
     acknowledge,
+    check_window,
     counts_of,
     feed_key,
     sow_keys,
+    window_of,
 )
-from sow.sessions.queries.window_rules import check_window, window_of
 from sow.sessions.subscriptions.bookmark_subscribe import BookmarkSubscriber
 from sow.sessions.subscriptions.live_window import LiveWindows
 from sow.sessions.subscriptions.reapply_permissions import PermissionReapplier

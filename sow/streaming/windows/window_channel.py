@@ -18,9 +18,9 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from sow.core import protocol_messages
 from sow.core.definitions import Policy
 from sow.core.delta import Document, difference
+from sow.protocol import replies
 from sow.protocol.encodings import Encoding
 from sow.streaming.channel import Channel, raised
 from sow.streaming.outbox.entries import QueuedDelivery
@@ -347,9 +347,7 @@ class WindowChannel(Channel):
         encoded = [self._line(step, held) for step in steps]
         rendered = [line for line in encoded if line is not None]
         if rendered:
-            rendered.append(
-                self.encoding.reply(protocol_messages.turn_end(self.name, self.view.seq))
-            )
+            rendered.append(self.encoding.reply(replies.turn_end(self.name, self.view.seq)))
         delivery = Delivery(self.name, self.encoding, rendered, [], self._policy)
         delivery.lead(steps)
         room = Room(delivery.message_count, len(delivery.frame) if rendered else 0)

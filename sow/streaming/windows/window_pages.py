@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sow.core.changes import Reason
-from sow.topic.batch import Batch
+from sow.topic.batch import Batch, Reason
 from sow.topic.records import Records
 
 

@@ -15,7 +15,6 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import Any, NamedTuple
 
-from sow.core.changes import Reason
 from sow.core.keys import are_written_alike, joined, key_text, parted
 from sow.core.lazy_heap import LazyHeap
 from sow.core.lossless_numbers import LosslessNumber
@@ -23,6 +22,7 @@ from sow.core.paths import Value
 from sow.errors import TooLarge
 from sow.expressions import Projection
 from sow.store.memory import Usage
+from sow.topic.batch import Reason
 from sow.topic.views.accumulators import Accumulators, Columns, Keeping, looks_through
 from sow.topic.views.row_deltas import RowDeltas
 

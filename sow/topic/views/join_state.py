@@ -31,13 +31,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from sow.core.changes import Reason
 from sow.core.keys import are_written_alike, key_text
 from sow.core.paths import Path, Value
 from sow.expressions.values import first
 from sow.messages.base import Column
 from sow.store.memory import Usage
-from sow.topic.batch import Batch
+from sow.topic.batch import Batch, Reason
 from sow.topic.records import Records
 
 JoinKey = str | tuple[str, ...]

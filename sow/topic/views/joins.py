@@ -20,14 +20,13 @@ among its records. So both are functions of the present records, and of nothing 
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from sow.core.changes import Reason
 from sow.core.cooperative import Task
 from sow.core.join_tree import JoinLevel
 from sow.core.paths import Path
 from sow.errors import TooLarge, shown
 from sow.messages.base import Column
 from sow.store.memory import Usage
-from sow.topic.batch import Batch
+from sow.topic.batch import Batch, Reason
 from sow.topic.records import Records
 from sow.topic.views.join_propagation import (
     LEAVES,

@@ -19,10 +19,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sow.core.changes import Reason
 from sow.core.cooperative import Task
 from sow.messages.base import Column
-from sow.topic.batch import Batch
+from sow.topic.batch import Batch, Reason
 from sow.topic.records import Records
 
 RowIdentity = Hashable

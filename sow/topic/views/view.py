@@ -12,7 +12,6 @@ from math import isfinite
 from operator import ne, or_
 from typing import Any
 
-from sow.core.changes import Reason
 from sow.core.cooperative import CatchUpPacer, Task
 from sow.core.paths import Path
 from sow.errors import BadMessage, Full, TooLarge, described
@@ -20,7 +19,7 @@ from sow.expressions import Projection, nested
 from sow.messages import encoded
 from sow.messages.base import MessageType
 from sow.store.memory import Usage
-from sow.topic.batch import Batch
+from sow.topic.batch import Batch, Reason
 from sow.topic.records import Records
 from sow.topic.views.accumulators import Keeping
 from sow.topic.views.groups import RowGroup, RowGroups

@@ -50,15 +50,15 @@ class Collector:
         return made
 
     def look(self):
-        def hear(phase, info):
+        def on_collection(phase, info):
             self.passes += phase == "start" and info["generation"] == 2
 
         self.now_us += EVERY_US
-        gc.callbacks.append(hear)
+        gc.callbacks.append(on_collection)
         try:
             assert not self.garbage.look(self.now_us)
         finally:
-            gc.callbacks.remove(hear)
+            gc.callbacks.remove(on_collection)
         return self.passes
 
 

@@ -36,20 +36,20 @@ class Commits:
     """A group commit, and what it has said."""
 
     def __init__(self, windows_us=()):
-        self.disk, self.said = Disk(), []
+        self.disk, self.calls = Disk(), []
         self.commit = GroupCommit(
             self.disk,
             dict(windows_us),
-            lambda group: self.said.append(group.number),
-            lambda failure, groups: self.said.append((failure, [one.number for one in groups])),
-            lambda: self.said.append("taken"),
+            lambda group: self.calls.append(group.number),
+            lambda failure, groups: self.calls.append((failure, [one.number for one in groups])),
+            lambda: self.calls.append("taken"),
         )
 
     def add(self, number, *entries):
         self.commit.add(Group(number, list(entries)))
 
-    async def until(self, said):
-        while said not in self.said:
+    async def until(self, calls):
+        while calls not in self.calls:
             await asyncio.sleep(STEP_S)
 
 
@@ -65,7 +65,7 @@ async def test_what_comes_during_a_commit_is_stored_by_the_next_one_together():
     commits.disk.free.set()
     await commits.until(4)
     assert commits.disk.stored == [[1], [2, 3, 4]]
-    assert commits.said == [1, 2, 3, 4]
+    assert commits.calls == [1, 2, 3, 4]
     await turns()
     assert commits.commit.is_idle
     await commits.commit.close()
@@ -106,7 +106,7 @@ async def test_a_refusal_is_said_once_with_every_group_and_all_is_stored_later()
     assert asyncio.get_running_loop().time() >= 2 * RETRY_S
     assert commits.commit.failure is None
     assert [seq for stored in commits.disk.stored for seq in stored] == [1, 2, 3]
-    assert commits.said == [(full, [1, 2]), "taken"]
+    assert commits.calls == [(full, [1, 2]), "taken"]
     await commits.commit.close()
 
 
@@ -116,7 +116,7 @@ async def test_a_disk_that_fails_otherwise_is_sent_with_what_happens_next():
     commits.disk.refusals = [StoreError("cannot write")]
     commits.add(1, entry(1))
     await commits.until("taken")
-    failure = commits.said[0][0]
+    failure = commits.calls[0][0]
     assert failure.detail.startswith("cannot write; nothing of the request is acknowledged")
     await commits.commit.close()
 

@@ -31,43 +31,43 @@ class Clock:
 
 
 def test_the_first_long_step_is_said_at_once_and_then_one_line_a_minute():
-    said, clock = [], Clock()
-    watch = LoopLatency(said.append, lambda: clock.now_s)
+    warnings, clock = [], Clock()
+    watch = LoopLatency(warnings.append, lambda: clock.now_s)
     watch.note("a delete", LONG_S)
-    assert not said, "only what is longer"
+    assert not warnings, "only what is longer"
     watch.note("a delete", 2 * LONG_S)
-    assert said == ["a delete kept everybody waiting for 100 ms"]
+    assert warnings == ["a delete kept everybody waiting for 100 ms"]
     for at in range(100):
         watch.note(f"kind {at}", 2 * LONG_S)
         watch.note("a query", 0.2714 if at == 50 else 0.06)
         watch.look()
         clock.now_s += 0.5
-    assert len(said) == 1
+    assert len(warnings) == 1
     clock.now_s += 10
     watch.look()
-    assert said[1:] == [
+    assert warnings[1:] == [
         "200 steps kept everybody waiting for over 50 ms each; the longest, a query, for 271 ms"
     ]
     assert (watch.long["a query"], watch.long["a delete"], watch.long["kind 7"]) == (100, 1, 1)
 
 
 def test_long_steps_write_no_more_lines_than_minutes_have_passed():
-    said, clock = [], Clock()
-    watch = LoopLatency(said.append, lambda: clock.now_s)
+    warnings, clock = [], Clock()
+    watch = LoopLatency(warnings.append, lambda: clock.now_s)
     for at in range(36_000):
         watch.note(f"kind {at % 7}", 0.06)
         clock.now_s += 0.1
-    assert len(said) == 60
+    assert len(warnings) == 60
 
 
 def test_after_a_quiet_minute_a_long_step_is_said_at_once_again():
-    said, clock = [], Clock()
-    watch = LoopLatency(said.append, lambda: clock.now_s)
+    warnings, clock = [], Clock()
+    watch = LoopLatency(warnings.append, lambda: clock.now_s)
     for took_s in (0.06, 0.07, 0.08):
         watch.note("a", took_s)
         clock.now_s += 61
         watch.look()
-    assert said == [f"a kept everybody waiting for {ms} ms" for ms in (60, 70, 80)]
+    assert warnings == [f"a kept everybody waiting for {ms} ms" for ms in (60, 70, 80)]
 
 
 def test_all_steps_are_counted_by_how_long_they_took():
@@ -105,7 +105,7 @@ async def test_each_step_between_two_awaits_is_noted():
 
 @stepped
 async def test_failures_and_cancelling_go_through_in_both_directions():
-    watch, heard = Counting(), []
+    watch, ended = Counting(), []
 
     async def failing():
         await asyncio.sleep(0)
@@ -118,9 +118,9 @@ async def test_failures_and_cancelling_go_through_in_both_directions():
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            heard.append("cancelled")
+            ended.append("cancelled")
             await asyncio.sleep(0)
-            heard.append("cleaned up")
+            ended.append("cleaned up")
             raise
 
     async def measured():
@@ -131,7 +131,7 @@ async def test_failures_and_cancelling_go_through_in_both_directions():
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert heard == ["cancelled", "cleaned up"]
+    assert ended == ["cancelled", "cleaned up"]
 
 
 class Place(Served):

@@ -153,10 +153,10 @@ def test_whoever_may_not_read_it_is_sent_when_it_was(last):
 
 def test_it_is_one_short_line_without_secrets(last):
     log.error("password=hunter2 \n\x1b[31m %s", "x" * 5000)
-    told = last.summary(True)
-    assert "hunter2" not in told
-    assert told.isprintable()
-    assert len(told) < 300
+    summary_line = last.summary(True)
+    assert "hunter2" not in summary_line
+    assert summary_line.isprintable()
+    assert len(summary_line) < 300
 
 
 def test_nothing_is_kept_after_its_end():

@@ -14,13 +14,13 @@ from sow.server.loop.scheduler import SLICE_S
 from tests.server.stand_ins import ORDERS, SECOND, World, stepped, turns
 
 
-def session_of(world, said):
+def session_of(world, frames):
     """A session whose frames are kept as they leave."""
     session = world.executor.sessions.open(LINES, world.clock.now_us())
 
     def write():
         while frame := session.pull(world.engine.ledger.released, world.clock.now_us()):
-            said.append(frame)
+            frames.append(frame)
 
     world.driver.attach(session, write)
     return session
@@ -33,40 +33,40 @@ def say(world, session, line):
 
 @stepped
 async def test_an_ack_leaves_once_its_message_is_on_disk():
-    world, said = World(), []
-    session = session_of(world, said)
+    world, frames = World(), []
+    session = session_of(world, frames)
     say(world, session, b'{"c":"publish","t":"orders","d":{"id":1},"cid":"1","a":"persisted"}')
-    assert (said, world.journal.last_seq) == ([], 0)
+    assert (frames, world.journal.last_seq) == ([], 0)
     await world.driver.durable()
     assert world.journal.last_seq == 1
-    assert b'"persisted"' in b"".join(said)
+    assert b'"persisted"' in b"".join(frames)
     await world.driver.close()
 
 
 @stepped
 async def test_what_stores_nothing_leaves_without_the_disk():
-    world, said = World(), []
-    say(world, session_of(world, said), b'{"c":"heartbeat","cid":"1"}')
+    world, frames = World(), []
+    say(world, session_of(world, frames), b'{"c":"heartbeat","cid":"1"}')
     await asyncio.sleep(0)
-    assert b"heartbeat" in b"".join(said)
+    assert b"heartbeat" in b"".join(frames)
     await world.driver.close()
 
 
 @stepped
 async def test_a_session_whose_socket_has_gone_is_written_to_no_more():
-    world, said = World(), []
-    session = session_of(world, said)
+    world, frames = World(), []
+    session = session_of(world, frames)
     world.driver.detach(session)
     say(world, session, b'{"c":"heartbeat","cid":"1"}')
     await asyncio.sleep(1)
-    assert said == []
+    assert frames == []
     await world.driver.close()
 
 
 @stepped
 async def test_who_waits_is_sent_what_the_disk_said_and_reading_goes_on():
-    world, said = World(), []
-    session = session_of(world, said)
+    world, frames = World(), []
+    session = session_of(world, frames)
     append, full = world.journal.append, DiskFull("the disk is full")
 
     def refuse(_entries):
@@ -81,7 +81,7 @@ async def test_who_waits_is_sent_what_the_disk_said_and_reading_goes_on():
     with pytest.raises(DiskFull):
         await world.driver.durable()
     assert session.ended == "disk full"
-    assert b"persisted" not in b"".join(said)
+    assert b"persisted" not in b"".join(frames)
     while world.driver.failure is not None:
         await asyncio.sleep(0.1)
     assert (world.engine.disk.failure, world.driver.refusal, world.journal.last_seq) == (

@@ -89,10 +89,27 @@ async def test_who_is_cancelled_has_no_more_steps_taken(monkeypatch):
 
 
 @stepped
+async def test_work_that_is_ready_twice_has_one_turn(monkeypatch):
+    class Once:
+        name, turns = "once", 0
+
+        def go_on(self, _until_s):
+            self.turns += 1
+            return False
+
+    line, work = Line(monkeypatch), Once()
+    for _ in range(2):
+        line.turns.add(work)
+    await turns()
+    assert work.turns == 1
+    line.turns.remove(work)
+
+
+@stepped
 async def test_work_that_raises_leaves_the_others_in_line(monkeypatch):
-    line, said = Line(monkeypatch), []
+    line, errors = Line(monkeypatch), []
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _loop, context: said.append(context["exception"]))
+    loop.set_exception_handler(lambda _loop, context: errors.append(context["exception"]))
 
     class Broken:
         name = "broken"
@@ -102,7 +119,7 @@ async def test_work_that_raises_leaves_the_others_in_line(monkeypatch):
 
     line.turns.add(Broken())
     assert await line.take("good", 3, 2) == 2
-    assert [str(error) for error in said] == ["broken"]
+    assert [str(error) for error in errors] == ["broken"]
 
 
 @stepped

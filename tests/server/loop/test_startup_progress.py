@@ -11,7 +11,7 @@ from tests.server.stand_ins import stepped
 
 
 @pytest.fixture
-def said(caplog):
+def logged(caplog):
     caplog.set_level(logging.WARNING, "sow")
     return lambda: [record.getMessage() for record in caplog.records]
 
@@ -33,7 +33,7 @@ async def test_it_says_what_it_is_at():
 
 
 @stepped
-async def test_strangers_are_sent_no_topic_and_no_count(said):
+async def test_strangers_are_sent_no_topic_and_no_count(logged):
     progress = Progress()
     watch = StartupProgress(progress, public=False)
     assert watch.public_status() == "replaying"
@@ -43,7 +43,7 @@ async def test_strangers_are_sent_no_topic_and_no_count(said):
     await asyncio.sleep(LOGGED_EVERY_S)
     watch.end()
     assert watch.public_status() == "replaying, about 15 s left"
-    assert "orders, 250 of 1000" in said()[0], "the log is the operator's"
+    assert "orders, 250 of 1000" in logged()[0], "the log is the operator's"
     progress.settle("orders")
     assert watch.public_status() == "replaying"
 
@@ -57,7 +57,7 @@ async def test_nothing_is_guessed_before_something_is_done():
     assert watch.left_s() is None
 
 
-def test_a_start_that_takes_long_says_so_now_and_then(said):
+def test_a_start_that_takes_long_says_so_now_and_then(logged):
     @stepped
     async def go():
         progress = Progress()
@@ -71,13 +71,13 @@ def test_a_start_that_takes_long_says_so_now_and_then(said):
         await asyncio.sleep(2 * LOGGED_EVERY_S)
 
     go()
-    assert len(said()) == 2
-    assert said()[0] == (
+    assert len(logged()) == 2
+    assert logged()[0] == (
         "replaying: orders, 5 of 10 records, about 5 s left; requests to http://here wait"
     )
 
 
-def test_a_start_that_is_soon_over_says_nothing(said):
+def test_a_start_that_is_soon_over_says_nothing(logged):
     @stepped
     async def go():
         watch = StartupProgress(Progress())
@@ -86,4 +86,4 @@ def test_a_start_that_is_soon_over_says_nothing(said):
         await asyncio.sleep(2 * LOGGED_EVERY_S)
 
     go()
-    assert said() == []
+    assert logged() == []

@@ -1,20 +1,144 @@
 """What a client sends is carried out in order, a little at a time, and not beyond what it reads."""
 
 import asyncio
+import json
+import tracemalloc
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sow.core.definitions import Limits
 from sow.core.quota import Quota
 from sow.engine import bulk_delete
+from sow.protocol import wire
 from sow.protocol.encodings import LINES
+from sow.protocol.wire import FRAME_PIECE_BYTES
 from sow.server.http.read_backpressure import ReadBackpressure
 from sow.server.loop import scheduler as turns_of_work
+from sow.server.loop.background_work import BackgroundConflation
 from sow.server.loop.filter_compile_pool import LONG_FILTER_CHARS
-from sow.server.net.command_pump import QUEUE_BYTES_MAX, CommandReader
+from sow.server.net import command_pump
+from sow.server.net.command_pump import (
+    PATIENCE_S,
+    QUEUE_BYTES_MAX,
+    READ_BYTES_MIN,
+    TAKEN_BYTES_MAX,
+    CommandReader,
+    ReceiveQueue,
+)
 from sow.server.net.session_writer import SessionWriter
 from sow.server.net.ws_memory_accounting import MessageMemories, MessageMemory
+from sow.streaming.sessions import SLOW
 from tests.laws.guarding import reading, rights
 from tests.server.net.test_session_writer import Below
 from tests.server.stand_ins import World, stepped, turns
+
+
+def frame_of(cids, pad=""):
+    lines = [json.dumps({"c": "heartbeat", "cid": cid, "client": pad}) for cid in cids]
+    return "\n".join(lines).encode()
+
+
+def takes(inbox):
+    while taken := inbox.take():
+        yield [command.cid for command in taken]
+
+
+@contextmanager
+def short_pieces():
+    """A few lines are a long frame, so that examples need not be long."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire, "FRAME_PIECE_BYTES", 1000)
+        patch.setattr(command_pump, "FRAME_PIECE_BYTES", 1000)
+        patch.setattr(command_pump, "TAKEN_BYTES_MAX", 2000)
+        yield
+
+
+@given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 100)), min_size=1, max_size=6))
+def test_every_command_leaves_once_and_in_order(sizes):
+    inbox, wanted = ReceiveQueue(), []
+    for count, pad in sizes:
+        cids = [str(len(wanted) + at) for at in range(count)]
+        wanted += cids
+        inbox.add(frame_of(cids, "x" * pad))
+    with short_pieces():
+        assert [cid for cids in takes(inbox) for cid in cids] == wanted
+    assert inbox.bytes == 0
+
+
+def test_the_bodies_of_a_long_frame_are_cut_a_piece_at_a_time():
+    inbox, bodies = ReceiveQueue(), [b'{"id":%d}' % number for number in range(1_000)]
+    head = b'{"c":"publish","t":"a","n":1000}'
+    inbox.add(b"\n".join([head, *bodies, b'{"c":"heartbeat"}']))
+    with short_pieces():
+        taken = [inbox.take() for _ in range(4)]
+        assert taken == [[]] * 4
+        assert inbox.bytes
+        while not (commands := inbox.take()):
+            assert inbox.bytes
+        assert list(commands[0].bodies) == bodies
+        assert [command.name for command in [*commands[1:], *inbox.take()]] == ["heartbeat"]
+    assert inbox.bytes == 0
+
+
+def test_frames_of_one_command_are_taken_together():
+    inbox = ReceiveQueue()
+    for cid in range(500):
+        inbox.add(frame_of([str(cid)]))
+    assert len(inbox.take()) == 500
+    assert inbox.take() == []
+
+
+def test_one_long_line_is_read_at_once():
+    inbox, body = ReceiveQueue(), b'{"id":"%b"}' % (b"x" * FRAME_PIECE_BYTES)
+    inbox.add(b'{"c":"publish","t":"orders","d":%b}' % body)
+    (taken,) = inbox.take()
+    assert (taken.bodies, inbox.bytes) == ([body], 0)
+
+
+def test_a_long_frame_is_read_a_little_at_a_time():
+    inbox, frame = ReceiveQueue(), b'{"c":"heartbeat"}\n' * 300_000
+    inbox.add(frame)
+    tracemalloc.start()
+    taken = inbox.take()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert 0 < len(taken) * len(frame) / 300_000 <= TAKEN_BYTES_MAX + FRAME_PIECE_BYTES
+    assert inbox.bytes == len(frame)
+    assert peak < 16 * 1024**2
+
+
+def test_a_frame_after_a_long_one_waits_for_its_turn():
+    inbox = ReceiveQueue()
+    inbox.add(b'{"c":"heartbeat"}\n' * 20_000)
+    inbox.add(frame_of(["last"]))
+    cids = [cid for cids in takes(inbox) for cid in cids]
+    assert (len(cids), cids[-1], cids.index("last")) == (20_001, "last", 20_000)
+
+
+def test_however_short_commands_are_so_many_are_taken_at_once():
+    """A read of a socket may bring a hundred thousand of two characters."""
+    most = TAKEN_BYTES_MAX // READ_BYTES_MIN + 1
+    short, long = ReceiveQueue(), ReceiveQueue()
+    for _ in range(3 * most):
+        short.add(b'{"c":"flush"}')
+    long.add(b'{"c":"flush"}\n' * 10 * most)
+    for inbox, count in ((short, 3 * most), (long, 10 * most)):
+        sizes = [len(taken) for taken in iter(inbox.take, [])]
+        assert sum(sizes) == count
+        assert max(sizes) <= most
+        assert inbox.bytes == 0
+
+
+def test_what_is_cleared_is_gone():
+    inbox = ReceiveQueue()
+    inbox.add(b'{"c":"heartbeat"}\n' * 20_000)
+    inbox.take()
+    inbox.clear()
+    inbox.add(frame_of(["next"]))
+    assert list(takes(inbox)) == [["next"]]
 
 
 class Client:
@@ -35,6 +159,7 @@ class Client:
             lambda: None,
         )
         self.incoming = CommandReader(driver, executor, self.connection, self.watch)
+        BackgroundConflation(executor.sessions, driver.turns, driver.now_us)
         self.connection.begin()
 
     @property
@@ -118,6 +243,73 @@ async def test_who_does_not_read_its_answers_has_nothing_more_carried_out():
     client.incoming.add(publishes(100, 1))
     await asyncio.sleep(0.1)
     assert client.records == before
+    await client.close()
+
+
+def with_full_outbox():
+    """A client whose socket takes nothing, with more in its outbox than there is room for, and a
+    publish that has come after that."""
+    client = Client()
+    client.below.transport.set_write_buffer_limits(1)
+    client.below.transport.write(b"xx")
+    settings = client.session.settings
+    client.session.outbox.push(b"x" * (settings.queue_bytes_max + 1), 1, 0, 0)
+    client.world.engine.touch(client.session)
+    client.world.driver.wake()
+    client.incoming.add(publishes(0, 1))
+    return client
+
+
+@stepped
+async def test_room_in_a_full_outbox_continues_its_commands_at_once():
+    client = with_full_outbox()
+    await turns(20)
+    assert client.records == 0
+    began_s = asyncio.get_running_loop().time()
+    client.below.transport.take()
+    await client.incoming.done()
+    assert client.records == 1
+    assert asyncio.get_running_loop().time() == began_s, "an event, no timer"
+    await client.close()
+
+
+@stepped
+async def test_a_full_outbox_is_judged_again_when_patience_is_over_and_not_before(monkeypatch):
+    client, loop, judged = with_full_outbox(), asyncio.get_running_loop(), []
+    judge, began_us = client.session.apply_back_pressure, client.world.clock.now_us()
+
+    def noted(now_us):
+        judged.append(now_us - began_us)
+        return judge(now_us)
+
+    monkeypatch.setattr(client.world.clock, "now_us", lambda: began_us + round(loop.time() * 1e6))
+    monkeypatch.setattr(client.session, "apply_back_pressure", noted)
+    await client.incoming.done()
+    assert client.session.ended == SLOW
+    assert client.records == 0
+    assert {*judged} == {0, round(PATIENCE_S * 1e6)}
+    await client.close()
+
+
+@stepped
+async def test_one_who_waits_for_room_ends_with_its_session():
+    client = with_full_outbox()
+    await turns(20)
+    client.world.executor.sessions.end(client.session, "an operator")
+    client.world.driver.wake()
+    await turns(20)
+    await client.incoming.done()
+    assert client.records == 0
+    await client.close()
+
+
+@stepped
+async def test_one_who_waits_for_room_ends_when_another_socket_takes_its_session():
+    client = with_full_outbox()
+    await turns(20)
+    client.session.resume(None, "elsewhere")
+    await client.incoming.done()
+    assert client.records == 0
     await client.close()
 
 

@@ -70,19 +70,19 @@ class Inner(asyncio.Protocol):
     """What would speak HTTP: keeps what it is told."""
 
     def __init__(self):
-        self.told = []
+        self.calls = []
 
     def data_received(self, data):
-        self.told.append(data)
+        self.calls.append(data)
 
     def pause_writing(self):
-        self.told.append("pause")
+        self.calls.append("pause")
 
     def resume_writing(self):
-        self.told.append("resume")
+        self.calls.append("resume")
 
     def connection_lost(self, error):
-        self.told.append(error)
+        self.calls.append(error)
 
 
 class Side:
@@ -112,7 +112,7 @@ async def test_all_that_the_socket_says_is_handed_on_and_the_flow_knows_it_too()
     side.watched.resume_writing()
     assert not side.watched.flow.paused
     side.go()
-    assert side.inner.told == [b"GET", "pause", "resume", None]
+    assert side.inner.calls == [b"GET", "pause", "resume", None]
     assert side.crowd.connections == 0
 
 

@@ -8,8 +8,8 @@ from aiohttp import WSMsgType, web
 
 from sow.server.net import http_protocol
 from sow.server.net.http_protocol import ClientFaults, HttpProtocol
-from sow.server.net.ws_frame_scanner import FrameScanner
-from tests.server.net.test_ws_frame_scanner import frame
+from sow.server.net.ws_memory_accounting import FrameScanner
+from tests.server.net.test_ws_memory_accounting import frame
 from tests.server.stand_ins import Socket, stepped, turns
 
 REQUESTED = (
@@ -23,7 +23,7 @@ class Side:
 
     def __init__(self, frames=None):
         self.frames = frames
-        self.heard = [b"", b""]
+        self.received = [b"", b""]
         self.messages = []
         self.opened = asyncio.Event()
         self.speaking = HttpProtocol(
@@ -35,7 +35,7 @@ class Side:
     async def handle(self, request):
         assert isinstance(request.protocol, HttpProtocol)
         for at in (0, 1):
-            request.protocol.tap(lambda data, at=at: self.hear(at, data))
+            request.protocol.tap(lambda data, at=at: self.receive(at, data))
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         self.opened.set()
@@ -46,8 +46,8 @@ class Side:
             self.messages.append(message.data)
         return socket
 
-    def hear(self, at, data):
-        self.heard[at] += data
+    def receive(self, at, data):
+        self.received[at] += data
         if self.frames is not None and at == 1:
             self.frames.feed(data)
         return data.count(frame(0))
@@ -61,7 +61,7 @@ async def test_every_byte_after_the_request_is_overheard_by_all_and_the_request_
     await side.opened.wait()
     side.speaking.data_received(second[7:] + frame(3)[:4])
     await turns()
-    assert side.heard == [first + second + frame(3)[:4]] * 2
+    assert side.received == [first + second + frame(3)[:4]] * 2
     assert side.messages == [b"x" * 5, b"x" * 300]
     side.speaking.connection_lost(None)
     await turns()
@@ -73,7 +73,7 @@ async def test_what_comes_while_hands_are_shaken_is_overheard_too():
     side.speaking.data_received(REQUESTED)
     side.speaking.data_received(frame(1))
     await side.opened.wait()
-    assert side.heard[0] == frame(1)
+    assert side.received[0] == frame(1)
     side.speaking.connection_lost(None)
     await turns()
 
@@ -87,12 +87,12 @@ async def test_many_short_frames_are_read_some_in_each_round_of_the_loop(monkeyp
     side.speaking.data_received(REQUESTED)
     await side.opened.wait()
     side.speaking.data_received(frame(0) * 10)
-    assert side.heard[0] == frame(0) * 10, "they are heard at once"
+    assert side.received[0] == frame(0) * 10, "they are heard at once"
     side.speaking.data_received(frame(7))
     await turns(2)
     assert 0 < len(side.messages) < 10, "and read a piece in each round"
     await turns(20)
-    assert side.heard == [frame(0) * 10 + frame(7)] * 2
+    assert side.received == [frame(0) * 10 + frame(7)] * 2
     assert side.messages == [b""] * 10 + [b"x" * 7]
     side.speaking.connection_lost(None)
     await turns()

@@ -209,19 +209,19 @@ def test_the_system_says_how_many_connections_there_can_be(monkeypatch, limits, 
 
 
 @pytest.mark.parametrize(
-    ("limits", "said"),
+    ("limits", "message"),
     [
         ((1024, 4096), "may have 4,096 files open, not 1,024"),
         ((4096, 4096), "may have 4,096 files open"),
         ((1024, INFINITY), "may have any number of files open, not 1,024"),
     ],
 )
-def test_how_many_files_there_may_be_stands_in_the_log(monkeypatch, caplog, limits, said):
+def test_how_many_files_there_may_be_stands_in_the_log(monkeypatch, caplog, limits, message):
     monkeypatch.setattr(listening.resource, "getrlimit", lambda _which: limits)
     monkeypatch.setattr(listening.resource, "setrlimit", lambda _which, _to: None)
     with caplog.at_level("DEBUG", "sow"):
         raise_files_limit()
-    assert caplog.messages == [said]
+    assert caplog.messages == [message]
 
 
 def test_a_system_that_refuses_more_files_keeps_what_there_are(monkeypatch):

@@ -9,7 +9,7 @@ from sow.core.definitions import AUDIT
 from sow.core.security_definitions import Allow, Authentication, Security, User
 from sow.errors import DiskFull
 from sow.security.authorization import EVERYTHING, RoleSet
-from sow.sessions.commands import audit
+from sow.sessions.commands import audit, record_ops
 from sow.sessions.commands.audit import NOTED_AT_ONCE, NOTED_PER_S, Audit
 from tests.laws.guarding import guarded, reading, rights
 from tests.laws.harness import ORDERS, SECOND, World
@@ -135,13 +135,16 @@ def test_what_no_check_lets_pass_is_noted(monkeypatch):
 def test_a_delete_by_a_filter_is_noted_before_it_begins():
     world = World(ORDERS, AUDIT)
     world.publish("orders", *[{"id": at, "desk": "a"} for at in range(3_000)])
-    steps = world.executor.deletion(
+    steps = record_ops.delete_selected(
+        world.engine,
+        world.executor.audit,
         world.engine.topics["orders"],
         world.now,
         filter_text="/id >= 0",
         sow_keys=None,
         identities=None,
         rights=rights(reading(delete=True)),
+        check_still=lambda: None,
     )
     while not noted(world):
         next(steps)

@@ -37,12 +37,12 @@ def planned(world, *given, topic="orders", replaces=False):
     steps, rejected = writes.read(there, rows)
     assert not rejected
     pieces = run_to_completion(Plan(world.engine, there, steps, world.now, replaces).pieces())
-    said = []
+    changes = []
     for piece in pieces:
         bodies = [json.loads(body) for body in piece.messages.bodies]
-        said.append(("removed", piece.messages.identities) if piece.removes else ("put", bodies))
+        changes.append(("removed", piece.messages.identities) if piece.removes else ("put", bodies))
     assert world.engine.seq == world.journal.last_seq, "nothing has changed"
-    return said
+    return changes
 
 
 ROWS = [
@@ -77,10 +77,10 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("given", "said"), [row[1:] for row in ROWS], ids=[r[0] for r in ROWS])
-def test_rows_are_planned_as_if_those_before_had_been_done(world, given, said):
+@pytest.mark.parametrize(("given", "changes"), [row[1:] for row in ROWS], ids=[r[0] for r in ROWS])
+def test_rows_are_planned_as_if_those_before_had_been_done(world, given, changes):
     world.publish("orders", {"id": 1, "v": 0}, {"id": 2, "v": 0})
-    assert planned(world, *given) == said
+    assert planned(world, *given) == changes
 
 
 def test_a_replaced_topic_loses_the_others_first(world, monkeypatch):

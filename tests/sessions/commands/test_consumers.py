@@ -19,8 +19,8 @@ class Life:
 
     def __init__(self, world):
         self.world = world
-        self.said = []
-        self.patience = ConsumerPatience(world.engine, world.now, self.said.append)
+        self.notices = []
+        self.patience = ConsumerPatience(world.engine, world.now, self.notices.append)
         self.consumers = Consumers(world.engine)
 
     def move(self, name="reader", bookmark=1, oldest=0):
@@ -85,14 +85,14 @@ def test_what_is_about_to_happen_is_said_once_and_so_is_that_it_has(life):
     for _ in range(6 * 24 * 60 // 10):
         life.world.clock.advance(10 * MINUTE)
         life.waited_for()
-    (soon,) = life.said
+    (soon,) = life.notices
     assert "reader, which is 2 records behind" in soon
     assert "will not be kept" in soon
     life.world.clock.advance(LASTS_US)
     for _ in range(3):
         life.waited_for()
-    assert len(life.said) == 2
-    assert "is not kept any more" in life.said[1]
+    assert len(life.notices) == 2
+    assert "is not kept any more" in life.notices[1]
 
 
 def test_time_in_which_nobody_could_come_forward_does_not_count(life):

@@ -14,7 +14,7 @@ from sow.protocol.encodings import LINES
 from sow.protocol.publish_batching import read_frames
 from sow.protocol.wire import read_frame
 from sow.security.authorization import RoleSet
-from sow.sessions.commands import executor
+from sow.sessions.commands import executor, record_ops
 from tests.laws.guarding import guarded, reading, rights
 from tests.laws.harness import ORDERS, World
 
@@ -123,8 +123,8 @@ def test_a_command_without_a_topic_is_sent_that_t_is_missing(world, name):
     for line in ({"c": name, "cid": "1"}, {"c": name, "cid": "1", "t": ""}):
         more = {"d": {"id": 1}} if COMMANDS[name].takes_bodies else {}
         (ack,) = world.client().say(**line, **more)
-        said = f'{name} names no topic; give t, such as "t":"orders"'
-        assert (ack["reason"], ack["detail"]) == ("bad request", said)
+        answer = f'{name} names no topic; give t, such as "t":"orders"'
+        assert (ack["reason"], ack["detail"]) == ("bad request", answer)
 
 
 def test_a_bad_one_among_frames_of_one_fails_alone(world):
@@ -202,7 +202,7 @@ def test_exactly_one_selector_says_what_is_deleted(world, selector, left):
 
 
 def test_bodies_that_name_records_are_read_in_pieces(world, monkeypatch):
-    monkeypatch.setattr(executor, "NAMED_AT_ONCE", 2)
+    monkeypatch.setattr(record_ops, "NAMED_AT_ONCE", 2)
     world.publish("orders", *({"id": n} for n in range(6)))
     bodies = [b'{"id":%d}' % (n % 5) for n in range(10)]
     (line,) = world.client().send(
@@ -288,8 +288,8 @@ def test_who_loses_his_rights_while_records_are_found_deletes_none(world, monkey
         client.session.entitle(rights(reading()))
 
     monkeypatch.setattr(world.engine.atomic, "finish_before", waiting)
-    said = client.say(c="sow_delete", t="orders", cid="1", **named)
-    assert [line["reason"] for line in said] == ["busy"]
+    answer = client.say(c="sow_delete", t="orders", cid="1", **named)
+    assert [line["reason"] for line in answer] == ["busy"]
     assert len(world.records("orders")) == 2
 
 

@@ -163,20 +163,20 @@ def test_credentials_that_are_shown_anew_hold_longer_or_shorter():
 def test_who_comes_and_goes_is_sent_in_one_line_each_without_the_name_that_is_secret(
     world, sessions
 ):
-    said = []
-    sessions.on_session_change(said.append)
+    notices = []
+    sessions.on_session_change(notices.append)
     session, given_up = (sessions.open(LINES, world.now) for _ in range(2))
     session.log_on("desk\n" + "x" * 1_000_000)
     sessions.note_logon(session, "10.0.0.7")
     sessions.close(session)
     sessions.end(given_up, OPERATOR)
     sessions.close(given_up)
-    assert len(said) == 2, "of who is given up, hear_of_slow_clients tells"
-    assert said[0].startswith(f"session {session.id} of client 'desk\\nxxx")
-    assert said[0].endswith(" has logged on from 10.0.0.7")
-    assert said[1].endswith(" is gone: disconnected")
-    assert session.name not in "".join(said)
-    assert max(map(len, said)) < 200
+    assert len(notices) == 2, "of who is given up, hear_of_slow_clients tells"
+    assert notices[0].startswith(f"session {session.id} of client 'desk\\nxxx")
+    assert notices[0].endswith(" has logged on from 10.0.0.7")
+    assert notices[1].endswith(" is gone: disconnected")
+    assert session.name not in "".join(notices)
+    assert max(map(len, notices)) < 200
 
 
 def test_a_crowd_that_leaves_does_not_hide_from_the_log_who_comes(world, sessions):

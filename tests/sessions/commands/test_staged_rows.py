@@ -32,15 +32,15 @@ def test_runs_are_of_one_operation_and_not_too_long(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "detail"),
     [
         (("upsert", None, {"id": 1}), "op is 'upsert'"),
         (("publish", None, None), "there is no value"),
         (("delete", None, None), "there is no key"),
     ],
 )
-def test_a_row_that_cannot_be_is_refused(given, said):
-    with pytest.raises(BadMessage, match=said):
+def test_a_row_that_cannot_be_is_refused(given, detail):
+    with pytest.raises(BadMessage, match=detail):
         read(records(), rows(given))
 
 

@@ -85,8 +85,8 @@ def test_a_suggestion_is_made_of_what_he_sees():
 
 def test_he_is_sent_of_the_patterns_that_he_sees():
     error = UnknownTopic("no topic 'x'; known are secret", wanted="x")
-    said = "no topic 'x'; known are orders, quotes (Pattern quotes/.*)"
-    assert redact_error(error, ANN, NAMES, PATTERNS).detail == said
+    detail = "no topic 'x'; known are orders, quotes (Pattern quotes/.*)"
+    assert redact_error(error, ANN, NAMES, PATTERNS).detail == detail
 
 
 def test_what_a_topic_is_made_of_is_sent_to_who_sees_all_of_it():

@@ -219,8 +219,8 @@ def test_what_is_published_while_rows_are_made_is_not_in_an_answer_and_is_sent_t
     (row,) = [line["d"] for line in lines if line["c"] == "sow" and line["d"]["desk"] == "a"]
     assert row["qty"] == 9
     lines = client.say_in_steps(publish, c="sow_and_subscribe", t="orders", opts=QTY)
-    told = [line["d"] for line in lines if line["c"] in ("sow", "p") and line["d"]["desk"] == "a"]
-    assert told[-1]["qty"] == 9 + next(more) - 1
+    rows = [line["d"] for line in lines if line["c"] in ("sow", "p") and line["d"]["desk"] == "a"]
+    assert rows[-1]["qty"] == 9 + next(more) - 1
 
 
 def test_who_waits_for_a_view_fills_it_whoever_gives_up():
@@ -473,8 +473,8 @@ def test_rows_that_stand_in_one_place_are_grouped_alike_by_who_asks_and_who_foll
         "t": "j",
         "opts": "projection=[GROUP_CONCAT(/region) AS /regions],grouping=[/none]",
     }
-    told = [short(client.say(c=kind, **requested)) for kind in ("sow", "sow_and_subscribe", "sow")]
-    assert told == [[("sow", {"regions": "a,b,c,d,e,f"})]] * 3
+    rows = [short(client.say(c=kind, **requested)) for kind in ("sow", "sow_and_subscribe", "sow")]
+    assert rows == [[("sow", {"regions": "a,b,c,d,e,f"})]] * 3
 
 
 def test_a_topic_of_a_pattern_that_is_given_up_ends_what_is_made_of_it():

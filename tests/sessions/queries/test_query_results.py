@@ -38,8 +38,8 @@ def test_what_is_taken_again_counts_once_and_what_is_dropped_not_at_all(world):
     copy = take(world, taken, "orders-C", 3, 3)
     assert (taken.returned, taken.matches, taken.is_whole) == (5, 6, False)
     assert taken.weight == 5 + 20
-    told = {name: slots.tolist() for name, slots in taken.slots.items()}
-    assert told == {"orders": [0, 1], "orders-C": [0, 1, 2]}
+    slots_by_topic = {name: slots.tolist() for name, slots in taken.slots.items()}
+    assert slots_by_topic == {"orders": [0, 1], "orders-C": [0, 1, 2]}
     taken.drop(topic)
     taken.drop(topic)
     assert (taken.returned, taken.matches, taken.is_whole) == (3, 3, True)

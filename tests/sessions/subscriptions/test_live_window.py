@@ -6,7 +6,7 @@ import pytest
 
 from sow.config import loads
 from sow.core.definitions import ConflatedTopic, Topic
-from sow.sessions.queries import window_rules
+from sow.sessions.queries.query_planning import WINDOW_END_MAX
 from sow.sessions.subscriptions import live_window
 from tests.laws.harness import SECOND, World
 from tests.laws.window_reader import WindowReader
@@ -98,7 +98,7 @@ REFUSED = [
     ({"opts": "live", "top_n": 3, "keys": "1"}, "leave out keys"),
     ({"opts": "live", "top_n": 3, "t": "orders.*"}, "is a pattern"),
     ({"opts": "live", "top_n": 3, "t": "passing"}, "keeps no records"),
-    ({"opts": "live", "top_n": window_rules.END_MAX, "skip_n": 1}, "reaches up to"),
+    ({"opts": "live", "top_n": WINDOW_END_MAX, "skip_n": 1}, "reaches up to"),
     ({"opts": "live", "top_n": 3, "filter": "/px < UNIX_TIMESTAMP()"}, "a live window"),
     ({"opts": "live", "top_n": 3, "filter": "BOOKMARK() > '1'"}, "BOOKMARK()"),
     ({"opts": "live,conflation=1s,conflation_key=[/px]", "top_n": 3}, "conflation_key"),
