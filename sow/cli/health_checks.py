@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sow.cli.percentiles import Percentiles
+from sow.cli.measuring import Percentiles
 from sow.core.humanize import duration, size
 from sow.server.net.listening import FILES_KEPT_MAX
 

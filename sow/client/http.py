@@ -99,7 +99,7 @@ class Rows:
         """The rows in lists, as they arrive from the network; raises Disconnected when the
         connection breaks before the last."""
         rest: list[bytes] = []
-        while data := await self._read():
+        async for data in pieces(self._url, self._response):
             first, *others = data.split(b"\n")
             rest.append(first)
             if others:
@@ -107,10 +107,6 @@ class Rows:
                 rest = [others[-1]]
         if last := b"".join(rest):
             yield [last]
-
-    async def _read(self) -> bytes:
-        with reported(self._url):
-            return await self._response.content.readany()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for rows in self.chunks():
@@ -255,13 +251,22 @@ class Http:
 async def taken(url: str, response: aiohttp.ClientResponse) -> bytes:
     """The whole body of an answer; raises Unreachable if it is too long, and Disconnected."""
     parts, size_bytes = [], 0
-    with reported(url):
-        while part := await response.content.readany():
-            parts.append(part)
-            size_bytes += len(part)
-            if size_bytes > TAKEN_BYTES_MAX:
-                raise not_sow(url, f"over {TAKEN_BYTES_MAX >> 20} MiB")
+    async for part in pieces(url, response):
+        parts.append(part)
+        size_bytes += len(part)
+        if size_bytes > TAKEN_BYTES_MAX:
+            raise not_sow(url, f"over {TAKEN_BYTES_MAX >> 20} MiB")
     return b"".join(parts)
+
+
+async def pieces(url: str, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """The body of an answer in pieces, as they arrive; raises Disconnected."""
+    while True:
+        with reported(url):
+            piece = await response.content.readany()
+        if not piece:
+            return
+        yield piece
 
 
 def topic_path(topic: str) -> str:
