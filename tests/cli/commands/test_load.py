@@ -134,3 +134,13 @@ def test_a_topic_that_is_not_there_or_takes_no_records_says_so(sow, tmp_path):
         assert "no topic 'nope'" in sow("load", "nope", str(tmp_path / name)).stderr
     assert sow("load", "orders-C", str(tmp_path / "a.ndjson")).exit_code == 1
     assert sow("load", "orders", str(tmp_path / "none.ndjson")).exit_code == 1
+
+
+def test_a_row_that_is_refused_is_counted_from_the_start_of_the_file(sow, server, tmp_path):
+    file, rows = tmp_path / "a.parquet", 1_500  # more than one request
+    table = pa.table({"id": range(rows), "px": [*[1.0] * (rows - 1), NAN]})
+    pq.write_table(table, file)
+    result = sow("load", "orders", str(file))
+    assert result.stderr.startswith(f"sow: row 1500 of {file}: the column px is NaN")
+    assert result.stderr.endswith("; loaded before it: 1,000 records\n")
+    assert len(server.records("orders")) == 1_000
