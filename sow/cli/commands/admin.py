@@ -12,7 +12,7 @@ from sow.cli.rates import slowness
 from sow.cli.tables import Column, Row, write_table
 from sow.client import Client
 from sow.client.errors import OlderServer
-from sow.client.responses import understood
+from sow.client.http import understood
 from sow.core.humanize import counted, duration, size
 
 TOPIC_COLUMNS = (

@@ -29,8 +29,7 @@ from sow.cli.options import run, variables_option
 from sow.cli.output import printable, show
 from sow.cli.tables import terminal_console
 from sow.client import Client
-from sow.client.http import taken
-from sow.client.responses import understood
+from sow.client.http import taken, understood
 from sow.config import load
 from sow.core.definitions import Configuration, Limits
 from sow.core.humanize import counted

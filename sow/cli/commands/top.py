@@ -30,7 +30,7 @@ from sow.cli.output import as_json, json_text, printable
 from sow.cli.rates import RATE_COLUMNS, SORTS, Activity, Look, activity, ordered
 from sow.cli.tables import figures, terminal_console
 from sow.client import Client, Disconnected, Unreachable
-from sow.client.responses import understood
+from sow.client.http import understood
 from sow.core.humanize import duration
 
 ASKING_MAX = 0.1
