@@ -175,3 +175,21 @@ def test_requests_of_a_command_wait_until_they_are_answered(tmp_path):
     assert said == [f"sow: no answer from {running.url} yet; Ctrl-C ends"]
     assert put
     assert not any(one.stands for one in put)
+
+
+@pytest.mark.edge
+def test_a_command_gets_a_client_that_is_closed_when_it_ends(guarded):
+    kept = []
+
+    @server_command("listing --json")
+    @click.argument("kind")
+    async def listing(client, kind):
+        """List the topics of a kind."""
+        kept.append((client, client._http()))
+        found = await client.topics()
+        click.echo(sum(one["kind"] == kind for one in found))
+
+    words = ["pattern", "--url", guarded.url, "--token", "of-root"]
+    assert CliRunner().invoke(listing, words).stdout == "1\n"
+    ((client, session),) = kept
+    assert (client.name, session.closed) == ("sow listing", True)

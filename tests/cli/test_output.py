@@ -4,9 +4,20 @@ import io
 import json
 import sys
 
+import click
 import pytest
+from click.testing import CliRunner
 
-from sow.cli.output import harmless, json_text, lines_printable, pointed, printable, write_data
+from sow.cli.options import command
+from sow.cli.output import (
+    harmless,
+    json_text,
+    lines_printable,
+    pointed,
+    printable,
+    show,
+    write_data,
+)
 
 HOSTILE = "a\x1b]0;owned\x07\x9b31m\u202eb\U000e0001\x7f"
 
@@ -80,3 +91,17 @@ def test_of_a_long_line_the_part_around_the_position_is_shown(position):
 
 def test_a_tab_does_not_move_the_caret():
     assert pointed("\t/a x", 4) == "   /a x\n      ^"
+
+
+@command("echo 1", "echo 1 --json")
+@click.argument("count", type=int)
+def echo(count):
+    show({"count": count}, {0: "none", 1: lambda: click.echo("one")}.get(count, ["many", "more"]))
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [("0", "none\n"), ("1", "one\n"), ("2", "many\nmore\n")]
+)
+def test_a_result_is_a_line_or_lines_or_what_a_function_writes_or_json(count, text):
+    assert CliRunner().invoke(echo, [count]).stdout == text
+    assert CliRunner().invoke(echo, [count, "--json"]).stdout == f'{{"count":{count}}}\n'

@@ -121,3 +121,11 @@ def test_a_topic_without_a_key_takes_no_rows(sow, recorded, tmp_path):
     recorded((0, 1, 5))
     result = sow("replay", str(tmp_path / "rows.parquet"), "--topic", "notes", "--speed", "max")
     assert (result.exit_code, "topic notes has no Key" in result.stderr) == (1, True)
+
+
+def test_it_may_be_the_first_rows_and_timed_by_another_column(sow, server, recorded, tmp_path):
+    recorded((9, 1, 0), (9, 2, 0), (9, 3, 3600))
+    requested = ("--topic", "orders", "--time-column", "qty", "--limit", "2")
+    said = sow.ok("replay", str(tmp_path / "rows.parquet"), *requested)
+    assert said.startswith("2 rows to orders: 2 published, 0 deleted, ")
+    assert [one["id"] for one in server.records("orders")] == [1, 2]
