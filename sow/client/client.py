@@ -368,7 +368,9 @@ class Client:
         Arguments and errors are those of `query`. With `meta` each text is an object with `k` (the
         SowKey), `bm` (the bookmark of its newest change), `ts` (its time) and `d`, the record.
         """
-        return self.http.rows(topic, parameters(given(locals())))
+        requested = parameters(given(locals()))
+        del requested["meta"]  # which is sent last, after what the caller has chosen
+        return self.http.rows(topic, {**requested, "meta": meta})
 
     async def explain(
         self,
