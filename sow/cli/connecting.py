@@ -1,23 +1,24 @@
-"""Clients of the server at --url, with the credentials and trust that the options give."""
+"""Commands that use a server: how they are declared, and their client of the server at --url.
 
+A server may be slow for good reasons, so no command gives up by itself. But a terminal that shows
+nothing looks like a hanging command: the client notifies the user once that no answer comes, until
+one begins to arrive.
+"""
+
+import asyncio
 import errno
+import functools
+import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from typing import Any, cast
 
+import aiohttp
 import click
 
-from sow.cli.options import (
-    ACCESS,
-    CA_OPTION,
-    CERTIFICATE_KEY_OPTION,
-    CERTIFICATE_OPTION,
-    TOKEN_OPTION,
-    USER_OPTION,
-)
-from sow.cli.plain_output import printable
-from sow.cli.report import AS_JSON
-from sow.cli.wait_notice import NotifyingClient, WaitNotice
+from sow.cli.options import access, command, server_options
+from sow.cli.output import as_json, printable
 from sow.client import Client, Unreachable
 from sow.errors import ClientError
 
@@ -26,34 +27,52 @@ NO_SERVER = (
     "give the address it prints as --url, or copy the whole data directory while it is stopped"
 )
 """The way for a user who needs stored data and has only the directory."""
+PATIENCE_S = 3.0
+"""Delay of the notice; later people begin to wonder."""
 
 
-def connected(url: str, name: str) -> Client:
-    """A client of the server at `url`, connected under `name`.
+def server_command(*examples: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """Declare a command with the options of a server, with these calls as its examples.
+
+    A coroutine function gets a client of the server as its first argument. A plain function calls
+    `connected` itself, after what it refuses without a server.
+    """
+    declare = command(*examples, options=server_options)
+    return lambda work: declare(_with_client(work) if inspect.iscoroutinefunction(work) else work)
+
+
+def _with_client(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Any]:
+    @functools.wraps(work)
+    async def call(**given: Any) -> None:
+        async with connected() as client:
+            await work(client, **given)
+
+    return call
+
+
+def connected() -> Client:
+    """A client of the server at --url, connected under the name of the command.
 
     Prompts for the password of a user unless it is in the environment. Raises ClientError for a key
     without its certificate.
     """
-    given = {option: click.get_current_context().meta.get(option) for option in ACCESS}
-    user, password = given[USER_OPTION], os.environ.get("SOW_PASSWORD")
+    given = access()
+    url, user, password = str(given["url"]), given["user"], os.environ.get("SOW_PASSWORD")
     if user is not None and password is None:
         password = click.prompt(f"Password of {user}", hide_input=True, err=True)
-    token = given[TOKEN_OPTION] if user is None else None
-    certificate, key = given[CERTIFICATE_OPTION], given[CERTIFICATE_KEY_OPTION]
-    if key is not None and certificate is None:
+    if given["certificate_key"] is not None and given["certificate"] is None:
         raise ClientError("there is a --certificate-key, but no certificate; give --certificate")
-    # Programs expect errors on stderr, and nothing else.
-    is_quiet = click.get_current_context().meta.get(AS_JSON)
     return NotifyingClient(
         url,
-        None if is_quiet else WaitNotice(url, lambda text: click.echo(printable(text), err=True)),
-        name=name,
-        token=token,
+        # Programs expect errors on stderr, and nothing else.
+        None if as_json() else WaitNotice(url, lambda text: click.echo(printable(text), err=True)),
+        name=f"sow {click.get_current_context().info_name}",
+        token=given["token"] if user is None else None,
         user=user,
         password=user and password,
-        certificate=certificate,
-        key=key,
-        ca=given[CA_OPTION],
+        certificate=given["certificate"],
+        key=given["certificate_key"],
+        ca=given["ca"],
     )
 
 
@@ -66,3 +85,79 @@ def of_a_server() -> Iterator[None]:
         if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.ECONNREFUSED:
             error.detail += NO_SERVER
         raise
+
+
+Later = Callable[[float, Callable[[], None]], Any]
+"""Schedules a call; returns a timer with a `cancel`."""
+
+
+def on_the_loop(after_s: float, do: Callable[[], None]) -> asyncio.TimerHandle:
+    """Schedule a call on the running loop."""
+    return asyncio.get_running_loop().call_later(after_s, do)
+
+
+class WaitNotice:
+    """Calls `notify` once when the server at `url` does not answer; `later` schedules calls."""
+
+    def __init__(self, url: str, notify: Callable[[str], None], later: Later = on_the_loop) -> None:
+        self._url = url
+        self._notify = notify
+        self._later = later
+        self._has_notified = False
+
+    def begin(self) -> Any:
+        """Start the timer of a request; returns it."""
+        return self._later(PATIENCE_S, self._on_timeout)
+
+    def _on_timeout(self) -> None:
+        if not self._has_notified:
+            self._has_notified = True
+            self._notify(f"sow: no answer from {self._url} yet; Ctrl-C ends")
+
+    def trace(self) -> aiohttp.TraceConfig:
+        """Traces when requests of a session begin, continue and end."""
+        # Declared as a class, but called as a function.
+        found = aiohttp.TraceConfig(cast("Any", lambda **_given: _OneRequest(self)))
+
+        async def goes_on(_session: Any, request: Any, _sent: Any) -> None:
+            request.goes_on()
+
+        async def ended(_session: Any, request: Any, _sent: Any) -> None:
+            request.ended()
+
+        found.on_request_start.append(goes_on)
+        # Sending a long body takes time.
+        found.on_request_chunk_sent.append(goes_on)
+        found.on_request_end.append(ended)
+        found.on_request_exception.append(ended)
+        return found
+
+
+class _OneRequest:
+    """The timer of one request."""
+
+    def __init__(self, unanswered: WaitNotice) -> None:
+        self._unanswered = unanswered
+        self._timer: Any = None
+
+    def goes_on(self) -> None:
+        """Restart the timer."""
+        self.ended()
+        self._timer = self._unanswered.begin()
+
+    def ended(self) -> None:
+        """Stop the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class NotifyingClient(Client):
+    """A client that notifies the user while the server does not answer."""
+
+    def __init__(self, url: str, unanswered: WaitNotice | None, **access: Any) -> None:
+        super().__init__(url, **access)
+        self._unanswered = unanswered
+
+    def _traces(self) -> list[aiohttp.TraceConfig]:
+        traces = [] if self._unanswered is None else [self._unanswered.trace()]
+        return [*super()._traces(), *traces]

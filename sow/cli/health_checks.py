@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sow.cli.percentiles import Percentiles
+from sow.cli.measuring import Percentiles
 from sow.core.humanize import duration, size
 from sow.server.net.listening import FILES_KEPT_MAX
 
@@ -46,75 +46,67 @@ class HealthCheck:
     instead: str = ""
 
 
+def _judged(
+    subject: str, found: str, is_ok: bool, instead: str, level: Level = "warning"
+) -> HealthCheck:
+    """A finding that is good, or of this level with what to do."""
+    return (
+        HealthCheck(subject, "ok", found) if is_ok else HealthCheck(subject, level, found, instead)
+    )
+
+
 def disk(free_bytes: int, total_bytes: int, reserve_bytes: int, directory: str) -> HealthCheck:
     """Whether the disk has room for messages."""
     found = f"{size(free_bytes)} of {size(total_bytes)} free for {directory}"
     if free_bytes <= reserve_bytes:
-        return HealthCheck(
-            "disk",
-            "error",
-            f"{found}, which is the reserve for deletes ({size(reserve_bytes)})",
-            "free some space: publishes are refused until there is more",
-        )
-    if free_bytes < (1 - NEAR) * total_bytes:
-        return HealthCheck("disk", "warning", found, "free some space, or move the data directory")
-    return HealthCheck("disk", "ok", found)
+        found += f", which is the reserve for deletes ({size(reserve_bytes)})"
+        instead = "free some space: publishes are refused until there is more"
+        return HealthCheck("disk", "error", found, instead)
+    has_room = free_bytes >= (1 - NEAR) * total_bytes
+    return _judged("disk", found, has_room, "free some space, or move the data directory")
 
 
 def retention(kept_bytes: int, used_bytes: int, free_bytes: int) -> HealthCheck:
     """Whether the log may grow to its limit."""
     found = f"the log keeps up to {size(kept_bytes)}, and takes {size(used_bytes)} now"
-    if kept_bytes - used_bytes > free_bytes:
-        return HealthCheck(
-            "retention",
-            "warning",
-            f"{found}; the disk has {size(free_bytes)} left",
-            "set a smaller RetentionSize, or free some space",
-        )
-    return HealthCheck("retention", "ok", found)
+    has_room = kept_bytes - used_bytes <= free_bytes
+    found += "" if has_room else f"; the disk has {size(free_bytes)} left"
+    return _judged("retention", found, has_room, "set a smaller RetentionSize, or free some space")
 
 
 def fsync(spread: Percentiles) -> HealthCheck:
     """How long a publish waits for the disk."""
     found = f"median {duration(spread.median_s)}, p99 {duration(spread.p99_s)}"
     if spread.median_s > FSYNC_SLOW_S:
-        return HealthCheck(
-            "fsync",
-            "warning",
-            f"{found}: every acknowledged publish waits so long",
-            "put the data directory on a faster disk, or publish more in a frame",
-        )
+        found += ": every acknowledged publish waits so long"
+        instead = "put the data directory on a faster disk, or publish more in a frame"
+        return HealthCheck("fsync", "warning", found, instead)
     if spread.median_s < FSYNC_NONE_S:
-        return HealthCheck(
-            "fsync",
-            "warning",
-            f"{found}: no disk is so fast",
-            "use a directory on a disk: this one is in memory, or its flushes are ignored",
-        )
+        found += ": no disk is so fast"
+        instead = "use a directory on a disk: this one is in memory, or its flushes are ignored"
+        return HealthCheck("fsync", "warning", found, instead)
     return HealthCheck("fsync", "ok", found)
 
 
 def files(hard: int | None, connections_max: int) -> HealthCheck:
     """Whether the process may open files for all connections; `hard` None: unlimited."""
-    if hard is None or hard - FILES_KEPT_MAX >= connections_max:
-        limit = "unlimited" if hard is None else f"{hard:,}"
-        return HealthCheck("files", "ok", f"{limit} files for {connections_max:,} connections")
-    return HealthCheck(
+    wanted = connections_max + FILES_KEPT_MAX
+    limit = "unlimited" if hard is None else f"{hard:,}"
+    return _judged(
         "files",
-        "warning",
-        f"{hard:,} files for {connections_max:,} connections",
-        f"raise ulimit -Hn to {connections_max + FILES_KEPT_MAX:,}, or lower Limits/Connections",
+        f"{limit} files for {connections_max:,} connections",
+        hard is None or hard >= wanted,
+        f"raise ulimit -Hn to {wanted:,}, or lower Limits/Connections",
     )
 
 
 def clock(ahead_s: float) -> HealthCheck:
     """Whether the machine's clock is behind the times of earlier writes."""
-    if ahead_s <= CLOCK_AHEAD_S:
-        return HealthCheck("clock", "ok", "not behind earlier writes")
-    return HealthCheck(
+    is_behind = ahead_s > CLOCK_AHEAD_S
+    return _judged(
         "clock",
-        "warning",
-        f"{duration(ahead_s)} behind earlier writes",
+        f"{duration(ahead_s)} behind earlier writes" if is_behind else "not behind earlier writes",
+        not is_behind,
         "synchronize it with a time server; until then the server's time runs a tenth slower",
     )
 
@@ -125,20 +117,15 @@ def memory(used_bytes: float, limit_bytes: float | None) -> HealthCheck:
         found = f"records take {size(used_bytes)}, without a limit"
         return HealthCheck("memory", "ok", found, "set Limits/Memory to refuse publishes beyond it")
     found = f"records take {size(used_bytes)} of {size(limit_bytes)}"
-    if used_bytes < NEAR * limit_bytes:
-        return HealthCheck("memory", "ok", found)
     level: Level = "error" if used_bytes >= limit_bytes else "warning"
-    return HealthCheck("memory", level, found, "raise Limits/Memory, or delete records")
+    has_room = used_bytes < NEAR * limit_bytes
+    return _judged("memory", found, has_room, "raise Limits/Memory, or delete records", level)
 
 
 def connections(used: float, most: float) -> HealthCheck:
     """How many of the allowed connections are in use."""
-    found = f"{used:,.0f} of {most:,.0f}"
-    if used < NEAR * most:
-        return HealthCheck("connections", "ok", found)
-    return HealthCheck(
-        "connections", "warning", found, "raise Limits/Connections, or list them: sow sessions"
-    )
+    instead = "raise Limits/Connections, or list them: sow sessions"
+    return _judged("connections", f"{used:,.0f} of {most:,.0f}", used < NEAR * most, instead)
 
 
 def sessions(described: Sequence[Mapping[str, Any]]) -> HealthCheck:
@@ -162,10 +149,8 @@ def steps(longest_s: Mapping[str, float]) -> HealthCheck:
         return HealthCheck("steps", "ok", "no long step")
     name, took_s = max(longest_s.items(), key=lambda one: one[1])
     found = f"the longest since the start took {duration(took_s)}: {name}"
-    if took_s < STEP_LONG_S:
-        return HealthCheck("steps", "ok", found)
     instead = "see the log for how often; a machine busy with other work causes this too"
-    return HealthCheck("steps", "warning", found, instead)
+    return _judged("steps", found, took_s < STEP_LONG_S, instead)
 
 
 def certificates(expires_s: Mapping[str, float], now_s: float) -> list[HealthCheck]:
@@ -178,9 +163,7 @@ def _certificate(file: str, left_s: float) -> HealthCheck:
         found = f"{file} has ended {duration(-left_s)} ago"
         return HealthCheck("certificate", "error", found, RENEW)
     found = f"{file} ends in {left_s // DAY_S:,.0f} days"
-    if left_s < CERTIFICATE_DAYS * DAY_S:
-        return HealthCheck("certificate", "warning", found, RENEW)
-    return HealthCheck("certificate", "ok", found)
+    return _judged("certificate", found, left_s >= CERTIFICATE_DAYS * DAY_S, RENEW)
 
 
 def topics(described: Sequence[Mapping[str, Any]]) -> HealthCheck:
@@ -195,16 +178,22 @@ def topics(described: Sequence[Mapping[str, Any]]) -> HealthCheck:
 def readiness(status: int, answer: str) -> list[HealthCheck]:
     """Whether the server accepts messages, and the last error of its log."""
     state, error, what = answer.partition(f"; {LAST_ERROR}")
-    if status == 200:
-        found = [HealthCheck("ready", "ok", state)]
-    else:
-        found = [
-            HealthCheck("ready", "error", state, "wait if it is replaying; else follow the message")
-        ]
-    if not error:
-        return [*found, HealthCheck("log", "ok", "no error since the start")]
-    instead = "read the log around that time; this stays until the server restarts"
-    return [*found, HealthCheck("log", "warning", f"{LAST_ERROR}{what}", instead)]
+    last = f"{LAST_ERROR}{what}" if error else "no error since the start"
+    return [
+        _judged(
+            "ready",
+            state,
+            status == 200,
+            "wait if it is replaying; else follow the message",
+            "error",
+        ),
+        _judged(
+            "log",
+            last,
+            not error,
+            "read the log around that time; this stays until the server restarts",
+        ),
+    ]
 
 
 def answers(spread: Percentiles) -> HealthCheck:

@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem
 from conflated_topics.user_texts import nearest
 from sow import __version__
 from sow.cli.options import example
-from sow.cli.report import show_error
+from sow.cli.output import show_error
 from sow.errors import NotAvailable, SowError, shown
 
 WRONG_USAGE = 2
@@ -28,32 +28,32 @@ INTERRUPTED = 130
 SERVER_INSTALL = "pip install 'sow[server]'"
 
 SUBCOMMANDS = {
-    "serve": "sow.cli.serve",
-    "init": "sow.cli.init",
-    "check": "sow.cli.check",
-    "demo": "sow.cli.demo",
-    "replay": "sow.cli.replay",
-    "query": "sow.cli.query",
-    "watch": "sow.cli.watch",
-    "publish": "sow.cli.publish",
-    "delete": "sow.cli.publish",
-    "reload": "sow.cli.reload",
-    "user": "sow.cli.user",
-    "token": "sow.cli.token",
-    "topics": "sow.cli.topics",
-    "sessions": "sow.cli.sessions",
-    "why": "sow.cli.why",
-    "ping": "sow.cli.ping",
-    "bench": "sow.cli.bench",
-    "doctor": "sow.cli.doctor",
-    "top": "sow.cli.top",
-    "backup": "sow.cli.backup",
-    "restore": "sow.cli.restore",
-    "verify": "sow.cli.verify",
-    "dump": "sow.cli.dump",
-    "load": "sow.cli.load",
-    "pipeline": "sow.cli.pipeline",
-    "repair": "sow.cli.verify",
+    "serve": "sow.cli.commands.serve",
+    "init": "sow.cli.commands.init",
+    "check": "sow.cli.commands.check",
+    "demo": "sow.cli.commands.demo",
+    "replay": "sow.cli.commands.replay",
+    "query": "sow.cli.commands.query",
+    "watch": "sow.cli.commands.watch",
+    "publish": "sow.cli.commands.publish",
+    "delete": "sow.cli.commands.publish",
+    "reload": "sow.cli.commands.admin",
+    "user": "sow.cli.commands.credentials",
+    "token": "sow.cli.commands.credentials",
+    "topics": "sow.cli.commands.admin",
+    "sessions": "sow.cli.commands.admin",
+    "why": "sow.cli.commands.why",
+    "ping": "sow.cli.commands.ping",
+    "bench": "sow.cli.commands.bench",
+    "doctor": "sow.cli.commands.doctor",
+    "top": "sow.cli.commands.top",
+    "backup": "sow.cli.commands.backup",
+    "restore": "sow.cli.commands.backup",
+    "verify": "sow.cli.commands.backup",
+    "dump": "sow.cli.commands.dump",
+    "load": "sow.cli.commands.load",
+    "pipeline": "sow.cli.commands.pipeline",
+    "repair": "sow.cli.commands.backup",
     "completion": "sow.cli.completion",
 }
 """The module of each command, which has an attribute of the command's name."""

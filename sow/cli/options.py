@@ -1,25 +1,112 @@
-"""Options that several commands have, declared once."""
+"""How a command is declared: its examples, and options that several commands have.
+
+`command` declares one, `sow.cli.connecting.server_command` one that uses a server. Options that
+every command handles alike (the address, credentials, --json) are no parameters of its function:
+they are kept in the context, where `connected` and `show` read them.
+"""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import functools
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
 import click
 
-from sow.cli.report import AS_JSON, EXPRESSIONS
+from sow.cli.output import AS_JSON, EXPRESSIONS
 from sow.core.definitions import URL_DEFAULT
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 Result = TypeVar("Result")
-CA_OPTION, TOKEN_OPTION, USER_OPTION, CERTIFICATE_OPTION, CERTIFICATE_KEY_OPTION = ACCESS = (
-    "ca", "token", "user", "certificate", "certificate_key",
-)  # fmt: skip
-"""Context keys under which a command finds these options of trust and credentials."""
+Option = Callable[[Any], Any]
+ACCESS = "sow.cli.access"
+"""Key of `click.Context.meta`: the values of --url, of trust and of credentials, by parameter."""
 
 
-def _note_json(ctx: click.Context, _parameter: click.Parameter, value: bool) -> bool:
+def access() -> Mapping[str, str | None]:
+    """What the user has given to reach a server: `url`, `ca`, `token`, `user`, `certificate` and
+    `certificate_key`."""
+    found: Mapping[str, str | None] = click.get_current_context().meta[ACCESS]
+    return found
+
+
+def _note_access(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    ctx.meta.setdefault(ACCESS, {})[parameter.name] = value
+
+
+def _note_json(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
     ctx.meta[AS_JSON] = value
-    return value
+
+
+def _access_option(name: str, metavar: str | None, meaning: str, **more: Any) -> Option:
+    return click.option(
+        f"--{name}",
+        envvar=f"SOW_{name.replace('-', '_').upper()}",
+        show_envvar=True,
+        metavar=metavar,
+        expose_value=False,
+        callback=_note_access,
+        help=meaning,
+        **more,
+    )
+
+
+server_options = (
+    _access_option("url", None, "Address of the server.", default=URL_DEFAULT, show_default=True),
+    _access_option("ca", "FILE", "Certificates of trusted authorities for https://, in PEM form."),
+    _access_option(
+        "certificate", "FILE", "A certificate that authenticates the user, in PEM form."
+    ),
+    _access_option(
+        "certificate-key",
+        "FILE",
+        "The key of --certificate, in PEM form, if it is not in the same file.",
+    ),
+    _access_option(
+        "token",
+        "TOKEN",
+        "A token that authenticates the user. Others on the machine can see a command line.",
+    ),
+    _access_option("user", "NAME", "The user; the password comes from SOW_PASSWORD or a prompt."),
+)
+"""The server to talk to, how to trust it, and the user's credentials."""
+json_option = click.option(
+    "--json",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_note_json,
+    help="Write JSON, errors included.",
+)
+
+
+def command(
+    *examples: str, options: Iterable[Option] = ()
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Declare a command, with these calls as its examples, these `options` after its own, and
+    --json. A coroutine function runs on a new event loop."""
+
+    def declare(function: Callable[..., Any]) -> click.Command:
+        if inspect.iscoroutinefunction(function):
+            function = _running(function)
+        made = click.command(epilog=example(*examples))(function)
+        for option in (*options, json_option):
+            option(made)
+        return made
+
+    return declare
+
+
+def _running(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @functools.wraps(work)
+    def call(**given: Any) -> None:
+        run(work(**given))
+
+    return call
+
+
+def example(*lines: str) -> str:
+    """The end of a command's help: example calls, one per line."""
+    return "\n".join(["\b", "For example:", *(f"  {line}" for line in lines)])
 
 
 def note_expression(what: str) -> Callable[..., str | None]:
@@ -32,141 +119,37 @@ def note_expression(what: str) -> Callable[..., str | None]:
     return note
 
 
-def _note_access(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
-    ctx.meta[str(parameter.name)] = value
-
-
-def url_option(command: Command) -> Command:
-    """The server to talk to, the user's credentials, and how to trust the server."""
-    command = click.option(
-        "--user",
-        envvar="SOW_USER",
-        show_envvar=True,
-        metavar="NAME",
-        expose_value=False,
-        callback=_note_access,
-        help="The user; the password comes from SOW_PASSWORD or a prompt.",
-    )(command)
-    command = click.option(
-        "--token",
-        envvar="SOW_TOKEN",
-        show_envvar=True,
-        metavar="TOKEN",
-        expose_value=False,
-        callback=_note_access,
-        help="A token that authenticates the user. Others on the machine can see a command line.",
-    )(command)
-    command = click.option(
-        "--certificate-key",
-        envvar="SOW_CERTIFICATE_KEY",
-        show_envvar=True,
-        metavar="FILE",
-        expose_value=False,
-        callback=_note_access,
-        help="The key of --certificate, in PEM form, if it is not in the same file.",
-    )(command)
-    command = click.option(
-        "--certificate",
-        envvar="SOW_CERTIFICATE",
-        show_envvar=True,
-        metavar="FILE",
-        expose_value=False,
-        callback=_note_access,
-        help="A certificate that authenticates the user, in PEM form.",
-    )(command)
-    command = click.option(
-        "--ca",
-        envvar="SOW_CA",
-        show_envvar=True,
-        metavar="FILE",
-        expose_value=False,
-        callback=_note_access,
-        help="Certificates of trusted authorities for https://, in PEM form.",
-    )(command)
-    return click.option(
-        "--url",
-        envvar="SOW_URL",
-        default=URL_DEFAULT,
-        show_default=True,
-        show_envvar=True,
-        help="Address of the server.",
-    )(command)
-
-
-def json_option(command: Command) -> Command:
-    """JSON output and errors, for programs."""
-    return click.option(
-        "--json",
-        "as_json",
-        is_flag=True,
-        is_eager=True,
-        callback=_note_json,
-        help="Write JSON, errors included.",
-    )(command)
-
-
-def filter_option(command: Command) -> Command:
-    """Which records."""
-    return click.option(
-        "--filter",
-        "filter_text",
-        metavar="F",
-        callback=note_expression(""),
-        help="Only records that match this expression, such as \"/symbol = 'IBM'\".",
-    )(command)
-
-
-def order_option(command: Command) -> Command:
-    """The sort order."""
-    return click.option(
-        "--order-by",
-        metavar="O",
-        callback=note_expression("order_by"),
-        help='Sort, such as "/px DESC, /id" or "/qty * /px".',
-    )(command)
-
-
-def select_option(command: Command) -> Command:
-    """Which fields."""
-    return click.option(
-        "--select",
-        metavar="S",
-        callback=note_expression("select"),
-        help='Only these fields, such as "/id,/px" or "-/notes".',
-    )(command)
-
-
-def groups_options(command: Command) -> Command:
-    """Rows of groups of records instead of records."""
-    command = click.option(
-        "--grouping",
-        metavar="G",
-        callback=note_expression("grouping"),
-        help='With --projection: the fields that make a group, such as "/desk,/symbol".',
-    )(command)
-    return click.option(
-        "--projection",
-        metavar="P",
-        callback=note_expression("projection"),
-        help='Rows made of groups of records, such as "/desk, SUM(/qty) AS /qty".',
-    )(command)
-
-
-def example(*lines: str) -> str:
-    """The end of a command's help: example calls, one per line."""
-    return "\n".join(["\b", "For example:", *(f"  {line}" for line in lines)])
-
-
-def variables_option(command: Command) -> Command:
-    """Values of ${NAME} in the configuration."""
-    return click.option(
-        "--set",
-        "variables",
-        multiple=True,
-        metavar="NAME=VALUE",
-        callback=pairs,
-        help="The value of ${NAME} in the file; the default is the environment's.",
-    )(command)
+filter_option = click.option(
+    "--filter",
+    "filter_text",
+    metavar="F",
+    callback=note_expression(""),
+    help="Only records that match this expression, such as \"/symbol = 'IBM'\".",
+)
+order_option = click.option(
+    "--order-by",
+    metavar="O",
+    callback=note_expression("order_by"),
+    help='Sort, such as "/px DESC, /id" or "/qty * /px".',
+)
+select_option = click.option(
+    "--select",
+    metavar="S",
+    callback=note_expression("select"),
+    help='Only these fields, such as "/id,/px" or "-/notes".',
+)
+projection_option = click.option(
+    "--projection",
+    metavar="P",
+    callback=note_expression("projection"),
+    help='Rows made of groups of records, such as "/desk, SUM(/qty) AS /qty".',
+)
+grouping_option = click.option(
+    "--grouping",
+    metavar="G",
+    callback=note_expression("grouping"),
+    help='With --projection: the fields that make a group, such as "/desk,/symbol".',
+)
 
 
 def pairs(
@@ -180,6 +163,16 @@ def pairs(
             raise click.BadParameter(f"{text!r} is not NAME=VALUE")
         found[name] = value
     return found
+
+
+variables_option = click.option(
+    "--set",
+    "variables",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=pairs,
+    help="The value of ${NAME} in the file; the default is the environment's.",
+)
 
 
 def run(

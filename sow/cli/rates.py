@@ -7,7 +7,6 @@ A snapshot combines the answers of `/v1/topics` (with the topics of a pattern as
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sow.cli.sessions import slowness
 from sow.cli.tables import Column
 from sow.core.humanize import duration
 
@@ -143,6 +142,11 @@ def ordered(topics: Iterable[TopicRates], sort: str) -> list[TopicRates]:
     if field == "name":
         return by_name
     return sorted(by_name, key=lambda one: float(getattr(one, field)), reverse=True)
+
+
+def slowness(one: Described) -> tuple[float, int]:
+    """How far a session is behind; the slowest are the greatest."""
+    return one["lag_ms"], one["queue_messages"]
 
 
 def _counts(one: Described) -> tuple[int, int]:

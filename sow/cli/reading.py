@@ -1,22 +1,29 @@
-"""Reads messages from a file or a pipe, and splits the bytes into messages.
+"""Reads messages from a file or a pipe, and splits the bytes into messages, or CSV into tables.
 
 Lines are passed on as they arrive, so that ``tail -f feed | sow publish`` publishes at once. An
 array, or a JSON document over several lines, is read completely first.
+
+A table is the header line and some rows of CSV, for one request. The server parses the cells
+(`sow.messages.csv_rows`); this module only finds row ends, because a quoted line break does not end
+a row. Rows are passed on as they arrive, including those that do not parse: the server refuses
+them.
 """
 
 import asyncio
 import codecs
 import contextlib
+import csv
 import os
 import stat
 import threading
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import BinaryIO
 
 import msgspec
 
 from sow.errors import BadMessage
+from sow.messages.csv_rows import CSV_ROW_CHARS_MAX
 
 CHUNK_BYTES = 256 * 1024
 """Bytes per read: thousands of lines, and four times the capacity of a pipe."""
@@ -206,3 +213,61 @@ def whole_text(text: bytes, places: MessagePlaces) -> list[bytes]:
 def on_one_line(text: bytes) -> bytes:
     """The same JSON without line breaks; numbers keep their spelling."""
     return msgspec.json.format(text, indent=-1) if b"\n" in text or b"\r" in text else text
+
+
+TABLE_ROWS_MAX = 1_000
+"""Rows of one request, as of one frame of messages: stored all or none."""
+TABLE_BYTES = 1024**2
+"""Bytes of rows that complete a request: far below the server's limit."""
+
+
+async def csv_tables(source: AsyncIterator[bytes]) -> AsyncIterator[tuple[bytes, int]]:
+    """Tables, each with the number of bytes of its rows; none without rows."""
+    names: bytes | None = None
+    pending = b""
+    async for piece in _and_an_end(source):
+        rows, pending = rows_in(pending + piece, is_over=not piece)
+        if names is None and rows:
+            names, rows = rows[0], rows[1:]
+        for some in _shares(rows):
+            yield b"".join([names or b"", *some]), sum(map(len, some))
+
+
+async def _and_an_end(source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async for piece in source:
+        yield piece
+    yield b""
+
+
+def _shares(rows: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """The rows of each request."""
+    start = size = 0
+    for at, row in enumerate(rows, 1):
+        size += len(row)
+        if size > TABLE_BYTES or at - start == TABLE_ROWS_MAX or at == len(rows):
+            yield rows[start:at]
+            start, size = at, 0
+
+
+def rows_in(text: bytes, is_over: bool) -> tuple[list[bytes], bytes]:
+    """The complete rows at the start of a text, with their line ends, and the rest. The rest is
+    empty if the text `is_over`, or if it is longer than a row that the server accepts."""
+    lines = text.split(b"\n")
+    lines = [
+        *(line + b"\n" for line in lines[:-1]),
+        *([lines[-1] + b"\n"] if is_over and lines[-1] else []),
+    ]
+    # Only delimiters matter here, so that each byte can be one character.
+    reader = csv.reader((line.decode("latin-1") for line in lines), strict=True)
+    rows: list[bytes] = []
+    ended = 0
+    try:
+        for _ in reader:
+            rows.append(b"".join(lines[ended : reader.line_num]))
+            ended = reader.line_num
+    except csv.Error:
+        pass  # an incomplete row, or one that the server will refuse
+    rest = text[sum(map(len, lines[:ended])) :]
+    if rest and (is_over or len(rest) > CSV_ROW_CHARS_MAX):
+        return [*rows, rest], b""
+    return rows, rest

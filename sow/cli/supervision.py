@@ -1,9 +1,12 @@
 """Supervises pipelines beside a server: each in its own process, restarted when it fails.
 
 A pipeline runs at a lower priority so that it does not slow the server down. If Spark or Java is
-missing, or the pipeline fails again and again, the server goes on without it. The input of a
-pipeline ends when the server ends, even if it is killed; the pipeline then ends
-(`sow.cli.parent_death`).
+missing, or the pipeline fails again and again, the server goes on without it.
+
+A killed server stops no children. So it holds one end of a pipe, the standard input of each child
+process, and writes nothing: when the server is gone, that input ends. The child then stops itself
+as the server would stop it (`end_with_input`), and after a while is killed with its process group.
+A restarted server finds no old child at work for long.
 """
 
 import asyncio
@@ -13,6 +16,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -60,7 +64,7 @@ class Beside(NamedTuple):
     token: str | None = None
 
 
-def command(
+def pipeline_words(
     name: str, config: str, url: str, data_directory: Path, variables: Mapping[str, str]
 ) -> list[str]:
     """The command line that runs a pipeline beside a server at `url`."""
@@ -171,3 +175,29 @@ async def _stop(process: "subprocess.Popen[bytes]", followed: "asyncio.Future[An
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)  # its Java too
     await followed
+
+
+READ_BYTES = 4_096
+"""Events that poll() waits for: none but the end."""
+ORPHAN_S_MAX = 3.0
+"""Time to stop: as long as a stopping server waits."""
+
+
+def end_with_input(patience_s: float = ORPHAN_S_MAX, descriptor: int = 0) -> threading.Thread:
+    """Stop this process when the input `descriptor` ends, and kill it `patience_s` later, with its
+    group if it leads one; returns the thread that waits for that."""
+    waiting = threading.Thread(target=_wait, args=(patience_s, descriptor), daemon=True)
+    waiting.start()
+    return waiting
+
+
+def _wait(patience_s: float, descriptor: int) -> None:
+    # Not a file object: its lock would be held when the process ends.
+    with contextlib.suppress(OSError):
+        while os.read(descriptor, READ_BYTES):
+            pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(patience_s)
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)

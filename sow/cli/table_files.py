@@ -111,8 +111,9 @@ def open_parquet(source: Any, name: str) -> Any:
 
 
 def parquet_lines(file: Any, name: str, nan_as_null: bool = False) -> Iterator[list[bytes]]:
-    """The rows of a Parquet file as JSON documents; raises ClientError, and BadMessage with its row
-    for a number that JSON lacks, unless `nan_as_null` makes it null."""
+    """The rows of a Parquet file as JSON documents, in lists; raises ClientError, and BadMessage
+    with its row in the next list for a number that JSON lacks, unless `nan_as_null` makes it
+    null."""
     pa = arrow()
     read = 0
     try:
@@ -125,9 +126,6 @@ def parquet_lines(file: Any, name: str, nan_as_null: bool = False) -> Iterator[l
         raise ClientError(
             f"{name} cannot be read behind row {read:,}: {clipped(str(error))}"
         ) from None
-    except BadMessage as error:
-        error.index += read
-        raise
 
 
 def row_documents(batch: Any) -> list[bytes]:

@@ -8,11 +8,10 @@ for programs without asyncio.
 from sow.client.client import Client
 from sow.client.errors import ClosedByServer, Disconnected, Unreachable
 from sow.client.http import Answer, Rows
-from sow.client.live_view import Change, Live
-from sow.client.live_window import LiveWindow
+from sow.client.live_view import Change, Live, LiveWindow
 from sow.client.messages import Message
 from sow.client.publisher import Publisher
-from sow.client.retry import Retry
+from sow.client.socket import Retry
 from sow.client.subscription import Subscription
 
 __all__ = [

@@ -7,14 +7,12 @@ client publishes to, and one per subscription.
 import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager
-from types import TracebackType
 from typing import Any, Self, overload
 from urllib.parse import urlsplit
 
 import aiohttp
 
-from sow.client.auth import ClientAuth, Token
-from sow.client.connector import Connector, refused_redirects
+from sow.client.connector import ClientAuth, Connector, Token, refused_redirects
 from sow.client.data_frames import is_data_frame
 from sow.client.encode import Document, RowBodies, encode_all
 from sow.client.errors import Disconnected
@@ -26,13 +24,10 @@ from sow.client.http import (
     records_of,
     topic_path,
 )
-from sow.client.live_view import Live
-from sow.client.live_window import LiveWindow
+from sow.client.live_view import Live, LiveWindow
 from sow.client.publisher import WINDOW_FRAMES, Publisher
-from sow.client.query_request import QueryRequest
-from sow.client.request_parameters import Interval, Paths, given, parameters, subscription
-from sow.client.retry import Retry
-from sow.client.socket import Socket
+from sow.client.requests import Interval, Paths, QueryRequest, given, parameters, subscription
+from sow.client.socket import Retry, Socket
 from sow.client.staged_batch import RepeatableBatch
 from sow.client.subscription import Subscription
 from sow.core.definitions import URL_DEFAULT
@@ -89,12 +84,7 @@ class Client:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -310,7 +300,7 @@ class Client:
         SowKeys as decimal text; raises ClientError for both or neither, BadFilter with the
         position, UnknownTopic. Keys without a record are ignored.
         """
-        which = parameters(given(filter=filter, keys=keys))
+        which = parameters(given({"filter": filter, "keys": keys}))
         answer = await self.http.json("DELETE", records_of(topic), which, kind=dict)
         return int(answer["deleted"])
 
@@ -356,18 +346,7 @@ class Client:
         the query is of the state at that moment. Raises BadFilter with the position if an
         expression does not compile, UnknownTopic, ClientError.
         """
-        requested = given(
-            filter=filter,
-            keys=keys,
-            order_by=order_by,
-            top_n=top_n,
-            skip_n=skip_n,
-            select=select,
-            projection=projection,
-            grouping=grouping,
-            as_of=as_of,
-        )
-        return QueryRequest(self.http, topic, parameters(requested))
+        return QueryRequest(self.http, topic, parameters(given(locals())))
 
     def rows(
         self,
@@ -389,18 +368,9 @@ class Client:
         Arguments and errors are those of `query`. With `meta` each text is an object with `k` (the
         SowKey), `bm` (the bookmark of its newest change), `ts` (its time) and `d`, the record.
         """
-        requested = given(
-            filter=filter,
-            keys=keys,
-            order_by=order_by,
-            top_n=top_n,
-            skip_n=skip_n,
-            select=select,
-            projection=projection,
-            grouping=grouping,
-            as_of=as_of,
-        )
-        return self.http.rows(topic, {**parameters(requested), "meta": meta})
+        requested = parameters(given(locals()))
+        del requested["meta"]  # which is sent last, after what the caller has chosen
+        return self.http.rows(topic, {**requested, "meta": meta})
 
     async def explain(
         self,
@@ -418,18 +388,7 @@ class Client:
     ) -> dict[str, Any]:
         """The plan of a query: a dictionary of its terms, the index that serves each, and the rows
         it touched (docs/queries.md). Arguments and errors are those of `query`."""
-        question = given(
-            filter=filter,
-            keys=keys,
-            order_by=order_by,
-            top_n=top_n,
-            skip_n=skip_n,
-            select=select,
-            projection=projection,
-            grouping=grouping,
-            as_of=as_of,
-        )
-        requested = {**parameters(question), "explain": True}
+        requested = {**parameters(given(locals())), "explain": True}
         found: dict[str, Any] = await self.http.json("GET", records_of(topic), requested, kind=dict)
         return found
 
@@ -463,19 +422,7 @@ class Client:
         The subscription is opened when it is entered or first read, and raises errors then:
         BadFilter, UnknownTopic, ClientError.
         """
-        focus = given(
-            filter=filter,
-            oof=oof,
-            delta=delta,
-            no_empties=no_empties,
-            select=select,
-            conflation=conflation,
-            conflation_key=conflation_key,
-            timestamp=timestamp,
-            no_sowkey=no_sowkey,
-            bookmark=bookmark,
-        )
-        return self._subscription(*subscription(topic, focus, snapshot=False))
+        return self._subscription(*subscription(topic, given(locals()), snapshot=False))
 
     def sow_and_subscribe(
         self,
@@ -506,25 +453,7 @@ class Client:
         `projection` and `grouping`, as for `query`, it sends aggregates over the records that match
         instead of the records.
         """
-        focus = given(
-            filter=filter,
-            oof=oof,
-            delta=delta,
-            no_empties=no_empties,
-            select=select,
-            conflation=conflation,
-            conflation_key=conflation_key,
-            timestamp=timestamp,
-            no_sowkey=no_sowkey,
-            projection=projection,
-            grouping=grouping,
-            order_by=order_by,
-            top_n=top_n,
-            skip_n=skip_n,
-            live=live,
-            positions=positions,
-        )
-        return self._subscription(*subscription(topic, focus, snapshot=True))
+        return self._subscription(*subscription(topic, given(locals()), snapshot=True))
 
     @overload
     def live(
@@ -591,28 +520,18 @@ class Client:
             raise ClientError(
                 "order_by and skip_n are for a live window, which has a size; give top_n"
             )
-        shown = parameters(given(select=select, projection=projection, grouping=grouping))
-        focus = given(
-            oof=True,
-            filter=filter,
-            delta=delta,
-            no_empties=no_empties,
-            select=select,
-            conflation=conflation,
-            conflation_key=conflation_key,
-            projection=projection,
-            grouping=grouping,
-        )
+        focus = {**given(locals()), "oof": True}
+        if top_n is None:
+            del focus["skip_n"]
+        else:
+            focus |= {"live": True, "positions": True}
+        shown = {name: focus.get(name) for name in ("select", "projection", "grouping")}
 
         def columns(name: str) -> Awaitable[Any]:
-            return self.http.columns(name, **shown)
+            return self.http.columns(name, **parameters(shown))
 
-        if top_n is None:
-            followed = self._subscription(*subscription(topic, focus, snapshot=True))
-            return Live(followed, topic, columns)
-        focus |= given(live=True, positions=True, top_n=top_n, skip_n=skip_n, order_by=order_by)
         followed = self._subscription(*subscription(topic, focus, snapshot=True))
-        return LiveWindow(followed, topic, columns)
+        return (Live if top_n is None else LiveWindow)(followed, topic, columns)
 
     def _subscription(self, command: str, requested: dict[str, object]) -> Subscription:
         made = Subscription(self._connect, command, requested, self.retry, self._forget)

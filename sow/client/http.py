@@ -1,10 +1,15 @@
 """Requests over HTTP.
 
 Query answers are read line by line as they arrive, so a large one never has to fit in memory.
+
+The address may be that of another server, of a proxy's error page, or of another version of SOW.
+Reading a field that an answer does not have raises an error that explains this, instead of a
+KeyError. Types of values are not checked in advance: code that converts them runs within
+`understood`, which reports a value of a wrong type in the same way.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
@@ -16,10 +21,9 @@ import msgspec
 import orjson
 from yarl import URL
 
-from sow.client.auth import ANYBODY, ClientAuth
-from sow.client.errors import OlderServer, failure, not_sow, reported
+from sow.client.connector import ANYBODY, ClientAuth
+from sow.client.errors import OlderServer, Unreachable, failure, not_sow, reported
 from sow.client.notebooks import ShownTable, shown_table
-from sow.client.responses import decoded
 from sow.client.tables import AnswerTable, from_stream, to_pandas, to_polars
 from sow.core.media_types import ARROW, COLUMNS_HEADER, JSON, NDJSON, PREFER_COLUMNS
 from sow.errors import SowError, Unauthenticated, shown
@@ -99,7 +103,7 @@ class Rows:
         """The rows in lists, as they arrive from the network; raises Disconnected when the
         connection breaks before the last."""
         rest: list[bytes] = []
-        while data := await self._read():
+        async for data in pieces(self._url, self._response):
             first, *others = data.split(b"\n")
             rest.append(first)
             if others:
@@ -107,10 +111,6 @@ class Rows:
                 rest = [others[-1]]
         if last := b"".join(rest):
             yield [last]
-
-    async def _read(self) -> bytes:
-        with reported(self._url):
-            return await self._response.content.readany()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for rows in self.chunks():
@@ -255,13 +255,22 @@ class Http:
 async def taken(url: str, response: aiohttp.ClientResponse) -> bytes:
     """The whole body of an answer; raises Unreachable if it is too long, and Disconnected."""
     parts, size_bytes = [], 0
-    with reported(url):
-        while part := await response.content.readany():
-            parts.append(part)
-            size_bytes += len(part)
-            if size_bytes > TAKEN_BYTES_MAX:
-                raise not_sow(url, f"over {TAKEN_BYTES_MAX >> 20} MiB")
+    async for part in pieces(url, response):
+        parts.append(part)
+        size_bytes += len(part)
+        if size_bytes > TAKEN_BYTES_MAX:
+            raise not_sow(url, f"over {TAKEN_BYTES_MAX >> 20} MiB")
     return b"".join(parts)
+
+
+async def pieces(url: str, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """The body of an answer in pieces, as they arrive; raises Disconnected."""
+    while True:
+        with reported(url):
+            piece = await response.content.readany()
+        if not piece:
+            return
+        yield piece
 
 
 def topic_path(topic: str) -> str:
@@ -304,3 +313,59 @@ async def _problem(
     found = failure({"status": response.status, **report})
     unknown = [name for name in params if found.detail.startswith(f"no parameter {shown(name)}")]
     return OlderServer(url, found.detail) if unknown else found
+
+
+SHOWN_CHARS = 40
+"""Characters of an invalid answer that an error shows: enough to recognise a page."""
+
+
+class AnsweredFields(dict[str, Any]):
+    """An object of an answer; a missing field is an error of the server at `url`."""
+
+    def __init__(self, url: str, fields: dict[str, Any]) -> None:
+        super().__init__(fields)
+        self._url = url
+
+    def __missing__(self, name: str) -> Any:
+        raise Unreachable(
+            f"the answer of {self._url} has no {name!r}: it is of another version, or no SOW"
+        )
+
+
+def decoded(
+    url: str, content: bytes, kind: type[list[Any]] | type[dict[str, Any]] | None = None
+) -> Any:
+    """The decoded answer of the server at `url`; raises Unreachable unless it is JSON, and of
+    `kind` if one is given."""
+    try:
+        found = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise not_sow(url, _shown(content)) from error
+    if kind is not None and not isinstance(found, kind):
+        raise not_sow(url, _shown(content))
+    return _answered(url, found)
+
+
+@contextmanager
+def understood(url: str) -> Iterator[None]:
+    """Read values of an answer of the server at `url`; raises Unreachable if one has a wrong type.
+    Only code that reads the answer belongs in the block."""
+    try:
+        yield
+    except (TypeError, ValueError, AttributeError) as error:
+        raise Unreachable(
+            f"the answer of {url} has a value of a wrong type: it is of another version, or no SOW"
+        ) from error
+
+
+def _answered(url: str, found: Any) -> Any:
+    if isinstance(found, dict):
+        return AnsweredFields(url, {name: _answered(url, value) for name, value in found.items()})
+    if isinstance(found, list):
+        return [_answered(url, value) for value in found]
+    return found
+
+
+def _shown(content: bytes) -> str:
+    text = " ".join(content[: 4 * SHOWN_CHARS].decode(errors="replace").split())
+    return repr(text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…") if text else ""

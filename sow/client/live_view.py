@@ -3,8 +3,9 @@
 Snapshot, updates, deltas and removals are folded into a dictionary from SowKey to document. After a
 gap the new snapshot replaces the old content at once, when it is complete: a partial state is never
 visible. A slow reader of the changes gets fewer of them, each from the state that it last saw to
-the current one. `Live` exposes the records as a mapping, `sow.client.live_window` as an ordered
-list.
+the current one. `Live` exposes the records as a mapping, `LiveWindow` as an ordered list: a range
+of an ordered topic as of the end of a turn of the server, so that a partial turn, in which a record
+has left and its replacement has not come, is never visible.
 
 Reading a view that has ended raises the error that ended it; otherwise its records would look like
 those of a quiet topic. While the subscription reconnects, the last records can be read.
@@ -12,9 +13,8 @@ those of a quiet topic. While the subscription reconnects, the last records can 
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Self, overload
 
 from sow.client.errors import ClosedByServer, Disconnected
 from sow.client.messages import Message
@@ -283,12 +283,7 @@ class LiveView:
         self._changes.clear()
         return self
 
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -333,3 +328,68 @@ class Live(LiveView, Mapping[str, Document]):
     def copy(self) -> dict[str, Document]:
         """The current records, in a dictionary that does not change."""
         return self._shown()
+
+
+class LiveWindow(LiveView, Sequence[Document]):
+    """Records in the requested order, current while the window is open (`async with`).
+
+    ``window[0]`` is the first one, `keys` are their SowKeys. Entering it raises the errors of the
+    subscription. Documents are those of `Message.document`; they belong to the window and must not
+    be changed.
+    """
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        topic: str,
+        columns: Callable[[str], Awaitable[Any]],
+    ) -> None:
+        super().__init__(subscription, topic, columns)
+        self._placed: list[str] = []
+        """The SowKeys in order, within the current turn."""
+        self._keys: list[str] = []
+        self._documents: list[Document] = []
+        """The SowKeys and the records at the end of the last turn."""
+
+    @overload
+    def __getitem__(self, at: int) -> Document: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[Document]: ...
+
+    def __getitem__(self, at: int | slice) -> Document:
+        self._check()
+        return self._documents[at]
+
+    def __len__(self) -> int:
+        self._check()
+        return len(self._documents)
+
+    @property
+    def keys(self) -> list[str]:
+        """The SowKeys (decimal text) of the records, in order."""
+        self._check()
+        return self._keys.copy()
+
+    def copy(self) -> list[Document]:
+        """The current records, in a list that does not change."""
+        self._check()
+        return self._documents.copy()
+
+    def _shown(self) -> dict[str, Document]:
+        self._check()
+        return dict(zip(self._keys, self._documents, strict=True))
+
+    def _on_message(self, message: Message) -> None:
+        super()._on_message(message)
+        if message.c == "group_begin":
+            self._placed = []
+        elif message.c in ("sow", "p", "oof"):
+            key = message.k or ""
+            if key in self._placed:
+                self._placed.remove(key)
+            if message.c != "oof":
+                self._placed.insert(message.at or 0, key)
+        elif message.c in ("group_end", "turn_end"):
+            self._keys = self._placed.copy()
+            self._documents = [self._records[key] for key in self._keys]

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import orjson
 
 from sow.client.http import Http
-from sow.client.retry import Retry
+from sow.client.socket import Retry
 from sow.client.tables import arrow
 from sow.core.media_types import ARROW, JSON
 from sow.errors import BadMessage, SowError

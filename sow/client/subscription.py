@@ -16,13 +16,11 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Protocol, Self
 
 from sow.client.errors import ClosedByServer, Disconnected, Unreachable
 from sow.client.messages import Line, Message
-from sow.client.retry import Retry
-from sow.client.socket import Socket
+from sow.client.socket import Retry, Socket
 from sow.errors import AnotherLog, ClientError, SowError
 from sow.history.bookmarks import going_on, is_range, with_log
 
@@ -265,10 +263,5 @@ class Subscription:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()

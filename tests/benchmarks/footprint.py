@@ -19,7 +19,7 @@ from tests.installed.handed_out import requested_for
 
 PACKAGES = ("sow", "conflated_topics")
 PARTS = ("client", "server")
-IMPORTS = {"client": "import sow.client", "server": "import sow.cli.serve"}
+IMPORTS = {"client": "import sow.client", "server": "import sow.cli.commands.serve"}
 MIB = 2**20
 
 

@@ -52,7 +52,7 @@ def shown():
     assert configuration is not None
     with tempfile.TemporaryDirectory() as directory:
         server = Running(replace(configuration, port=0), Path(directory))
-        commands = [["sow.cli.market_feed", server.url, str(RATE), "1"]]
+        commands = [["sow.cli.market", server.url, str(RATE), "1"]]
         folder = recordings(Path(directory) / "made")
         for name, *options in REPLAYS:
             (found,) = folder.glob(name)

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 import pytest
 
-from sow.cli.demo import OPENED
+from sow.cli.commands.demo import OPENED
 from sow.config import loads
 from tests import forks
 from tests.browser.looking import looked
@@ -27,7 +27,7 @@ def market(tmp_path):
     """The server of the demo, and what is published to it."""
     configuration = loads(files("sow.cli").joinpath("demo.xml").read_bytes()).configuration
     server = Running(replace(configuration, port=0), tmp_path / "data")
-    command = [sys.executable, "-m", "sow.cli.market_feed", server.url, str(RATE), "1"]
+    command = [sys.executable, "-m", "sow.cli.market", server.url, str(RATE), "1"]
     feed = forks.started(command)
     yield server
     feed.terminate()

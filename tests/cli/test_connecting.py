@@ -1,5 +1,6 @@
 """Commands call the server that their options say, and trust it by what these say."""
 
+import asyncio
 import json
 
 import click
@@ -7,26 +8,30 @@ import pytest
 from click.testing import CliRunner
 
 from sow.cli import main
-from sow.cli.connecting import connected, of_a_server
-from sow.cli.options import url_option
+from sow.cli.connecting import (
+    PATIENCE_S,
+    NotifyingClient,
+    WaitNotice,
+    connected,
+    of_a_server,
+    server_command,
+)
 from sow.client import Unreachable
 from sow.security.authentication.tokens import sum_of
 from tests.cli.conftest import TOPICS
 from tests.edge.serving import Running, configuration
 
 
-@click.command()
-@url_option
-def asking(url):
+@server_command()
+async def asking(client):
     """A command that talks to a server."""
-    client = connected(url, "asking")
     access = client._access
     shown = [client.url, client.name, access.ca, access.token, access.user, access.password]
     click.echo(" ".join(map(str, shown)))
 
 
 def said(*words, **environment):
-    return CliRunner().invoke(asking, words, env=environment).output.split()
+    return CliRunner().invoke(asking, words, env=environment).output.replace("sow ", "").split()
 
 
 def test_a_client_is_of_the_address_and_trusts_by_the_file():
@@ -45,11 +50,10 @@ def test_who_asks_is_said_by_a_token_or_a_user_with_a_password():
     assert requested.stderr.startswith("Password of ann:")
 
 
-@click.command()
-@url_option
-def showing(url):
+@server_command()
+def showing():
     """A command that says by which certificate it asks."""
-    access = connected(url, "showing")._access
+    access = connected()._access
     click.echo(f"{access.certificate} {access.key}")
 
 
@@ -125,3 +129,67 @@ def test_who_does_not_trust_a_server_is_sent_nothing_of_that():
     with pytest.raises(Unreachable) as told, of_a_server():
         raise Unreachable("the certificate of the server is not trusted")
     assert told.value.detail == "the certificate of the server is not trusted"
+
+
+class Put:
+    """What was put off, and whether it still stands."""
+
+    def __init__(self, after_s, do):
+        self.after_s, self.do, self.stands = after_s, do, True
+
+    def cancel(self):
+        self.stands = False
+
+
+def test_it_is_said_once_what_does_not_answer_and_how_it_ends():
+    said, put = [], []
+    unanswered = WaitNotice(
+        "http://a", said.append, lambda *given: put.append(Put(*given)) or put[-1]
+    )
+    unanswered.begin()
+    unanswered.begin()
+    assert (said, [one.after_s for one in put]) == ([], [PATIENCE_S, PATIENCE_S])
+    for one in put:
+        one.do()
+    assert said == ["sow: no answer from http://a yet; Ctrl-C ends"]
+
+
+def test_requests_of_a_command_wait_until_they_are_answered(tmp_path):
+    put, said = [], []
+
+    def later(after_s, do):
+        put.append(Put(after_s, do))
+        assert put[-1].stands
+        do()
+        return put[-1]
+
+    async def ask(url):
+        async with NotifyingClient(url, WaitNotice(url, said.append, later)) as client:
+            await client.http.json("GET", "/v1/topics")
+
+    running = Running(configuration(TOPICS), tmp_path)
+    try:
+        asyncio.run(ask(running.url))
+    finally:
+        running.close()
+    assert said == [f"sow: no answer from {running.url} yet; Ctrl-C ends"]
+    assert put
+    assert not any(one.stands for one in put)
+
+
+@pytest.mark.edge
+def test_a_command_gets_a_client_that_is_closed_when_it_ends(guarded):
+    kept = []
+
+    @server_command("listing --json")
+    @click.argument("kind")
+    async def listing(client, kind):
+        """List the topics of a kind."""
+        kept.append((client, client._http()))
+        found = await client.topics()
+        click.echo(sum(one["kind"] == kind for one in found))
+
+    words = ["pattern", "--url", guarded.url, "--token", "of-root"]
+    assert CliRunner().invoke(listing, words).stdout == "1\n"
+    ((client, session),) = kept
+    assert (client.name, session.closed) == ("sow listing", True)

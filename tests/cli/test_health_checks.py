@@ -3,7 +3,7 @@
 import pytest
 
 from sow.cli import health_checks
-from sow.cli.percentiles import Percentiles
+from sow.cli.measuring import Percentiles
 
 GIB = 1024**3
 

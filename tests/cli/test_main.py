@@ -64,7 +64,7 @@ def test_what_ends_a_command_is_an_exit_code_and_a_sentence(monkeypatch, error, 
     def broken(*_arguments):
         raise error
 
-    monkeypatch.setattr("sow.cli.check.load", broken)
+    monkeypatch.setattr("sow.cli.commands.check.load", broken)
     result = run("check")
     assert (result.exit_code, result.stderr[: len(said)]) == (code, said)
     assert "Traceback" not in result.output
@@ -85,7 +85,7 @@ def test_a_command_without_its_libraries_is_listed_and_a_missing_module_of_ours_
         "sow: sow serve needs the server's libraries, and lmdb is not installed; "
         "pip install 'sow[server]'\n",
     )
-    lacking = "sow.cli.serve"
+    lacking = "sow.cli.commands.serve"
     assert isinstance(run("serve").exception, ModuleNotFoundError)
 
 
@@ -166,7 +166,7 @@ def said_by(code):
 
 def test_asking_a_server_loads_neither_numbers_in_columns_nor_store():
     code = (
-        "import sys, sow.cli.publish, sow.cli.query, sow.cli.watch; "
+        "import sys, sow.cli.commands.publish, sow.cli.commands.query, sow.cli.commands.watch; "
         "print([m for m in ('lmdb', 'numpy', 'pandas', 'pyarrow') if m in sys.modules])"
     )
     assert said_by(code) == "[]"

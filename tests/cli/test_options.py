@@ -7,25 +7,24 @@ import pytest
 from click.testing import CliRunner
 
 from sow.cli.options import (
+    access,
+    command,
     filter_option,
-    json_option,
     order_option,
     run,
-    url_option,
+    server_options,
     variables_option,
 )
-from sow.cli.report import AS_JSON, EXPRESSIONS
+from sow.cli.output import AS_JSON, EXPRESSIONS
 
 
-@click.command()
+@command("show --filter '/a = 1'", "show --json", options=server_options)
 @filter_option
 @order_option
 @variables_option
-@url_option
-@json_option
 @click.pass_context
-def show(ctx, filter_text, order_by, variables, url, as_json):
-    click.echo(json.dumps([filter_text, order_by, variables, url, as_json]))
+def show(ctx, filter_text, order_by, variables):
+    click.echo(json.dumps([filter_text, order_by, variables, access()["url"]]))
     click.echo(json.dumps([ctx.meta[AS_JSON], ctx.meta[EXPRESSIONS]]))
 
 
@@ -57,8 +56,22 @@ def test_a_variable_without_a_name_or_value_is_wrong_usage(text):
     assert (result.exit_code, "is not NAME=VALUE" in result.stderr) == (2, True)
 
 
+def test_the_help_ends_with_what_all_commands_have_and_with_examples():
+    text = CliRunner().invoke(show, ["--help"]).stdout
+    places = [text.index(f"{option} ") for option in ("--set", "--url", "--ca", "--user", "--json")]
+    assert places == sorted(places)
+    assert text.endswith("  For example:\n    show --filter '/a = 1'\n    show --json\n")
+
+
 def test_a_coroutine_is_run_to_its_end():
     async def work():
         return 7
 
     assert run(work()) == 7
+
+    @command()
+    @click.argument("word")
+    async def echo(word):
+        click.echo(word)
+
+    assert CliRunner().invoke(echo, ["seven"]).stdout == "seven\n"

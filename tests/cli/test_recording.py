@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sow.cli.commands.replay import SPEED_MAX, ReplayPace, play
 from sow.cli.recording import Recording, documents, json_texts
-from sow.cli.replay import SPEED_MAX, ReplayPace, play
 from sow.errors import BadFilter, ClientError
 
 START = datetime.datetime(2024, 8, 8, 23, 54, tzinfo=datetime.UTC)

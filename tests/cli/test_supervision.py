@@ -2,12 +2,14 @@
 
 import asyncio
 import os
+import signal
+import subprocess
 import sys
 
 import pytest
 
 from sow.cli import supervision
-from sow.cli.supervision import Beside, command, supervised
+from sow.cli.supervision import Beside, pipeline_words, supervised
 
 WAIT_S = 20
 
@@ -93,7 +95,7 @@ def test_where_spark_is_not_installed_it_is_said_once(monkeypatch):
 
 
 def test_the_command_line_names_what_the_server_runs_with(tmp_path):
-    words = command("bars", "c.xml", "http://h:1", tmp_path, {"A": "b"})
+    words = pipeline_words("bars", "c.xml", "http://h:1", tmp_path, {"A": "b"})
     assert words[1:] == [
         "-m", "sow.cli", "pipeline", "run", "bars", "--config", "c.xml", "--url", "http://h:1",
         "--data-dir", str(tmp_path), "--until-input-ends", "--set", "A=b",
@@ -121,3 +123,61 @@ def test_what_becomes_of_one_is_noted_with_its_figures():
     assert noted["state"] in ("failed", "running")
     figures = (noted["rows_in"], noted["rows_out"], noted["rows_per_s"], noted["behind"])
     assert figures == (9, 3, 5, 1)
+
+
+CHILD = """
+import os, signal, subprocess, sys
+from sow.cli.supervision import end_with_input
+{before}
+waiting = end_with_input({patience_s})
+open({fifo!r}, "w").write(str(os.getpid()))
+waiting.join()
+signal.pause()
+"""
+STUBBORN = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+held = open({held!r}, "w")
+subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], pass_fds=[held.fileno()])
+"""
+SERVER = """
+import asyncio, importlib.util, sys
+from sow.cli.supervision import Beside, supervised
+importlib.util.find_spec = lambda _name: object()
+async def run():
+    async with supervised({{"one": Beside([sys.executable, "-c", {child!r}])}}, print):
+        await asyncio.Event().wait()
+asyncio.run(run())
+"""
+
+
+@pytest.fixture
+def fifo(tmp_path):
+    os.mkfifo(tmp_path / "pid")
+    return str(tmp_path / "pid")
+
+
+def python(text, **more):
+    return subprocess.Popen([sys.executable, "-c", text], **more)
+
+
+def test_it_is_requested_to_stop_when_its_input_ends(fifo):
+    child = CHILD.format(before="", patience_s=WAIT_S, fifo=fifo)
+    process = python(child, stdin=subprocess.PIPE)
+    with open(fifo) as began:
+        assert int(began.read()) == process.pid
+    process.stdin.write(b"nobody says anything")
+    process.stdin.close()
+    assert process.wait(WAIT_S) == -signal.SIGTERM
+
+
+def test_with_a_server_that_is_killed_it_goes_and_what_it_has_started_too(fifo, tmp_path):
+    """A process that ignores a stop request still ends with the pipe that it has inherited."""
+    held = str(tmp_path / "held")
+    os.mkfifo(held)
+    child = CHILD.format(before=STUBBORN.format(held=held), patience_s=0, fifo=fifo)
+    server = python(SERVER.format(child=child))
+    with open(held) as ends, open(fifo) as began:
+        assert began.read()
+        server.kill()
+        server.wait(WAIT_S)
+        assert ends.read() == ""

@@ -10,7 +10,7 @@ import pytest
 
 from sow.cli.systemd import STARTING_EVERY_S, Systemd, notify_of, sender
 from tests import forks
-from tests.cli.test_serve import STOP_S_MAX, command_in
+from tests.cli.commands.test_serve import STOP_S_MAX, command_in
 from tests.server.stand_ins import stepped
 
 

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from sow.cli.tables import Column, figures, fitted
+from sow.cli.tables import Column, figures, fitted, progress
 
 COLUMNS = (Column("topic"), Column("in", is_number=True), Column("pending", is_number=True))
 ROWS = ({"topic": "a-long-name-of-a-topic", "in": "1,234", "pending": "5"}, {"topic": "b"})
@@ -36,3 +36,10 @@ def test_where_there_is_no_room_the_last_columns_are_left_out_and_the_first_is_c
 def test_what_topics_are_called_moves_no_cursor():
     assert "\x1b" not in "".join(drawn(80, [{"topic": "\x1b[2J"}]))
     assert "a\\u202eb\\x07 " in drawn(80, [{"topic": "a\u202eb\x07"}])[1], "there is room for it"
+
+
+def test_progress_is_for_a_terminal_alone(capsys):
+    with progress("loading", 3, shown="") as advance:
+        advance(1)
+        advance(2, shown="two")
+    assert capsys.readouterr() == ("", "")

@@ -12,7 +12,7 @@ from subprocess import run
 
 import pytest
 
-from sow.client import client, live_view, live_window, publisher, subscription, sync
+from sow.client import client, live_view, publisher, subscription, sync
 from tests.docs.blocks import ROOT
 
 RIGHT = {
@@ -69,7 +69,7 @@ PAIRS = [
     (publisher.Publisher, sync.Publisher),
     (subscription.Subscription, sync.Subscription),
     (live_view.Live, sync.Live),
-    (live_window.LiveWindow, sync.LiveWindow),
+    (live_view.LiveWindow, sync.LiveWindow),
 ]
 
 
@@ -150,5 +150,5 @@ def test_help_shows_signatures_and_words_without_asyncio(_awaited, plain):
 def test_help_of_one_method_is_that_of_the_other():
     shown = pydoc.render_doc(sync.Client.subscribe, renderer=pydoc.plaintext)
     assert "subscribe(self, topic: str, *, filter: str | None = None" in shown
-    assert "-> sow.client.sync.subscription.Subscription" in shown
+    assert "-> sow.client.sync.client.Subscription" in shown
     assert "start after `bookmark`" in shown

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from sow.client import client as asynchronous
-from sow.client import http, live_view, live_window, publisher, subscription, sync
+from sow.client import http, live_view, publisher, subscription, sync
 from sow.client.sync.http import TopicAnswer
 from tests.docs.blocks import ROOT
 
@@ -19,7 +19,7 @@ CLASSES = {
     "Publisher": (publisher.Publisher, sync.Publisher),
     "Http": (http.Http, sync.Http),
     "Live": (live_view.Live, sync.Live),
-    "LiveWindow": (live_window.LiveWindow, sync.LiveWindow),
+    "LiveWindow": (live_view.LiveWindow, sync.LiveWindow),
 }
 OF_A_MAPPING = {"get", "keys", "values", "items"}
 OWN = {"table"}

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from sow.cli.commands.replay import SPEED_MAX, ReplayPace, play
 from sow.cli.recording import Recording
-from sow.cli.replay import SPEED_MAX, ReplayPace, play
 from sow.client import Client
 from sow.config import load
 from sow.spark.pipelines import NANOSECONDS

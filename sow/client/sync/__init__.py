@@ -6,10 +6,7 @@ documents its arguments and errors, and a test checks that none is missing. Clas
 names.
 """
 
-from sow.client.sync.client import Client
+from sow.client.sync.client import Client, Live, LiveWindow, Publisher, Subscription
 from sow.client.sync.http import Http, Response, Rows
-from sow.client.sync.live_view import Live, LiveWindow
-from sow.client.sync.publisher import Publisher
-from sow.client.sync.subscription import Subscription
 
 __all__ = ["Client", "Http", "Live", "LiveWindow", "Publisher", "Response", "Rows", "Subscription"]

@@ -1,16 +1,21 @@
-"""Runs coroutines in an event loop of another thread, and waits for them.
+"""Runs coroutines in an event loop of another thread, waits for them, and wraps objects so.
 
-Asynchronous context managers become those of `with`, asynchronous iterators those of `for`. Nothing
-here is specific to SOW.
+Asynchronous context managers become those of `with`, asynchronous iterators those of `for`. A
+method is defined once, in `sow.client`: its name, parameters, types, behaviour and errors. One line
+wraps it (`waited`, `handed`, `mirrored`), so that callers wait for it. Type checkers see the
+parameters and types of the original, and `help()` its docstring, without the parts about asyncio.
 """
 
 import asyncio
+import functools
+import inspect
 import os
+import re
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
 from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from sow.errors import ClientError
 
@@ -174,3 +179,114 @@ async def _end(last: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+
+
+Original = TypeVar("Original")
+Awaited = TypeVar("Awaited", covariant=True)
+Context = TypeVar("Context", bound=AbstractAsyncContextManager[Any], covariant=True)
+Found = TypeVar("Found")
+Made = TypeVar("Made")
+Given = ParamSpec("Given")
+
+PLAIN_WORDS = (
+    (r"\basync (with|for)\b", r"\1"),
+    (r"With asyncio[^.]*\. ", ""),
+)
+"""Replacements in docstrings: parts that apply only with asyncio."""
+
+
+class SyncWrapper(Generic[Awaited]):
+    """An object of `sow.client` for programs without asyncio."""
+
+    def __init__(self, bridge: Bridge, awaited: Awaited) -> None:
+        self._bridge = bridge
+        self.awaited = awaited
+        """The wrapped object, with asyncio."""
+
+
+class SyncContext(SyncWrapper[Context]):
+    """The same for an object with a context (`with`), which is entered and left on the loop."""
+
+    def __enter__(self) -> Self:
+        self._bridge.enter(self.awaited)
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object
+    ) -> None:
+        self._bridge.leave(self.awaited, error)
+
+
+def waited(
+    method: Callable[Concatenate[Original, Given], Coroutine[Any, Any, Found]],
+) -> Callable[Concatenate[SyncWrapper[Original], Given], Found]:
+    """A coroutine method, as one that blocks until it is done."""
+
+    def call(self: SyncWrapper[Original], /, *args: Given.args, **more: Given.kwargs) -> Found:
+        return self._bridge.wait(method(self.awaited, *args, **more))
+
+    return _described(call, method)
+
+
+def handed(
+    method: Callable[Concatenate[Original, Given], Found],
+) -> Callable[Concatenate[SyncWrapper[Original], Given], Found]:
+    """A plain method, called directly."""
+
+    def call(self: SyncWrapper[Original], /, *args: Given.args, **more: Given.kwargs) -> Found:
+        return method(self.awaited, *args, **more)
+
+    return _described(call, method)
+
+
+def mirrored(
+    method: Callable[Concatenate[Original, Given], Found], kind: Callable[[Bridge, Found], Made]
+) -> Callable[Concatenate[SyncWrapper[Original], Given], Made]:
+    """A method that returns an object of `sow.client`, wrapped as a `kind`."""
+
+    def call(self: SyncWrapper[Original], /, *args: Given.args, **more: Given.kwargs) -> Made:
+        async def found() -> Found:
+            return method(self.awaited, *args, **more)  # on the loop, where it is used
+
+        return kind(self._bridge, self._bridge.wait(found()))
+
+    return _described(call, method, kind)
+
+
+def mirrored_coroutine(
+    method: Callable[Concatenate[Original, Given], Coroutine[Any, Any, Found]],
+    kind: Callable[[Bridge, Found], Made],
+) -> Callable[Concatenate[SyncWrapper[Original], Given], Made]:
+    """The same for a coroutine method."""
+
+    def call(self: SyncWrapper[Original], /, *args: Given.args, **more: Given.kwargs) -> Made:
+        return kind(self._bridge, self._bridge.wait(method(self.awaited, *args, **more)))
+
+    return _described(call, method, kind)
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def described(method: Callable[..., Any], kind: object) -> Callable[[Method], Method]:
+    """Give a function the name, parameters and docstring of the original, which returns a `kind`
+    here."""
+    return lambda call: _described(call, method, kind)
+
+
+def _described(call: Method, method: Callable[..., Any], kind: object = None) -> Method:
+    """`call` with the name, parameters and docstring of the original."""
+    signature = inspect.signature(method)
+    if kind is not None:
+        signature = signature.replace(return_annotation=kind)
+    functools.update_wrapper(call, method, assigned=("__name__", "__qualname__"), updated=())
+    call.__doc__ = plain(method.__doc__ or "")
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    return call
+
+
+def plain(text: str) -> str:
+    """A docstring without the parts that apply only with asyncio."""
+    for words, instead in PLAIN_WORDS:
+        text = re.sub(words, instead, text)
+    return text

@@ -1,24 +1,219 @@
-"""The client without asyncio; see `sow.client.client`."""
+"""The client without asyncio, its publisher, subscriptions and live views.
 
-from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Self, overload
+Each class is that of the same name in `sow.client`, which documents its methods.
+"""
 
-from sow.client.auth import Token
+from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
+from typing import Any, Self, TypeVar, overload
+
 from sow.client.client import Client as AsyncClient
+from sow.client.connector import Token
 from sow.client.http import Http as AsyncHttp
 from sow.client.live_view import Live as AsyncLive
-from sow.client.live_window import LiveWindow as AsyncLiveWindow
-from sow.client.query_request import QueryRequest
-from sow.client.request_parameters import Interval, Paths
-from sow.client.retry import Retry
-from sow.client.sync.bridge import Bridge
+from sow.client.live_view import LiveView as AsyncLiveView
+from sow.client.live_view import LiveWindow as AsyncLiveWindow
+from sow.client.messages import Message
+from sow.client.notebooks import checked_interval, table_widget
+from sow.client.publisher import Publisher as AsyncPublisher
+from sow.client.requests import Interval, Paths, QueryRequest
+from sow.client.socket import Retry
+from sow.client.subscription import Subscription as AsyncSubscription
+from sow.client.sync.bridge import (
+    Bridge,
+    Each,
+    SyncContext,
+    described,
+    handed,
+    mirrored,
+    mirrored_coroutine,
+    waited,
+)
 from sow.client.sync.http import Http, Rows, TopicAnswer
-from sow.client.sync.live_view import Live, LiveWindow
-from sow.client.sync.publisher import Publisher
-from sow.client.sync.subscription import Subscription
-from sow.client.sync.sync_wrapper import SyncWrapper, mirrored, mirrored_coroutine, waited
 from sow.core.definitions import URL_DEFAULT
+
+
+class Subscription(SyncContext[AsyncSubscription], Iterator[Message]):
+    """Messages of one topic, in order; an iterator, and a context manager that ends it.
+
+    It opens when first read or entered, and raises the errors of the server then. `next` and
+    `batch` can wait for a limited time, and be called again after that.
+    """
+
+    @property
+    def name(self) -> str:
+        """The server's name of the subscription, once it is open."""
+        return self.awaited.name
+
+    @property
+    def bookmark(self) -> str:
+        """The bookmark of the newest update received."""
+        return self.awaited.bookmark
+
+    @property
+    def resumed(self) -> int:
+        """How often the session was resumed without a gap."""
+        return self.awaited.resumed
+
+    @property
+    def gaps(self) -> int:
+        """How often it could not be resumed, and the subscription started again."""
+        return self.awaited.gaps
+
+    open = waited(AsyncSubscription.open)
+    batch = waited(AsyncSubscription.batch)
+    close = waited(AsyncSubscription.close)
+
+    def next(self, timeout_s: float | None = None) -> Message:
+        """The next message; raises StopIteration when the subscription has ended, and what `batch`
+        raises."""
+        try:
+            return self._bridge.wait(self.awaited.next(timeout_s))
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message:
+        return self.next()
+
+
+class Publisher(SyncContext[AsyncPublisher]):
+    """Publishes to one topic over its own connection, until `close` or the end of `with`.
+
+    The end of `with` waits for all acks, unless its block raised an error.
+    """
+
+    @property
+    def topic(self) -> str:
+        """The topic that it publishes to."""
+        return self.awaited.topic
+
+    @property
+    def sent(self) -> int:
+        """Messages written to the socket."""
+        return self.awaited.sent
+
+    @property
+    def published(self) -> int:
+        """Messages that the server has made durable."""
+        return self.awaited.published
+
+    @property
+    def bookmark(self) -> str:
+        """The bookmark of the newest acknowledged message."""
+        return self.awaited.bookmark
+
+    @property
+    def is_open(self) -> bool:
+        """Whether no frame has failed and the connection has not ended, as far as is known."""
+        return self.awaited.is_open
+
+    send = waited(AsyncPublisher.send)
+    delete = waited(AsyncPublisher.delete)
+    drain = waited(AsyncPublisher.drain)
+    settle = waited(AsyncPublisher.settle)
+    close = waited(AsyncPublisher.close)
+
+
+View = TypeVar("View", bound=AsyncLiveView)
+
+
+class LiveView(SyncContext[View]):
+    """Records of a topic, kept current by the client's thread (`with`).
+
+    Entering it raises the errors of the subscription. Once it has `ended`, every method that reads
+    records raises the error that ended it.
+    """
+
+    @property
+    def subscription(self) -> Subscription:
+        """The source of the records."""
+        return Subscription(self._bridge, self.awaited.subscription)
+
+    @property
+    def ended(self) -> str | None:
+        """Why the view has ended; None while it is current, or reconnects."""
+        return self.awaited.ended
+
+    preview = handed(AsyncLiveView.preview)
+    _repr_html_ = handed(AsyncLiveView._repr_html_)
+
+    def widget(self, interval_s: float = 1.0) -> Any:
+        """A widget for notebooks, which shows the first records and redraws them every `interval_s`
+        seconds, 0.1 or more, until the view ends, and then the reason.
+
+        Raises ClientError if anywidget is not installed (``pip install 'sow[notebook]'``).
+        """
+        checked_interval(interval_s)
+        made = table_widget(self.preview)  # in the thread that displays it
+        self.keep_drawing(made, interval_s)
+        return made
+
+    keep_drawing = waited(AsyncLiveView.keep_drawing)
+    to_arrow = waited(AsyncLiveView.to_arrow)
+    to_pandas = waited(AsyncLiveView.to_pandas)
+    to_polars = waited(AsyncLiveView.to_polars)
+    synced = waited(AsyncLiveView.synced)
+    changes = mirrored(AsyncLiveView.changes, Each)
+    change = waited(AsyncLiveView.change)
+
+
+class Live(LiveView[AsyncLive], Mapping[str, Any]):
+    """Records by SowKey (decimal text), kept current by the client's thread (`with`).
+
+    For a pattern of topics the key is the topic and the SowKey: ``/desk/1:4711``. An iteration is
+    over the records of one moment. Entering the view raises the errors of the subscription.
+    """
+
+    def __getitem__(self, key: str) -> Any:
+        return self.awaited[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.copy())
+
+    def __len__(self) -> int:
+        return len(self.awaited)
+
+    def items(self) -> ItemsView[str, Any]:
+        """The current records with their SowKeys."""
+        return self.copy().items()
+
+    def values(self) -> ValuesView[Any]:
+        """The current records."""
+        return self.copy().values()
+
+    copy = handed(AsyncLive.copy)
+
+
+class LiveWindow(LiveView[AsyncLiveWindow], Sequence[Any]):
+    """Records in the requested order, kept current by the client's thread (`with`).
+
+    An iteration is over the records of one moment. Entering the window raises the errors of the
+    subscription.
+    """
+
+    @overload
+    def __getitem__(self, at: int) -> Any: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[Any]: ...
+
+    def __getitem__(self, at: int | slice) -> Any:
+        return self.awaited[at]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.copy())
+
+    def __len__(self) -> int:
+        return len(self.awaited)
+
+    @property
+    def keys(self) -> list[str]:
+        """The SowKeys (decimal text) of the records, in order."""
+        return self.awaited.keys
+
+    copy = handed(AsyncLiveWindow.copy)
 
 
 def answered(bridge: Bridge, query: QueryRequest) -> TopicAnswer:
@@ -26,7 +221,7 @@ def answered(bridge: Bridge, query: QueryRequest) -> TopicAnswer:
     return TopicAnswer(bridge, bridge.wait(query.answer()))
 
 
-class Client(SyncWrapper[AsyncClient]):
+class Client(SyncContext[AsyncClient]):
     """One server, until `close` or the end of `with`; methods as of `sow.client.Client`.
 
     Arguments are those of the client with asyncio. Every method that sends a request raises, beside
@@ -60,15 +255,7 @@ class Client(SyncWrapper[AsyncClient]):
         )
         super().__init__(Bridge(), made)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -158,50 +345,15 @@ class Client(SyncWrapper[AsyncClient]):
         grouping: Paths | None = None,
     ) -> LiveWindow: ...
 
-    def live(
-        self,
-        topic: str,
-        *,
-        top_n: int | None = None,
-        order_by: str | None = None,
-        skip_n: int = 0,
-        filter: str | None = None,
-        delta: bool = True,
-        no_empties: bool = False,
-        select: Paths | None = None,
-        conflation: Interval | None = None,
-        conflation_key: Sequence[str] | None = None,
-        projection: Paths | None = None,
-        grouping: Paths | None = None,
-    ) -> Live | LiveWindow:
-        """The records of a topic as a mapping that is kept current (`with`).
-
-        With `top_n` it is a list of so many records, after the first `skip_n` in the order of
-        `order_by`, which is kept in that order (docs/queries.md); raises ClientError for one of
-        these without `top_n`.
-
-        The other arguments are those of `sow_and_subscribe`; `oof` is always set, and updates come
-        as deltas unless `delta` is False. Entering it raises what `subscribe` raises.
-        """
+    @described(AsyncClient.live, Live | LiveWindow)
+    def live(self, *words: Any, **more: Any) -> Live | LiveWindow:
+        """A live view of a topic; a window with `top_n`."""
 
         # Without the overloads, which a type checker has resolved already.
         requested: Callable[..., AsyncLive | AsyncLiveWindow] = self.awaited.live
 
         async def view() -> AsyncLive | AsyncLiveWindow:
-            return requested(
-                topic,
-                top_n=top_n,
-                order_by=order_by,
-                skip_n=skip_n,
-                filter=filter,
-                delta=delta,
-                no_empties=no_empties,
-                select=select,
-                conflation=conflation,
-                conflation_key=conflation_key,
-                projection=projection,
-                grouping=grouping,
-            )
+            return requested(*words, **more)
 
         made = self._bridge.wait(view())
         if isinstance(made, AsyncLive):

@@ -3,14 +3,12 @@
 import contextlib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from sow.client.http import Answer as AsyncAnswer
 from sow.client.http import Http as AsyncHttp
 from sow.client.http import Rows as AsyncRows
-from sow.client.sync.bridge import Bridge
-from sow.client.sync.sync_wrapper import SyncWrapper, handed, waited
+from sow.client.sync.bridge import Bridge, SyncWrapper, handed, waited
 from sow.client.tables import AnswerTable, to_pandas, to_polars
 from sow.core.media_types import JSON
 from sow.errors import ClientError
@@ -198,10 +196,5 @@ class Rows:
         self._opened()
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._close()

@@ -10,9 +10,9 @@ import threading
 import pytest
 
 from sow.client import client as asynchronous
-from sow.client import http, live_view, live_window, publisher, subscription, sync
+from sow.client import http, live_view, publisher, subscription, sync
 from sow.client.sync import Client
-from sow.errors import ClientError, UnknownTopic
+from sow.errors import BadMessage, ClientError, UnknownTopic
 
 PAIRS = [
     (asynchronous.Client, sync.Client),
@@ -21,7 +21,7 @@ PAIRS = [
     (publisher.Publisher, sync.Publisher),
     (subscription.Subscription, sync.Subscription),
     (live_view.Live, sync.Live),
-    (live_window.LiveWindow, sync.LiveWindow),
+    (live_view.LiveWindow, sync.LiveWindow),
 ]
 
 
@@ -324,3 +324,31 @@ def test_a_forked_process_is_sent_to_make_its_own_client(client):
         assert b"make a client in each process" in said.read()
     os.waitpid(child, 0)
     assert client.topics()
+
+
+def test_a_number_that_json_does_not_have_is_refused_before_anything_is_sent(client, server):
+    bad = [{"id": 1}, {"id": 2, "legs": [{"px": float("nan")}]}]
+    with client.publisher("orders") as publisher:
+        for send in (
+            lambda: client.publish("orders", bad),
+            lambda: client.delta_publish("orders", bad),
+            lambda: publisher.send(bad),
+        ):
+            with pytest.raises(BadMessage, match=r"message 1: /legs\[0\]/px is NaN") as caught:
+                send()
+            assert caught.value.index == 1
+        assert publisher.sent == 0
+    assert server.records("orders") == []
+
+
+def test_messages_come_one_by_one_also_after_a_timeout(client):
+    client.publish("orders", {"id": 1})
+    with client.sow_and_subscribe("orders") as messages:
+        assert [messages.next(5).c for _ in range(3)] == ["group_begin", "sow", "group_end"]
+        client.publish("orders", {"id": 2})
+        assert next(messages).document() == {"id": 2}
+        for number in range(3, 6):
+            with pytest.raises(TimeoutError):
+                messages.next(0.01)
+            client.publish("orders", {"id": number})
+            assert messages.next(5).document() == {"id": number}

@@ -6,7 +6,7 @@ import pytest
 
 from sow.client import ClosedByServer
 from sow.client.sync import Client, Live, LiveWindow
-from sow.client.sync.live_view import LiveView
+from sow.client.sync.client import LiveView
 
 
 @pytest.fixture

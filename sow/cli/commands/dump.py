@@ -1,0 +1,247 @@
+"""`sow dump`: writes the records of a topic, all as of one moment, to a file.
+
+It queries the server's public API and writes records as they arrive. NDJSON holds them unchanged;
+for tables the command reports what they cannot hold (`sow.cli.table_files`). CSV needs all columns
+in its first line, so for CSV and Parquet a temporary file keeps the answer first.
+
+The output appears as a whole or not at all: it is renamed once everything is on the disk.
+"""
+
+import os
+import secrets
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+
+from sow.cli.commands.publish import BYTES_TYPES, module_of
+from sow.cli.completion import topic_names
+from sow.cli.connecting import of_a_server, server_command
+from sow.cli.options import filter_option
+from sow.cli.output import as_json, json_text
+from sow.cli.table_files import CSV_FILE, FILE_FORMS, FILE_ROWS, NDJSON_FILE, CsvFields, form_of
+from sow.cli.tables import progress
+from sow.client import Client, Disconnected
+from sow.client.http import pieces, records_of
+from sow.client.tables import arrow
+from sow.core.humanize import counted
+from sow.core.media_types import ARROW, FRAMES
+from sow.errors import ClientError, written_whole
+from sow.messages.base import base64_line, string_line
+
+SPOOLED_BYTES = 16 * 1024**2
+"""Bytes of an answer kept in memory before it goes to a temporary file."""
+PREFIX_BYTES = 4
+"""The header of each message in a framed answer."""
+
+
+@server_command("sow dump orders orders.parquet", "sow dump orders - --filter '/qty > 10'")
+@click.argument("topic", shell_complete=topic_names)
+@click.argument("file", type=click.Path(allow_dash=True))
+@filter_option
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FILE_FORMS),
+    help="The format of FILE, if its name does not show it.",
+)
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+async def dump(
+    client: Client, topic: str, file: str, filter_text: str | None, form: str | None, force: bool
+) -> None:
+    """Write the records of TOPIC to FILE, or to standard output (-), as they are at one moment.
+
+    The suffix of FILE chooses its format: .ndjson holds every record as it is, .csv and .parquet
+    are tables of fields.
+    """
+    kind = form_of(file, form)
+    check_is_new(file, force)
+    dumped = Dumped(topic)
+    with of_a_server():
+        await _dump(client, dumped, file, kind, filter_text, force)
+    if as_json():
+        report = json_text({"records": dumped.records, "bookmark": dumped.bookmark})
+        click.echo(report, err=file == "-")
+    else:
+        sent_text = f"{counted(dumped.records, 'record')} of {topic}, bookmark {dumped.bookmark}"
+        click.echo(sent_text, err=True)
+    if dumped.warning:
+        click.echo(f"sow: {dumped.warning}", err=True)
+
+
+class Dumped:
+    """The result of a dump."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.records = 0
+        self.bookmark = ""
+        self.warning = ""
+
+
+async def _dump(
+    client: Client, dumped: Dumped, path: str, kind: str, filter_text: str | None, force: bool
+) -> None:
+    requested = {"filter": filter_text}
+    if kind == NDJSON_FILE:
+        module = await module_of(client, dumped.topic)
+        with new_file(path, force) as file:
+            if module == "json":
+                await _write_documents(client, dumped, requested, file)
+            else:
+                await _write_messages(client, dumped, requested, file, module in BYTES_TYPES)
+        return
+    with tempfile.SpooledTemporaryFile(SPOOLED_BYTES) as kept, new_file(path, force) as file:
+        if kind == CSV_FILE:
+            await _write_csv(client, dumped, requested, kept, file)
+        else:
+            await _write_parquet(client, dumped, requested, kept, file)
+
+
+async def _write_documents(
+    client: Client, dumped: Dumped, requested: dict[str, Any], file: Any
+) -> None:
+    """JSON documents, one per line."""
+    async with client.http.rows(dumped.topic, requested) as rows:
+        dumped.bookmark = rows.bookmark
+        with progress("dumping", rows.matches) as advance:
+            async for chunk in rows.chunks():
+                file.write(b"".join([row + b"\n" for row in chunk]))
+                dumped.records += len(chunk)
+                advance(len(chunk))
+        _check_all(dumped, rows.matches)
+
+
+@asynccontextmanager
+async def _answer(
+    client: Client, dumped: Dumped, requested: dict[str, Any], accept: str
+) -> AsyncIterator[tuple[AsyncIterator[bytes], int]]:
+    """The answer to a query in another format, as it arrives, and its number of records."""
+    request = client.http.request("GET", records_of(dumped.topic), requested, accept=accept)
+    async with request as response:
+        dumped.bookmark = response.headers.get("SOW-Bookmark", "")
+        yield pieces(client.url, response), int(response.headers.get("SOW-Matches", 0))
+
+
+def _check_all(dumped: Dumped, promised: int) -> None:
+    if dumped.records != promised:
+        raise Disconnected(
+            f"the server ended its answer after {dumped.records:,} of {promised:,} records; "
+            "nothing was written, try again"
+        )
+
+
+async def _write_messages(
+    client: Client, dumped: Dumped, requested: dict[str, Any], file: Any, in_base64: bool
+) -> None:
+    """Messages of another type, each as the JSON string that represents it."""
+    to_line = base64_line if in_base64 else string_line
+    async with _answer(client, dumped, requested, FRAMES) as (arriving, matches):
+        with progress("dumping", matches) as advance:
+            rest = b""
+            async for data in arriving:
+                bodies, rest = cut_frames(rest + data)
+                file.write(b"".join([to_line(body) + b"\n" for body in bodies]))
+                dumped.records += len(bodies)
+                advance(len(bodies))
+        _check_all(dumped, matches)
+
+
+def cut_frames(data: bytes) -> tuple[list[bytes], bytes]:
+    """The complete messages at the start of a framed answer, and the rest of it."""
+    bodies, at = [], 0
+    while len(data) - at >= PREFIX_BYTES:
+        end = at + PREFIX_BYTES + int.from_bytes(data[at : at + PREFIX_BYTES], "big")
+        if end > len(data):
+            break
+        bodies.append(data[at + PREFIX_BYTES : end])
+        at = end
+    return bodies, data[at:]
+
+
+async def _write_csv(
+    client: Client, dumped: Dumped, requested: dict[str, Any], kept: Any, file: BinaryIO
+) -> None:
+    await _write_documents(client, dumped, requested, kept)
+    is_json = await module_of(client, dumped.topic) == "json"
+    fields = CsvFields()
+    for rows in _kept_rows(kept):
+        fields.look(rows)
+    file.write(fields.header())
+    for rows in _kept_rows(kept):
+        file.write(fields.lines(rows))
+    if fields.changed and is_json:
+        dumped.warning = (
+            f"CSV does not hold all of {counted(fields.changed, 'record')}, the first "
+            f"{fields.first_changed}: null, absent and empty are one there, and texts that look "
+            "like numbers are numbers unless the Schema declares them; .ndjson holds all"
+        )
+
+
+def _kept_rows(kept: Any) -> Iterator[list[bytes]]:
+    kept.seek(0)
+    while rows := [line.rstrip(b"\n") for line in islice(kept, FILE_ROWS)]:
+        yield rows
+
+
+async def _write_parquet(
+    client: Client, dumped: Dumped, requested: dict[str, Any], kept: Any, file: BinaryIO
+) -> None:
+    pa = arrow()
+    import pyarrow.parquet as pq
+
+    async with _answer(client, dumped, requested, ARROW) as (arriving, matches):
+        async for data in arriving:
+            kept.write(data)
+    kept.seek(0)
+    try:
+        stream = pa.ipc.open_stream(kept)
+        with pq.ParquetWriter(file, stream.schema) as out, progress("dumping", matches) as advance:
+            for batch in stream:
+                out.write_batch(batch)
+                dumped.records += len(batch)
+                advance(len(batch))
+    except pa.ArrowException:
+        _check_all(dumped, matches)
+        raise
+    _check_all(dumped, matches)
+
+
+STANDARD = "-"
+"""Stands for standard input or output in place of a file name."""
+
+
+def check_is_new(path: str, force: bool) -> None:
+    """Refuse to overwrite a file unless `force` allows it; raises ClientError."""
+    if path == STANDARD:
+        return
+    if Path(path).is_dir():
+        raise ClientError(f"{path} is a directory; name a file in it")
+    if Path(path).exists() and not force:
+        raise ClientError(f"{path} exists already; --force overwrites it")
+
+
+@contextmanager
+def new_file(path: str, force: bool = False) -> Iterator[BinaryIO]:
+    """The file at `path`, or standard output, for writing (`with`); raises ClientError, StoreError
+    if the disk is full, OSError."""
+    check_is_new(path, force)
+    if path == STANDARD:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    unfinished = Path(f"{path}.{secrets.token_hex(4)}.unfinished")
+    try:
+        with written_whole(path), unfinished.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        check_is_new(path, force)  # another process may have created it meanwhile
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)

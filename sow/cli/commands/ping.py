@@ -1,0 +1,72 @@
+"""`sow ping`: measures how long a server takes to answer, and to make a message durable.
+
+It sends one request after another on an open connection, so it measures the round trip, the
+server's work and, for a durable publish, its disk. It writes only to a topic given by --topic.
+"""
+
+import time
+
+import click
+
+from sow.cli.completion import topic_names
+from sow.cli.connecting import server_command
+from sow.cli.measuring import SPREAD_COLUMNS, Percentiles, ProbeRecords, answered
+from sow.cli.output import show
+from sow.cli.tables import write_table
+from sow.client import Client
+
+PINGS = 100
+"""Requests to measure: enough for a 99th percentile, and a second on a slow disk."""
+WORD = "sow-ping"
+UNWRITTEN = (
+    "durable round trip not measured; name a topic that a record may be written to and "
+    "deleted from: --topic TOPIC"
+)
+
+
+@server_command("sow ping", "sow ping --topic orders --count 1000")
+@click.option(
+    "--topic",
+    metavar="T",
+    shell_complete=topic_names,
+    help="Write one record of T over and over, then delete it.",
+)
+@click.option(
+    "--count",
+    type=click.IntRange(1, 1_000_000),
+    default=PINGS,
+    show_default=True,
+    metavar="N",
+    help="How often.",
+)
+async def ping(client: Client, topic: str | None, count: int) -> None:
+    """Measure how long the server takes to answer and, with --topic, to make a message durable."""
+    # The server refuses a publish at once.
+    scratch = None if topic is None else await ProbeRecords.begin(client, topic, WORD)
+    measured = {"round trip": await answered(client, count)}
+    if scratch is not None:
+        measured["durable"] = await _durable(client, scratch, count)
+
+    def write() -> None:
+        write_table(SPREAD_COLUMNS, [one.row(what) for what, one in measured.items()])
+        if scratch is None:
+            click.echo(f"sow: {UNWRITTEN}", err=True)
+
+    documents = {what: one.document() for what, one in measured.items()}
+    show({"round_trip": documents["round trip"], "durable": documents.get("durable")}, write)
+
+
+async def _durable(client: Client, scratch: ProbeRecords, count: int) -> Percentiles:
+    taken_s = []
+    async with await client.publisher(scratch.topic) as publisher:
+        try:
+            for number in range(count):
+                message = scratch.document(0, ping=number)
+                began_s = time.perf_counter()
+                await publisher.send([message])
+                await publisher.drain()
+                taken_s.append(time.perf_counter() - began_s)
+        finally:
+            if publisher.is_open:
+                await scratch.take_away(publisher)
+    return Percentiles.of(taken_s)

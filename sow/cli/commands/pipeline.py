@@ -1,0 +1,318 @@
+"""`sow pipeline`: lists and runs the Spark pipelines of a config.xml."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+import orjson
+
+from sow.cli.options import example, json_option, variables_option
+from sow.cli.output import as_json, json_text, show
+from sow.cli.supervision import end_with_input
+from sow.config import require
+from sow.config.diagnostics import MistakeError
+from sow.config.elements.pipeline import spark_master
+from sow.core.definitions import Configuration, ConflatedTopic, View
+from sow.core.humanize import did_you_mean
+from sow.core.pipelines import Pipeline
+from sow.errors import ClientError
+
+REFRESH_S = 0.5
+"""How often the progress of a run is read: a batch takes a second at least."""
+REPORT_EVERY_S = 10.0
+"""Progress interval without a terminal, so that the log of a day stays readable."""
+ASIDE_WORDS = {"late": "late", "ahead": "ahead of the clock", "without_key": "without a key"}
+"""Names of the rows that `Conflate` leaves out."""
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+
+
+@click.group(epilog=example("sow pipeline list", "sow pipeline run bars --once"))
+def pipeline() -> None:
+    """List and run the pipelines of a configuration."""
+
+
+def _config_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    config = click.option(
+        "--config", default="config.xml", show_default=True, type=click.Path(),
+        help="The configuration.",
+    )  # fmt: skip
+    return config(variables_option(json_option(command)))
+
+
+@pipeline.command("list", epilog=example("sow pipeline list --config desk.xml"))
+@_config_options
+def list_pipelines(config: str, variables: dict[str, str]) -> None:
+    """Name the pipelines, what they read and where they write."""
+    configuration = require(config, variables, os.environ)
+    found = [one.described() for one in configuration.pipelines]
+    found += [
+        {
+            "name": copy.name,
+            "source": f"sow {copy.underlying}",
+            "sink": f"{'view' if isinstance(copy, View) else 'conflated topic'} {copy.name}",
+            "trigger": "every 1 s",
+            "master": "local[2]",
+            "autostart": True,
+        }
+        for copy in run_by_spark(configuration)
+    ]
+    lines = [f"{one['name']}: {one['source']} -> {one['sink']}, {one['trigger']}" for one in found]
+    show(found, lines)
+
+
+@pipeline.command(
+    "run",
+    epilog=example("sow pipeline run bars", 'sow pipeline run bars --once --master "local[4]"'),
+)
+@click.argument("name")
+@click.option("--once", is_flag=True, help="Process everything there is, and end.")
+@click.option("--master", metavar="M", help="Spark's master, instead of Master in the file.")
+@click.option("--url", envvar="SOW_URL", default=None, show_envvar=True,
+              help="Address of the server, instead of Listen in the file.")  # fmt: skip
+@click.option("--data-dir", metavar="D", type=click.Path(file_okay=False),
+              help="Directory of all data, instead of DataDirectory in the file.")  # fmt: skip
+@click.option("--until-input-ends", is_flag=True,
+              help="End when standard input ends, as a child of a server does.")  # fmt: skip
+@_config_options
+def run_pipeline(
+    name: str,
+    once: bool,
+    master: str | None,
+    url: str | None,
+    data_dir: str | None,
+    until_input_ends: bool,
+    config: str,
+    variables: dict[str, str],
+) -> None:
+    """Run the pipeline NAME until it ends, or Ctrl-C or SIGTERM stops it.
+
+    It continues where its last run ended: it loses no row and writes none twice.
+    """
+    if until_input_ends:
+        end_with_input()
+    configuration = require(config, variables, os.environ)
+    from sow.spark.pipelines import Running, topic_pipeline
+
+    directory = Path(data_dir or configuration.data_directory).absolute()
+    if master is not None:
+        _check_master(master)
+    address = url or configuration.url
+    found = _named(configuration, name)
+    if isinstance(found, Pipeline):
+        log_on_by(found)
+        running = Running(found, address, directory, once, master)
+    else:
+        run_for = _run_for(found, configuration)
+        running = Running(topic_pipeline(found), address, directory, once, master, run_for)
+    _follow(running, PipelineScreen(name, as_json(), reports=until_input_ends))
+
+
+def log_on_by(one: Pipeline) -> None:
+    """Make all requests of this process, and of Spark's workers, use the pipeline's token."""
+    if one.token_file:
+        try:
+            os.environ["SOW_TOKEN"] = Path(one.token_file).read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ClientError(
+                f"the TokenFile of pipeline {one.name} cannot be read: {one.token_file}: "
+                f"{getattr(error, 'strerror', None) or 'it is not text'}"
+            ) from None
+
+
+def _check_master(text: str) -> None:
+    try:
+        spark_master(text)
+    except MistakeError as mistake:
+        raise click.BadParameter(
+            f"{mistake.message}; {mistake.instead}", param_hint="'--master'"
+        ) from None
+
+
+def run_by_spark(configuration: Configuration) -> list[ConflatedTopic | View]:
+    """The conflated topics and views whose engine is Spark."""
+    found = [one for one in configuration.topics if isinstance(one, ConflatedTopic | View)]
+    return [one for one in found if one.engine == "spark"]
+
+
+def _run_for(topic: ConflatedTopic | View, configuration: Configuration) -> Any:
+    """What Spark does for a topic whose engine it is."""
+    from sow.spark.conflation import SparkConflation
+    from sow.spark.views import SparkView
+
+    kinds = configuration.message_types
+    if isinstance(topic, ConflatedTopic):
+        return SparkConflation(topic, kinds)
+    types = {one.name: one.message_type for one in configuration.topics}
+    return SparkView(topic, types[topic.underlying], kinds)
+
+
+def beside(configuration: Configuration) -> list[str]:
+    """The commands to run beside a server: pipelines that start by themselves, and Spark's
+    topics."""
+    pipelines = [one.name for one in configuration.pipelines if one.autostart]
+    return pipelines + [copy.name for copy in run_by_spark(configuration)]
+
+
+def _named(configuration: Configuration, name: str) -> Pipeline | ConflatedTopic | View:
+    runnable: list[Pipeline | ConflatedTopic | View] = [*configuration.pipelines]
+    runnable += run_by_spark(configuration)
+    names = [one.name for one in runnable]
+    for one in runnable:
+        if one.name == name:
+            return one
+    raise ClientError(f"no pipeline {name!r}{did_you_mean(name, names)}")
+
+
+def _follow(running: Any, screen: "PipelineScreen") -> None:
+    """Start a run and show its progress until it ends; raises ClientError when it fails."""
+    from sow.spark.error_text import reason
+
+    wanted = threading.Event()
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        # Only set a flag: Spark must not be interrupted in the middle of a write.
+        wanted.set()
+
+    def listen() -> list[tuple[signal.Signals, Any]]:
+        return [(number, signal.signal(number, stop)) for number in STOPPING]
+
+    before = listen()
+    try:
+        screen.write("starting Spark")
+        running.start()
+        listen()  # Spark has replaced one of them
+        with screen.open():
+            while not (wanted.is_set() or running.query.awaitTermination(REFRESH_S)):
+                running.keep()
+                screen.show(running.query)
+            if wanted.is_set():
+                running.finish()
+            screen.show(running.query)
+        screen.end()
+    except ClientError:
+        raise
+    except Exception as error:
+        raise ClientError(f"pipeline {running.pipeline.name}: {reason(error)}") from None
+    finally:
+        running.stop()
+        for number, handler in before:
+            signal.signal(number, handler)
+
+
+class PipelineScreen:
+    """Progress of a run of the pipeline `name`: a line that is overwritten in a terminal, else a
+    line now and then, as JSON with `as_json`. With `reports` a parent process reads the figures of
+    each batch as JSON."""
+
+    def __init__(self, name: str, as_json: bool, reports: bool = False) -> None:
+        self._name = name
+        self._reports = reports
+        self._as_json = as_json
+        self._live: Any = None
+        self._batch = self._sent = -1
+        self._rows_in = self._rows_out = self._rows_per_s = 0
+        self._aside = dict.fromkeys(ASIDE_WORDS, 0)
+        self._figures: dict[str, Any] = {}
+        self._reported_s = 0.0
+
+    def write(self, text: str) -> None:
+        """Write a line for people."""
+        if not self._as_json:
+            click.echo(f"sow: pipeline {self._name}: {text}", err=True)
+
+    def open(self) -> Any:
+        """The context around `show`."""
+        # Imported here: a server without pipelines draws nothing, and starts sooner.
+        from rich.console import Console
+        from rich.live import Live
+
+        self._live = Live(console=Console(stderr=True), auto_refresh=False)
+        return self._live
+
+    def show(self, query: Any) -> None:
+        """Show the progress of the query since the last call."""
+        is_new = False
+        for progress in query.recentProgress:
+            # An idle query reports the coming batch, too.
+            was_run = "addBatch" in progress["durationMs"]
+            if was_run and progress["batchId"] > self._batch:
+                self._batch, is_new = progress["batchId"], True
+                self._take(progress)
+        if not is_new:
+            return
+        if self._reports and not self._as_json:
+            click.echo(json_text({"pipeline": self._name, **self._figures}))
+        if not self._as_json and sys.stderr.isatty() and self._live is not None:
+            from rich.text import Text
+
+            self._live.update(Text(self._line()), refresh=True)
+        elif time.monotonic() - self._reported_s > REPORT_EVERY_S:
+            self._reported_s = time.monotonic()
+            self._report()
+
+    def end(self) -> None:
+        """Report the end of the run, unless that was reported already."""
+        if self._sent < self._batch:
+            self._report()
+
+    def _report(self) -> None:
+        self._sent = self._batch
+        if self._as_json:
+            click.echo(json_text({"pipeline": self._name, **self._figures}))
+        elif self._figures:
+            self.write(self._line())
+
+    def _take(self, progress: Any) -> None:
+        observed = progress.get("observedMetrics") or {}
+        rows_in = sum(_rows(observed, name) for name in observed if name.startswith("sow_rows_in"))
+        self._rows_in += rows_in
+        if rows_in:
+            # The batch that ends a run over files has no rows, and so no rate.
+            self._rows_per_s = round(progress.get("processedRowsPerSecond") or 0.0)
+        self._rows_out += _rows(observed, "sow_rows_out")
+        for why in ASIDE_WORDS:
+            self._aside[why] += _rows(observed, "sow_rows_aside", why)
+        self._figures = {
+            "batch": self._batch,
+            "rows_in": self._rows_in,
+            "rows_out": self._rows_out,
+            **self._aside,
+            "rows_per_s": self._rows_per_s,
+            "lag": _lag(progress),
+            "conflation_ratio": round(self._rows_in / max(1, self._rows_out), 2),
+        }
+
+    def _line(self) -> str:
+        f = self._figures
+        lag = "" if f["lag"] is None else f", {f['lag']:,} behind"
+        aside = "".join(f", {f[why]:,} {words}" for why, words in ASIDE_WORDS.items() if f[why])
+        return (
+            f"batch {f['batch']}: {f['rows_in']:,} rows in, {f['rows_out']:,} out "
+            f"({f['conflation_ratio']:g}x), {f['rows_per_s']:,} rows/s{lag}{aside}"
+        )
+
+
+def _rows(observed: Any, name: str, count: str = "rows") -> int:
+    found = observed.get(name)
+    if found is None:
+        return 0
+    return int(found[count] if isinstance(found, dict) else getattr(found, count))
+
+
+def _lag(progress: Any) -> int | None:
+    """Bookmarks between the last one read and the end of the log, of the source furthest behind."""
+    behind = []
+    for source in progress.get("sources") or []:
+        try:
+            end, newest = (orjson.loads(source[name]) for name in ("endOffset", "latestOffset"))
+            behind.append(max(0, int(newest["bookmark"]) - int(end["bookmark"])))
+        except (KeyError, TypeError, ValueError):
+            continue
+    return max(behind, default=None)

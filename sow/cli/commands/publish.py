@@ -1,0 +1,258 @@
+"""`sow publish` and `sow delete`: send messages to a topic, or remove its records."""
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any, BinaryIO, TypedDict
+
+import click
+
+from sow.cli.completion import topic_argument
+from sow.cli.connecting import connected, server_command
+from sow.cli.options import filter_option, run
+from sow.cli.output import show
+from sow.cli.reading import MessagePlaces, chunks, csv_tables, documents, lines, records
+from sow.cli.tables import Advance, progress
+from sow.client import Client
+from sow.client.client import FRAME_MESSAGES
+from sow.client.http import records_of
+from sow.core.humanize import counted
+from sow.core.media_types import CSV
+from sow.errors import BadMessage, SowError, UnknownTopic
+
+FRAME_BYTES = 1024**2
+"""Bodies of one frame: far below the limit, and enough to share its cost."""
+BIG_BYTES = 8 * 1024**2
+"""Size of a file that is worth a progress bar: a shorter one takes less than a second."""
+BYTES_TYPES = frozenset(
+    {"binary", "bflat", "bson", "msgpack", "composite-local", "composite-global"}
+)
+"""Message types in which a line break is an ordinary byte."""
+CUTS = {"json": documents, "record": records}
+"""How the input is split into messages; for other types each line is one."""
+
+Place = Callable[[int], str]
+"""The place of a message in its source, by its index."""
+
+
+class How(TypedDict):
+    """Options that apply to every message."""
+
+    key: str | None
+    expires_s: float | None
+    delta: bool
+
+
+@server_command(
+    "sow publish orders orders.ndjson", "tail -f feed.ndjson | sow publish orders --delta"
+)
+@topic_argument
+@click.argument("file", type=click.File("rb"), default="-")
+@click.option("--delta", is_flag=True, help="Merge each message into its record.")
+@click.option("--key", metavar="K", help="The record's key, for a topic without Key; one message.")
+@click.option(
+    "--expiration",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    help="Lifetime of the records; 0: for ever.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["csv"]),
+    help="The format of FILE, if not messages of the topic's type: a table with a header line.",
+)
+async def publish(
+    client: Client,
+    topic: str,
+    file: BinaryIO,
+    delta: bool,
+    key: str | None,
+    expiration: float | None,
+    form: str | None,
+) -> None:
+    """Publish the messages of FILE, or of standard input (-), to TOPIC.
+
+    A json topic takes JSON lines, one array, or one document; a text type takes lines, or records
+    that end with U+0001; a binary type or a composite takes the whole file as one message. With
+    --format csv each row of a table becomes a message. Ends when all are on the server's disk.
+    """
+    how: How = {"key": key, "expires_s": expiration, "delta": delta}
+    size_bytes = file_size(file)
+    with progress("publishing", size_bytes, is_shown=size_bytes >= BIG_BYTES) as advance:
+        work = _publish if form is None else _publish_csv
+        count, bookmark = await work(client, topic, file, how, advance)
+    at = f" (bookmark {bookmark})" if bookmark else ""
+    show(
+        {"published": count, "bookmark": bookmark},
+        f"published {counted(count, 'message')} to {topic}{at}",
+    )
+
+
+def file_size(file: BinaryIO) -> int:
+    """Bytes of a file; 0 if unknown, as for a pipe."""
+    try:
+        return os.fstat(file.fileno()).st_size
+    except OSError:
+        return 0
+
+
+def _name(file: BinaryIO) -> str:
+    return "standard input" if file is sys.stdin.buffer else file.name
+
+
+async def _publish(
+    client: Client, topic: str, file: BinaryIO, how: How, advance: Advance
+) -> tuple[int, str]:
+    kind = await module_of(client, topic)
+    if kind in BYTES_TYPES:
+        body = b"".join([piece async for piece in chunks(file)])
+        publish = client.delta_publish if how["delta"] else client.publish
+        return 1, await publish(topic, body, key=how["key"], expires_s=how["expires_s"])
+    places = MessagePlaces()
+    cut = CUTS.get(kind, lines)
+    publisher = await client.publisher(topic)
+    try:
+        async for found in cut(chunks(file), places):
+            for frame in frames(found):
+                await publisher.send(frame, **how)
+                advance(sum(map(len, frame)) + len(frame))
+        await publisher.drain()
+        if not publisher.sent:
+            await _publish_nothing(client, topic)
+    except SowError as error:
+        await publisher.settle()
+        _explain(error, places.name, _name(file), _others(publisher.published))
+        raise
+    finally:
+        await publisher.close()
+    return publisher.published, publisher.bookmark
+
+
+async def _publish_csv(
+    client: Client, topic: str, file: BinaryIO, how: How, advance: Advance
+) -> tuple[int, str]:
+    tables = csv_tables(chunks(file))
+    upload = Upload(client, topic, _name(file), _others)
+    if how["delta"]:
+        upload.method = "PATCH"
+    upload.parameters = {"k": how["key"], "expiration": how["expires_s"]}
+    await upload.send(tables, CSV, row, advance)
+    if not upload.published:
+        await _publish_nothing(client, topic)
+    return upload.published, upload.bookmark
+
+
+def _others(published: int) -> str:
+    return f"; {published:,} other messages were published" if published else ""
+
+
+class Upload:
+    """Messages for `topic`, published by one request after another. Each is stored completely or
+    not at all. An error gets the place of its message in the source `name`, and what `others` says
+    of the messages before it."""
+
+    def __init__(self, client: Client, topic: str, name: str, others: Callable[[int], str]) -> None:
+        self.published = 0
+        self.bookmark = ""
+        self.method = "POST"
+        self.parameters: dict[str, Any] = {}
+        self._client = client
+        self._path = records_of(topic)
+        self._name = name
+        self._others = others
+
+    async def send(
+        self,
+        bodies: AsyncIterator[tuple[bytes, int]],
+        content_type: str,
+        place: Place,
+        advance: Advance,
+    ) -> None:
+        """Publish these bodies, each with the progress that it adds."""
+        try:
+            async for body, done in bodies:
+                answer = await self._client.http.json(
+                    self.method, self._path, self.parameters, body=body, content_type=content_type
+                )
+                self.published += answer["published"]
+                self.bookmark = str(answer["bookmark"])
+                advance(done)
+        except SowError as error:
+            if isinstance(error, BadMessage):
+                error.index += self.published
+            _explain(error, place, self._name, self._others(self.published))
+            raise
+
+
+def row(index: int) -> str:
+    """The place of a message in a table."""
+    return f"row {index + 1}"
+
+
+def _explain(error: SowError, place: Place, name: str, others: str) -> None:
+    """Add the place of the message to an error, and the number of messages published before it."""
+    if isinstance(error, BadMessage):
+        # The server counts within its frame; a user counts lines.
+        detail = re.sub(r"^message \d+: ", "", error.detail)
+        error.detail = f"{place(error.index)} of {name}: {detail}"
+    error.detail += others
+
+
+async def _publish_nothing(client: Client, topic: str) -> None:
+    """Fail if the topic takes no messages, even if there are none to send."""
+    with contextlib.suppress(BadMessage):
+        await client.http.json("POST", records_of(topic))
+
+
+async def module_of(client: Client, topic: str) -> str:
+    """The built-in type of a topic's messages, which a configured type is a variant of."""
+    message_type = await _message_type(client, topic)
+    configured = await client.http.json("GET", "/v1/message-types")
+    modules = {str(one["name"]): str(one["module"]) for one in configured}
+    return modules.get(message_type, message_type)
+
+
+async def _message_type(client: Client, topic: str) -> str:
+    """The type of a topic's messages, or of the topic that a pattern would create."""
+    try:
+        return str((await client.topic(topic))["message_type"])
+    except UnknownTopic:
+        for pattern in await client.topics():
+            if pattern["kind"] == "pattern" and "keys" in pattern:
+                # Only to choose how to split the input; the server judges whether the name matches.
+                with contextlib.suppress(re.error):
+                    if re.search(pattern["pattern"], topic):
+                        return str(pattern["message_type"])
+        raise
+
+
+def frames(bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Split bodies into frames, bounded in messages and bytes."""
+    start = size = 0
+    for at, body in enumerate(bodies):
+        if at > start and (at - start == FRAME_MESSAGES or size + len(body) > FRAME_BYTES):
+            yield bodies[start:at]
+            start, size = at, 0
+        size += len(body)
+    if start < len(bodies):
+        yield bodies[start:]
+
+
+@server_command("sow delete orders --filter '/qty = 0'")
+@topic_argument
+@filter_option
+@click.option("--keys", metavar="K,..", help="SowKeys of the records, comma separated.")
+def delete(topic: str, filter_text: str | None, keys: str | None) -> None:
+    """Delete records of TOPIC by --filter ("1=1" for all) or by --keys."""
+    if (filter_text is None) == (keys is None):
+        raise click.UsageError("give exactly one of --filter ('1=1' for all records) and --keys")
+    deleted = run(_delete(topic, filter_text, None if keys is None else keys.split(",")))
+    show({"deleted": deleted}, f"deleted {counted(deleted, 'record')} from {topic}")
+
+
+async def _delete(topic: str, filter_text: str | None, keys: list[str] | None) -> int:
+    async with connected() as client:
+        return await client.delete(topic, filter=filter_text, keys=keys)

@@ -1,0 +1,265 @@
+"""`sow serve`: runs a server until a signal stops it."""
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from sow.cli.commands.pipeline import beside, run_by_spark
+from sow.cli.config_templates import DATA_DIRECTORY, document, named_topic
+from sow.cli.options import command, run, variables_option
+from sow.cli.output import show
+from sow.cli.supervision import Beside, pipeline_words, supervised
+from sow.cli.systemd import notify_of
+from sow.config import Reviewed, exposed, load, loads, require, review
+from sow.core.definitions import Configuration
+from sow.errors import ClientError, SowError
+from sow.security.authentication.tokens import new_token
+from sow.server.boot import server_log
+from sow.server.boot.app import Server
+from sow.server.loop.event_loop import LOOPS, loop_factory
+from sow.store.manifest import MANIFEST_FILE
+
+log = logging.getLogger("sow.serve")
+
+STOP_S_MAX = 5.0
+"""Time for stopping: less than the ten seconds after which Docker kills a container."""
+
+Ready = Callable[[str], Mapping[str, Beside]]
+"""Called with the server's address: reports that it is ready; returns commands to run beside it."""
+
+
+@command(
+    "sow serve",
+    "sow serve --topic quotes:/symbol --topic orders:/id",
+    "sow serve desk.xml --port 9000 --set HOME=/srv/sow",
+)
+@click.argument("config", default="config.xml", type=click.Path())
+@click.option(
+    "--topic",
+    "named",
+    multiple=True,
+    metavar="NAME:KEY",
+    help="Without CONFIG: a json topic, such as quotes:/symbol; repeated.",
+)
+@variables_option
+@click.option("--host", metavar="H", help="Address to listen on, instead of Listen in CONFIG.")
+@click.option(
+    "--port",
+    metavar="P",
+    type=click.IntRange(0, 65535),
+    help="Port, instead of Listen in CONFIG; 0 for any free one.",
+)
+@click.option(
+    "--data-dir",
+    metavar="D",
+    type=click.Path(file_okay=False),
+    help="Directory of all data, instead of DataDirectory in CONFIG.",
+)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Listen beyond loopback although there is no authentication.",
+)
+@click.option(
+    "--allow-loss",
+    is_flag=True,
+    help="Remove records that have no topic in CONFIG: they move to removed/ in the directory.",
+)
+@click.option("--no-pipelines", is_flag=True, help="Start no Spark pipelines beside the server.")
+@click.option(
+    "--loop",
+    "loop_wanted",
+    type=click.Choice(LOOPS),
+    help="The event loop to run on; the default is uvloop if it is installed.",
+)
+@click.pass_context
+def serve(
+    ctx: click.Context,
+    config: str,
+    named: tuple[str, ...],
+    variables: dict[str, str],
+    host: str | None,
+    port: int | None,
+    data_dir: str | None,
+    insecure: bool,
+    allow_loss: bool,
+    no_pipelines: bool,
+    loop_wanted: str | None,
+) -> None:
+    """Run the server that CONFIG (config.xml) describes, or a server with the topics of --topic.
+
+    Writes one line when it is ready: all records are loaded. Until then requests wait, and a long
+    start reports its progress. SIGTERM or Ctrl-C stops it cleanly, at any time; SIGHUP reads CONFIG
+    again and applies what can be changed, or reports why it does not.
+    """
+    starter = _starter(ctx, named, data_dir) if named else ""
+    loaded = loads(starter, "--topic") if named else load(config, variables, os.environ)
+    for finding in loaded.findings:
+        click.echo(finding.labelled, err=True)
+    if loaded.configuration is None:
+        ctx.exit(1)
+    given: dict[str, Any] = {"host": host, "port": port, "data_directory": data_dir}
+
+    def as_given(configuration: Configuration) -> Configuration:
+        changes = {name: value for name, value in given.items() if value is not None}
+        return dataclasses.replace(configuration, **changes)
+
+    def reread() -> Configuration:
+        # Options of the command line stay in force.
+        return configuration if named else as_given(require(config, variables, os.environ))
+
+    def look() -> Reviewed:
+        if named:
+            return Reviewed("--topic", starter, loaded.checked.findings)
+        return review(config, variables, os.environ)
+
+    configuration = as_given(loaded.configuration)
+    place = "--host" if host or loaded.exposure is None else loaded.exposure.place
+    if not _may_listen(configuration, place, insecure):
+        ctx.exit(1)
+
+    own_token = new_token()
+
+    def ready(url: str) -> dict[str, Beside]:
+        _announce(configuration, url)
+        directory = Path(configuration.data_directory)
+        engines = {topic.name for topic in run_by_spark(configuration)}
+        return {
+            name: Beside(
+                pipeline_words(name, config, url, directory, variables),
+                own_token if name in engines else None,
+            )
+            for name in ([] if no_pipelines else beside(configuration))
+        }
+
+    make_loop = loop_factory(loop_wanted)
+    serving = serve_until_stopped(configuration, ready, reread, allow_loss, own_token, look)
+    if not run(serving, make_loop):
+        click.echo(f"sow: gave up stopping after {STOP_S_MAX:g} s; no data is lost", err=True)
+        # Something holds a thread; acknowledged messages are in the journal.
+        os._exit(1)
+
+
+def _starter(ctx: click.Context, named: Sequence[str], data_dir: str | None) -> str:
+    """The configuration of the topics of --topic."""
+    if ctx.get_parameter_source("config") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--topic replaces CONFIG; add the topic to the file")
+    directory = Path(DATA_DIRECTORY)
+    # A folder of this name often holds the user's own data.
+    is_taken = directory.is_dir() and any(directory.iterdir())
+    if data_dir is None and is_taken and not (directory / MANIFEST_FILE).exists():
+        raise ClientError(
+            f"the folder {DATA_DIRECTORY} here holds something else; choose where to keep "
+            "records: --data-dir DIRECTORY"
+        )
+    return document([*map(named_topic, named)])
+
+
+def _may_listen(configuration: Configuration, place: str, insecure: bool) -> bool:
+    """Whether the server may listen there; reports a problem of `place`, if there is one."""
+    wrong = exposed(configuration.host, configuration.security)
+    if wrong is None:
+        return True
+    text = f"warning: {wrong[0]}" if insecure else f"error: {wrong[0]}; {wrong[1]}"
+    click.echo(f"{place}: {text}", err=True)
+    return insecure
+
+
+def _announce(configuration: Configuration, url: str) -> None:
+    topics, directory = len(configuration.topics), configuration.data_directory
+    show(
+        {"url": url, "topics": topics, "data_directory": directory},
+        f"sow: listening on {url} ({topics} topics, data in {directory})",
+    )
+    sys.stdout.flush()
+
+
+async def serve_until_stopped(
+    configuration: Configuration,
+    ready: Ready,
+    reread: Callable[[], Configuration] | None = None,
+    allow_loss: bool = False,
+    own_token: str = "",
+    look: Callable[[], Reviewed] | None = None,
+) -> bool:
+    """Serve until SIGTERM or SIGINT; returns whether stopping finished in time.
+
+    With `reread`, SIGHUP reads the configuration again. With `allow_loss`, records without a topic
+    in the configuration are removed. A client that shows `own_token` is the server itself. `look`
+    reads the configuration file for a client that requests it.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    server = Server(
+        configuration,
+        Path(configuration.data_directory),
+        reread=reread,
+        allow_loss=allow_loss,
+        own_token=own_token,
+        look=look,
+    )
+    lines = server_log.begin(sys.stderr.write, lambda: server.configuration.server_log)
+    try:
+        return await _serve(server, stop, ready, reread is not None)
+    finally:
+        server_log.end(lines)
+
+
+async def _serve(server: Server, stop: asyncio.Event, ready: Ready, reloads: bool) -> bool:
+    """Serve until `stop`; returns whether stopping finished in time."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    def reload() -> None:
+        task = asyncio.create_task(_reload(server))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    notify = notify_of(os.environ)
+    if reloads:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+    address = await server.open()
+    notify.starting(server.startup_status)
+    if not await _done_unless(stop, server.restore()):
+        notify.stopping()
+        return True
+    notify.ready(f"serving at {address}")
+    async with supervised(ready(address), log.warning, server.board.note):
+        await stop.wait()
+        notify.stopping()
+    try:
+        await asyncio.wait_for(server.stop(), STOP_S_MAX)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _done_unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Run work unless `stop` comes before its end; returns whether it finished."""
+    doing, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    await asyncio.wait((doing, stopping), return_when=asyncio.FIRST_COMPLETED)
+    doing.cancel()
+    stopping.cancel()
+    try:
+        await doing
+    except asyncio.CancelledError:
+        return False
+    return True
+
+
+async def _reload(server: Server) -> None:
+    """Handle SIGHUP. A mistake in the file does not stop the server; the log names every reason why
+    nothing changed: the file, a long start, a stop."""
+    with contextlib.suppress(SowError):
+        await server.reload()

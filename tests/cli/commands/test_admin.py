@@ -1,0 +1,150 @@
+"""`sow topics`: what a server has."""
+
+import json
+
+import pytest
+
+from sow.cli.commands.admin import columns_for, session_row, story
+from sow.errors import ConfigError
+from tests.cli.terminal import Terminal
+
+
+def test_a_topic_is_a_line_and_those_of_a_pattern_are_one(sow, server, orders):
+    orders({"id": 1}, {"id": 2})
+    server.post("/desk/1", b'{"id":1}')
+    lines = sow.ok("topics").splitlines()
+    by_name = {line.split()[0]: line.split() for line in lines[1:]}
+    assert by_name["orders"][1:5] == ["2", "topic", "18", "B"]
+    assert " ".join(by_name["orders-C"]).endswith("json /id orders every 1 s")
+    assert by_name["desks"][1:3] == ["1", "pattern"]
+    assert "/desk/1" not in by_name
+    assert "/desk/1" in sow.ok("topics", "--all")
+
+
+def test_for_programs_it_is_what_the_server_says(sow, server):
+    found = json.loads(sow.ok("topics", "--json", "--all"))
+    said = server.get("/v1/topics").json
+    assert [one.keys() for one in found] == [one.keys() for one in said]
+    assert [one["name"] for one in found] == [one["name"] for one in said]
+
+
+def test_what_a_person_sees_fits_into_a_narrow_terminal_without_colour(server, orders):
+    orders({"id": 1})
+    words = ("topics", "--url", server.url)
+    with Terminal(*words, columns=32, NO_COLOR="1") as terminal:
+        code, text = terminal.end()
+    lines = text.splitlines()
+    assert code == 0
+    assert max(map(len, lines)) <= 32
+    assert next(line for line in lines if line.startswith("orders ")).split() == [
+        "orders", "1", "topic", "9", "B",
+    ]  # fmt: skip
+    assert not terminal.has_colour
+
+
+SLOW = {
+    "id": "7", "client": None, "user": None, "address": "192.0.2.7", "connected": True,
+    "connected_ms": 90_000, "subscriptions": 2,
+    "queue_messages": 5000, "queue_bytes": 2048, "conflated": True, "conflated_messages": 1234,
+    "dropped_messages": 0, "lag_ms": 250, "reason": None,
+}  # fmt: skip
+
+
+def test_a_session_is_a_line(sow, server):
+    with server.socket() as socket:
+        socket.ask({"c": "logon", "client": "grid"})
+        head, line = sow.ok("sessions").splitlines()
+        assert head.split()[:4] == ["client", "lag", "queue", "state"]
+        assert line.split()[0] == "grid"
+        assert "connected" in line
+        (found,) = json.loads(sow.ok("sessions", "--json"))
+        assert found["client"] == "grid"
+
+
+def test_nobody_is_no_table(sow):
+    result = sow("sessions")
+    assert (result.stdout, result.stderr) == ("", "0 sessions\n")
+
+
+def test_what_waits_for_a_slow_one_is_said():
+    shown = session_row(SLOW)
+    assert (shown["client"], shown["lag"], shown["queue"]) == ("(no name)", "250 ms", "5,000")
+    assert (shown["size"], shown["conflated"], shown["since"]) == ("2.0 KiB", "1,234", "90.0 s")
+    assert session_row({**SLOW, "conflated": False})["conflated"] == "off"
+
+
+def test_whose_it_is_and_where_from_is_said_where_there_are_users():
+    nobody, anna = session_row(SLOW), session_row({**SLOW, "user": "anna"})
+    assert (anna["user"], anna["address"]) == ("anna", "192.0.2.7")
+    assert "user" not in {column.name for column in columns_for([nobody])}
+    shown = [column.name for column in columns_for([nobody, anna])]
+    assert shown[3:7] == ["state", "user", "address", "since"]
+
+
+def test_whether_it_is_away_or_is_being_given_up_is_said():
+    assert session_row({**SLOW, "connected": False})["state"] == "away"
+    assert (
+        session_row({**SLOW, "connected": False, "reason": "slow client"})["state"] == "slow client"
+    )
+
+
+def test_what_a_person_sees_on_a_terminal(server):
+    with server.socket() as socket:
+        socket.ask({"c": "logon", "client": "grid"})
+        with Terminal("sessions", "--url", server.url) as terminal:
+            code, text = terminal.end()
+    assert (code, "grid" in text, "1 session" in text) == (0, True, True)
+
+
+def test_the_story_of_one_is_what_the_server_says_and_moves_no_cursor():
+    told = {"id": "s7", "client": None, "why": ["it waits"], "instead": ["read \x1b[2Jfaster"]}
+    assert story(told) == ["a client without a name, session s7", "it waits", "read \\x1b[2Jfaster"]
+    assert story({**told, "client": "\x1b[2Jgrid"})[0] == "\\x1b[2Jgrid, session s7"
+
+
+def test_one_session_by_its_id(sow, server):
+    with server.socket() as socket:
+        socket.ask({"c": "logon", "client": "grid"})
+        socket.ask({"c": "subscribe", "t": "orders", "filter": "/id > 1"}, cid="2")
+        socket.ask({"c": "subscribe", "t": "orders", "opts": "conflation=1s"}, cid="3")
+        (found,) = json.loads(sow.ok("sessions", "--json"))
+        told = sow.ok("sessions", found["id"])
+        assert told.splitlines()[0] == f"grid, session {found['id']}"
+        assert "\nit follows orders where /id > 1, each update as it comes\n" in told
+        assert "as requested by conflation=1s; updates in 0, out 0, waiting 0" in told
+        assert json.loads(sow.ok("sessions", found["id"], "--json"))["client"] == "grid"
+    result = sow("sessions", "nobody")
+    assert (result.exit_code, "sow: no session 'nobody'" in result.stderr) == (1, True)
+
+
+@pytest.fixture
+def reread(server, monkeypatch):
+    """Has the server read this configuration again, or raise this."""
+
+    def becomes(found):
+        def read():
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        monkeypatch.setattr(server.server, "_reread", read)
+
+    return becomes
+
+
+def test_a_server_without_a_file_says_that_it_cannot(sow):
+    result = sow("reload")
+    assert (result.exit_code, "not started from a file" in result.stderr) == (1, True)
+
+
+def test_nothing_that_has_changed_is_said_to_be_nothing(sow, server, reread):
+    reread(server.server.configuration)
+    assert sow.ok("reload") == "nothing changed\n"
+    assert json.loads(sow.ok("reload", "--json")) == {"changes": []}
+
+
+def test_a_mistake_in_the_file_is_said_as_it_is(sow, reread):
+    reread(ConfigError("config.xml:3: <Topic>: it has no Name"))
+    result = sow("reload", "--allow-loss")
+    assert result.exit_code == 1
+    assert "config.xml:3: <Topic>: it has no Name" in result.stderr

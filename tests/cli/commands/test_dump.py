@@ -1,0 +1,200 @@
+"""`sow dump` and what it writes, read again by `sow load`: what a file holds comes back."""
+
+import json
+from decimal import Decimal
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sow.cli.commands.dump import cut_frames, new_file
+from sow.errors import ClientError
+
+NAMES = st.text("abc/~ é\"'", min_size=1, max_size=4).filter(lambda name: name not in ("id",))
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\r\0"), max_size=8)
+NUMBERS = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
+SCALARS = st.none() | st.booleans() | NUMBERS | TEXTS
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=6,
+)
+DOCUMENTS = st.lists(st.dictionaries(NAMES, VALUES, max_size=4), max_size=6)
+FEW = settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def numbered(documents):
+    return [{"id": number, **document} for number, document in enumerate(documents)]
+
+
+def round_trip(sow, server, path, documents, source="orders", target="copies"):
+    server.clear()
+    if documents:
+        assert server.publish(source, *documents).status == 200
+    result = sow("dump", source, str(path), "--force")
+    assert result.exit_code == 0, result.stderr
+    sow.ok("load", target, str(path))
+    return result.stderr, server.records(target)
+
+
+def without_nulls(value):
+    return {name: one for name, one in value.items() if one is not None}
+
+
+@FEW
+@given(DOCUMENTS)
+def test_every_record_comes_back_from_ndjson_as_it_was(sow, server, tmp_path, documents):
+    documents = numbered(documents)
+    _, found = round_trip(sow, server, tmp_path / "a.ndjson", documents)
+    assert found == documents
+    raw = [server.get(f"/v1/topics/{topic}/records").body for topic in ("orders", "copies")]
+    assert raw[0] == raw[1]
+
+
+@FEW
+@given(DOCUMENTS)
+def test_every_record_comes_back_from_parquet_but_for_nulls(sow, server, tmp_path, documents):
+    documents = [without_nulls(one) for one in numbered(documents)]
+    _, found = round_trip(sow, server, tmp_path / "a.parquet", documents)
+    assert found == documents
+
+
+@FEW
+@given(DOCUMENTS)
+def test_a_dump_as_csv_says_so_if_a_record_would_not_come_back(sow, server, tmp_path, documents):
+    documents = numbered(documents)
+    said, found = round_trip(sow, server, tmp_path / "a.csv", documents)
+    assert ("CSV does not hold all" in said) == (found != documents)
+
+
+@pytest.mark.parametrize("ending", ["ndjson", "csv", "parquet"])
+def test_plain_records_come_back_from_each_kind_of_file(sow, server, tmp_path, ending):
+    documents = [
+        {"id": 1, "px": 1.5, "on": True, "leg": {"q": [1, "x"]}, "note": 'a,"b"\nc'},
+        {"id": 2, "px": -7, "note": "é", "on": False},
+    ]
+    said, found = round_trip(sow, server, tmp_path / f"a.{ending}", documents)
+    assert found == documents
+    assert said.startswith("2 records of orders, bookmark ")
+    assert "sow:" not in said
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "bodies"),
+    [
+        ("elements", "elements-2", [b'<o id="1"><a>x &amp; y</a></o>']),
+        ("packed", "packed-2", [b"\x82\xa2id\x01\xa1b\xc4\x02\x00\xff"]),
+    ],
+)
+def test_messages_of_other_types_come_back_from_ndjson_byte_by_byte(
+    sow, server, tmp_path, source, target, bodies
+):
+    framed = b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
+    kind = "application/vnd.sow.frames"
+    assert server.post(source, framed, kind).status == 200
+    sow.ok("dump", source, str(tmp_path / "a.ndjson"))
+    sow.ok("load", target, str(tmp_path / "a.ndjson"))
+    assert server.get(f"/v1/topics/{target}/records", kind).body == framed
+
+
+def test_only_what_matches_is_dumped_to_standard_output_and_loaded_from_there(sow, server):
+    server.publish("orders", {"id": 1, "q": 1}, {"id": 2, "q": 20})
+    out = sow.ok("dump", "orders", "-", "--filter", "/q > 10")
+    assert json.loads(out) == {"id": 2, "q": 20}
+    assert sow.ok("load", "copies", "-", input=out).startswith("loaded 1 record into copies")
+
+
+def test_a_table_is_written_to_a_pipe_and_read_from_one(sow, server):
+    server.publish("orders", {"id": 1, "q": 1})
+    out = sow("dump", "orders", "-", "--format", "parquet").stdout_bytes
+    assert sow("load", "copies", "-", "--format", "parquet", input=out).exit_code == 0
+    assert server.records("copies") == [{"id": 1, "q": 1}]
+
+
+def test_digits_of_numbers_are_kept_in_lines(sow, server, tmp_path):
+    server.post("orders", b'{"id":1,"px":1.10000000000000000001}')
+    sow.ok("dump", "orders", str(tmp_path / "a.ndjson"))
+    text = (tmp_path / "a.ndjson").read_text()
+    assert json.loads(text, parse_float=Decimal)["px"] == Decimal("1.10000000000000000001")
+
+
+def test_an_empty_topic_is_an_empty_file_that_loads(sow, server, tmp_path):
+    for ending in ("ndjson", "csv", "parquet"):
+        assert round_trip(sow, server, tmp_path / f"a.{ending}", [])[1] == []
+
+
+def test_a_file_that_is_there_is_not_written_over(sow, tmp_path):
+    file = tmp_path / "a.ndjson"
+    file.write_text("mine")
+    result = sow("dump", "orders", str(file))
+    assert (result.exit_code, result.stderr) == (
+        1, f"sow: {file} exists already; --force overwrites it\n",
+    )  # fmt: skip
+    assert file.read_text() == "mine"
+    sow.ok("dump", "orders", str(file), "--force")
+    assert file.read_text() == ""
+
+
+def test_what_fails_leaves_no_file(sow, tmp_path):
+    for words in (("nope", "a.ndjson"), ("orders", "a.ndjson", "--filter", "/x >")):
+        name = str(tmp_path / words[1])
+        assert sow("dump", words[0], name, *words[2:]).exit_code == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_answer_that_ends_early_is_no_dump(sow, server, tmp_path, monkeypatch):
+    server.publish("orders", {"id": 1}, {"id": 2})
+    file = tmp_path / "a.ndjson"
+    file.write_text("mine")
+
+    async def half(rows):
+        yield [b'{"id":1}']
+
+    monkeypatch.setattr("sow.client.http.Rows.chunks", half)
+    result = sow("dump", "orders", str(file), "--force")
+    assert result.exit_code == 1
+    assert "after 1 of 2 records" in result.stderr
+    assert [file.read_text(), *tmp_path.iterdir()] == ["mine", file]
+
+
+def test_a_name_that_says_nothing_is_sent_what_to_write(sow, tmp_path):
+    result = sow("dump", "orders", str(tmp_path / "a.dat"))
+    assert (result.exit_code, ".parquet, or give --format" in result.stderr) == (1, True)
+
+
+def test_frames_are_cut_wherever_the_network_cut_them():
+    data = b"".join(len(body).to_bytes(4, "big") + body for body in (b"", b"abc", b"x"))
+    for at in range(len(data) + 1):
+        first, rest = cut_frames(data[:at])
+        more, end = cut_frames(rest + data[at:])
+        assert (first + more, end) == ([b"", b"abc", b"x"], b"")
+
+
+def test_what_is_written_is_there_at_the_end_and_not_before(tmp_path):
+    path = tmp_path / "a"
+    with new_file(str(path)) as file:
+        file.write(b"x")
+        assert not path.exists()
+    assert [path.read_bytes(), list(tmp_path.iterdir())] == [b"x", [path]]
+
+
+def test_what_is_given_up_leaves_what_stood_there(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    with pytest.raises(ZeroDivisionError), new_file(str(path), force=True) as file:
+        file.write(b"%d" % (1 // 0))
+    assert [path.read_bytes(), list(tmp_path.iterdir())] == [b"old", [path]]
+
+
+def test_a_file_that_came_meanwhile_is_not_written_over(tmp_path):
+    path = tmp_path / "a"
+    with pytest.raises(ClientError, match="exists already"), new_file(str(path)):
+        path.write_bytes(b"of another")
+    assert [path.read_bytes(), list(tmp_path.iterdir())] == [b"of another", [path]]
+
+
+def test_a_directory_is_no_file(tmp_path):
+    with pytest.raises(ClientError, match="is a directory"), new_file(str(tmp_path), force=True):
+        pass

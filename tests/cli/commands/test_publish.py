@@ -1,0 +1,176 @@
+"""`sow publish`: what stands in a file or comes down a pipe is on the server's disk."""
+
+import json
+
+import pytest
+
+from sow.cli.commands.publish import FRAME_BYTES, FRAME_MESSAGES, frames
+from sow.messages import message_type
+
+
+def test_lines_are_published(sow, server):
+    out = sow.ok("publish", "orders", input='{"id":1}\n\n{"id":2}')
+    assert out.startswith("published 2 messages to orders (bookmark ")
+    assert server.records("orders") == [{"id": 1}, {"id": 2}]
+
+
+def test_an_array_of_a_file_is_published(sow, server, tmp_path):
+    file = tmp_path / "orders.json"
+    file.write_text('[{"id": 1},\n {"id": 2}]')
+    assert json.loads(sow.ok("publish", "orders", str(file), "--json"))["published"] == 2
+    assert server.records("orders") == [{"id": 1}, {"id": 2}]
+
+
+def test_many_lines_take_many_frames(sow, server):
+    text = "".join(f'{{"id":{number}}}\n' for number in range(2500))
+    assert sow.ok("publish", "orders", input=text).startswith("published 2,500 messages")
+    assert len(server.records("orders")) == 2500
+
+
+def test_the_first_bad_line_is_named_and_nothing_of_its_frame_stored(sow, server):
+    result = sow("publish", "orders", input='{"id":1}\n\n{"no":2}\n')
+    assert result.exit_code == 1
+    assert result.stderr.startswith("sow: line 3 of standard input: key field /id is missing")
+    assert server.records("orders") == []
+
+
+def test_a_bad_line_after_others_says_how_many_were_published(sow, tmp_path):
+    text = "".join(f'{{"id":{number}}}\n' for number in range(1000)) + "nonsense\n"
+    (tmp_path / "orders.json").write_text(text)
+    result = sow("publish", "orders", str(tmp_path / "orders.json"))
+    assert f"line 1001 of {tmp_path / 'orders.json'}: " in result.stderr
+    assert result.stderr.endswith("; 1,000 other messages were published\n")
+
+
+def test_a_bad_line_as_json_carries_its_index(sow):
+    result = sow("publish", "orders", "--json", input='{"id":1}\n{"no":2}\n')
+    assert json.loads(result.stderr)["index"] == 1
+
+
+def test_a_table_is_published_row_by_row(sow, server, tmp_path, monkeypatch):
+    monkeypatch.setattr("sow.cli.reading.TABLE_ROWS_MAX", 2)
+    file = tmp_path / "orders.csv"
+    file.write_text('id,px,/leg/note\n1,1.50,"two\nlines"\n\n2,,x\n3,2,\n')
+    out = sow.ok("publish", "orders", str(file), "--format", "csv", "--json")
+    assert json.loads(out)["published"] == 3
+    assert server.records("orders") == [
+        {"id": 1, "px": 1.5, "leg": {"note": "two\nlines"}},
+        {"id": 2, "leg": {"note": "x"}},
+        {"id": 3, "px": 2},
+    ]
+    sow.ok("publish", "orders", "--format", "csv", "--delta", input="id,px\n2,7\n")
+    assert server.records("orders")[1] == {"id": 2, "leg": {"note": "x"}, "px": 7}
+
+
+def test_a_bad_row_of_a_table_is_named(sow, server, monkeypatch):
+    monkeypatch.setattr("sow.cli.reading.TABLE_ROWS_MAX", 2)
+    result = sow("publish", "orders", "--format", "csv", input="id,px\n1,1\n2,2\n3,3\n,4\n")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("sow: row 4 of standard input: key field /id is missing")
+    assert result.stderr.endswith("; 2 other messages were published\n")
+    assert len(server.records("orders")) == 2
+    assert sow("publish", "nope", "--format", "csv", input="id\n").exit_code == 1
+
+
+def test_a_key_names_the_record(sow):
+    sow.ok("publish", "notes", "--key", "a", input="hello")
+    assert sow.ok("query", "notes", "--format", "ndjson") == '{"value":"hello"}\n'
+
+
+def test_a_binary_topic_takes_the_whole_input(sow, server):
+    sow.ok("publish", "blobs", "--key", "a", input=b"one\ntwo\n")
+    assert server.get("/v1/topics/blobs/records/a").body == b"one\ntwo\n"
+
+
+def test_an_xml_topic_takes_lines_and_shows_documents(sow):
+    sow.ok("publish", "elements", input='<o id="1"><px>5</px></o>\n<o id="2"/>\n')
+    found = sow.ok("query", "elements", "--filter", "/o/px = 5", "--format", "ndjson")
+    assert found == '{"o":{"@id":"1","px":"5"}}\n'
+    result = sow("publish", "elements", input='<o id="3">\n</o>\n')
+    assert result.stderr.startswith("sow: line 1 of standard input: not XML")
+
+
+@pytest.mark.parametrize("name", ["packed", "documents"])
+def test_a_topic_of_bytes_takes_the_whole_input_and_shows_documents(sow, server, name):
+    (described,) = [one for one in server.get("/v1/topics").json if one["name"] == name]
+    body = message_type(described["message_type"]).encode({"id": 10, "note": "a\nb"})
+    sow.ok("publish", name, input=body)
+    assert sow.ok("query", name, "--format", "ndjson") == '{"id":10,"note":"a\\nb"}\n'
+    assert sow("publish", name, input=body[:-1]).stderr.count("\n") == 1
+
+
+def test_a_lifetime_is_passed_on(sow):
+    assert (
+        "keeps records for ever"
+        in sow("publish", "orders", "--expiration", "9", input='{"id":1}').stderr
+    )
+    sow.ok("publish", "short", "--expiration", "900", input='{"id":1}')
+
+
+@pytest.mark.parametrize("more", [(), ("--delta",), ("--format", "csv")], ids=" ".join)
+def test_an_expiration_of_0_takes_a_lifetime_away(sow, server, more):
+    text = "id\n1\n" if "csv" in more else '{"id":1}'
+    table = server.server.engine.topics["short"].records.table
+    for seconds, is_limited in (("900", True), ("0", False)):
+        sow.ok("publish", "short", "--expiration", seconds, *more, input=text)
+        (expires_us,) = server.call(table.expiries, ["1"], -1)
+        assert (expires_us > 0) == is_limited
+
+
+def test_nothing_is_published_from_nothing(sow):
+    assert sow.ok("publish", "orders", input="") == "published 0 messages to orders\n"
+
+
+@pytest.mark.parametrize("topic", ["orders-C", "/sow/writes", "nope"])
+def test_nothing_is_not_published_where_nothing_can_be(sow, topic):
+    done = sow("publish", topic, input="")
+    assert (done.exit_code, done.stdout) == (1, "")
+
+
+def test_delta_publishes_are_merged(sow, server, orders):
+    orders({"id": 1, "px": 1, "qty": 5})
+    sow.ok("publish", "orders", "--delta", input='{"id":1,"px":2}')
+    assert server.records("orders") == [{"id": 1, "px": 2, "qty": 5}]
+
+
+def test_a_topic_that_a_pattern_makes_can_be_published_to(sow, server):
+    sow.ok("publish", "/desk/7", input='{"id":1}')
+    assert server.records("/desk/7") == [{"id": 1}]
+    assert sow("publish", "/dsk/7", input='{"id":1}').exit_code == 1
+
+
+def test_a_frame_is_bounded_in_messages_and_in_bytes_and_keeps_the_order():
+    bodies = [b"x"] * (2 * FRAME_MESSAGES + 1)
+    assert [len(frame) for frame in frames(bodies)] == [FRAME_MESSAGES, FRAME_MESSAGES, 1]
+    half = b"x" * (FRAME_BYTES // 2 + 1)
+    assert [list(frame) for frame in frames([half, half, b"a", half * 3, b"b"])] == [
+        [half],
+        [half, b"a"],
+        [half * 3],
+        [b"b"],
+    ]
+    assert list(frames([])) == []
+
+
+def rows(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_delete_by_filter_and_by_keys(sow, server, orders):
+    orders({"id": 1}, {"id": 2}, {"id": 3})
+    assert sow.ok("delete", "orders", "--filter", "/id = 1").startswith("deleted 1 ")
+    (row,) = rows(sow.ok("watch", "orders", "--filter", "/id = 2", "--count", "1"))
+    assert json.loads(sow.ok("delete", "orders", "--keys", row["k"], "--json")) == {"deleted": 1}
+    assert server.records("orders") == [{"id": 3}]
+
+
+@pytest.mark.parametrize("which", [(), ("--filter", "1=1", "--keys", "1")])
+def test_neither_and_both_are_wrong_usage(sow, server, orders, which):
+    orders({"id": 1})
+    result = sow("delete", "orders", *which)
+    assert (result.exit_code, "exactly one of --filter" in result.stderr) == (2, True)
+    assert server.records("orders") == [{"id": 1}]
+
+
+def test_what_is_not_there_is_no_error(sow):
+    assert sow.ok("delete", "orders", "--keys", "1,2") == "deleted 0 records from orders\n"

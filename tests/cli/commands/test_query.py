@@ -1,0 +1,168 @@
+"""`sow query`: an answer as a table, or for programs."""
+
+import csv
+import io
+import json
+import os
+import re
+import sys
+
+import pytest
+from rich.console import Console
+
+from sow.cli.commands.query import as_table
+from tests import forks
+from tests.cli.terminal import Terminal
+
+
+def rows(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_table_has_the_union_of_fields(sow, orders):
+    orders({"id": 1, "a": {"b": 2}}, {"id": 2, "c": "x"})
+    result = sow("query", "orders")
+    assert [line.split() for line in result.stdout.splitlines()] == [
+        ["id", "/a/b", "c"],
+        ["1", "2"],
+        ["2", "x"],
+    ]
+    assert result.stderr.startswith("orders: 2 of 2 records, by scan, bookmark ")
+
+
+def test_json_is_an_array(sow, orders):
+    assert json.loads(sow.ok("query", "orders", "--json")) == []
+    orders({"id": 1}, {"id": 2})
+    assert json.loads(sow.ok("query", "orders", "--json")) == [{"id": 1}, {"id": 2}]
+
+
+def test_csv_has_a_header_and_quotes(sow, orders):
+    orders({"id": 1, "t": 'a,"b"\nc'}, {"id": 2})
+    read = list(csv.reader(io.StringIO(sow.ok("query", "orders", "--format", "csv"))))
+    assert read == [["id", "t"], ["1", 'a,"b"\nc'], ["2", ""]]
+
+
+def test_records_are_filtered_ordered_and_paged(sow, orders):
+    orders(*({"id": number} for number in range(9)))
+    requested = ("--filter", "/id > 3", "--order-by", "/id DESC", "--skip", "1", "--top", "2")
+    found = rows(sow.ok("query", "orders", "--format", "ndjson", *requested))
+    assert found == [{"id": 7}, {"id": 6}]
+
+
+def test_records_are_ordered_by_what_is_calculated(sow, orders):
+    orders(*({"id": number, "n": number * 7 % 5} for number in range(5)))
+    requested = ("--order-by", "/n * -1", "--format", "ndjson")
+    assert [row["id"] for row in rows(sow.ok("query", "orders", *requested))] == [2, 4, 1, 3, 0]
+    result = sow("query", "orders", "--order-by", "/n * -1, NOPE(/n)")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[2].index("^") == result.stderr.splitlines()[1].index("NOPE")
+
+
+def test_explain_names_the_terms(sow, orders):
+    orders({"id": 1})
+    explained = json.loads(sow.ok("query", "orders", "--filter", "/id = 1", "--explain", "--json"))
+    assert explained["terms"][0]["expression"] == "/id = 1"
+    assert "rows touched: 1" in sow.ok("query", "orders", "--filter", "/id = 1", "--explain")
+
+
+def test_a_terminal_is_safe_from_what_records_hold(sow, orders):
+    orders({"id": "\x1b[2J"})
+    assert "\x1b" not in sow.ok("query", "orders")
+
+
+def test_a_bad_filter_is_pointed_at(sow):
+    result = sow("query", "orders", "--filter", "/id >> 1")
+    assert result.exit_code == 1
+    assert result.stderr.endswith("\n  /id >> 1\n       ^\n")
+
+
+def test_a_bad_order_is_pointed_at(sow):
+    result = sow("query", "orders", "--filter", "/id = 1", "--order-by", "/id, /px UP")
+    assert "\n  /id, /px UP\n" in result.stderr
+
+
+def test_an_unknown_topic_gets_the_nearest_name(sow):
+    for command in ("query", "watch", "publish"):
+        result = sow(command, "ordres", input='{"id":1}')
+        assert (result.exit_code, result.stderr) == (
+            1,
+            "sow: no topic 'ordres'; did you mean orders?\n",
+        )
+
+
+def test_only_selected_fields_are_shown(sow, orders):
+    orders({"id": 1, "px": 1, "qty": 5})
+    assert rows(sow.ok("query", "orders", "--select", "/id,/px", "--format", "ndjson")) == [
+        {"id": 1, "px": 1}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("plain", "plain"), ("ring\a", "ring\\x07"), ("up\x1b[A", "up\\x1b[A"), ("ä€", "ä€")],
+)
+def test_a_cell_shows_what_moves_the_cursor_instead_of_doing_it(text, shown):
+    table = as_table([{"a": text}, {"b": "2"}], 80)
+    assert [column.header.plain for column in table.columns] == ["a", "b"]
+    assert [cell.plain for cell in table.columns[0].cells] == [shown, ""]
+
+
+def test_a_table_is_laid_out_of_what_there_is_room_for():
+    table = as_table([{f"f{at}": "x" * 1_000_000 for at in range(1000)}], 80)
+    assert len(table.columns) == 10
+    assert {len(cell.plain) for column in table.columns for cell in column.cells} == {81}
+    assert table.caption == "990 more fields do not fit: choose by --select"
+
+
+WIDE = {"note": "a long text of somebody's", "a": "1", "b": "2", "c": "3", "id": "key-7"}
+NARROW = [
+    (60, "id     note                       a  b  c"),
+    (30, "id     note            a  b  c"),
+    (24, "id     note      a  b  c"),
+    (20, "id     note     a  b"),
+    (10, "id"),
+    (4, "id"),
+]
+
+
+@pytest.mark.parametrize(("width", "head"), NARROW)
+def test_what_reports_records_apart_is_the_last_to_give_way(width, head):
+    console = Console(width=width, file=io.StringIO())
+    console.print(as_table([WIDE, WIDE], width, ["id"]))
+    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    assert lines[0] == head
+    assert lines[1].split()[0] == ("key-7" if width > 4 else "key…")
+
+
+def test_a_terminal_shows_keys_first_and_says_what_it_has_no_room_for(server, orders):
+    orders({**{f"f{at}": "some long text" for at in range(20)}, "id": 7})
+    with Terminal("query", "orders", "--url", server.url, columns=60) as terminal:
+        code, text = terminal.end()
+    assert code == 0
+    lines = text.splitlines()
+    assert lines[1].split()[:2] == ["id", "f0"]
+    assert lines[2].split()[0] == "7"
+    assert re.fullmatch(r"\d+ more fields do not fit: choose by --select", lines[3].strip())
+
+
+def test_rows_of_groups_are_sent_apart_by_what_they_are_grouped_by(server, orders):
+    orders({"id": 1, "a": {"b": "x"}}, {"id": 2, "a": {"b": "y"}})
+    words = ("--projection", "COUNT(1) AS /n, /a/b", "--grouping", "/a/b", "--url", server.url)
+    with Terminal("query", "orders", *words) as terminal:
+        _, text = terminal.end()
+    assert text.splitlines()[1].split() == ["/a/b", "n"]
+
+
+def test_whose_reader_has_gone_ends_in_silence(server, orders):
+    orders(*({"id": at, "text": "x" * 100} for at in range(2000)))
+    for style in ("table", "json", "ndjson", "csv"):
+        read, write = os.pipe()
+        os.close(read)
+        command = [sys.executable, "-m", "sow.cli", "query", "orders", "--format", style]
+        process = forks.started(
+            [*command, "--url", server.url], stdout=write, stderr=forks.PIPE, text=True
+        )
+        os.close(write)
+        said = process.communicate(timeout=60)[1]
+        assert process.returncode == 0, said
+        assert [line for line in said.splitlines() if "records, by" not in line] == []
