@@ -75,8 +75,11 @@ class Timers:
 
     def due_us(self) -> int | None:
         """When something is next due."""
-        first = self._heap.first(self._is_noted)
-        return None if first is None else first[0]
+        heap = self._heap
+        # Several times a turn, so without a call where the first is valid.
+        if heap and self._noted.get(heap[0][2]) != heap[0][0]:
+            heap.first(self._is_noted)
+        return heap[0][0] if heap else None
 
     def _is_noted(self, entry: tuple[int, Rank, Timed]) -> bool:
         return self._noted.get(entry[2]) == entry[0]

@@ -40,7 +40,8 @@ def test_rows_stand_in_the_order_of_their_records():
     assert order == [("p", "b"), ("p", "a"), ("q", "b"), ("q", "a"), ("r", None)]
 
 
-def test_a_row_that_comes_since_another_has_gone_has_the_number_of_that_change():
+def test_a_row_that_comes_since_another_has_gone_has_the_number_of_that_change(monkeypatch):
+    monkeypatch.setattr(joins, "ROWS_AT_ONCE", 100)  # all in one part
     joined = pair()
     joined.delete("T1", "b", reason="expired")
     [changes] = reported(joined)
