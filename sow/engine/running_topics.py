@@ -18,8 +18,7 @@ from sow.engine.wal import CommitSequencer
 from sow.errors import ClientError
 from sow.expressions import Filter
 from sow.store.protocols import LogEntry, Op
-from sow.streaming.pattern_subscriptions import PatternSubscriptions
-from sow.streaming.router import Routed, Router
+from sow.streaming.router import PatternSubscriptions, Routed, Router
 from sow.topic.batch import Batch
 from sow.topic.conflated_topic import ConflatedCopy, CopyUpdate
 from sow.topic.expirations import Expirations
@@ -60,7 +59,7 @@ class LiveTopicBase:
         definition: Definition,
         pattern: str | None,
         falls_due: bool,
-        followers: PatternSubscriptions[Router],
+        followers: PatternSubscriptions,
     ) -> None:
         self.name = records.name
         self.records = records
@@ -142,7 +141,7 @@ class SourceTopic(LiveTopicBase):
         definition: Topic,
         pattern: str | None,
         ledger: CommitSequencer,
-        followers: PatternSubscriptions[Router],
+        followers: PatternSubscriptions,
     ) -> None:
         super().__init__(records, definition, pattern, definition.expires, followers)
         self.expirations = Expirations(records.table) if definition.expires else None
@@ -334,7 +333,7 @@ class CopyTopic(LiveTopicBase):
         definition: ConflatedTopic,
         pattern: str | None,
         copy: ConflatedCopy,
-        followers: PatternSubscriptions[Router],
+        followers: PatternSubscriptions,
     ) -> None:
         super().__init__(copy.copy, definition, pattern, True, followers)
         self.copy = copy
@@ -426,7 +425,7 @@ class ViewTopic(LiveTopicBase):
         definition: View,
         view: MaterializedView,
         underlyings: tuple[str, ...],
-        followers: PatternSubscriptions[Router],
+        followers: PatternSubscriptions,
     ) -> None:
         super().__init__(view.rows, definition, None, False, followers)
         self.view = view

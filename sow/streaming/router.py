@@ -2,21 +2,26 @@
 
 Each topic has one. It has the topic's feeds, which equal subscriptions share, and the conflated
 copies of the topic (`sow.streaming.filtered_copies`). Feeds that select values of a field are found
-by the feed index, all others get every batch. A feed that fails does so alone, by its channel: all
-others get the batch.
+by an index (`sow.streaming.predicate_index`), all others get every batch. A feed that fails does so
+alone, by its channel: all others get the batch.
+
+A pattern subscription follows every topic whose name matches, including later ones. A pattern may
+match a hundred thousand topics, and registering a subscription with each of them would take too
+long. So a topic is not notified of it. Before a topic next routes a change it *meets* the
+subscriptions that were added since it last did, which then attach what they need. A topic without
+changes costs its pattern subscriptions nothing.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from sow.errors import TooLarge
-from sow.expressions import Filter
+from sow.expressions import Filter, access_of
 from sow.streaming.channel import Channel
 from sow.streaming.conflated_channel import ConflatedChannel
-from sow.streaming.feed_index import FeedIndex
 from sow.streaming.feeds import ConflatedFeed, Feed
 from sow.streaming.filtered_copies import FilteredCopies
-from sow.streaming.pattern_subscriptions import PatternSubscriptions
+from sow.streaming.predicate_index import Found, PredicateIndex
 from sow.streaming.update_encoder import FeedKey
 from sow.streaming.windows.ordered_sets import OrderedSet
 from sow.streaming.windows.window_channel import WindowChannel
@@ -25,6 +30,110 @@ from sow.topic.batch import Batch
 from sow.topic.conflated_topic import ConflatedCopy
 from sow.topic.extracted_fields import check_watched
 from sow.topic.records import Records
+
+
+class PatternSubscription(Protocol):
+    """Follows the topics of a pattern (`sow.sessions.subscriptions.subscription`)."""
+
+    def meet(self, place: "Router") -> None:
+        """Follow the topic from now on, if it is wanted."""
+        ...
+
+    def awaits(self, place: "Router") -> bool:
+        """Whether the topic is wanted and not followed yet."""
+        ...
+
+
+class PatternSubscriptions:
+    """All pattern subscriptions, in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self.newest = 0
+        """The number of the newest one; a topic that has met it has met all."""
+        self._numbers: dict[PatternSubscription, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def add(self, follower: PatternSubscription) -> None:
+        """Add a pattern subscription."""
+        self.newest += 1
+        self._numbers[follower] = self.newest
+
+    def remove(self, follower: PatternSubscription) -> None:
+        """Remove a pattern subscription, if it is here."""
+        self._numbers.pop(follower, None)
+
+    def meet(self, place: "Router") -> None:
+        """Introduce to a topic the subscriptions that were added since it last met any."""
+        unmet = [*self._unmet(place)]
+        place.met = self.newest
+        for follower in reversed(unmet):
+            follower.meet(place)
+
+    def awaiting(self, place: "Router") -> int:
+        """How many want a topic that they have not met."""
+        return sum(follower.awaits(place) for follower in self._unmet(place))
+
+    def _unmet(self, place: "Router") -> Iterator[PatternSubscription]:
+        """Those that a topic has not met, newest first."""
+        if place.met < self.newest:
+            for follower, number in reversed(self._numbers.items()):
+                if number <= place.met:
+                    break
+                yield follower
+
+    def check(self) -> None:
+        """Assert what meeting relies on."""
+        numbers = [*self._numbers.values()]
+        assert numbers == sorted(set(numbers)), "subscriptions out of the order of their addition"
+        assert not numbers or numbers[-1] <= self.newest
+
+
+class FeedIndex:
+    """Feeds by the terms of their filters. Feeds that no term finds are not indexed.
+
+    Thousands of users who each follow their own symbol, or prices beyond their own limit, are
+    thousands of feeds. Evaluating each filter on each record is expensive; looking the record's
+    values up costs a few microseconds. A candidate still has to pass its whole filter, so the index
+    only rules out feeds that cannot match: neither the new state of a record nor, for feeds that
+    report leaving, the old one.
+    """
+
+    def __init__(self) -> None:
+        self._terms: PredicateIndex[Feed] = PredicateIndex()
+
+    def add(self, feed: Feed) -> bool:
+        """Index a feed; False when its filter has no usable term.
+
+        A feed that tracks what its subscribers hold where nothing is stored is not indexed either:
+        no old state shows that a record was in focus.
+        """
+        if feed.condition is None or (feed.known is not None and not feed.topic.retains):
+            return False
+        return self._terms.add(feed, access_of(feed.condition))
+
+    def remove(self, feed: Feed) -> None:
+        """Remove an indexed feed."""
+        assert feed.condition is not None
+        self._terms.remove(feed, access_of(feed.condition))
+
+    def check(self, filed: Iterable[Feed]) -> None:
+        """Assert that exactly these feeds are found, each by all terms it needs."""
+        self._terms.check({feed: access_of(feed.condition) for feed in filed if feed.condition})
+
+    def candidates(self, batch: Batch) -> Found[Feed]:
+        """Candidate feeds, each with the places of the records that matched its terms."""
+        found: Found[Feed] = {}
+        every = range(len(batch))
+        if batch.changes.news is not None:
+            batch.read(self._terms.paths(old=False))
+            self._terms.find(batch.column, every, found, old=False)
+        if old := self._terms.paths(old=True):
+            batch.read(old, old=True)
+            self._terms.find(batch.old_column, every, found, old=True)
+        return {feed: sorted(set(places)) for feed, places in found.items()} if found else found
+
 
 NO_FEEDS: dict[FeedKey, list[Feed]] = {}
 NONE_UNFILED: dict[Feed, None] = {}
@@ -63,7 +172,7 @@ class Router:
         "listeners", "met", "topic",
     )  # fmt: skip
 
-    def __init__(self, topic: Records, followers: "PatternSubscriptions[Router]") -> None:
+    def __init__(self, topic: Records, followers: PatternSubscriptions) -> None:
         self.topic = topic
         self._followers = followers
         self.met = 0

@@ -1,7 +1,7 @@
 """Subscribing: a subscription is created, follows its topics, and joins its channel.
 
 Equal subscriptions share a channel and its feeds. A pattern subscription is registered with no
-topic: a topic finds it at its first change (`sow.streaming.pattern_subscriptions`), and a topic
+topic: a topic finds it at its first change (`sow.streaming.router`), and a topic
 that is created later is followed from its beginning.
 """
 

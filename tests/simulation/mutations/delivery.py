@@ -152,7 +152,7 @@ DELIVERY = (
     ),
     Mutation(
         "a topic does not meet who follows its pattern",
-        "sow/streaming/pattern_subscriptions.py",
+        "sow/streaming/router.py",
         "            follower.meet(place)\n",
         "            pass\n",
     ),
@@ -164,25 +164,25 @@ DELIVERY = (
     ),
     Mutation(
         "a range is left out where it touches a value",
-        "sow/streaming/intervals.py",
+        "sow/streaming/term_buckets.py",
         "between = bisect_right(self._bounds, high), bisect_left(self._bounds, low)",
         "between = bisect_left(self._bounds, high), bisect_left(self._bounds, low)",
     ),
     Mutation(
         "what was found in ranges is remembered too long",
-        "sow/streaming/intervals.py",
+        "sow/streaming/term_buckets.py",
         "        self._known = {}\n        self._empty(",
         "        self._empty(",
     ),
     Mutation(
         "nobody is found by what a record was before",
-        "sow/streaming/feed_index.py",
+        "sow/streaming/router.py",
         "if old := self._terms.paths(old=True):",
         "if old := ():",
     ),
     Mutation(
         "who keeps account where nothing is stored is not requested",
-        "sow/streaming/feed_index.py",
+        "sow/streaming/router.py",
         "if feed.condition is None or (feed.known is not None and not feed.topic.retains):",
         "if feed.condition is None:",
     ),
