@@ -40,7 +40,7 @@ from sow.store.protocols import Checkpoint, LogEntry, Op
 from sow.store.stored_definitions import Past, past_of
 from sow.streaming.channel import Channel
 from sow.streaming.conflated_channel import ConflatedChannel
-from sow.streaming.conflation_budget import ConflationBudget
+from sow.streaming.outbox.conflate import ConflationBudget
 from sow.streaming.sessions import Session
 from sow.streaming.windows.window_channel import WindowChannel
 from sow.topic.batch import Batch

@@ -19,8 +19,9 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from sow.protocol.encodings import Encoding
+from sow.streaming.outbox.entries import Delivery, Part, updates_of
 from sow.streaming.sessions import Session
-from sow.streaming.update_encoder import Columns, Delivery, Part, UpdateEncoder, updates_of
+from sow.streaming.update_encoder import Columns, UpdateEncoder
 from sow.topic.records import Records
 from sow.topic.updates import Update
 

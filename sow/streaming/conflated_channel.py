@@ -17,8 +17,9 @@ from conflated_topics import Conflator, OnDemand, PerKey
 from sow.core.cooperative import Task
 from sow.protocol.encodings import Encoding
 from sow.streaming.channel import Channel, raised
+from sow.streaming.outbox.entries import Part
 from sow.streaming.sessions import Session
-from sow.streaming.update_encoder import Part, UpdateEncoder
+from sow.streaming.update_encoder import UpdateEncoder
 from sow.topic.queue_policy import Key
 from sow.topic.updates import Update, compose
 

@@ -161,7 +161,6 @@ class Intervals(Generic[Held]):
                 assert high >= NO_HIGH // 2 or 0 <= high < count
 
 
-Held = TypeVar("Held")
 Number = int | float
 ABOVE_NUMBERS = float("inf")
 """The rank among numbers of text that spells none."""

@@ -16,7 +16,7 @@ BOUNDS = {
     ("sow.sessions.subscriptions.log_replay:RECORDS_AT_ONCE",): (1, 3, 2000),
     ("sow.streaming.outbox.outbox:GATHERED_MAX",): (1, 3, 1000),
     ("sow.streaming.outbox.outbox:FOLDED_AT_ONCE",): (1, 4, 50),
-    ("sow.streaming.outbox.queue:DEAD_MIN",): (0, 3, 64),
+    ("sow.streaming.outbox.conflate:DEAD_MIN",): (0, 3, 64),
     ("sow.streaming.outbox.conflate:DISPLACEMENTS_MAX",): (0, 2, 8),
     ("sow.topic.expirations:ENTRIES_MIN",): (1, 8, 1024),
     (

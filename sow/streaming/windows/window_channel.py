@@ -23,9 +23,9 @@ from sow.core.definitions import Policy
 from sow.core.delta import Document, difference
 from sow.protocol.encodings import Encoding
 from sow.streaming.channel import Channel, raised
-from sow.streaming.outbox.entries import QueuedDelivery
+from sow.streaming.outbox.entries import Delivery, QueuedDelivery
 from sow.streaming.sessions import Session
-from sow.streaming.update_encoder import Delivery, FeedKey, UpdateEncoder
+from sow.streaming.update_encoder import FeedKey, UpdateEncoder
 from sow.streaming.windows.window_pages import (
     EMPTY_PAGE,
     PageRow,
@@ -351,7 +351,7 @@ class WindowChannel(Channel):
                 self.encoding.reply(protocol_messages.turn_end(self.name, self.view.seq))
             )
         delivery = Delivery(self.name, self.encoding, rendered, [], self._policy)
-        delivery.lead(steps)
+        delivery.steps = steps
         room = Room(delivery.message_count, len(delivery.frame) if rendered else 0)
         for session in sessions:
             if not self._has_room(session, room):

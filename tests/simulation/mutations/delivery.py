@@ -11,9 +11,9 @@ DELIVERY = (
     ),
     Mutation(
         "bytes of a rewritten update are counted wrongly",
-        "sow/streaming/outbox/queue.py",
-        "        self.bytes -= len(entry.frame)\n        entry.rewrite",
-        "        entry.rewrite",
+        "sow/streaming/outbox/conflate.py",
+        "        self.bytes += len(frame) - len(entry.frame)\n",
+        "",
     ),
     Mutation(
         "a replaced update goes to the end",
@@ -29,9 +29,9 @@ DELIVERY = (
     ),
     Mutation(
         "a pair forgets how often it was moved to the end",
-        "sow/streaming/outbox/entries.py",
-        "        self.moved += older.moved + 1\n",
-        "        pass\n",
+        "sow/streaming/outbox/conflate.py",
+        "            newer.moved += older.moved + 1\n",
+        "",
     ),
     Mutation(
         "topics with the policy off are folded too",
@@ -59,9 +59,9 @@ DELIVERY = (
     ),
     Mutation(
         "what comes while a queue is folded overtakes what is not folded yet",
-        "sow/streaming/outbox/queue.py",
-        "self._append(self.unfolded or self.entries, entry)",
-        "self._append(self.entries, entry)",
+        "sow/streaming/outbox/conflate.py",
+        "self.entries if folded else self.unfolded or self.entries",
+        "self.entries",
     ),
     Mutation(
         "who hears of leavings has one record's update stand for another's",
@@ -194,9 +194,9 @@ DELIVERY = (
     ),
     Mutation(
         "a pair of which one has left counts as one message",
-        "sow/streaming/outbox/queue.py",
-        "        self.message_count += parted\n",
-        "",
+        "sow/streaming/outbox/conflate.py",
+        "            self._pairs -= 1\n            self.message_count += 1\n",
+        "            self._pairs -= 1\n",
     ),
     Mutation(
         "what is held no more to be sent again is still counted",
