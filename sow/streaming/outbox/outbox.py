@@ -202,8 +202,8 @@ class Outbox:
             self._fold_allowed(delivery, group)
 
     def _folds_at_once(self, membership: ChannelEntries, delivery: Delivery, group: int) -> bool:
-        """Whether the updates of a delivery are folded into what waits, all of which was folded, or
-        will be if the budget of the step does not allow it."""
+        """Whether the updates of a delivery are folded into what waits now. Not while a passage
+        has not reached its end, and not over the budget of the step: that begins one."""
         if not self or not delivery.message_count:
             return False
         if membership.eager:
