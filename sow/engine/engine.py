@@ -38,8 +38,7 @@ from sow.expressions import Filter, Trait
 from sow.store.columns import Slots
 from sow.store.protocols import Checkpoint, LogEntry, Op
 from sow.store.stored_definitions import Past, past_of
-from sow.streaming.channel import Channel
-from sow.streaming.conflated_channel import ConflatedChannel
+from sow.streaming.channel import ChangeChannel, Channel
 from sow.streaming.outbox.conflate import ConflationBudget
 from sow.streaming.sessions import Session
 from sow.streaming.windows.window_channel import WindowChannel
@@ -94,7 +93,7 @@ class Engine:
         self.atomic = AtomicBatch(lambda: self.seq, self._go_on_after)
         self.queries = Queries(self.topic, self.topics, self.ledger, self.atomic)
         self.requests = RequestBoundaries(lambda: self.now_us, self._release_held)
-        self.timers.add(self.requests, lambda requests, _now_us: requests.release())
+        self.timers.add(self.requests)
         self.conflation_budget: ConflationBudget[Session] = ConflationBudget()
         self.removals = BulkDelete(
             self.disk,
@@ -119,14 +118,14 @@ class Engine:
             self._note_columns,
             lambda size: self.disk.spares(size + self.catalog.usage.named_bytes),
         )
-        self._act, self._act_of_copy = self._work, self.release_copy
+        self._on_expired, self._on_released = self._route_all, self.route_released
         """Bound once for all topics: a pattern may have a hundred thousand."""
         for topic in self.catalog:
             self.attach_topic(topic)
-        self.timers.add(self.views, self._release_views)
+        self.timers.add(self.views)
         self.view_gc = ViewGc()
         """State of removed and stopped views."""
-        self.timers.add(self.view_gc, lambda view_gc, _now_us: view_gc.go_on())
+        self.timers.add(self.view_gc)
 
     # Listeners.
 
@@ -166,13 +165,13 @@ class Engine:
         self.columns.meet(topic.records)
         if isinstance(topic, CopyTopic):
             if topic.copy.copy is topic.records:
-                self.timers.add(topic.copy, self._act_of_copy)
-        elif topic.falls_due:
-            self.timers.add(topic, self._act)
+                self.timers.add(topic.copy, self._on_released)
+        elif isinstance(topic, SourceTopic) and topic.falls_due:
+            self.timers.add(topic, self._on_expired)
 
     def attach_parted(self, topic: CopyTopic, before: ConflatedCopy) -> None:
         """Schedule a conflated topic that has stopped sharing its copy with `before`."""
-        self.timers.add(topic.copy, self._act_of_copy, beside=before)
+        self.timers.add(topic.copy, self._on_released, beside=before)
 
     def detach_topic(self, topic: LiveTopic) -> None:
         """Stop the timers of a topic that is being removed."""
@@ -187,11 +186,6 @@ class Engine:
         topic = self.topics[name]
         assert isinstance(topic, ViewTopic)
         return topic
-
-    def _release_views(self, views: Views, _now_us: int) -> None:
-        """Release the changes of views, or some of them."""
-        views.release()
-        self.timers.note(views)
 
     def publishable(self, name: str) -> SourceTopic:
         """The topic to publish to under `name`; one of a Pattern may come into being by it.
@@ -430,7 +424,8 @@ class Engine:
     def _go_on_after(self, topic: LiveTopic, channels: list[Channel]) -> None:
         """An atomic change is over: release its channels and timers."""
         for channel in channels:
-            channel.release_others(self.now_us)
+            if isinstance(channel, ChangeChannel):
+                channel.release_others(self.now_us)
             self._waiting[channel] = None
             self.timers.expect(channel)
         for name in self.catalog.with_copies(topic) if topic.name in self.topics else ():
@@ -438,14 +433,13 @@ class Engine:
             self.timers.note(changed.copy if isinstance(changed, CopyTopic) else changed)
         self.notify_work()
 
-    def _work(self, topic: SourceTopic, now_us: int) -> None:
-        """Run what is due in a topic."""
-        for batch in topic.work(now_us):
+    def _route_all(self, topic: LiveTopic, batches: Iterable[Batch]) -> None:
+        for batch in batches:
             self.route(topic, batch)
 
-    def release_copy(self, copy: ConflatedCopy, now_us: int) -> None:
-        """Release what is due in a copy, under each of its names."""
-        batches, has_stopped = copy.release(now_us), bool(copy.stopped)
+    def route_released(self, copy: ConflatedCopy, batches: Iterable[Batch]) -> None:
+        """Route what a copy has released, under each of its names."""
+        has_stopped = bool(copy.stopped)
         for batch in batches:
             self.route(self.topics[batch.changes.topic], batch)
         if has_stopped and not copy.is_clearing:
@@ -463,22 +457,11 @@ class Engine:
         `updates` are identities with their new states, `removals` those that leave and why, each as
         of its change of the underlying topic: one that is older than the copy's state is skipped.
         """
-        for batch in topic.accept(updates, removals):
-            self.route(topic, batch)
+        self._route_all(topic, topic.accept(updates, removals))
 
-    def release_channel(self, channel: ConflatedChannel, now_us: int) -> None:
-        """Release what is due at `now_us` to a conflated subscription, or some of it."""
-        channel.release(now_us)
-        self.flush_channel(channel)
-
-    def release_window(self, channel: WindowChannel, now_us: int) -> None:
-        """Continue a live window with what is due at `now_us`; once its order is complete again,
-        flush all channels that wait for it."""
-        try:
-            for other in channel.go_on(now_us):
-                self._waiting[other] = None
-        except Exception as error:
-            channel.fail(error)
+    def flush_due(self, channel: Channel, others: Iterable[Channel]) -> None:
+        """Flush a channel that has advanced, and soon the others that can send because of it."""
+        self._waiting.update(dict.fromkeys(others))
         if not self._is_held(channel):
             self.flush_channel(channel)
 
@@ -578,7 +561,8 @@ class Engine:
         Entries of groups have to be stored in the order of their numbers; then call `release`.
         """
         if self.views.is_dirty:
-            self._release_views(self.views, self.now_us)
+            self.views.advance(self.now_us)
+            self.timers.note(self.views)
         for channel in self._waiting:
             if not self._is_held(channel):
                 self.flush_channel(channel)

@@ -69,13 +69,13 @@ class RequestBoundaries:
     def _end(self, request: OpenRequest) -> None:
         if request in self._open:
             del self._open[request]
-            self.release()
+            self.advance(self._now_us())
 
     def due_us(self) -> int | None:
         """When the first of the held channels has been held for `HELD_US_MAX`."""
         return self._until_us
 
-    def release(self) -> None:
+    def advance(self, _now_us: int) -> None:
         """Release all held channels; one that another request holds is held again when it has
         output."""
         held, self._held, self._until_us = self._held, {}, None

@@ -3,7 +3,7 @@
 There are three kinds. A *source* is what clients publish to: its changes are numbered and logged,
 and its records may expire. A *copy* is a conflated topic: it changes as its conflation releases
 changes of another topic. A *view* changes at flushes (`sow.engine.views`). Sources and copies know
-when they are next due (`due_us`) and then `work`. All return batches; the engine routes them to
+when they are next due (`due_us`) and then `advance`. All return batches; the engine routes them to
 subscribers.
 """
 
@@ -302,12 +302,12 @@ class SourceTopic(LiveTopicBase):
     # Timers.
 
     def due_us(self) -> int | None:
-        """When `work` is next due: a record may expire."""
+        """When a record may expire next."""
         if self.expirations is None or self.records.is_changing:
             return None
         return self.expirations.due_us()
 
-    def work(self, now_us: int) -> list[Batch]:
+    def advance(self, now_us: int) -> list[Batch]:
         """Remove expired records, or some of them: then `due_us` is due again."""
         expired = [] if self.expirations is None else self.expirations.take(now_us)
         batch = self.remove(expired, "expire", now_us) if expired else None

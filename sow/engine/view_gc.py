@@ -29,7 +29,7 @@ class ViewGc:
         """At once, while anything is left to free."""
         return 0 if self._waiting else None
 
-    def go_on(self) -> None:
+    def advance(self, _now_us: int) -> None:
         """Free some."""
         if self._waiting:
             self._waiting[0].forget_some(KEPT_AT_ONCE)

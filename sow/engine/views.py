@@ -83,7 +83,7 @@ class Views:
         """When to continue: the time since which work is left, or the time at which a wait ends."""
         return min(self._dirty.values(), default=None) if self._is_left else self._held_until_us
 
-    def release(self) -> None:
+    def advance(self, _now_us: int) -> None:
         """Release views that need not wait, up to `ROWS_AT_ONCE` rows; `due_us` reports whether
         there are more."""
         self._is_left, self._held_until_us, rows = False, None, 0

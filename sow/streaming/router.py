@@ -17,9 +17,9 @@ from typing import Protocol, TypeAlias
 
 from sow.errors import TooLarge
 from sow.expressions import Filter, access_of
-from sow.streaming.channel import Channel
+from sow.streaming.channel import Channel, DirectChannel
 from sow.streaming.conflated_channel import ConflatedChannel
-from sow.streaming.feeds import ConflatedFeed, Feed
+from sow.streaming.feeds import ChangeFeed, ConflatedFeed, DirectFeed, Feed
 from sow.streaming.filtered_copies import FilteredCopies
 from sow.streaming.predicate_index import Found, PredicateIndex
 from sow.streaming.update_encoder import FeedKey
@@ -101,9 +101,9 @@ class FeedIndex:
     """
 
     def __init__(self) -> None:
-        self._terms: PredicateIndex[Feed] = PredicateIndex()
+        self._terms: PredicateIndex[ChangeFeed] = PredicateIndex()
 
-    def add(self, feed: Feed) -> bool:
+    def add(self, feed: ChangeFeed) -> bool:
         """Index a feed; False when its filter has no usable term.
 
         A feed that tracks what its subscribers hold where nothing is stored is not indexed either:
@@ -113,18 +113,18 @@ class FeedIndex:
             return False
         return self._terms.add(feed, access_of(feed.condition))
 
-    def remove(self, feed: Feed) -> None:
+    def remove(self, feed: ChangeFeed) -> None:
         """Remove an indexed feed."""
         assert feed.condition is not None
         self._terms.remove(feed, access_of(feed.condition))
 
-    def check(self, filed: Iterable[Feed]) -> None:
+    def check(self, filed: Iterable[ChangeFeed]) -> None:
         """Assert that exactly these feeds are found, each by all terms it needs."""
         self._terms.check({feed: access_of(feed.condition) for feed in filed if feed.condition})
 
-    def candidates(self, batch: Batch) -> Found[Feed]:
+    def candidates(self, batch: Batch) -> Found[ChangeFeed]:
         """Candidate feeds, each with the places of the records that matched its terms."""
-        found: Found[Feed] = {}
+        found: Found[ChangeFeed] = {}
         every = range(len(batch))
         if batch.changes.news is not None:
             batch.read(self._terms.paths(old=False))
@@ -136,7 +136,7 @@ class FeedIndex:
 
 
 NO_FEEDS: dict[FeedKey, list[Feed]] = {}
-NONE_UNFILED: dict[Feed, None] = {}
+NONE_UNFILED: dict[ChangeFeed, None] = {}
 """Shared by all routers without subscribers, and never added to: a hundred thousand topics of a
 pattern may only be stored."""
 
@@ -237,7 +237,7 @@ class Router:
     def _notify_listeners(self, batch: Batch, now_us: int) -> list[BatchListener]:
         return [one for one in self.listeners if one.on_batch(batch, now_us)]
 
-    def _candidates(self, batch: Batch) -> Mapping[Feed, Sequence[int]]:
+    def _candidates(self, batch: Batch) -> Mapping[ChangeFeed, Sequence[int]]:
         """Indexed feeds that a batch may concern, with the places of the records that may."""
         assert self._attributes is not None
         try:
@@ -246,10 +246,10 @@ class Router:
             # A field that one of them needs cannot be read: evaluated alone, it fails alone.
             return dict.fromkeys(self._filed_feeds(), range(len(batch)))
 
-    def _filed_feeds(self) -> list[Feed]:
+    def _filed_feeds(self) -> list[ChangeFeed]:
         """Feeds that are found by a record's values."""
-        found = (feed for feed in self.feeds() if feed not in self._unfiled)
-        return [feed for feed in found if not isinstance(feed, WindowFeed)]
+        changes = (feed for feed in self.feeds() if isinstance(feed, ChangeFeed))
+        return [feed for feed in changes if feed not in self._unfiled]
 
     def _notify_windows(
         self, ordered: OrderedSet[WindowFeed], batch: Batch, now_us: int
@@ -306,7 +306,8 @@ class Router:
             return WindowFeed(channel, self.topic, key, condition)
         if isinstance(channel, ConflatedChannel):
             return ConflatedFeed(channel, self.topic, key, condition)
-        return Feed(channel, self.topic, key, condition)
+        assert isinstance(channel, DirectChannel)
+        return DirectFeed(channel, self.topic, key, condition)
 
     def routes_to(self, feed: Feed) -> bool:
         """Whether a feed gets the topic's changes."""
@@ -320,6 +321,7 @@ class Router:
         if isinstance(feed, WindowFeed):
             self._add_window(feed)
             return
+        assert isinstance(feed, ChangeFeed)
         if feed.condition is not None:
             self.topic.watched.add(feed.condition.paths)
         if feed.condition is not None and self._attributes is None:
@@ -336,16 +338,20 @@ class Router:
             return
         if isinstance(feed, WindowFeed):
             self._remove_window(feed)
-        elif feed in self._unfiled:
+        elif isinstance(feed, ChangeFeed):
+            self._remove_filed(feed)
+        equal.remove(feed)
+        if not equal:
+            del self._feeds[feed.key]
+
+    def _remove_filed(self, feed: ChangeFeed) -> None:
+        if feed in self._unfiled:
             del self._unfiled[feed]
         elif self._attributes is not None:
             self._attributes.remove(feed)
             self._filed -= 1
-        if feed.condition is not None and not isinstance(feed, WindowFeed):
+        if feed.condition is not None:
             self.topic.watched.remove(feed.condition.paths)
-        equal.remove(feed)
-        if not equal:
-            del self._feeds[feed.key]
 
     # Live windows.
 
@@ -396,7 +402,7 @@ class Router:
         for ordered in self._ordered.values():
             assert ordered.readers, "an ordered set without readers"
             ordered.check()
-        feeds = [feed for feed in feeds if not isinstance(feed, WindowFeed)]
+        feeds = [feed for feed in feeds if isinstance(feed, ChangeFeed)]
         filed = self._filed_feeds()
         assert self._filed == len(filed)
         assert len(self._unfiled) == len(feeds) - len(filed), "a removed feed is still routed to"

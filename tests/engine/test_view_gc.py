@@ -30,7 +30,7 @@ def steps(world):
     """How many there are after each step."""
     left = []
     while world.engine.view_gc.due_us() is not None:
-        world.engine.view_gc.go_on()
+        world.engine.view_gc.advance(0)
         left.append(sum(map(len, world.engine.view_gc._waiting)))
     world.check()
     return left
@@ -72,7 +72,7 @@ def test_they_fall_due_until_none_is_left(world):
 
 def test_nothing_is_forgotten_of_nothing():
     forgetting = ViewGc()
-    forgetting.go_on()
+    forgetting.advance(0)
     assert forgetting.due_us() is None
 
 

@@ -11,7 +11,7 @@ from sow.core.definitions import Topic
 from sow.expressions import compile_filter
 from sow.protocol.encodings import LINES
 from sow.streaming import predicate_index
-from sow.streaming.channel import Channel
+from sow.streaming.channel import DirectChannel
 from sow.streaming.conflated_channel import ConflatedChannel
 from sow.streaming.feeds import ConflatedFeed
 from sow.streaming.router import FeedIndex, PatternSubscriptions, Router
@@ -31,7 +31,7 @@ class Following:
 
     def feed(self, name, condition=None, **key):
         compiled = compile_filter(condition) if condition else None
-        channel = Channel(name, LINES)
+        channel = DirectChannel(name, LINES)
         made = self.router.make(channel, FeedKey(condition, **key), compiled)
         self.router.add(made)
         return made

@@ -12,6 +12,7 @@ from itertools import count
 from typing import NamedTuple
 
 from sow.engine.engine import Engine
+from sow.engine.timers import Deadline
 from sow.errors import clipped
 from sow.protocol.encodings import Encoding
 from sow.security.authorization import EVERYTHING, Permissions
@@ -46,29 +47,6 @@ class GoneSession(NamedTuple):
     reason: str
 
 
-class AwaitedSession:
-    """A session without a socket, until its time is over."""
-
-    def __init__(self, session: Session, until_us: int) -> None:
-        self.session = session
-        self.until_us = until_us
-
-    def due_us(self) -> int | None:
-        """When the session's time is over."""
-        return self.until_us
-
-
-class EntitledSession:
-    """A session whose authentication expires."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-
-    def due_us(self) -> int | None:
-        """When its rights end."""
-        return self.session.rights.expires_us
-
-
 ANONYMOUS = Permissions(None)
 """The permissions of a client that has to authenticate, and has not."""
 
@@ -97,8 +75,8 @@ class SessionManager:
         self._numbers = count(1)
         self._by_id: dict[str, Session] = {}
         self._by_name: dict[str, Session] = {}
-        self._awaited: dict[Session, AwaitedSession] = {}
-        self._entitled: dict[Session, EntitledSession] = {}
+        self._awaited: dict[Session, Deadline] = {}
+        self._entitled: dict[Session, Deadline] = {}
         self._gone: dict[str, str] = {}
         self._lagging: dict[Session, None] = {}
         self._folding: dict[Session, None] = {}
@@ -183,8 +161,10 @@ class SessionManager:
         session.entitle(rights, shown)
         waiting = self._entitled.get(session)
         if rights.expires_us is not None and waiting is None:
-            waiting = self._entitled[session] = EntitledSession(session)
-            self._engine.timers.add(waiting, lambda _waiting, now_us: self._look(session, now_us))
+            waiting = self._entitled[session] = Deadline(
+                lambda: session.rights.expires_us, lambda: self.bar(session)
+            )
+            self._engine.timers.add(waiting)
             self._engine.notify_work()
         elif waiting is not None:
             self._engine.timers.note(waiting)
@@ -209,11 +189,6 @@ class SessionManager:
                 session.hold_back()
             going_on.append(session)
         return going_on
-
-    def _look(self, session: Session, now_us: int) -> None:
-        expires_us = session.rights.expires_us
-        if expires_us is not None and expires_us <= now_us:
-            self.bar(session)
 
     def bar(self, session: Session, why: str = BARRED) -> None:
         """End a session whose user is not authenticated any more, or for the reason `why`; nothing
@@ -305,8 +280,10 @@ class SessionManager:
             self.close(session, f"closed for {session.ended}" if session.ended else "disconnected")
             return False
         session.disconnect()
-        waiting = self._awaited[session] = AwaitedSession(session, now_us + timeout_us)
-        self._engine.timers.add(waiting, lambda _waiting, _now_us: self.close(session, "expired"))
+        until_us = now_us + timeout_us
+        waiting = Deadline(lambda: until_us, lambda: self.close(session, "expired"))
+        self._awaited[session] = waiting
+        self._engine.timers.add(waiting)
         return True
 
     def come_back(self, session: Session) -> None:

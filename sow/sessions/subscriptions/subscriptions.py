@@ -5,9 +5,9 @@ A subscription has a channel, which labels its lines and keeps them in order
 including topics that are created later. A snapshot is taken and the channel is joined within one
 step of the engine, so there is no gap and no repeat between them.
 
-Each idea has a module: queries (`query_planning`), subscribing (`subscribe`), starting at a
-bookmark (`bookmark_subscribe`), replacing (`replace_subscription`), live windows (`live_window`),
-ending (`unsubscribe`). All other commands are the executor's.
+Each idea has a module: queries (`query_planning`), subscribing (`subscribe`), replacing
+(`replace_subscription`), live windows (`live_window`), ending (`unsubscribe`). All other commands
+are the executor's.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,7 +37,6 @@ from sow.sessions.queries.query_planning import (
     sow_keys,
 )
 from sow.sessions.queries.window_rules import check_window, window_of
-from sow.sessions.subscriptions.bookmark_subscribe import BookmarkSubscriber
 from sow.sessions.subscriptions.live_window import LiveWindows
 from sow.sessions.subscriptions.reapply_permissions import PermissionReapplier
 from sow.sessions.subscriptions.replace_subscription import SubscriptionReplacer
@@ -58,16 +57,13 @@ class Subscriptions:
         self.questions = questions = QueryPlanner(engine, journal, register.pattern_paths)
         self._ending = Unsubscriber(engine, register, report)
         self.aggregations = Aggregations(engine, self._ending.fail_topic)
-        self._following = following = Subscriber(engine, register, questions, self._ending)
+        self._following = following = Subscriber(engine, journal, register, questions, self._ending)
         self._replacing = replacing = SubscriptionReplacer(
             engine, questions, following, self._ending
         )
         self._windowing = LiveWindows(engine, register, questions, following, self._ending)
         self._reguarding = PermissionReapplier(
             engine, register, self.aggregations, replacing, self._windowing, self._ending
-        )
-        self._from_bookmark = BookmarkSubscriber(
-            engine, journal, register, questions, following, self._ending
         )
 
     def of(self, session: Session) -> Mapping[str, Subscription]:
@@ -149,7 +145,7 @@ class Subscriptions:
                 )
             yield from self._replace(session, command, with_snapshot=False)
         elif command.bookmark is not None and command.bookmark not in NOW:
-            yield from self._from_bookmark.subscribe(session, command)
+            yield from self._following.replay(session, command)
         else:
             self._following.check_room(session, command)
             requested = yield from self.questions.requested(command)

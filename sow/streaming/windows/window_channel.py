@@ -204,7 +204,7 @@ class WindowChannel(Channel):
     # Time.
 
     def due_us(self) -> int | None:
-        """When `release` next has something to do; without an interval it waits for the end of the
+        """When `advance` next has something to do; without an interval it waits for the end of the
         turn, unless something has to be done first."""
         if self.is_over or self._since_us is None or not self.members:
             return None
@@ -215,15 +215,16 @@ class WindowChannel(Channel):
             return None
         return max(self._since_us + self._key.interval_us, ready_us or 0)
 
-    def release(self, now_us: int) -> None:
-        """Do what is due: `flush` then sends, if the page can be read."""
-        self.go_on(now_us)
-
-    def go_on(self, now_us: int) -> Sequence["WindowChannel"]:
-        """The same; returns other channels that can send now."""
-        others: Sequence[WindowChannel] = ()
+    def advance(self, now_us: int) -> Sequence[Channel]:
+        """Do what is due: `flush` then sends, if the page can be read. Returns other channels that
+        can send now."""
+        others: Sequence[Channel] = ()
         if self.members and not self.view.can_be_read:
-            others = self.view.go_on(now_us)
+            try:
+                others = self.view.go_on(now_us)
+            except Exception as error:
+                self.fail(error)
+                return ()
         interval_us, since_us = self._key.interval_us, self._since_us
         if interval_us is not None and since_us is not None:
             self._is_due = since_us + interval_us <= now_us
@@ -266,9 +267,9 @@ class WindowChannel(Channel):
         policy = self.lines.topic.folding.policy
         return policy not in ("off", "unsubscribe") and session.conflates
 
-    def join_at(self, session: Session, seq: int) -> None:
+    def join(self, session: Session) -> None:
         """Add a member, which holds nothing yet."""
-        super().join_at(session, seq)
+        super().join(session)
         self._held[session] = EMPTY_PAGE
 
     def leave(self, session: Session) -> None:
@@ -419,7 +420,6 @@ class WindowChannel(Channel):
 
     def check(self) -> None:
         """Assert what sending relies on."""
-        super().check()
         assert self._held.keys() == self.members.keys(), "pages of other sessions than the members"
         assert self._lagging.keys() <= self.members.keys(), "a former member lags"
         view = self._view()

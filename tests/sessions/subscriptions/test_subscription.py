@@ -5,7 +5,7 @@ import pytest
 from sow.expressions import compile_filter
 from sow.protocol.encodings import LINES
 from sow.sessions.subscriptions.subscription import Register, Subscription
-from sow.streaming.channel import Channel
+from sow.streaming.channel import DirectChannel
 from sow.streaming.update_encoder import FeedKey
 from tests.laws.harness import World
 
@@ -17,7 +17,7 @@ def session():
 
 def subscribed(register, session, text=None, **key):
     """A subscription that has joined its strand."""
-    channel = Channel(register.new_name("f"), LINES)
+    channel = DirectChannel(register.new_name("f"), LINES)
     condition = None if text is None else compile_filter(text)
     one = Subscription("t", channel, {}, session, FeedKey(**key), condition, complete=True)
     register.add(one)
