@@ -38,7 +38,7 @@ HandOn = Callable[[Any, Any], object]
 
 
 class Deadline:
-    """Calls `act` once `due_us` says so; whoever adds it removes it."""
+    """Calls `act` when `due_us` says so, until it is removed."""
 
     def __init__(self, due_us: Callable[[], int | None], act: Callable[[], None]) -> None:
         self.due_us = due_us

@@ -84,7 +84,7 @@ class Windows(Subscription):
             document = {"id": one, "v": self.seq, "k": self.chance.randrange(9)}
             self.tell(put(self.topic, document, seq=self.seq, ts_us=self.now_us))
         else:
-            self.channel.release(self.now_us)
+            self.channel.advance(self.now_us)
             self.channel.flush(0, self.now_us)
 
     def tell(self, batch):

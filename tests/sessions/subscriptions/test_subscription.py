@@ -21,7 +21,7 @@ def subscribed(register, session, text=None, **key):
     condition = None if text is None else compile_filter(text)
     one = Subscription("t", channel, {}, session, FeedKey(**key), condition, complete=True)
     register.add(one)
-    channel.join_at(session, 0)
+    channel.join(session)
     register.check()
     return one
 
