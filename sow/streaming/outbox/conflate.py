@@ -32,7 +32,6 @@ from typing import Generic, Protocol, TypeVar
 from sow.core.cooperative import Task
 from sow.core.definitions import Policy
 from sow.streaming.outbox.entries import (
-    FOLDED_AWAY,
     ChannelEntries,
     Delivery,
     Foldable,
@@ -102,7 +101,7 @@ class Queue:
         entries = self.entries if folded else self.unfolded or self.entries
         if entries and entry.since_us < entries[-1].since_us:
             # Never older than an entry that stands before it: a clock may be set back.
-            entry.since_us = entries[-1].since_us
+            entry.wait_since(entries[-1].since_us)
         entries.append(entry)
         self.message_count += entry.message_count
         self.bytes += len(entry.frame)
@@ -111,7 +110,7 @@ class Queue:
         """Put an entry before all others."""
         oldest_us = self.oldest_us()
         if oldest_us is not None:
-            entry.since_us = min(entry.since_us, oldest_us)
+            entry.wait_since(min(entry.since_us, oldest_us))
         self.entries.appendleft(entry)
         self.message_count += entry.message_count
         self.bytes += len(entry.frame)
@@ -153,12 +152,13 @@ class Queue:
     def reframe(self, entry: Queued, frame: bytes) -> None:
         """Replace the frame of an entry."""
         self.bytes += len(frame) - len(entry.frame)
-        entry.frame = frame
+        entry.reframe(frame)
 
     def rewrite(self, entry: QueuedUpdate, update: Update, group: int) -> None:
         """Replace the update of a single update by one of `group`."""
-        self.reframe(entry, entry.lines.shortest_line(update))
-        entry.update, entry.group = update, max(entry.group, group)
+        size = len(entry.frame)
+        entry.rewrite(update, group)
+        self.bytes += len(entry.frame) - size
 
     def kill(self, entry: QueuedUpdate) -> None:
         """Another entry has taken in this one's update."""
@@ -166,23 +166,19 @@ class Queue:
         self.message_count -= entry.message_count
         self.bytes -= len(entry.frame)
         self.dead += 1
-        entry.lives = False
-        entry.message_count, entry.frame, entry.update = 0, b"", FOLDED_AWAY
+        entry.fold_away()
 
-    def pair(self, older: QueuedUpdate, newer: QueuedUpdate) -> None:
+    def pair(self, older: QueuedUpdate, newer: QueuedUpdate, apart: bool = False) -> None:
         """Count two single updates of a place as one message."""
-        newer.older, older.newer = older, newer
+        newer.follow(older, apart)
         self._pairs += 1
         self.message_count -= 1
 
     def part(self, entry: QueuedUpdate) -> None:
         """Dissolve the pair of a single update, if it has one."""
-        newer = entry.newer or entry
-        older = newer.older
-        if older is not None:
-            older.newer = newer.older = None
-            self._pairs -= 1
-            self.message_count += 1
+        parted = entry.part()
+        self._pairs -= parted
+        self.message_count += parted
 
     def compact(self, always: bool = False) -> None:
         """Remove what was folded away, once it is most of the queue."""
@@ -263,8 +259,7 @@ class Queue:
             front of that."""
             entry = QueuedUpdate(membership, lines, place, of, group, since_us, moved)
             if behind is not None:
-                entry.apart = apart
-                self.pair(behind, entry)
+                self.pair(behind, entry, apart)
             self.append(entry, folded=True)
             membership.enter(entry)
 
@@ -316,7 +311,7 @@ class Queue:
             return newer
         moves = newer.apart or (lines.queue_policy.appends and not starved)
         if moves and isinstance(folded, Update) and not folded.is_void:
-            newer.moved += older.moved + 1
+            newer.displace(older)
             # The newer one may be among the unfolded entries.
             membership.discard(older)
             self.kill(older)

@@ -95,6 +95,10 @@ class Delivery:
                 self._folded = Delivery(self.name, self._encoding, rendered, [*left])
         return self._folded
 
+    def lead(self, steps: Sequence[PageStep]) -> None:
+        """Set the steps from one page of a live window to another that it performs."""
+        self.steps = steps
+
     def reencoded(self, replace: Reencode) -> "Delivery":
         """The delivery with each update replaced by `replace` of it."""
         before = [(lines, update) for lines, _, update in self.keyed()]
@@ -162,6 +166,14 @@ class Queued:
     def policy(self) -> Policy:
         """What back-pressure may do with it."""
         return "off"
+
+    def wait_since(self, since_us: int) -> None:
+        """Set since when it has waited."""
+        self.since_us = since_us
+
+    def reframe(self, frame: bytes) -> None:
+        """Replace its frame."""
+        self.frame = frame
 
 
 class QueuedFrames(Queued):
@@ -290,6 +302,33 @@ class QueuedUpdate(Foldable):
             self.lines, self.update = other
             self.frame = self.lines.shortest_line(self.update)
             self.membership.reach(self)
+        return True
+
+    def rewrite(self, update: Update, group: int) -> None:
+        """Replace its update in its position by another one of `group`."""
+        self.frame, self.update = self.lines.shortest_line(update), update
+        self.group = max(self.group, group)
+
+    def fold_away(self) -> None:
+        """Another entry has taken its update in."""
+        self.lives = False
+        self.message_count, self.frame, self.update = 0, b"", FOLDED_AWAY
+
+    def follow(self, older: "QueuedUpdate", apart: bool = False) -> None:
+        """Become the newer one of a pair; `apart`: it may not take the older one's position."""
+        self.older, older.newer, self.apart = older, self, apart
+
+    def displace(self, older: "QueuedUpdate") -> None:
+        """Take in the older one of its pair, in its own position."""
+        self.moved += older.moved + 1
+
+    def part(self) -> bool:
+        """Leave its pair; False if it had none."""
+        newer = self.newer or self
+        older = newer.older
+        if older is None:
+            return False
+        older.newer = newer.older = None
         return True
 
 

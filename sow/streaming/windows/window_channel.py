@@ -352,7 +352,7 @@ class WindowChannel(Channel):
                 self.encoding.reply(protocol_messages.turn_end(self.name, self.view.seq))
             )
         delivery = Delivery(self.name, self.encoding, rendered, [], self._policy)
-        delivery.steps = steps
+        delivery.lead(steps)
         room = Room(delivery.message_count, len(delivery.frame) if rendered else 0)
         for session in sessions:
             if not self._has_room(session, room):

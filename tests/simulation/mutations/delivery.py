@@ -12,7 +12,7 @@ DELIVERY = (
     Mutation(
         "bytes of a rewritten update are counted wrongly",
         "sow/streaming/outbox/conflate.py",
-        "        self.bytes += len(frame) - len(entry.frame)\n",
+        "        self.bytes += len(entry.frame) - size\n",
         "",
     ),
     Mutation(
@@ -29,9 +29,9 @@ DELIVERY = (
     ),
     Mutation(
         "a pair forgets how often it was moved to the end",
-        "sow/streaming/outbox/conflate.py",
-        "            newer.moved += older.moved + 1\n",
-        "",
+        "sow/streaming/outbox/entries.py",
+        "        self.moved += older.moved + 1\n",
+        "        pass\n",
     ),
     Mutation(
         "topics with the policy off are folded too",
@@ -195,8 +195,8 @@ DELIVERY = (
     Mutation(
         "a pair of which one has left counts as one message",
         "sow/streaming/outbox/conflate.py",
-        "            self._pairs -= 1\n            self.message_count += 1\n",
-        "            self._pairs -= 1\n",
+        "        self.message_count += parted\n",
+        "",
     ),
     Mutation(
         "what is held no more to be sent again is still counted",
