@@ -24,8 +24,7 @@ from sow.streaming.filtered_copies import FilteredCopies
 from sow.streaming.predicate_index import Found, PredicateIndex
 from sow.streaming.update_encoder import FeedKey
 from sow.streaming.windows.ordered_sets import OrderedSet
-from sow.streaming.windows.window_channel import WindowChannel
-from sow.streaming.windows.window_feeds import SetKey, WindowFeed
+from sow.streaming.windows.window_channel import SetKey, WindowChannel, WindowFeed
 from sow.topic.batch import Batch
 from sow.topic.conflated_topic import ConflatedCopy
 from sow.topic.extracted_fields import check_watched

@@ -26,9 +26,14 @@ from sow.sessions.subscriptions.unsubscribe import Unsubscriber
 from sow.streaming.sessions import Session
 from sow.streaming.update_encoder import WindowKey
 from sow.streaming.windows.ordered_sets import OrderedSet, capacity_of
-from sow.streaming.windows.window_channel import WORDED_AT_ONCE, PageAnswer, WindowChannel
-from sow.streaming.windows.window_feeds import SetKey, WindowFeed, set_key_of, terms_of
-from sow.streaming.windows.window_pages import EMPTY_PAGE, WindowPage
+from sow.streaming.windows.window_channel import (
+    SetKey,
+    WindowChannel,
+    WindowFeed,
+    set_key_of,
+    terms_of,
+)
+from sow.streaming.windows.window_pages import EMPTY_PAGE, WORDED_AT_ONCE, PageAnswer, WindowPage
 from sow.topic.rendering import Shape
 
 WINDOWS_MAX = 100
