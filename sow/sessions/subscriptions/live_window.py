@@ -141,7 +141,7 @@ class LiveWindows:
         return Opened(requested._replace(topics=[topic]), window, answer, capacity, None)
 
     def _check_room(self, session: Session) -> None:
-        count = self._register.window_count(session)
+        count = self._register.followed(session).windows
         if count >= WINDOWS_MAX:
             raise TooLarge(
                 f"the session has {count} live windows, as many as one may have; unsubscribe those "

@@ -148,7 +148,7 @@ class Subscriber:
         count = len(self._register.of(session))
         if count >= self._engine.configuration.limits.subscriptions_max:
             raise TooLarge(f"the session has {count} subscriptions, as many as one may have")
-        patterns = self._register.pattern_count(session)
+        patterns = self._register.followed(session).patterns
         if patterns >= PATTERNS_MAX and self._questions.is_pattern(command):
             raise TooLarge(
                 f"the session has {patterns} subscriptions to patterns, as many as one may have; "
@@ -161,7 +161,7 @@ class Subscriber:
     ) -> None:
         """Raise TooLarge if one filter more, or one instead of another, would be too much."""
         check_rights(session, command)
-        rest = self._register.filter_chars(session)
+        rest = self._register.followed(session).filter_chars
         rest -= 0 if instead_of is None else instead_of.filter_chars
         if rest + len(command.filter or "") > FILTER_CHARS_MAX:
             raise TooLarge(
@@ -177,7 +177,7 @@ class Subscriber:
         condition = self._questions.condition(command)
         if condition is None or not condition.search_cost:
             return
-        rest = self._register.search_cost(session)
+        rest = self._register.followed(session).search_cost
         rest -= 0 if instead_of is None else instead_of.search_cost
         if rest + condition.search_cost > SEARCH_COST_MAX:
             raise TooLarge(

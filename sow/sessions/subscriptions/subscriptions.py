@@ -72,7 +72,7 @@ class Subscriptions:
 
     def drained(self, session: Session) -> None:
         """A session's socket has taken everything: paced subscriptions continue."""
-        for subscription in self._register.at_own_pace(session):
+        for subscription in self._register.followed(session).at_own_pace:
             if subscription.channel.waiting:
                 self._engine.schedule_flush(subscription.channel)
 
@@ -179,7 +179,7 @@ class Subscriptions:
         if not command.options.replace:
             self._following.check_room(session, command)
         question = self.aggregations.question(command)
-        count = self._register.aggregated_count(session)
+        count = self._register.followed(session).aggregated_count
         if count >= FOLLOWED_MAX:
             raise TooLarge(
                 f"the session has {count} aggregated subscriptions, as many as one may have; "
