@@ -285,8 +285,8 @@ def test_one_of_several_names_goes_on_with_the_windows_that_were_open():
     own.retime(replace(COPY, interval_us=3 * SECOND), SECOND)
     said = [(batch.changes.topic, batch.changes.reason) for batch in both.copy.advance(2 * SECOND)]
     assert said == [("other", None), ("other", "match")]
-    assert own.release(4 * SECOND - 1) == []
-    said = [(batch.changes.topic, batch.changes.reason) for batch in own.release(4 * SECOND)]
+    assert own.advance(4 * SECOND - 1) == []
+    said = [(batch.changes.topic, batch.changes.reason) for batch in own.advance(4 * SECOND)]
     assert said == [("copy", None), ("copy", "match")]
     assert held(other) == held(both.target) == [{"id": 2, "v": 2}, {"id": 3, "v": 3}]
 
